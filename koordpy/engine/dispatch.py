@@ -18,7 +18,7 @@ from koordpy.engine.engine_context import Context
 from koordpy.engine.evictions.eviction_orders import RoomMaking
 from koordpy.engine.queue_entry import Entry
 from koordpy.engine.round_reservations import RoundReservations
-from koordpy.engine.staleness import ConcurrentPlacements, grouped, leaning, overtaken
+from koordpy.engine.staleness import ConcurrentPlacements, grouped, overtaken, units_waiting_for_victims
 from koordpy.engine.status.gang_census import Census
 from koordpy.engine.status.gang_writer import GangWriter
 from koordpy.engine.unschedulable import UnschedulableHandler
@@ -135,7 +135,7 @@ class Dispatcher:
             evictions=grouped(plan.evictions, lambda one: one.unit),
             reports={report.ref: report for report in plan.gangs},
             foreign=grouped(self._feeds.pods.foreign[begun.foreign :], lambda pod: pod.node),
-            early=leaning(plan, snapshot),
+            early=units_waiting_for_victims(plan, snapshot),
             pods=sum(len(unit.pod_keys) for unit in plan.units) or 1,
             victims=frozenset(one.pod_key for one in plan.evictions),
         )
@@ -161,7 +161,7 @@ class Dispatcher:
         for unit_id, victims in found.evictions.items():
             # evictions without a preemptor: of stale gangs, and of quotas above their runtime
             overtaken_beside = begun.concurrent.touches(snapshot, (), victims)
-            if unit_id not in tried and self._rooms.all_there(victims) and not overtaken_beside:
+            if unit_id not in tried and self._rooms.victims_unchanged(victims) and not overtaken_beside:
                 self._rooms.start(plan, unit_id, victims, None)
         self._warn(plan.warnings)
         for about, resource in plan.counted:
@@ -251,7 +251,7 @@ class Dispatcher:
         """
         unit, begun = entry.unit, found.begun
         why = overtaken(self._state, begun.snapshot, placed, found.foreign, found.victims if victims else ())
-        if not why and victims and not self._rooms.all_there(victims):
+        if not why and victims and not self._rooms.victims_unchanged(victims):
             why = "victim"
         if not why and (placed or victims) and begun.concurrent.touches(begun.snapshot, placed, victims):
             why = "beside"
@@ -270,7 +270,7 @@ class Dispatcher:
         """Returns True if a unit's plan may not be carried out yet. An ordinary round then plans the unit again."""
         if entry.unit in found.early:
             logger.debug("%s: planned again once the evicted pods of other units have ended", entry.unit)
-        elif not (victims and self._rooms.look_again(entry)):
+        elif not (victims and self._rooms.may_need_no_victims(entry)):
             return False
         self._queue.settle_again(entry)
         return True
@@ -282,7 +282,11 @@ class Dispatcher:
             if id(warning) not in before:
                 about, text = warning
                 reference = self._references.warned(about)
-                whose = self._maker(about) or reference or about, text, reference.namespace if reference else ""
+                whose = (
+                    self._template_owner(about) or reference or about,
+                    text,
+                    reference.namespace if reference else "",
+                )
                 if self.told.is_new(*whose):
                     logger.warning("%s: %s", about, text)
                     if reference is not None:
@@ -291,7 +295,7 @@ class Dispatcher:
                     continue
             self._warned[id(warning)] = warning
 
-    def _maker(self, about: str) -> Hashable:
+    def _template_owner(self, about: str) -> Hashable:
         """Returns the controller or gang of a pod, because all pods of one template cause the same warning; else
         None."""
         kind, _, key = about.partition("/")

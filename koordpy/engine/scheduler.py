@@ -257,7 +257,7 @@ class Scheduler:
             if ready.done() and not stopping.done():
                 ready.result()
                 planning.remove(ready)
-                for name, run in self._leads().items():
+                for name, run in self._leader_tasks().items():
                     start(planning, run(), name)
                 await asyncio.wait([*planning, *background], return_when=asyncio.FIRST_COMPLETED)
             if stopping.done():
@@ -295,7 +295,7 @@ class Scheduler:
         name, namespace = election.resource_name, election.resource_namespace
         return ObjectReference(LEASES.api_version, LEASES.kind, name, namespace, self.elector.uid)
 
-    def _leads(self) -> dict[str, Run]:
+    def _leader_tasks(self) -> dict[str, Run]:
         """Returns the tasks that run while this process leads, by name. A dry run only plans."""
         jobs: dict[str, Run] = {"binds": self.committer.run}
         if self.writers is not None and self.evictor is not None:

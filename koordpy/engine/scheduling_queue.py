@@ -260,7 +260,7 @@ class UnitQueue:
         """Ends an attempt that left pods pending. wakes: changes that may help. plugins: filters that refused. gated: a
         gate blocked the unit before planning. seconds: time of the attempt, which sets the pause before the next one.
         short: number of members that its gangs lack. never: the unit does not fit an empty cluster."""
-        if self._ended(entry):
+        if self._is_gone(entry):
             return
         now, last = self.clock(), entry.answer
         if gated and not last.gated and last.at > -inf:
@@ -279,25 +279,25 @@ class UnitQueue:
 
     def settle_for_search(self, entry: Entry, *, stale: bool = False) -> None:
         """Ends an attempt without a decision: the unit waits for a search. stale: True if its plan became stale."""
-        if self._ended(entry):
+        if self._is_gone(entry):
             return
         search = entry.search or PendingSearch(self.clock())
         search.stale_plans += stale
         # a unit that changed during the attempt may need no search
         entry.search = None if entry.touched and not stale else search
         entry.passed_over, entry.due = None, entry.not_before
-        self._undecided(entry)
+        self._return_undecided(entry)
 
     def settle_for_round(self, entry: Entry, *, passed_over: bool = False) -> None:
         """Ends an attempt without a decision: the next round tries the unit. passed_over: its tenant had used its
         share."""
-        if self._ended(entry):
+        if self._is_gone(entry):
             return
         if passed_over and entry.passed_over is None:
             entry.passed_over = self.clock()
-        self._undecided(entry)
+        self._return_undecided(entry)
 
-    def _undecided(self, entry: Entry) -> None:
+    def _return_undecided(self, entry: Entry) -> None:
         entry.undo_attempt()
         self._move(entry, State.ACTIVE)
         self._on_ready()
@@ -305,14 +305,14 @@ class UnitQueue:
     def settle_again(self, entry: Entry) -> None:
         """Ends an attempt; the unit is tried again at once, because its plan became stale, or because all pods of the
         attempt were placed and other pods were created since."""
-        if not self._ended(entry):
+        if not self._is_gone(entry):
             entry.due = 0.0
             self._enter(entry, State.ACTIVE, "PlanOvertaken")
 
     def settle_error(self, entry: Entry) -> None:
         """Ends an attempt that failed with an error: the unit waits for its back-off, which doubles with each
         failure."""
-        if self._ended(entry):
+        if self._is_gone(entry):
             return
         entry.errors += 1
         entry.due = self.clock() + self._backoff(entry)
@@ -371,7 +371,7 @@ class UnitQueue:
         """Returns the back-off of an entry in seconds; it doubles with each failure."""
         return min(self._most, self._initial * 2.0 ** min(entry.errors - 1, 32))
 
-    def _ended(self, entry: Entry) -> bool:
+    def _is_gone(self, entry: Entry) -> bool:
         """Returns True if an entry is not in the queue any more. Removes it first if it has no pods."""
         if self.entries.get(entry.unit) is not entry:
             return True

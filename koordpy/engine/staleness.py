@@ -152,7 +152,7 @@ class ConcurrentPlacements:
         fair = any(one.rule == RuleName.FAIR_SHARE for one in evictions)
         users = {quotas.user_of(pod) for pod in pods} if fair else set()
         leave = {snapshot.pods[one.pod_key].gang for one in evictions} - {None}
-        wide = any(_interacts(pod) for pod in pods), any(_spread_out(pod) for pod in pods)
+        wide = any(_interacts(pod) for pod in pods), any(_spans_nodes(pod) for pod in pods)
         return any(
             node in nodes
             or not gains.isdisjoint(path)
@@ -160,7 +160,7 @@ class ConcurrentPlacements:
             or pod.gang in leave
             or wide[0]
             or _interacts(pod)
-            or (wide[1] and _spread_out(pod))
+            or (wide[1] and _spans_nodes(pod))
             for pod, node, path, user in self._gained
         )
 
@@ -188,12 +188,12 @@ class PlanGround:
         return self._lost
 
 
-def leaning(plan: RoundPlan, snapshot: Snapshot) -> frozenset[str]:
+def units_waiting_for_victims(plan: RoundPlan, snapshot: Snapshot) -> frozenset[str]:
     """Returns units with placements that may depend on victims of the same plan: on capacity, quota or neighbours.
 
-    On the planner's draft the victims of earlier units are gone; in the cluster they are still terminating. Units
+    On the planner's draft the victims of earlier units are removed; in the cluster they are still terminating. Units
     planned after such an eviction wait for a round that sees the capacity. Units planned before it do not depend on it
-    and are bound now: a later round might give their capacity to others.
+    and are bound now: a later round might give their capacity to other units.
     """
     if not plan.evictions:
         return frozenset()
@@ -249,14 +249,14 @@ def differs(now: NodeInfo | None, then: NodeInfo | None) -> bool:
 
 
 def _interacts(pod: PodInfo) -> bool:
-    """Returns True if a pod has host ports, affinity or spread terms, so that it depends on pods besides their
-    capacity."""
+    """Returns True if a pod has host ports, affinity or spread terms, so that it depends on more than the capacity that
+    other pods leave."""
     if pod.pod.spec.topology_spread_constraints:
         return True
     return bool(pod.ties.ports or pod.ties.terms)
 
 
-def _spread_out(pod: PodInfo) -> bool:
+def _spans_nodes(pod: PodInfo) -> bool:
     """Returns True if a pod uses resources that are not local to one node: claims, or devices that are placed across
     nodes by family rules."""
     spec = pod.pod.spec
@@ -272,7 +272,7 @@ def _group_changed(state: ClusterState, snapshot: Snapshot, gangs: Iterable[Gang
             now, then = state.gangs.upstream.get(ref.key), snapshot.upstream_groups.get(ref.key)
         elif ref.source is GangSource.GROUP:
             now, then = state.gangs.groups.get(ref.key), snapshot.pod_groups.get(ref.key)
-        if now is not then and _said(now) != _said(then):
+        if now is not then and _spec_and_annotations(now) != _spec_and_annotations(then):
             return "group"
     # without a ClusterNetworkTopology the layers may be derived from HyperNodes, which are read with the tree
     if gangs and not (state.nodes.layers if state.nodes.topology is not None else state.nodes.tree.layers).agree(
@@ -282,5 +282,5 @@ def _group_changed(state: ClusterState, snapshot: Snapshot, gangs: Iterable[Gang
     return ""
 
 
-def _said(group: PodGroup | UpstreamPodGroup | None) -> object:
+def _spec_and_annotations(group: PodGroup | UpstreamPodGroup | None) -> object:
     return group and (group.spec, group.metadata.annotations)

@@ -2,8 +2,8 @@
 watch.
 
 Source: kube-parity.md 4.8 and 4.9. A standby keeps its caches warm. Lists that are read after the lease was acquired
-contain all Bindings of the last leader. Otherwise the watch gets a moment to catch up, unless the lease had
-expired for that long.
+contain all Bindings of the last leader. Otherwise the watch gets a moment to catch up, unless the last leader has not
+written for longer than that.
 """
 
 import asyncio

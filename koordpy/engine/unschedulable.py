@@ -37,30 +37,30 @@ class UnschedulableHandler:
         self._pod_status, self._evictor, self._metrics, self._stuck = pod_status, evictor, context.metrics, stuck
         self._any_profile = settings.config.scheduler_names[0]
         self._guarantees = settings.config.quota.guarantee_usage
-        self._shields: UnconfirmedHint | None = None
+        self._unconfirmed_hint: UnconfirmedHint | None = None
         if evictor is not None:
             reclaim, quotas = settings.config.fairness.reclaim, self._state.quotas
-            self._shields = UnconfirmedHint(
+            self._unconfirmed_hint = UnconfirmedHint(
                 self._state,
                 self._queue,
                 owners_matter=lambda: reclaim == "all" or (reclaim == "quotas" and bool(quotas.objects)),
             )
-            context.feeds.listeners.confirmed.append(self._shields.confirmed)
+            context.feeds.listeners.confirmed.append(self._unconfirmed_hint.confirmed)
 
     def round_begins(self) -> list[PodInfo]:
         """Returns the pods that are assumed when the snapshot is taken. They cannot be victims of the round."""
-        return self._shields.snapshot_taken() if self._shields is not None else []
+        return self._unconfirmed_hint.snapshot_taken() if self._unconfirmed_hint is not None else []
 
     def forget(self) -> None:
         """Forgets units that are not in the queue any more."""
-        if self._shields is not None:
-            self._shields.forget()
+        if self._unconfirmed_hint is not None:
+            self._unconfirmed_hint.forget()
 
     def round_ended(self, refused: Iterable[Entry], assumed: Iterable[PodInfo]) -> None:
         """Records the units of a round that have pods left over. assumed: pods that could not be victims of the
         round."""
-        if self._shields is not None:
-            self._shields.refused(refused, assumed)
+        if self._unconfirmed_hint is not None:
+            self._unconfirmed_hint.refused(refused, assumed)
 
     def tell(self, verdict: PendingPod) -> None:
         """Writes the verdict on one pod to its condition; logs it in a dry run."""
@@ -172,21 +172,21 @@ class UnconfirmedHint:
     def __init__(self, state: ClusterState, queue: UnitQueue, *, owners_matter: Callable[[], bool]) -> None:
         """owners_matter: returns True if quotas or users may reclaim capacity from one another."""
         self._state, self._queue, self._owners_matter = state, queue, owners_matter
-        self._shielded: dict[str, frozenset[_Kind]] = {}
+        self._refused_units: dict[str, frozenset[_Kind]] = {}
         """Refused unit -> the kinds of its pods."""
-        self._heard: set[_Kind] = set()
+        self._woken_kinds: set[_Kind] = set()
         """Confirmed kinds for which all units that they concern were woken already."""
-        self._least: dict[GangRef, _Kind] = {}
+        self._least_important: dict[GangRef, _Kind] = {}
         """Gang -> the kind of its least important member, cached for this round."""
 
     def snapshot_taken(self) -> list[PodInfo]:
         """Returns the pods that are assumed when a round begins. They cannot be victims of the round."""
-        self._least.clear()
+        self._least_important.clear()
         return self._state.assumed_pods()
 
     def refused(self, entries: Iterable[Entry], assumed: Iterable[PodInfo]) -> None:
         """Records units that found no capacity in a round in which the assumed pods could not be victims."""
-        if len(self._shielded) > 2 * len(self._queue.entries) + 100:
+        if len(self._refused_units) > 2 * len(self._queue.entries) + 100:
             self.forget()
         kinds: dict[_Kind, bool] = {}
         for info in assumed:
@@ -200,22 +200,22 @@ class UnconfirmedHint:
             if waits and not any(waits):
                 self._queue.touch(entry.unit, "LesserBound")
             else:
-                self._shielded[entry.unit] = mine
-                self._heard.clear()
+                self._refused_units[entry.unit] = mine
+                self._woken_kinds.clear()
 
     def forget(self) -> None:
         """Forgets units that are not in the queue any more."""
-        self._shielded = {unit: mine for unit, mine in self._shielded.items() if unit in self._queue.entries}
+        self._refused_units = {unit: mine for unit, mine in self._refused_units.items() if unit in self._queue.entries}
 
     def confirmed(self, info: PodInfo) -> None:
         """Wakes units that may preempt a pod, once the watch has confirmed its Binding."""
         for kind in self._kinds(info):
-            if kind in self._heard:
+            if kind in self._woken_kinds:
                 continue
-            self._heard.add(kind)
-            for unit, mine in list(self._shielded.items()):
+            self._woken_kinds.add(kind)
+            for unit, mine in list(self._refused_units.items()):
                 if self._may_take(mine, kind):
-                    del self._shielded[unit]
+                    del self._refused_units[unit]
                     self._queue.touch(unit, "LesserBound")
 
     def _kinds(self, info: PodInfo) -> tuple[_Kind, ...]:
@@ -224,10 +224,10 @@ class UnconfirmedHint:
         own = _kind(info)
         if info.gang is None:
             return (own,)
-        least = self._least.get(info.gang)
+        least = self._least_important.get(info.gang)
         if least is None:
             one = min(self._state.gangs.members(info.gang), key=lambda member: member.priority, default=info)
-            least = self._least[info.gang] = _kind(one)
+            least = self._least_important[info.gang] = _kind(one)
         return (own,) if least == own else (own, least)
 
     def _may_take(self, mine: Iterable[_Kind], theirs: _Kind) -> bool:

@@ -1,6 +1,6 @@
 """Which placements of a round must wait until the victims of others in the same round have gone."""
 
-from koordpy.engine.staleness import leaning
+from koordpy.engine.staleness import units_waiting_for_victims
 from koordpy.planner.planning_round import plan_round
 from tests.scenarios.cluster import World, bound, gang_pods, group
 from tests.scenarios.test_promised_room import GPU, gpus, runs, waits
@@ -12,7 +12,7 @@ def test_who_was_placed_before_somebody_evicts_on_his_node_is_bound_at_once() ->
     plan = plan_round(snapshot)
     assert set(bound(plan)) == {"a", "b"}
     assert [eviction.unit for eviction in plan.evictions] == ["default/b"]
-    assert leaning(plan, snapshot) == frozenset()
+    assert units_waiting_for_victims(plan, snapshot) == frozenset()
 
 
 def test_who_takes_what_victims_leave_over_waits_for_their_end() -> None:
@@ -21,4 +21,4 @@ def test_who_takes_what_victims_leave_over_waits_for_their_end() -> None:
     snapshot = World().add(*cluster, waits("vip", priority=5), waits("late", created=3001)).snapshot()
     plan = plan_round(snapshot)
     assert set(bound(plan)) == {"vip", "late"}
-    assert leaning(plan, snapshot) == {"default/late"}
+    assert units_waiting_for_victims(plan, snapshot) == {"default/late"}

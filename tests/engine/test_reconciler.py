@@ -40,7 +40,7 @@ class Words(StatusWriter[Kind, str]):
     def _render(self, key: str, obj: Kind, there: str) -> str:
         return self.word
 
-    def _only_wobbles(self, said: str, wanted: str) -> bool:
+    def _differ_in_numbers_only(self, said: str, wanted: str) -> bool:
         return said.rstrip("0123456789") == wanted.rstrip("0123456789")
 
     async def _send(self, obj: Kind, resource: Resource, wanted: str, there: str) -> bool:

@@ -291,7 +291,7 @@ def test_the_condition_is_sent_when_it_says_something_new(before: list[Condition
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "wobbles"),
+    ("old", "new", "differs_in_numbers"),
     [
         ("0/3 nodes: 1 Too many pods", "0/4 nodes: 2 Too many pods", True),
         ("0/3 nodes: 1 Too many pods", "0/3 nodes: 1 Insufficient cpu", False),
@@ -299,8 +299,8 @@ def test_the_condition_is_sent_when_it_says_something_new(before: list[Condition
         ("", "0/3", False),
     ],
 )
-def test_counts_alone_are_a_wobble(old: str, new: str, wobbles: bool) -> None:
-    assert status_patches.wobbles(old, new) is wobbles
+def test_counts_alone_are_a_wobble(old: str, new: str, differs_in_numbers: bool) -> None:
+    assert status_patches.differs_in_numbers(old, new) is differs_in_numbers
 
 
 def test_conditions_of_custom_resources_keep_their_time_until_they_turn() -> None:

@@ -101,7 +101,7 @@ class DeviceReserver:
             try:
                 written = await self._write(key, body, final=tries == MAX_RESERVE_TRIES)
             except (ClaimsFailed, asyncio.CancelledError):
-                self._find_out(key)
+                self._read_later(key)
                 raise
             if written is not None:
                 # the pods' watch may be faster than the claims' watch: the devices must not look free until then
@@ -192,7 +192,7 @@ class DeviceReserver:
                     raise
                 return None
 
-    def _find_out(self, key: str) -> None:
+    def _read_later(self, key: str) -> None:
         """Starts to read a claim after a write that may have taken effect, until a read succeeds."""
 
         async def ask() -> None:
@@ -262,7 +262,7 @@ class DeviceReleaser:
         unbound = [pod for pod, now in known if now is None or now.uid != pod.info.uid or not now.pod.spec.node_name]
         for key, of_claim in _by_claim(unbound).items():
             ours = any(key in pod.devices for pod in of_claim)
-            await self._let_go(key, {pod.info.uid for pod in of_claim}, deallocate=ours, unused=False)
+            await self._release_claim(key, {pod.info.uid for pod in of_claim}, deallocate=ours, unused=False)
 
     def unstick(self, pods: Sequence[PodInfo]) -> None:
         """Starts to deallocate claims that tie pods which fit nowhere to a node, if only these pods use them."""
@@ -302,7 +302,7 @@ class DeviceReleaser:
                 if consumer.uid not in self._alive and await self._is_gone(namespace, consumer):
                     gone.add(consumer.uid)
             if gone:
-                await self._let_go(f"{namespace}/{claim.metadata.name}", gone, deallocate=True)
+                await self._release_claim(f"{namespace}/{claim.metadata.name}", gone, deallocate=True)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -328,9 +328,9 @@ class DeviceReleaser:
     async def _unstick(self, keys: list[str], uids: set[str]) -> None:
         for key in keys:
             if self._ties(key, uids):
-                await self._let_go(key, uids, deallocate=True)
+                await self._release_claim(key, uids, deallocate=True)
 
-    async def _let_go(self, key: str, uids: set[str], *, deallocate: bool, unused: bool = True) -> None:
+    async def _release_claim(self, key: str, uids: set[str], *, deallocate: bool, unused: bool = True) -> None:
         """Removes reservations from a claim; with `deallocate` also the allocation, if no reservation remains.
 
         unused: False to deallocate only if one of these reservations existed, as both are written together.

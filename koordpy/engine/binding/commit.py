@@ -154,7 +154,7 @@ class Committer:
             logger.warning("%s: its claims were not bound (%s): %s", commit.unit, error.cause, error)
             if error.cause == "conflict":
                 self._metrics.conflicts.labels("claim").inc()
-            # with a back-off, because the change that made the plan stale may not be in the cache yet
+            # with a back-off, because the change that voided the plan may not be in the cache yet
             self._withdraw(commit, errors=0 if error.cause in OVERTAKEN else 1)
             self._tell(claims, commit, error)
         except Exception:
@@ -244,13 +244,13 @@ class Committer:
         placement = job.placement
         try:
             self._confirmations.bound(placement.pod_key, placement.uid, placement.node)
-            self._say_bound(job, outcome)
+            self._report_bound(job, outcome)
         except Exception:
             # the pod is bound in any case, and uses its capacity
             logger.exception("pod %s is bound, but reporting it failed", placement.pod_key)
         self._count(job, lost=False)
 
-    def _say_bound(self, job: PendingBinding, outcome: BindOutcome) -> None:
+    def _report_bound(self, job: PendingBinding, outcome: BindOutcome) -> None:
         if outcome.result is BindResult.ALREADY:
             # the process that bound it has counted and reported it; devices are those of its Binding, not of this plan
             self._metrics.binds.labels(outcome.result.value).inc()

@@ -56,9 +56,10 @@ class PendingBinding:
     placement: Placement
     queued: QueuedPod
     mark: int
-    """Value of `foreign_marks` for the node at planning time: the number of Bindings by other schedulers."""
+    """Value of `foreign_marks` for the node when the unit was submitted, to detect later Bindings by other
+    schedulers."""
     node: NodeInfo | None
-    """The node as planned; None if it was deleted before the plan was committed."""
+    """The node when the unit was submitted; None if it did not exist."""
     claims: PodClaims | None = None
 
 

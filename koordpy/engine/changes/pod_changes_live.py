@@ -138,7 +138,7 @@ class PodChanges:
             grown = before is not None and before.bound and before.requests != after.requests
             elsewhere = assumed and before is not None and before.node != after.node
             if grown or elsewhere or (wake & Wake.POD_BOUND and not assumed):
-                self._loaded(after)
+                self._note_foreign_load(after)
         if assumed and after is not None and after.pod.spec.node_name:
             for heard_of in self._hub.listeners.confirmed:
                 heard_of(after)
@@ -172,7 +172,7 @@ class PodChanges:
         for heard in self._hub.listeners.gang:
             heard(ref)
 
-    def _loaded(self, info: PodInfo) -> None:
+    def _note_foreign_load(self, info: PodInfo) -> None:
         """Records a pod that uses more of a node than the plans of this process account for."""
         self.foreign.append(info)
         self.foreign_marks[info.node] = self.foreign_marks.get(info.node, 0) + 1

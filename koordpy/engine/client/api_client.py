@@ -51,7 +51,7 @@ MAX_RETRY_AFTER_SECONDS = 30.0
 
 
 for _name in ("pre_encoded_url", "from_parts"):
-    # aiohttp's URL caches keep the last 128 paths, with names of deleted pods
+    # yarl's caches keep the last 128 paths, with names of deleted pods
     forgotten_by(getattr(getattr(getattr(yarl, "_url", None), _name, None), "cache_clear", lambda: None))
 
 
@@ -319,9 +319,9 @@ class ApiClient:
         except aiohttp.ClientConnectorCertificateError as error:
             raise Untrusted(self._distrust(error), sent=False) from error
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise Unreachable(f"{method} {url.path}: {_said(error)}", sent=False) from error
+            raise Unreachable(f"{method} {url.path}: {_error_text(error)}", sent=False) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(f"{method} {url.path}: {_said(error)}") from error
+            raise Unreachable(f"{method} {url.path}: {_error_text(error)}") from error
         finally:
             self.on_answer(method, code, time.monotonic() - began)
 
@@ -329,7 +329,7 @@ class ApiClient:
         fault, access = error.certificate_error, self.access
         if isinstance(fault, ssl.SSLCertVerificationError):
             return refusal(fault, access.ssl_context, access.host, access.source)
-        return _said(error)
+        return _error_text(error)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -353,7 +353,7 @@ class ApiClient:
         try:
             return await reading
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(f"{what}: {_said(error)}") from error
+            raise Unreachable(f"{what}: {_error_text(error)}") from error
 
     def _error(self, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
         try:
@@ -376,7 +376,7 @@ class ApiClient:
             raise ApiError(200, "Undecodable", f"{path}: {error}") from error
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

@@ -29,7 +29,7 @@ class RoomMaking:
         self._said: dict[str, str] = {}
         """Unit -> names of the victims that a dry run has logged."""
 
-    def all_there(self, victims: Iterable[Eviction]) -> bool:
+    def victims_unchanged(self, victims: Iterable[Eviction]) -> bool:
         """Returns True if all victims are still running on their nodes and are not terminating."""
         for victim in victims:
             info = self._state.pod(victim.pod_key)
@@ -39,7 +39,7 @@ class RoomMaking:
                 return False
         return True
 
-    def look_again(self, entry: Entry) -> bool:
+    def may_need_no_victims(self, entry: Entry) -> bool:
         """Returns True if capacity was freed while victims were selected for a unit, so that it may need none. Once
         only."""
         if entry.looked_again or not self._queue.has_missed(entry, ROOM_CAME):

@@ -51,7 +51,8 @@ class EvictionPlan:
     """Quotas and users that capacity is reclaimed from. It is closed to them until the unit uses it (preemption.md
     4)."""
     beside: frozenset[str] = frozenset()
-    """Pods that other units of the same round are nominated with. They may depend on the same victims."""
+    """Nominated pods of other units of the same round. The plan was made with these pods in place, and may use capacity
+    of their victims."""
 
 
 Done = Callable[[EvictionPlan, str], None]
@@ -253,7 +254,7 @@ class Evictor:
             if not self._state.assumed_node(eviction.pod_key):
                 if not info.node:
                     # its Binding was not sent: the pod stays pending, after the unit that uses its capacity
-                    self._spare(eviction)
+                    self._cancel_eviction(eviction)
                     return None
                 if info.node != eviction.node:
                     raise Dropped(f"pod {eviction.pod_key} is not on {eviction.node} any more")
@@ -268,11 +269,11 @@ class Evictor:
         """Ends a dropped plan: its remaining victims are not evicted, and its nominations are cleared."""
         for victim in plan.evictions:
             if victim.pod_key not in gone:
-                self._spare(victim)
+                self._cancel_eviction(victim)
         members = [self._state.pod(one.pod_key) for one in plan.nominations]
         await self.nominations.clear([info for info in members if info is not None])
 
-    def _spare(self, victim: Eviction) -> None:
+    def _cancel_eviction(self, victim: Eviction) -> None:
         """Ends the expectation that a victim terminates. A victim that was not bound returns to the queue."""
         self._state.unforesee(victim.pod_key, victim.uid)
         info = self._state.pod(victim.pod_key)

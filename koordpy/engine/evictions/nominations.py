@@ -125,7 +125,7 @@ class Nominations:
                 await self.clear(waiting)
                 self._queue.touch(unit, "NominationVoid")
             elif unit not in self._planned_again and not self._terminating(members, waiting):
-                # the unit takes its capacity now, or is refused and gives it back
+                # the next round binds the unit, or refuses it and clears its nominations
                 self._planned_again.add(unit)
                 self._queue.touch(unit, "VictimsGone")
             elif self._clock() > max(one.until for one in members.values()) and self._may_write():

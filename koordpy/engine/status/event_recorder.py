@@ -231,7 +231,7 @@ class EventRecorder:
             key = await self._queue.get()
             try:
                 if (series := self._series.get(key)) is not None and series.queued:
-                    await self._stand_back(series)
+                    await self._wait_for_bindings(series)
                     await self._send(key, series)
             except Exception as error:  # an event is never worth more than a line in the log
                 self._on_lost("failed")
@@ -242,7 +242,7 @@ class EventRecorder:
             finally:
                 self._queue.task_done()
 
-    async def _stand_back(self, series: _Series) -> None:
+    async def _wait_for_bindings(self, series: _Series) -> None:
         """Waits while Bindings are pending: the API server is a tenth faster without events between them."""
         while self._busy() and self._clock() < series.due:  # noqa: ASYNC110 - not an event
             await asyncio.sleep(HOLD_STEP_SECONDS)

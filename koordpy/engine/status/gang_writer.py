@@ -22,7 +22,7 @@ from koordpy.engine.status.scheduler_events import (
     GANG_UNSCHEDULABLE,
     INVALID,
 )
-from koordpy.engine.status.status_patches import wobbles
+from koordpy.engine.status.status_patches import differs_in_numbers
 from koordpy.plan.round_plan import Eviction, GangReport, GangStatus
 from koordpy.pods.gang_refs import GangRef, GangSource
 
@@ -57,7 +57,7 @@ class GangWriter(Reconciler):
     def verdict(self, report: GangReport, waiting_seconds: float) -> None:
         """Called with the report of a round that tried a gang."""
         if report.source is self.source:
-            self._hear(report, waiting_seconds)
+            self._record_report(report, waiting_seconds)
             self.mark(report.name)
 
     def scheduled(self, report: GangReport) -> None:
@@ -80,10 +80,10 @@ class GangWriter(Reconciler):
         """Called when this process becomes the leader. Gangs that run already were reported by the last leader."""
         state = self._context.state
         for ref, _, need in state.gangs.tallies():
-            if ref.source is self.source and (state.gangs.gang(ref).runs(need) or self._was_told_as_degraded(ref)):
+            if ref.source is self.source and (state.gangs.gang(ref).runs(need) or self._was_reported_degraded(ref)):
                 self._started[ref.key] = state.gangs.gang(ref).run.owners
 
-    def _was_told_as_degraded(self, ref: GangRef) -> bool:
+    def _was_reported_degraded(self, ref: GangRef) -> bool:
         """Returns True if the status of the gang's object says that it has lost members."""
         return False
 
@@ -95,18 +95,18 @@ class GangWriter(Reconciler):
         found, known = self._losses.state(ref), ref.key in self._degraded
         if found is not None:
             self._degraded.add(ref.key)
-            if not known and not self._was_told_as_degraded(ref):
-                self._tell_both(ref, GANG_DEGRADED, found.warning(ref.key))
+            if not known and not self._was_reported_degraded(ref):
+                self._report_to_both(ref, GANG_DEGRADED, found.warning(ref.key))
         elif known:
             self._degraded.discard(ref.key)
             if number := self._context.state.gangs.whole(ref):
-                self._tell_both(ref, GANG_REPAIRED, f"{number} members are bound or have Succeeded")
+                self._report_to_both(ref, GANG_REPAIRED, f"{number} members are bound or have Succeeded")
 
     def _grace_half_over(self, ref: GangRef) -> None:
         if ref.source is self.source and self._losses is not None and (found := self._losses.state(ref)) is not None:
-            self._tell_both(ref, GANG_DEGRADED, found.warning(ref.key, self._context.now()))
+            self._report_to_both(ref, GANG_DEGRADED, found.warning(ref.key, self._context.now()))
 
-    def _tell_both(self, ref: GangRef, reason: str, note: str) -> None:
+    def _report_to_both(self, ref: GangRef, reason: str, note: str) -> None:
         """Emits an event for the gang's object, and for the workload of its pods if that is a different object."""
         about, workload = self._about(ref.key), self._context.references.workload_of(ref)
         for one in dict.fromkeys(filter(None, (about, workload))):
@@ -125,14 +125,14 @@ class GangWriter(Reconciler):
         if not left:
             self._started.pop(ref.key, None)
         text = f"{many} of {left + many} members evicted ({rules}){gist}"
-        self._tell_both(ref, GANG_EVICTED, text)
-        self._hear_evicted(ref, first.reason, text)
+        self._report_to_both(ref, GANG_EVICTED, text)
+        self._record_eviction(ref, first.reason, text)
 
-    def _hear_evicted(self, ref: GangRef, reason: str, text: str) -> None:
+    def _record_eviction(self, ref: GangRef, reason: str, text: str) -> None:
         """Records an eviction of members, for writers that show it in the status."""
         return
 
-    def _taken(self, keys: Iterable[str]) -> None:
+    def _begins(self, keys: Iterable[str]) -> None:
         for key in self._started.keys() & set(keys):
             if not self._context.state.gangs.gang(GangRef.of(key, self.source)).of_run:
                 del self._started[key]
@@ -140,13 +140,15 @@ class GangWriter(Reconciler):
     def _refused(self, key: str, reason: str, message: str) -> None:
         """Emits an event with the reason why a gang waits, unless only numbers differ from the last event."""
         said, about = self._refusals.get(key), self._about(key)
-        if about is None or (said and said[0] == reason and (said[1] == message or wobbles(said[1], message))):
+        if about is None or (
+            said and said[0] == reason and (said[1] == message or differs_in_numbers(said[1], message))
+        ):
             return
         self._refusals[key] = reason, message
         event = INVALID if reason == GangStatus.INVALID.value else GANG_UNSCHEDULABLE
         self._context.announcer.tell(event, about, message)
 
-    def _hear(self, report: GangReport, waiting_seconds: float) -> None:
+    def _record_report(self, report: GangReport, waiting_seconds: float) -> None:
         self._reports[report.name] = report
 
     def _forget(self, key: str) -> None:
@@ -175,7 +177,7 @@ class NamedGangTeller(GangWriter):
         self.source = source
         super().__init__(context, stale)
 
-    def _hear(self, report: GangReport, waiting_seconds: float) -> None:
+    def _record_report(self, report: GangReport, waiting_seconds: float) -> None:
         if report.status not in REFUSED or report.awaits:
             return
         derived = self._context.state.gangs.derived.get(report.ref)

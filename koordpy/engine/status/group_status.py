@@ -17,7 +17,7 @@ from koordpy.api.pod_groups import PodGroup, PodGroupStatus
 from koordpy.api.times import rfc3339, seconds
 from koordpy.cache.gang_history import MEMBERS_MISSING, MOST_BESIDE, SCHEDULED, STALE, ended
 from koordpy.cache.gang_members import Members
-from koordpy.engine.status.status_patches import condition_for, merged_conditions, wobbles
+from koordpy.engine.status.status_patches import condition_for, differs_in_numbers, merged_conditions
 from koordpy.fairness.quota_admission import REFUSING_QUOTA
 from koordpy.plan.round_plan import GangReport, GangStatus
 from koordpy.pods.pod_info import PodInfo
@@ -210,7 +210,7 @@ def _disruption(group: PodGroup, evicted: tuple[str, str], *, met: bool) -> Cond
     return condition_for(group, DISRUPTED, "False", WHOLE, f"the minimum is bound again; before: {old.message}")
 
 
-def only_wobbles(said: PodGroupStatus, wanted: PodGroupStatus) -> bool:
+def differ_in_numbers_only(said: PodGroupStatus, wanted: PodGroupStatus) -> bool:
     """Returns True if two statuses differ in numbers of messages only. Numbers of a quota refusal count as a change,
     because the quota's team acts on them."""
     if replace(wanted, conditions=[]) != replace(said, conditions=[]):
@@ -220,7 +220,7 @@ def only_wobbles(said: PodGroupStatus, wanted: PodGroupStatus) -> bool:
         if before is None or (before.status, before.reason) != (condition.status, condition.reason):
             return False
         if before.message != condition.message and (
-            REFUSING_QUOTA in condition.message or not wobbles(before.message, condition.message)
+            REFUSING_QUOTA in condition.message or not differs_in_numbers(before.message, condition.message)
         ):
             return False
     return True

@@ -17,7 +17,13 @@ from koordpy.engine.evictions.held_rounds import StaleWatch
 from koordpy.engine.status.event_recorder import ObjectReference
 from koordpy.engine.status.gang_census import REFUSED
 from koordpy.engine.status.gang_writer import GangWriter
-from koordpy.engine.status.group_status import TIMED_OUT, group_status, made_again_until, only_wobbles, waits_since
+from koordpy.engine.status.group_status import (
+    TIMED_OUT,
+    differ_in_numbers_only,
+    group_status,
+    made_again_until,
+    waits_since,
+)
 from koordpy.engine.status.reconciler import WholeStatusWriter
 from koordpy.plan.round_plan import GangReport
 from koordpy.pods.gang_refs import GangRef, GangSource
@@ -55,18 +61,18 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
             self._tried.add(report.name)
             self._verdicts.pop(report.name, None)
 
-    def _hear_evicted(self, ref: GangRef, reason: str, text: str) -> None:
+    def _record_eviction(self, ref: GangRef, reason: str, text: str) -> None:
         group, gang = self._context.state.gangs.groups.get(ref.key), self._context.state.gangs.gang(ref)
         if group is not None and len(gang.standing) + gang.succeeded < group.spec.min_member:
             self._evicted[ref.key] = reason, text
             self.mark(ref.key)
 
-    def _was_told_as_degraded(self, ref: GangRef) -> bool:
+    def _was_reported_degraded(self, ref: GangRef) -> bool:
         group = self._context.state.gangs.groups.get(ref.key)
         said = condition_of(group.status.conditions, STALE) if group is not None else None
         return said is not None and said.status == "True"
 
-    def _hear(self, report: GangReport, waiting_seconds: float) -> None:
+    def _record_report(self, report: GangReport, waiting_seconds: float) -> None:
         if self._about(report.name) is None:
             return
         self._tried.add(report.name)
@@ -126,7 +132,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         report, waits = self._verdicts.get(key, (None, inf))
         return group_status(obj, gang, report, waits, stale=self._stale.text(key), evicted=evicted, now=now)
 
-    _only_wobbles = staticmethod(only_wobbles)
+    _differ_in_numbers_only = staticmethod(differ_in_numbers_only)
 
     def _written(self, key: str, said: PodGroupStatus, wanted: PodGroupStatus) -> None:
         before, after = (condition_of(status.conditions, SCHEDULED) for status in (said, wanted))

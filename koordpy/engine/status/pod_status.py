@@ -17,7 +17,7 @@ from koordpy.engine.client.api_resources import PODS, Resource
 from koordpy.engine.engine_context import Context
 from koordpy.engine.status.reconciler import RETRY_SECONDS, StatusWriter
 from koordpy.engine.status.scheduler_events import FAILED
-from koordpy.engine.status.status_patches import POD_SCHEDULED, patch_status, pod_unschedulable, wobbles
+from koordpy.engine.status.status_patches import POD_SCHEDULED, differs_in_numbers, patch_status, pod_unschedulable
 from koordpy.plan.round_plan import PendingPod
 from koordpy.pods.pod_info import PodInfo
 
@@ -53,14 +53,14 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
     def tell(self, pending: PendingPod, info: PodInfo) -> None:
         """Accepts a verdict on a pending pod."""
         key, said = pending.pod_key, (pending.reason.value, pending.message)
-        known = self._there(key, info.pod)
+        known = self._current(key, info.pod)
         if said == known and key not in self._unsure:
             self._verdicts.pop(key, None)
             self._marked.pop(key, None)
             return
         now = since = self._context.clock()
         due, hold = now, self._context.settings.gated_hold_seconds
-        if known is not None and known[0] == said[0] and wobbles(known[1], said[1]):
+        if known is not None and known[0] == said[0] and differs_in_numbers(known[1], said[1]):
             due = now + self._context.settings.wobble_hold_seconds
         elif pending.gated:
             due = now + hold

@@ -77,7 +77,7 @@ class Reconciler(abc.ABC):
         for key in due:
             del self._marked[key]
         self.under_way.update(due)
-        self._taken(due)
+        self._begins(due)
 
         line = ByTurns[str]()
         for key in due:
@@ -111,7 +111,7 @@ class Reconciler(abc.ABC):
         """Returns objects that must be processed without a mark, for example because of the time."""
         return ()
 
-    def _taken(self, keys: Iterable[str]) -> None:
+    def _begins(self, keys: Iterable[str]) -> None:
         """Called with the objects that are processed now."""
         return
 
@@ -161,12 +161,12 @@ class LastWrites(Generic[Said]):
 class StatusWriter(Reconciler, Generic[Seen, Said]):
     """Writes the statuses of one kind. `_render` must be a pure function of the state; `_send` writes."""
 
-    stands = False
+    keeps_foreign_changes = False
     """True if changes by other writers remain until this writer has something else to write."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        keep = inf if self.stands else max(TRUSTED_SECONDS, context.settings.wobble_hold_seconds)
+        keep = inf if self.keeps_foreign_changes else max(TRUSTED_SECONDS, context.settings.wobble_hold_seconds)
         self._writes: LastWrites[Said] = LastWrites(context.clock, keep)
         self._unsure: set[str] = set()
         """Keys of objects with a last write of unknown outcome."""
@@ -177,16 +177,16 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
             self._forget(key)
             return True
         obj, resource = found
-        uid, seen, there = obj.metadata.uid, self._read(obj), self._there(key, obj)
+        uid, seen, there = obj.metadata.uid, self._read(obj), self._current(key, obj)
         last, age = self._writes.last(key, uid)
-        said = last if last is not None and self.stands else there
-        wanted = self._render(key, obj if there is seen else self._with(obj, there), there)
+        said = last if last is not None and self.keeps_foreign_changes else there
+        wanted = self._render(key, obj if there is seen else self._with_status(obj, there), there)
         if wanted is None:
             return True
         if wanted == said and key not in self._unsure:
             # not confirmed, or overwritten by an earlier write that arrived late: processed until the watch shows it
-            return self.stands or seen == wanted
-        if self._only_wobbles(said, wanted) and age < self._context.settings.wobble_hold_seconds:
+            return self.keeps_foreign_changes or seen == wanted
+        if self._differ_in_numbers_only(said, wanted) and age < self._context.settings.wobble_hold_seconds:
             return False
         try:
             if not await self._send(obj, resource, wanted, there):
@@ -203,7 +203,7 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
         self._written(key, said, wanted)
         return True
 
-    def _there(self, key: str, obj: Seen) -> Said:
+    def _current(self, key: str, obj: Seen) -> Said:
         """Returns the current status: this writer's last write while it is recent, else that of the watch."""
         last, age = self._writes.last(key, obj.metadata.uid)
         return last if last is not None and age < TRUSTED_SECONDS else self._read(obj)
@@ -221,7 +221,7 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
     def _read(self, obj: Seen) -> Said:
         """Returns the compared part of an object's status."""
 
-    def _with(self, obj: Seen, said: Said) -> Seen:
+    def _with_status(self, obj: Seen, said: Said) -> Seen:
         """Returns the object with the status that was written last."""
         return obj
 
@@ -229,7 +229,7 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
     def _render(self, key: str, obj: Seen, there: Said) -> Said | None:
         """Returns the wanted status; None if the status stays as it is."""
 
-    def _only_wobbles(self, said: Said, wanted: Said) -> bool:
+    def _differ_in_numbers_only(self, said: Said, wanted: Said) -> bool:
         """Returns True if two statuses differ in numbers only, so that the write may wait."""
         return False
 
@@ -252,7 +252,7 @@ class WholeStatusWriter(StatusWriter[Seen, Status]):
         status: Status = obj.status
         return status
 
-    def _with(self, obj: Seen, said: Status) -> Seen:
+    def _with_status(self, obj: Seen, said: Status) -> Seen:
         return msgspec.structs.replace(obj, status=said)
 
     async def _send(self, obj: Seen, resource: Resource, wanted: Status, there: Status) -> bool:

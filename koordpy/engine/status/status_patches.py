@@ -30,7 +30,7 @@ def condition_for(obj: Any, type: str, status: str, reason: str, message: str) -
 
 
 @remembered(64)
-def wobbles(old: str, new: str) -> bool:
+def differs_in_numbers(old: str, new: str) -> bool:
     """Returns True if two different messages differ in their numbers only: `1/3 nodes` and `2/3 nodes`."""
     return old != new and _NUMBER.sub("#", old) == _NUMBER.sub("#", new)
 

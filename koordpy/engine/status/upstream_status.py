@@ -18,7 +18,7 @@ from koordpy.engine.status.gang_census import REFUSED
 from koordpy.engine.status.gang_writer import GangWriter
 from koordpy.engine.status.reconciler import StatusWriter
 from koordpy.engine.status.scheduler_events import GANG_UNSCHEDULABLE, INVALID
-from koordpy.engine.status.status_patches import condition_patch, patch_status, wobbles
+from koordpy.engine.status.status_patches import condition_patch, differs_in_numbers, patch_status
 from koordpy.plan.round_plan import GangReport, GangStatus
 from koordpy.pods.gang_refs import GangRef, GangSource
 
@@ -62,7 +62,7 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition 
     """Writes PodGroups of scheduling.k8s.io."""
 
     source = GangSource.UPSTREAM
-    stands = True
+    keeps_foreign_changes = True
 
     def changed(self, ref: GangRef) -> None:
         super().changed(ref)
@@ -97,10 +97,10 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition 
             return wanted_condition(obj, gangs.gang(of_pods), report, minimum)
         return wanted_condition(obj, gangs.gang(GangRef.of(key, self.source)), report)
 
-    def _only_wobbles(self, said: Condition | None, wanted: Condition | None) -> bool:
+    def _differ_in_numbers_only(self, said: Condition | None, wanted: Condition | None) -> bool:
         if said is None or wanted is None or (said.status, said.reason) != (wanted.status, wanted.reason):
             return False
-        return wobbles(said.message, wanted.message)
+        return differs_in_numbers(said.message, wanted.message)
 
     async def _send(self, obj: UpstreamPodGroup, resource: Resource, wanted: Condition | None, there: Any) -> bool:
         assert wanted is not None

@@ -16,7 +16,7 @@ from koordpy.engine.engine_context import Context
 from koordpy.engine.status.event_recorder import ObjectReference
 from koordpy.engine.status.gang_writer import GangWriter
 from koordpy.engine.status.reconciler import StatusWriter
-from koordpy.engine.status.status_patches import patch_status, wobbles
+from koordpy.engine.status.status_patches import differs_in_numbers, patch_status
 from koordpy.plan.round_plan import GangReport, GangStatus
 from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.workloads.workload_runs import WorkloadPod
@@ -103,7 +103,7 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
     """Writes Volcano PodGroups, by `namespace/name`. Their events are emitted as for other derived gangs."""
 
     source = GangSource.WORKLOAD
-    stands = True
+    keeps_foreign_changes = True
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -148,9 +148,9 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
             return VolcanoStatus(INQUEUE, *(getattr(there, name) for name in COUNTS))
         return None
 
-    def _only_wobbles(self, said: VolcanoStatus, wanted: VolcanoStatus) -> bool:
+    def _differ_in_numbers_only(self, said: VolcanoStatus, wanted: VolcanoStatus) -> bool:
         same = replace(said, message="") == replace(wanted, message="")
-        return same and wobbles(said.message, wanted.message)
+        return same and differs_in_numbers(said.message, wanted.message)
 
     async def _send(self, obj: WorkloadObject, resource: Resource, wanted: VolcanoStatus, there: VolcanoStatus) -> bool:
         patch = patch_of(wanted, there, current_status(obj)[1], self._context.now())

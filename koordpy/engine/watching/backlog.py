@@ -89,15 +89,15 @@ class Backlog:
             self._due = max(0, self._due - 1)
             key, line = self._turns.next()
             self._new.remove(key)
-            return self._taken(key, line), True
+            return self._remove_line(key, line), True
         self._due = len(self._turns.lines)
-        return (self._taken(*batch.popleft()), False) if batch else None
+        return (self._remove_line(*batch.popleft()), False) if batch else None
 
     def done(self) -> float:
         """Removes the finished batch. Returns the clock time of its arrival."""
         return self._batches.popleft()[0]
 
-    def _taken(self, key: str, line: bytes) -> bytes:
+    def _remove_line(self, key: str, line: bytes) -> bytes:
         self._waiting[key] -= 1
         if not self._waiting[key]:
             del self._waiting[key]

@@ -183,7 +183,7 @@ class Reflector(Generic[T]):
         level = logging.WARNING if text != before or tries & (tries - 1) == 0 else logging.DEBUG
         logger.log(level, "%s: %s; try %d in %.1f s", name, text, tries + 1, pause)
 
-    def _heard(self) -> None:
+    def _reset_failures(self) -> None:
         if self._backoff.tries:
             self._backoff.reset()
         self.trouble = ""
@@ -244,7 +244,7 @@ class Reflector(Generic[T]):
             version = version or page.metadata.resource_version
             for raw in page.items or ():
                 self._take(raw, fresh, odd)
-                await self._breathe()
+                await self._yield_control()
             token = page.metadata.continue_
             if not token:
                 return fresh, odd, version
@@ -270,7 +270,7 @@ class Reflector(Generic[T]):
     async def _apply(self, fresh: dict[str, T]) -> None:
         began = self._slice_began = self._clock()
         for _ in self.mirror.become(fresh):
-            await self._breathe()
+            await self._yield_control()
         self._on_applied(self.resource.name, self._clock() - began)
 
     # -- watches ------------------------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ class Reflector(Generic[T]):
         if self._clock() - opened < 1.0:
             # otherwise a server that ends every watch at once would cause a busy loop
             raise Unreachable(f"watch {self.resource.path()}: ended as soon as it was opened")
-        self._heard()
+        self._reset_failures()
 
     async def _handle_next(self, backlog: Backlog) -> None:
         """Handles the lines of one batch, and lines of new pods that may overtake them."""
@@ -308,8 +308,8 @@ class Reflector(Generic[T]):
             if ahead:
                 # a new watch must start after the last line that was handled in order
                 self._version = version
-            await self._breathe()
-        self._heard()
+            await self._yield_control()
+        self._reset_failures()
         arrived = backlog.done()
         if self.events > before:
             self._on_applied(self.resource.name, self._clock() - arrived)
@@ -392,7 +392,7 @@ class Reflector(Generic[T]):
             self._on_unreadable(found)
         return found
 
-    async def _breathe(self) -> None:
+    async def _yield_control(self) -> None:
         if self._clock() - self._slice_began >= self._policy.slice_seconds:
             await asyncio.sleep(0)
             self._slice_began = self._clock()
