@@ -67,7 +67,7 @@ def families_of(pod: PodInfo) -> Iterator[Family]:
     return (_BY_NAME[name] for name in pod.asks)
 
 
-def _asked_by(pods: Iterable[PodInfo]) -> list[Family]:
+def _requested_families(pods: Iterable[PodInfo]) -> list[Family]:
     names = {name for pod in pods for name in pod.asks}
     return [family for family in FAMILIES if family.name in names] if names else []
 
@@ -84,7 +84,7 @@ def counts_decide(pod: PodInfo) -> bool:
 
 def node_warnings(pods: Iterable[PodInfo], snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     """Yields (object, text) of device settings of nodes without effect, of families that a pending pod requests."""
-    for family in _asked_by(pods):
+    for family in _requested_families(pods):
         yield from family.node_warnings(snapshot)
 
 
@@ -148,7 +148,7 @@ def worth(kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound
 
 def serves(node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
     """Returns whether a node's devices of every family serve pods of different shapes together."""
-    return all(family.serves(node, pods, now) for family in _asked_by(pods))
+    return all(family.serves(node, pods, now) for family in _requested_families(pods))
 
 
 def devices_costs(pod: PodInfo, nodes: Ints, scene: FilterInputs) -> list[Ints]:
@@ -212,7 +212,9 @@ def takes_promised(
     placed: Sequence[tuple[PodInfo, int]], kept: Mapping[int, Mapping[str, int]], scene: FilterInputs
 ) -> str:
     """Returns the title of a family of which pods use devices that are reserved for nominated pods; empty for none."""
-    found = (one.title for one in _asked_by(pod for pod, _ in placed) if one.takes_promised(placed, kept, scene))
+    found = (
+        one.title for one in _requested_families(pod for pod, _ in placed) if one.takes_promised(placed, kept, scene)
+    )
     return next(found, "")
 
 
@@ -221,7 +223,7 @@ def takes_promised(
 
 def is_counted(pods: Sequence[PodInfo], scene: FilterInputs) -> bool:
     """Returns whether sums of devices decide if pods fit."""
-    return all(family.is_counted(pods, scene) for family in _asked_by(pods))
+    return all(family.is_counted(pods, scene) for family in _requested_families(pods))
 
 
 def is_refused(nodes: Mapping[str, int], now: FamilyRound) -> bool:
@@ -230,21 +232,21 @@ def is_refused(nodes: Mapping[str, int], now: FamilyRound) -> bool:
     pods = [now.scene.snapshot.pods[key] for key in nodes]
     return any(
         family.give({pod.key: nodes[pod.key] for pod in pods if family.name in pod.asks}, now).faults
-        for family in _asked_by(pods)
+        for family in _requested_families(pods)
         if not family.is_counted(pods, now.scene)
     )
 
 
 def is_told_apart(pods: Sequence[PodInfo]) -> bool:
     """Returns whether the choice among victims with equal resources matters to a family."""
-    return any(family.tells_victims_apart for family in _asked_by(pods))
+    return any(family.tells_victims_apart for family in _requested_families(pods))
 
 
 def freeable_columns(
     kinds: Sequence[PodInfo], scene: FilterInputs, reserved: Mapping[int, Mapping[str, int]]
 ) -> dict[str, Ints]:
     """Returns family -> [nodes] free devices, of families that restrict them further than the nodes' resources do."""
-    found = {one.name: one.freeable(kinds, scene, reserved=reserved) for one in _asked_by(kinds)}
+    found = {one.name: one.freeable(kinds, scene, reserved=reserved) for one in _requested_families(kinds)}
     return {name: column for name, column in found.items() if column is not None}
 
 
@@ -260,7 +262,7 @@ def held_of(pod: PodInfo, family: str, scene: FilterInputs) -> int:
 
 def usable_columns(pods: Sequence[PodInfo], scene: FilterInputs) -> dict[str, Ints]:
     """Returns family -> [nodes] devices of the empty node, of families that know them."""
-    found = {one.name: one.usable(scene) for one in _asked_by(pods)}
+    found = {one.name: one.usable(scene) for one in _requested_families(pods)}
     return {name: column for name, column in found.items() if column is not None}
 
 
@@ -276,7 +278,7 @@ def find_obstruction(pod: PodInfo, now: FamilyRound) -> Obstruction | None:
 def bottlenecks(nodes: Mapping[str, int], now: FamilyRound) -> tuple[float, ...]:
     """Returns GB/s of the slowest link between the devices of each pod of a plan (key -> node position), on the
     draft."""
-    asking = _asked_by(now.scene.snapshot.pods[key] for key in nodes)
+    asking = _requested_families(now.scene.snapshot.pods[key] for key in nodes)
     return tuple(gbps for family in asking for gbps in family.bottlenecks(nodes, now))
 
 

@@ -255,18 +255,18 @@ def shape_of(
     for equal requests if a container has none. `owned`: True if pods without spread constraints are spread by
     controller. `devices`: what distinguishes device requests (`AskReaders.shape`). `queue`: as in `owner_in`.
     """
-    return _short(_said(pod, requests, scored, looked_for, owned=owned, devices=devices, queue=queue))
+    return _bounded_shape(_encoded(pod, requests, scored, looked_for, owned=owned, devices=devices, queue=queue))
 
 
 _LONG_SHAPE = 1 << 10
-"""Longest shape in bytes that is stored as it is. A longer shape is replaced by its digest, to bound memory."""
+"""Longest shape in bytes that is stored as it is; the digest replaces a longer one, to bound memory."""
 
 
-def _short(shape: bytes) -> bytes:
+def _bounded_shape(shape: bytes) -> bytes:
     return sha256(shape).digest() if len(shape) > _LONG_SHAPE else shape
 
 
-def _said(
+def _encoded(
     pod: Pod,
     requests: Amounts,
     scored: tuple[int, int],
@@ -378,7 +378,7 @@ def pod_info(
         index = rank_index(pod)
     asks = readers.read(pod, requests, pending=pending)
     devices = readers.shape(pod, asks) if asks and pending else ()
-    shape = _said(pod, requests, scored, looked_for, owned=owned, devices=devices, queue=queue) if pending else b""
+    shape = _encoded(pod, requests, scored, looked_for, owned=owned, devices=devices, queue=queue) if pending else b""
     if fault := too_many(len(shape), SPEC_BYTES, "bytes of placement constraints"):
         raise UnreadableError(f"spec: {fault}")
     return PodInfo(
@@ -392,7 +392,7 @@ def pod_info(
         index=index,
         created=seconds(meta.creation_timestamp),
         owner=owner_in(pod, counts=labels_count, queue=queue),
-        shape=_short(shape),
+        shape=_bounded_shape(shape),
         ties=ties_of(pod),
         extended=bool(asks) or any(map(is_extended, requests)),
         asks=asks,

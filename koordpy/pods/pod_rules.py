@@ -23,9 +23,11 @@ def rules_of(pods: Iterable[Pod]) -> list[tuple[str, Respec]]:
                 found.setdefault(f"spread over {one.topology_key}", partial(_without_spread, key=one.topology_key))
         near = spec.affinity
         for term in near.pod_affinity.required if near is not None and near.pod_affinity is not None else ():
-            found.setdefault(f"affinity over {term.topology_key}", partial(_without_near, key=term.topology_key))
+            found.setdefault(f"affinity over {term.topology_key}", partial(_without_affinity, key=term.topology_key))
         for term in near.pod_anti_affinity.required if near is not None and near.pod_anti_affinity is not None else ():
-            found.setdefault(f"anti-affinity over {term.topology_key}", partial(_without_far, key=term.topology_key))
+            found.setdefault(
+                f"anti-affinity over {term.topology_key}", partial(_without_anti_affinity, key=term.topology_key)
+            )
         for container in (*spec.init_containers, *spec.containers):
             for port in container.ports:
                 if port.host_port > 0:
@@ -42,7 +44,7 @@ def _without_spread(pod: Pod, *, key: str) -> Pod:
     return replace(pod, spec=replace(pod.spec, topology_spread_constraints=left))
 
 
-def _without_near(pod: Pod, *, key: str) -> Pod:
+def _without_affinity(pod: Pod, *, key: str) -> Pod:
     def edit(near: Affinity) -> Affinity:
         if near.pod_affinity is None:
             return near
@@ -52,7 +54,7 @@ def _without_near(pod: Pod, *, key: str) -> Pod:
     return with_affinity(pod, edit)
 
 
-def _without_far(pod: Pod, *, key: str) -> Pod:
+def _without_anti_affinity(pod: Pod, *, key: str) -> Pod:
     def edit(near: Affinity) -> Affinity:
         if near.pod_anti_affinity is None:
             return near

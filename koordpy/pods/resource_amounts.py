@@ -96,7 +96,7 @@ def _pod_level(pod: Pod, total: Amounts, infeasible: bool) -> None:
     total.update({n: amount for n, amount in asked.items() if n in ("cpu", "memory") or n.startswith("hugepages-")})
 
 
-def _stated(pod: Pod) -> tuple[dict[str, ContainerStatus], bool]:
+def _kubelet_statuses(pod: Pod) -> tuple[dict[str, ContainerStatus], bool]:
     """Returns (status of the containers of a bound pod by name, True if the kubelet cannot carry out a pending resize).
 
     Init containers count only if they are restartable, because the others have ended when a pod is resized.
@@ -110,7 +110,7 @@ def _stated(pod: Pod) -> tuple[dict[str, ContainerStatus], bool]:
     return stated, pending is not None and pending.reason == "Infeasible"
 
 
-_TEMPLATES_KEPT = 1 << 10
+_MAX_TEMPLATES = 1 << 10
 _templates: dict[int, tuple[tuple[object, ...], Amounts, tuple[int, int]]] = {}
 """Identity of the list of containers -> (parts of the spec, requests, requests for scores). Pods of one template share
 the list, and the entry keeps it alive, so that the identity is not reused."""
@@ -125,7 +125,7 @@ def asked_by(pod: Pod) -> tuple[Amounts, tuple[int, int]]:
     parts = (spec.containers, spec.init_containers, spec.resources, spec.overhead)
     known = _templates.get(id(spec.containers))
     if known is None or not all(map(is_, known[0], parts)):
-        if len(_templates) >= _TEMPLATES_KEPT:
+        if len(_templates) >= _MAX_TEMPLATES:
             _templates.clear()
         known = parts, pod_requests(pod), score_requests(pod)
         if len(known[1]) <= RESOURCES:
@@ -145,7 +145,7 @@ def pod_requests(pod: Pod) -> Amounts:
 def _requests(pod: Pod, missing: Mapping[str, int]) -> Amounts:
     """Returns the request of the whole pod. missing: amounts assumed for a container that states no request."""
     spec = pod.spec
-    stated, infeasible = _stated(pod)
+    stated, infeasible = _kubelet_statuses(pod)
 
     def asked(container: Container) -> Amounts:
         own = _container(container, stated.get(container.name), infeasible)

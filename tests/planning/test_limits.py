@@ -19,7 +19,7 @@ KNOWN = {
     "problems/problem_building.py": {"BEYOND_PODS"},
     "devices/gpu/gpu_links.py": {"KBS_PER_GBS", "MAX_GBS"},
     "devices/gpu/gpu_nodes.py": {"MOST_GPUS"},
-    "devices/gpu/choice/gpu_partitioning.py": {"FORBIDDEN", "_ROOM"},
+    "devices/gpu/choice/gpu_partitioning.py": {"FORBIDDEN", "_MAX_TOTAL"},
     "devices/gpu/gpu_partitions.py": {"SCORE_SCALE"},
     # rules of the formats and of what is said
     "preemption/search/ending_pods.py": {"_LISTED"},

@@ -40,9 +40,9 @@ def _free(draft: Draft, beyond: int) -> Ints:
     out = np.full(len(snapshot.nodes), unlimited, dtype=np.int64)
     for name, known in view.nodes.items():
         node = snapshot.index.get(name)
-        if node is None or not _apart(known):
+        if node is None or not _is_disjoint(known):
             continue
-        held = sum(_holds(known, key) for key in known.holders if key not in draft.evicted)
+        held = sum(_healthy_held(known, key) for key in known.holders if key not in draft.evicted)
         for key, pod in draft.placed_on.get(node, {}).items():
             if pod.ask(GPUS) is not None:
                 mask = known.machine.mask(draft.given_of(key, GPUS) or ())
@@ -57,15 +57,15 @@ def held_gpus(pod: PodInfo, draft: Draft) -> int:
     if pod.ask(GPUS) is None or pod.node not in draft.snapshot.index:
         return 0
     known = gpu_view(draft.snapshot).nodes.get(pod.node)
-    return _holds(known, pod.key) if known is not None and pod.key in known.holders else 0
+    return _healthy_held(known, pod.key) if known is not None and pod.key in known.holders else 0
 
 
-def _holds(known: NodeGpus, key: str) -> int:
+def _healthy_held(known: NodeGpus, key: str) -> int:
     mask, count = known.masks.get(key), known.holders[key].count
     return count if mask is None else min(count, (mask & known.machine.healthy).bit_count())
 
 
-def _apart(known: NodeGpus) -> bool:
+def _is_disjoint(known: NodeGpus) -> bool:
     """Returns whether no GPU is used by two pods; otherwise the free GPUs are not a sum over pods."""
     masks = [mask for mask in known.masks.values() if mask is not None]
     union = 0

@@ -68,29 +68,31 @@ def allocate(placed: Sequence[tuple[PodInfo, int]], gpus: GpuNodes) -> FamilyAll
         machine = gpus.state(node).by_name
         if machine is None:
             continue
-        given = _on_node(pods, node, machine, gpus)
+        given = _choose_on_node(pods, node, machine, gpus)
         if given is None:
             name = gpus.draft.snapshot.nodes[node].name
             faults.append(f"{pods[0].key}: the free GPUs of node {name} do not serve all of its pods together")
             continue
         for one in given:
             chips[one.pod.key] = machine.minors_of(one.mask)
-            visible = _visible(one, given, node, gpus)
+            visible = _visible_mask(one, given, node, gpus)
             notes[one.pod.key] = _annotations(one, visible, machine, gpus)
     return FamilyAllocation(chips, notes, tuple(faults))
 
 
-def _on_node(pods: Sequence[PodInfo], node: int, machine: Machine, gpus: GpuNodes) -> list[_Given] | None:
+def _choose_on_node(pods: Sequence[PodInfo], node: int, machine: Machine, gpus: GpuNodes) -> list[_Given] | None:
     """Chooses GPUs for one set of pods after the other, or for all together if a set finds too few left; None if both
     fail."""
     sets = choice_sets(pods)
-    given = _in_turn(sets, node, machine, gpus)
+    given = _choose_in_turn(sets, node, machine, gpus)
     if given is None and len(sets) > 1:
-        given = _in_turn([[pod for one in sets for pod in one]], node, machine, gpus)
+        given = _choose_in_turn([[pod for one in sets for pod in one]], node, machine, gpus)
     return given
 
 
-def _in_turn(sets: Sequence[Sequence[PodInfo]], node: int, machine: Machine, gpus: GpuNodes) -> list[_Given] | None:
+def _choose_in_turn(
+    sets: Sequence[Sequence[PodInfo]], node: int, machine: Machine, gpus: GpuNodes
+) -> list[_Given] | None:
     state = gpus.state(node)
     free = state.free
     out: list[_Given] = []
@@ -107,7 +109,7 @@ def _in_turn(sets: Sequence[Sequence[PodInfo]], node: int, machine: Machine, gpu
     return out
 
 
-def _visible(one: _Given, given: Sequence[_Given], node: int, gpus: GpuNodes) -> int:
+def _visible_mask(one: _Given, given: Sequence[_Given], node: int, gpus: GpuNodes) -> int:
     group: GroupKey | None = one.pod.group
     if group is None or gpus.config.group_visibility == "own":
         return one.mask
@@ -131,7 +133,7 @@ def _annotations(one: _Given, visible: int, machine: Machine, gpus: GpuNodes) ->
         keys.GPU_ALLOCATION: _json(allocation),
         keys.GPU_NVIDIA_VISIBLE: _ids(machine, visible),
         **{f"{keys.GPU_CUDA_VISIBLE_PREFIX}{place}": _ids(machine, mask) for place, mask in own.items()},
-        keys.DEVICE_ALLOCATED: _json({"gpu": [_card(machine, i) for i in bits_of(one.mask)]}),
+        keys.DEVICE_ALLOCATED: _json({"gpu": [_card_entry(machine, i) for i in bits_of(one.mask)]}),
     }
     if gpus.config.annotation_style == "gpushare":
         out[keys.GPUSHARE_ASSIGNED] = "false"
@@ -154,7 +156,7 @@ def _ids(machine: Machine, mask: int) -> str:
     return ",".join(str(machine.minors[i]) for i in at)
 
 
-def _card(machine: Machine, at: int) -> dict[str, object]:
+def _card_entry(machine: Machine, at: int) -> dict[str, object]:
     resources: Mapping[str, object] = machine.entries[at].resources or WHOLE_CARD
     out: dict[str, object] = {"minor": machine.minors[at]}
     if machine.ids[at]:

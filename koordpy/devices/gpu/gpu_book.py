@@ -47,11 +47,11 @@ class GpuBook(FamilyBook):
         self._holders: dict[str, dict[str, GpuHolding]] = {}
         self._groups = Tally[GroupKey, str]()
         self._machines: dict[str, Machine | None] = {}
-        self._seen: dict[str, NodeGpus] = {}
+        self._node_gpus: dict[str, NodeGpus] = {}
         self._changed: set[str] = set()
-        self._unreported: set[str] = set()
+        self._changed_devices: set[str] = set()
         self._machines_changed = True
-        self._standing: tuple[Comparison, tuple[tuple[str, str], ...]] | None = None
+        self._facts: tuple[Comparison, tuple[tuple[str, str], ...]] | None = None
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ class GpuBook(FamilyBook):
         old = self.devices.get(name)
         self.devices[name] = device
         self.is_idle = False
-        self._unreported.add(name)
+        self._changed_devices.add(name)
         if old is not None and old.spec == device.spec:
             a, b = old.metadata, device.metadata
             same_status = is_delivery_unavailable(old) == is_delivery_unavailable(device)
@@ -93,7 +93,7 @@ class GpuBook(FamilyBook):
     def _forget_machine(self, name: str) -> None:
         self._machines.pop(name, None)
         self._changed.add(name)
-        self._unreported.add(name)
+        self._changed_devices.add(name)
         self._machines_changed = True
 
     def hold(self, info: PodInfo, given: Any) -> None:
@@ -104,7 +104,7 @@ class GpuBook(FamilyBook):
         if found is not None:
             self._holders.setdefault(node, {})[key] = found
             self._changed.add(node)
-            self._unreported.add(node)
+            self._changed_devices.add(node)
         if info.group is not None:
             self._groups.add(info.group, node, 1)
 
@@ -114,7 +114,7 @@ class GpuBook(FamilyBook):
         holders = self._holders.get(node)
         if holders is not None and holders.pop(key, None) is not None:
             self._changed.add(node)
-            self._unreported.add(node)
+            self._changed_devices.add(node)
             if not holders:
                 del self._holders[node]
         if info.group is not None:
@@ -127,9 +127,9 @@ class GpuBook(FamilyBook):
         for pod, node, given, _ in planned:
             count = pod.ask(GPUS).count
             by_node.setdefault(node, {})[pod.key] = GpuHolding(count, given or None, pod.group)
-        return any(self._is_taken(node, found, going) for node, found in by_node.items())
+        return any(self._is_lost_on(node, found, going) for node, found in by_node.items())
 
-    def _is_taken(self, node: str, given: Mapping[str, GpuHolding], going: Callable[[str], bool]) -> bool:
+    def _is_lost_on(self, node: str, given: Mapping[str, GpuHolding], going: Callable[[str], bool]) -> bool:
         """Returns whether allocated GPUs of a node are in use by other pods by now, unhealthy or gone.
 
         given: pod key -> allocation. A pod with unknown GPUs may use any of them. Pods that are allocated a number
@@ -180,11 +180,11 @@ class GpuBook(FamilyBook):
         if name not in self._machines:
             device = self.devices.get(name)
             known = self._nodes.get(name, ({}, {}))
-            by_name = device is not None and not (counts_by(known[1]) and self._leaves_delivery(name))
+            by_name = device is not None and not (counts_by(known[1]) and self._has_foreign_delivery(name))
             self._machines[name] = read_machine(device, *known, self.config) if device is not None and by_name else None
         return self._machines[name]
 
-    def _leaves_delivery(self, name: str) -> bool:
+    def _has_foreign_delivery(self, name: str) -> bool:
         """Returns whether a device plugin other than koordpy's agent delivers the GPUs of a node."""
         device = self.devices.get(name)
         own = device.metadata.labels.get(keys.GPU_DELIVERY, "") if device is not None else ""
@@ -194,8 +194,8 @@ class GpuBook(FamilyBook):
 
     def take_unreported(self) -> list[str]:
         """Returns the Devices that changed since the last call."""
-        found = sorted(name for name in self._unreported if name in self.devices)
-        self._unreported.clear()
+        found = sorted(name for name in self._changed_devices if name in self.devices)
+        self._changed_devices.clear()
         return found
 
     def faults(self, name: str) -> tuple[tuple[str, str], ...]:
@@ -213,19 +213,19 @@ class GpuBook(FamilyBook):
         for name in self._changed:
             machine = self._machine(name)
             if machine is None:
-                self._seen.pop(name, None)
+                self._node_gpus.pop(name, None)
             else:
-                self._seen[name] = NodeGpus(machine, dict(self._holders.get(name, {})))
+                self._node_gpus[name] = NodeGpus(machine, dict(self._holders.get(name, {})))
         self._changed.clear()
-        if self._machines_changed or self._standing is None:
-            self._standing = self._machine_facts()
+        if self._machines_changed or self._facts is None:
+            self._facts = self._machine_facts()
             self._machines_changed = False
-        comparison, warnings = self._standing
+        comparison, warnings = self._facts
         policies = any(keys.GPU_PARTITION_POLICY in labels for _, labels in self._nodes.values())
         shared = frozenset(
-            name for name, (_, labels) in self._nodes.items() if shares_by(labels) and self._leaves_delivery(name)
+            name for name, (_, labels) in self._nodes.items() if shares_by(labels) and self._has_foreign_delivery(name)
         )
-        return GpuView(dict(self._seen), self._groups.frozen(), comparison, warnings, policies, shared)
+        return GpuView(dict(self._node_gpus), self._groups.frozen(), comparison, warnings, policies, shared)
 
     def _machine_facts(self) -> tuple[Comparison, tuple[tuple[str, str], ...]]:
         warnings: list[tuple[str, str]] = []
@@ -233,11 +233,11 @@ class GpuBook(FamilyBook):
             warnings += [(f"Device/{name}", text) for text in odd_settings(Holder.DEVICE, device.metadata)]
             machine = self._machines.get(name)
             by = counts_by(self._nodes.get(name, ({}, {}))[1])
-            if by and not self._leaves_delivery(name):
+            if by and not self._has_foreign_delivery(name):
                 delivery = device.metadata.labels.get(keys.GPU_DELIVERY, "") or self.config.delivery
                 text = f"delivery {delivery} gives whole cards: node label {by} is not read"
                 warnings.append((f"Device/{name}", text))
-            if machine is None and by and self._leaves_delivery(name):
+            if machine is None and by and self._has_foreign_delivery(name):
                 continue
             if machine is None:
                 if any(entry.type == "gpu" for entry in device.spec.devices):

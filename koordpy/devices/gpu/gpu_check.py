@@ -39,7 +39,7 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
         if pod.ask(GPUS) is not None and not given and is_injected(pod.pod, pod.ask(GPUS).resources):
             faults.append(f"{pod.key}: reads its GPUs from environment variables, but the plan names none")
         if pod.ask(GPUS) is not None:
-            unmet = _unmet(pod, given, node, draft)
+            unmet = _unmet_wishes(pod, given, node, draft)
             faults += [f"{pod.key}: {fault} of node {node}" for fault in unmet]
         if pod.ask(GPUS) is not None and node in gpu_view(draft.snapshot).shared:
             several = [n for _, n, *_ in (*pod.ask(GPUS).containers, *pod.ask(GPUS).inits) if n > 1]
@@ -49,7 +49,7 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
                 faults.append(f"{pod.key}: gets GPUs that it does not request")
             continue
         if not given:
-            if not _counted_only(node, draft):
+            if not _is_count_only(node, draft):
                 faults.append(f"{pod.key}: the plan names no GPU of node {node}")
             counted[node] = counted.get(node, 0) + pod.ask(GPUS).count
             continue
@@ -58,7 +58,7 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
         healthy = {entry.minor for entry in known.machine.entries if entry.health}
         used = taken.get(node)
         if used is None:
-            used = taken[node] = _used(node, draft)
+            used = taken[node] = _minors_in_use(node, draft)
         for minor in given:
             if minor not in healthy:
                 faults.append(f"{pod.key}: GPU {minor} of node {node} is missing or unhealthy")
@@ -107,7 +107,7 @@ def takes_promised(
     return False
 
 
-def _unmet(pod: PodInfo, given: Sequence[int], node: str, draft: Draft) -> list[str]:
+def _unmet_wishes(pod: PodInfo, given: Sequence[int], node: str, draft: Draft) -> list[str]:
     """Returns which requirements of a pod its GPUs do not meet: bandwidth of all pairs, a listed set (gpu-topology.md
     6, 8)."""
     known, notes, faults = gpu_view(draft.snapshot).nodes.get(node), pod.pod.metadata.annotations, list[str]()
@@ -163,11 +163,11 @@ def check_containers(
             faults.append(f"{pod.key}: its lists of minors and ids differ")
         if not set().union(*listed.values()) - {None} <= set(chips.get(pod.key, ())):
             faults.append(f"{pod.key}: its containers get GPUs that the pod does not have")
-        faults += [f"{pod.key}: {fault}" for fault in _followed(pod, listed)]
+        faults += [f"{pod.key}: {fault}" for fault in _lifecycle_faults(pod, listed)]
     return faults
 
 
-def _followed(pod: PodInfo, listed: Mapping[str, Collection[int | None]]) -> list[str]:
+def _lifecycle_faults(pod: PodInfo, listed: Mapping[str, Collection[int | None]]) -> list[str]:
     """Returns faults while a pod's containers start in order: init containers one by one, next to restartable init
     containers that precede them, then all containers."""
     assert pod.ask(GPUS) is not None
@@ -196,7 +196,7 @@ def _cards(container: Container, resources: Collection[str]) -> int:
     return sum(units(name, asked[name]) // (100 if name in HUNDREDTHS else 1) for name in resources if name in asked)
 
 
-def _used(node: str, draft: Draft) -> set[int]:
+def _minors_in_use(node: str, draft: Draft) -> set[int]:
     out: set[int] = set()
     for key, holding in gpu_view(draft.snapshot).nodes[node].holders.items():
         if key not in draft.evicted:
@@ -207,7 +207,7 @@ def _used(node: str, draft: Draft) -> set[int]:
     return out
 
 
-def _counted_only(node: str, draft: Draft) -> bool:
+def _is_count_only(node: str, draft: Draft) -> bool:
     """Returns whether GPUs of a pod on the node are unknown."""
     known = gpu_view(draft.snapshot).nodes[node]
     minors = set(known.machine.minors)

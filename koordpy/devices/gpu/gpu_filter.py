@@ -32,7 +32,7 @@ NOT_WRITTEN = "node(s) have GPUs known by count only and the pod reads its own f
 says."""
 UNAVAILABLE = "node(s) cannot deliver GPUs now (Device condition DeliveryUnavailable)"
 ONE_SHARE = "node(s) share GPUs: a container gets one share"
-_OF_DELIVERY = (NOT_INJECTED, NOT_BY_NAME, NOT_WRITTEN, UNAVAILABLE)
+_DELIVERY_REASONS = (NOT_INJECTED, NOT_BY_NAME, NOT_WRITTEN, UNAVAILABLE)
 
 
 def gpu_refusal(pod: PodInfo) -> Refusal | None:
@@ -126,7 +126,7 @@ class GPUDevices(Rule):
         """Returns the number of pods that a node's devices take one after the other."""
         gpus, want = self._gpus, self._want
         state = gpus.state(node)
-        if self._hard(node, state) is not None:
+        if self._fixed_refusal(node, state) is not None:
             return 0
         devices = gpus.devices(node, self._pod)
         if devices is None:
@@ -141,32 +141,32 @@ class GPUDevices(Rule):
             taken += 1
         return taken
 
-    def _honors(self, node: int, machine: Machine | None) -> bool:
+    def _needs_listed_set(self, node: int, machine: Machine | None) -> bool:
         label = self._nodes[node].labels.get(keys.GPU_PARTITION_POLICY) == "Honor"
         return self._want.restricted or (machine.honor if machine is not None else label)
 
-    def _hard(self, node: int, state: GpuState) -> Refusal | None:
+    def _fixed_refusal(self, node: int, state: GpuState) -> Refusal | None:
         """Returns the refusal of a node that holds whichever of its GPUs are free; None for none."""
         want, machine = self._want, state.machine
         if self._shared and self._nodes[node].name in self._shared:
-            return _never(ONE_SHARE)
+            return _unresolvable(ONE_SHARE)
         if want.least_kbs and want.count > 1 and state.by_name is None:
             return self._too_slow(machine)
-        if self._honors(node, machine):
+        if self._needs_listed_set(node, machine):
             if machine is None or machine.table is None:
-                return _never(NO_TABLE)
+                return _unresolvable(NO_TABLE)
             if not machine.table.of(want.count):
-                return _never(UNSUPPORTED_NUMBER)
+                return _unresolvable(UNSUPPORTED_NUMBER)
             if state.unknown:
                 return self._no_partition(machine)
         delivery = (machine.delivery if machine is not None else "") or self._gpus.config.delivery
         if delivery == "env" and not self._injected:
-            return _never(NOT_INJECTED)
+            return _unresolvable(NOT_INJECTED)
         if self._injected and state.by_name is None:
             reason = NOT_BY_NAME if delivery == "env" else NOT_WRITTEN
             return Refusal(PLUGIN, Code.UNSCHEDULABLE if state.unknown else Code.UNRESOLVABLE, (reason,))
         if machine is not None and not machine.delivers:
-            return _never(UNAVAILABLE)
+            return _unresolvable(UNAVAILABLE)
         return None
 
     def _too_slow(self, machine: Machine | None) -> Refusal:
@@ -198,10 +198,10 @@ class GPUDevices(Rule):
             own = want_on(machine, want)
             if not chooser_of(machine).can(state.free, (GpuWant(own.count, own.containers, own.near),)):
                 return self._too_slow(machine)
-        hard = self._hard(node, state)
-        if hard is not None and hard.reasons[0] not in _OF_DELIVERY:
+        hard = self._fixed_refusal(node, state)
+        if hard is not None and hard.reasons[0] not in _DELIVERY_REASONS:
             return hard
-        if machine is not None and self._honors(node, machine):
+        if machine is not None and self._needs_listed_set(node, machine):
             own = want_on(machine, want)
             free = state.free
             if not any(not one.mask & ~free for one in own.listed or ()):
@@ -227,5 +227,5 @@ class GPUDevices(Rule):
         return Verdict(which, tuple(refusals))
 
 
-def _never(reason: str) -> Refusal:
+def _unresolvable(reason: str) -> Refusal:
     return Refusal(PLUGIN, Code.UNRESOLVABLE, (reason,))

@@ -113,14 +113,14 @@ class _GpuTable:
             return which.reshape(-1).astype(np.int64)
         for node in range(count):
             state = gpus.state(node)
-            key = (self._machine_key(state.by_name), state.free, self._held(state), gpus.room(node, asking))
+            key = (self._machine_key(state.by_name), state.free, self._group_masks(state), gpus.room(node, asking))
             number = numbers.setdefault(key, len(numbers))
             if number == len(self._first):
                 self._first.append(node)
             out[node] = number
         return out
 
-    def _held(self, state: GpuState) -> tuple[int, ...]:
+    def _group_masks(self, state: GpuState) -> tuple[int, ...]:
         return tuple(state.groups.get(group, 0) for group in self._groups)
 
     def numbers(self) -> Devices | None:
@@ -165,32 +165,32 @@ class _GpuTable:
         gpus = self._gpus
         if not any(counts):
             for group in self._groups:
-                self._count(slow, gpus.standing(node, group))
+                self._count_class(slow, gpus.standing(node, group))
             return (*slow, 0, *own)
         pods = [kind.pod for kind, number in zip(self._kinds, counts, strict=True) for _ in range(number)]
         given = [pod for pod in pods if pod.ask(GPUS) is not None]
         asking = next(kind.pod for kind in self._kinds if kind.want is not None)
         left = gpus.room(node, asking) - sum(pod.ask(GPUS).count for pod in given if pod.ask(GPUS) is not None)
         served: set[GroupKey] = set()
-        for together, wants in self._choices(given):
+        for together, wants in self._choice_groups(given):
             worth = gpus.worth(node, wants, together)
             if worth is None:
                 return None
             self.exact = self.exact and gpus.is_exact(node)
-            self._count(slow, worth.low)
+            self._count_class(slow, worth.low)
             for low in worth.lows:
-                self._count(own, low)
+                self._count_class(own, low)
             if together is not None:
                 served.add(together)
         for group in self._groups:
             if group not in served:
-                self._count(slow, gpus.standing(node, group))
+                self._count_class(slow, gpus.standing(node, group))
         return (*slow, max(0, left), *own)
 
-    def _count(self, numbers: list[int], rank: int) -> None:
+    def _count_class(self, numbers: list[int], rank: int) -> None:
         if rank < self._classes:
             numbers[rank] += 1
 
-    def _choices(self, given: Sequence[PodInfo]) -> list[tuple[GroupKey | None, tuple[PodWant, ...]]]:
+    def _choice_groups(self, given: Sequence[PodInfo]) -> list[tuple[GroupKey | None, tuple[PodWant, ...]]]:
         """Returns (group, wishes) of each set of pods for which GPUs are chosen together."""
         return [(pods[0].group, tuple(want_of(pod) for pod in pods)) for pods in choice_sets(given)]

@@ -51,12 +51,12 @@ def want_of(pod: PodInfo) -> PodWant:
     least = 0
     text = annotations.get(keys.GPU_MIN_BANDWIDTH)
     if text is not None:
-        least = _positive(text)
+        least = _parse_bandwidth(text)
     restricted, ring = _partition_spec(annotations.get(keys.GPU_PARTITION_SPEC))
     return PodWant(ask.count, ask.beside, least, restricted, ring)
 
 
-def _positive(text: str) -> int:
+def _parse_bandwidth(text: str) -> int:
     try:
         value = float(text) if text.isascii() and "_" not in text else 0.0
     except ValueError:
@@ -213,15 +213,15 @@ class GpuNodes:
 
     def room(self, node: int, pod: PodInfo) -> int:
         """Returns the number of GPUs that pods with the same request may still get on a node (gpu-topology.md 2)."""
-        known = [self.devices(node, pod), self._stated(node, pod)]
+        known = [self.devices(node, pod), self._unused_allocatable(node, pod)]
         return min(max(0, min((int(one) for one in known if one is not None), default=0)), MOST_GPUS)
 
     def counted(self, nodes: Ints, pod: PodInfo) -> Ints:
         """Returns the number of free GPUs of nodes by their allocatable alone."""
-        out = self._stated(nodes, pod)
+        out = self._unused_allocatable(nodes, pod)
         return np.clip(out, 0, MOST_GPUS) if out is not None else np.zeros(len(nodes), dtype=np.int64)
 
-    def _stated(self, nodes: Ints | int, pod: PodInfo) -> Any:
+    def _unused_allocatable(self, nodes: Ints | int, pod: PodInfo) -> Any:
         """Returns allocatable less used GPUs of some nodes or of one node; None for a pod without GPUs."""
         draft, out = self.draft, None
         for name in pod.ask(GPUS).resources if pod.ask(GPUS) is not None else ():

@@ -22,7 +22,7 @@ def field_path(annotation: str) -> str:
     return f"metadata.annotations['{annotation}']"
 
 
-def _from(name: str, annotation: str) -> EnvVar:
+def _from_annotation(name: str, annotation: str) -> EnvVar:
     return EnvVar(name=name, value_from=EnvVarSource(field_ref=FieldRef(field_path=field_path(annotation))))
 
 
@@ -35,17 +35,19 @@ def expected(container: Container, place: str, resources: Collection[str]) -> tu
     if not any(name in resources for name in (*given.requests, *given.limits)):
         return (EnvVar(name=keys.NVIDIA_VISIBLE_DEVICES, value=VOID),)
     own = f"{keys.GPU_CUDA_VISIBLE_PREFIX}{place}"
-    return _from(keys.NVIDIA_VISIBLE_DEVICES, keys.GPU_NVIDIA_VISIBLE), _from(keys.CUDA_VISIBLE_DEVICES, own)
+    return _from_annotation(keys.NVIDIA_VISIBLE_DEVICES, keys.GPU_NVIDIA_VISIBLE), _from_annotation(
+        keys.CUDA_VISIBLE_DEVICES, own
+    )
 
 
-def _places(pod: Pod) -> list[tuple[Container, str]]:
+def _container_places(pod: Pod) -> list[tuple[Container, str]]:
     inits = [(c, f"{keys.INIT_PREFIX}{i}") for i, c in enumerate(pod.spec.init_containers)]
     return [*inits, *((c, str(i)) for i, c in enumerate(pod.spec.containers))]
 
 
 def is_injected(pod: Pod, resources: Collection[str]) -> bool:
     """Returns whether every container has the variables as the webhook injects them; of equal names the last counts."""
-    for container, place in _places(pod):
+    for container, place in _container_places(pod):
         have = {one.name: one for one in container.env if one.name in NAMES}
         for one in expected(container, place, resources):
             found = have.get(one.name)
@@ -59,7 +61,7 @@ def inject(pod: Pod, resources: Collection[str]) -> Pod:
     if gpu_ask(pod, resources) is None:
         return pod
     filled: list[Container] = []
-    for container, place in _places(pod):
+    for container, place in _container_places(pod):
         new = expected(container, place, resources)
         names = {one.name for one in new}
         filled.append(replace(container, env=[*(one for one in container.env if one.name not in names), *new]))

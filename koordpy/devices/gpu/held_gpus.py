@@ -25,7 +25,7 @@ class GpuHolding:
     group: GroupKey | None
 
 
-def _numbers(raw: Any) -> set[int]:
+def _minors(raw: Any) -> set[int]:
     """Parses a list of minors, as text or numbers. Raises `ValueError`."""
     if not isinstance(raw, list):
         raise ValueError("no list")
@@ -37,7 +37,7 @@ def _numbers(raw: Any) -> set[int]:
     return out
 
 
-def _allocated(text: str, count: int) -> set[int]:
+def _koordpy_minors(text: str, count: int) -> set[int]:
     """Parses the minors of koordpy's annotation. Raises `ValueError`.
 
     The visible GPUs count instead if they are as many as the pod has, which happens if an init container has more GPUs
@@ -47,15 +47,15 @@ def _allocated(text: str, count: int) -> set[int]:
     if not isinstance(raw, dict) or not isinstance(raw.get("allocatedGPUs", {}), dict):
         raise ValueError("no allocation")
     lists = list(raw.get("allocatedGPUs", {}).values())
-    own = set().union(*(_numbers(one) for one in lists)) if lists else set()
+    own = set().union(*(_minors(one) for one in lists)) if lists else set()
     if len(own) < count:
-        visible = _numbers(raw.get("visibleGPUs", []))
+        visible = _minors(raw.get("visibleGPUs", []))
         if len(visible) == count:
             return visible
     return own
 
 
-def _koordinator(text: str) -> set[int] | None:
+def _koordinator_minors(text: str) -> set[int] | None:
     """Parses the minors of Koordinator's annotation; None if it names no GPU. Raises `ValueError`."""
     raw = json.loads(text)
     if not isinstance(raw, dict):
@@ -65,10 +65,10 @@ def _koordinator(text: str) -> set[int] | None:
         return None
     if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
         raise ValueError("no list of GPUs")
-    return _numbers([one.get("minor") for one in listed])
+    return _minors([one.get("minor") for one in listed])
 
 
-def _gpushare(annotations: Mapping[str, str]) -> set[int] | None:
+def _gpushare_minors(annotations: Mapping[str, str]) -> set[int] | None:
     """Parses the minors in the keys of the gpushare form; None if there are none. Raises `ValueError`."""
     tails = [k.removeprefix(keys.GPUSHARE_ID_PREFIX) for k in annotations if k.startswith(keys.GPUSHARE_ID_PREFIX)]
     return {int(tail) for tail in tails} if tails else None
@@ -79,13 +79,13 @@ def named_minors(annotations: Mapping[str, str], count: int) -> tuple[int, ...] 
     try:
         found: set[int] | None = None
         if keys.GPU_ALLOCATION in annotations:
-            found = _allocated(annotations[keys.GPU_ALLOCATION], count)
+            found = _koordpy_minors(annotations[keys.GPU_ALLOCATION], count)
         if found is None or len(found) < count:
             found = None
             if keys.DEVICE_ALLOCATED in annotations:
-                found = _koordinator(annotations[keys.DEVICE_ALLOCATED])
+                found = _koordinator_minors(annotations[keys.DEVICE_ALLOCATED])
             if found is None:
-                found = _gpushare(annotations)
+                found = _gpushare_minors(annotations)
     except (ValueError, RecursionError):
         return None
     if found is None or len(found) < count:

@@ -53,10 +53,10 @@ class PlainGpus:
         self._known[draft.touched_since(self._seen)] = False
         self._seen = draft.version
         for node in nodes[~self._known[nodes]].tolist():
-            self._look(node)
+            self._compute(node)
         return self.slow[nodes], self.left[nodes]
 
-    def _look(self, node: int) -> None:
+    def _compute(self, node: int) -> None:
         self._known[node] = True
         gpus, want = self._gpus, self._want
         worth = gpus.worth(node, (want,), None) if want is not None else None

@@ -8,15 +8,15 @@ from koordpy.devices.gpu.gpu_view import gpu_view
 from koordpy.plan.limits import SICK_GPU_NODES_TRIED
 from koordpy.pods.pod_info import PodInfo
 
-_USED_TWICE = (
+_COUNTED_TWICE = (
     "allocatable excludes this GPU and the pod is still counted, so a healthy GPU stays unused until the pod is gone"
 )
 
 
-def _holder(pod: str, holds: str) -> Obstruction:
+def _obstruction_of(pod: str, holds: str) -> Obstruction:
     """Returns the obstruction of a pod that uses a sick GPU. holds: the GPU, as `GPU 0 of node n1`."""
     ends = f"pod {pod} were gone: it holds {holds}, which is not healthy"
-    return Obstruction(pod, f"pod {pod} holds {holds}, which is not healthy: {_USED_TWICE}", ends)
+    return Obstruction(pod, f"pod {pod} holds {holds}, which is not healthy: {_COUNTED_TWICE}", ends)
 
 
 def sick_holder(pod: PodInfo, now: FamilyRound) -> Obstruction | None:
@@ -49,5 +49,5 @@ def sick_holder(pod: PodInfo, now: FamilyRound) -> Obstruction | None:
             with draft.trial([snapshot.pods[key]]):
                 takes = now.takes(pod, node)
             if takes:
-                return _holder(key, f"GPU {sick[0]} of node {name}")
+                return _obstruction_of(key, f"GPU {sick[0]} of node {name}")
     return None

@@ -90,16 +90,16 @@ def _group_fault(
     if resource == keys.NPU_RESOURCES[0]:
         return _product_fault(scene.snapshot.nodes[scene.snapshot.index[node]].labels, chips, several=several)
     if resource == keys.NPU_RESOURCES[1] and labels.get(keys.NPU_310_STRATEGY) == _SINGLE_CARD:
-        return _one(chips, 4, "card")
+        return _spread_fault(chips, 4, "card")
     if resource == keys.NPU_RESOURCES[2] and labels.get(keys.NPU_DUO) == "true":
         if labels.get(keys.NPU_310_STRATEGY) == _SINGLE_CARD:
-            return _one(chips, 2, "card")
+            return _spread_fault(chips, 2, "card")
         cards = Counter(chip // 2 for chip in chips)
         return "are single dies of several cards" if sum(n == 1 for n in cards.values()) > 1 else ""
     if resource == keys.NPU_RESOURCES[3]:
         if number < 4:
-            return _one(chips, 4, "mesh")
-        return _whole(chips, 4, "meshes") if number % 4 == 0 else ""
+            return _spread_fault(chips, 4, "mesh")
+        return _incomplete_fault(chips, 4, "meshes") if number % 4 == 0 else ""
     return ""
 
 
@@ -107,27 +107,27 @@ def _product_fault(labels: Mapping[str, str], chips: set[int], *, several: bool)
     number = len(chips)
     match labels.get(keys.ACCELERATOR_TYPE) or "module":
         case "module":
-            return "" if number == 8 else _one(chips, 4, "ring")
+            return "" if number == 8 else _spread_fault(chips, 4, "ring")
         case "half":
-            return _one(chips, 4, "ring")
+            return _spread_fault(chips, 4, "ring")
         case "module-910b-16":
             if number <= 8:
-                return _one(chips, 8, "ring")
+                return _spread_fault(chips, 8, "ring")
             left = {chip for chip in chips if chip < 8}
             right = {chip - 8 for chip in chips if chip >= 8}
             alike = len(left) == len(right) if several else left == right
             return "" if alike else "do not face each other across the rings"
         case "module-a3-16" | "module-a3-16-super-pod" | "module-a3-8-super-pod":
-            return "" if number == 1 and not several else _whole(chips, 2, "cards")
+            return "" if number == 1 and not several else _incomplete_fault(chips, 2, "cards")
         case "card" | "module-910b-8":
             return ""
     return "are of an unknown product"
 
 
-def _one(chips: set[int], size: int, name: str) -> str:
+def _spread_fault(chips: set[int], size: int, name: str) -> str:
     return f"are of more than one {name}" if len({chip // size for chip in chips}) > 1 else ""
 
 
-def _whole(chips: set[int], size: int, name: str) -> str:
+def _incomplete_fault(chips: set[int], size: int, name: str) -> str:
     broken = any(n != size for n in Counter(chip // size for chip in chips).values())
     return f"are not whole {name}" if broken else ""

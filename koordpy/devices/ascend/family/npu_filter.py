@@ -72,7 +72,7 @@ class AscendChips(Rule):
             elif job.needs_super_pod and node not in jobs.super_pods:
                 self._which[node] = 3
             else:
-                self._write(node)
+                self._recompute(node)
 
     def _preset(self, legal: tuple[Preset, ...], node: int, jobs: AscendJobs) -> Preset | None:
         """Returns the preset that serves the pod on a node; None for none."""
@@ -83,7 +83,7 @@ class AscendChips(Rule):
             return MESH_X8 if self._chips.capacity[node] <= MESH_X8.size else MESH_X16
         return legal[0]
 
-    def _write(self, node: int) -> bool:
+    def _recompute(self, node: int) -> bool:
         """Recomputes one node; returns whether its verdict, affinity or copies changed."""
         preset = self.presets[node]
         assert preset is not None
@@ -101,11 +101,11 @@ class AscendChips(Rule):
             return False
         draft = self._stock.draft
         if pod.pending and pod.key not in draft.placed:
-            self._imagine(pod, node, sign)
+            self._reserve_nominated(pod, node, sign)
         self._stock.of(self.resource)
-        return self._write(node)
+        return self._recompute(node)
 
-    def _imagine(self, pod: PodInfo, node: int, sign: int) -> None:
+    def _reserve_nominated(self, pod: PodInfo, node: int, sign: int) -> None:
         """Reserves (sign 1) or frees chips for a nominated pod on its node, assuming that it takes chips like this
         pod."""
         preset = self.presets[node]
@@ -114,7 +114,7 @@ class AscendChips(Rule):
         taken = 0
         if sign > 0 and preset is not None and affinity(preset, amount, free, 0, self._several) is not None:
             taken = take(preset, amount, free, self._several)
-        self._stock.imagine(pod, node, taken)
+        self._stock.reserve(pod, node, taken)
 
     def verdict(self) -> Verdict:
         return Verdict(self._which.copy(), self._refusals)

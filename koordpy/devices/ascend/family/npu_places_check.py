@@ -34,21 +34,21 @@ def check_places(placed: Sequence[tuple[PodInfo, str]], notes: Notes, now: Famil
     faults: list[str] = []
     for job, new in jobs.values():
         old = {pod.key: pod.node for pod in job.pods if pod.bound and pod.key not in now.scene.draft.evicted}
-        faults += _own_servers(job, new, old)
+        faults += _check_servers(job, new, old)
         if job.blocks is not None:
-            faults += _blocks(job, new, old, notes, now)
+            faults += _check_blocks(job, new, old, notes, now)
         else:
-            faults += _Network(job, new, old, notes, now).faults()
+            faults += _SwitchCheck(job, new, old, notes, now).faults()
     return faults
 
 
-def _own_servers(job: AscendJob, new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
+def _check_servers(job: AscendJob, new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
     """Checks that each pod is alone on its server."""
     on = Counter([*new.values(), *old.values()])
     return [f"{job.name}: {on[node]} pods on server {node}" for node in dict.fromkeys(new.values()) if on[node] > 1]
 
 
-def _blocks(
+def _check_blocks(
     job: AscendJob, new: Mapping[str, str], old: Mapping[str, str], notes: Notes, now: FamilyRound
 ) -> list[str]:
     """Checks that a block is in one SuperPoD, on whole nodes, and that a block of a hard job has all of its ranks."""
@@ -63,11 +63,11 @@ def _blocks(
     for rank, pod in enumerate(job.pods):
         node = new.get(pod.key) or old.get(pod.key)
         if pod.bound and pod.key not in old:
-            sizes[_said(pod, rank, wish.size)] += 1  # the pod is moved, and returns to its block
+            sizes[_block_of(pod, rank, wish.size)] += 1  # the pod is moved, and returns to its block
         if node is None or node not in nodes:
             continue
         home = super_pod_of(nodes[node].node)
-        number = _said(pod, rank, wish.size)
+        number = _block_of(pod, rank, wish.size)
         if pod.key in new:
             said = notes.get(pod.key, {})
             number = said.get(keys.SUPER_POD_RANK, "")
@@ -88,13 +88,13 @@ def _blocks(
     return faults
 
 
-def _said(pod: PodInfo, rank: int, size: int) -> str:
+def _block_of(pod: PodInfo, rank: int, size: int) -> str:
     """Returns the block of a bound pod: its annotation, else the block of its rank."""
     return pod.pod.metadata.annotations.get(keys.SUPER_POD_RANK, "") or str(rank // size)
 
 
 @dataclass
-class _Network:
+class _SwitchCheck:
     """Checks one job under leaf switches."""
 
     job: AscendJob
@@ -122,8 +122,8 @@ class _Network:
         if len(after) < 2 or confined:
             return []
         if self.now.scene.config.ascend.nslb_version == "2.0":
-            return self._second(after)
-        return [*self._rivals(), *self._rows()]
+            return self._check_rules_v2(after)
+        return [*self._check_uplinks(), *self._check_positions()]
 
     def _spanning(self) -> dict[int, list[GangRef]]:
         """Returns leaf -> other gangs that span several leaves and have pods under this leaf."""
@@ -145,7 +145,7 @@ class _Network:
                     out.setdefault(leaf, []).append(ref)
         return out
 
-    def _rivals(self) -> list[str]:
+    def _check_uplinks(self) -> list[str]:
         """Checks rule set 1.0: no new pod of a spanning job is under the leaf of another spanning job.
 
         A common job avoids only leaves of foundation models, and a returning common job avoids none.
@@ -162,7 +162,7 @@ class _Network:
                 faults.append(f"{self.job.name}: leaf {tor} carries another spanning job")
         return faults
 
-    def _rows(self) -> list[str]:
+    def _check_positions(self) -> list[str]:
         """Checks rule set 1.0 for a foundation model: ranks that are congruent modulo c, and only these, share a slice
         position."""
         if self.job.tor is not Tor.FOUNDATION:
@@ -187,7 +187,7 @@ class _Network:
                 faults.append(f"{self.job.name}: columns {here} share slice position {at}")
         return faults
 
-    def _second(self, after: set[int]) -> list[str]:
+    def _check_rules_v2(self, after: set[int]) -> list[str]:
         """Checks rule set 2.0: at most q healthy shared leaves, and no leaf that another job uses exclusively.
 
         Only a new common job may take an unhealthy shared leaf.
@@ -200,7 +200,7 @@ class _Network:
         for leaf in sorted(after & spanning.keys()):
             refs = spanning[leaf]
             kinds = {ascend_jobs(self.now.scene).tor(ref) for ref in refs}
-            alone = len(refs) == 1 and kinds == {Tor.FOUNDATION} and self._marks(refs[0], leaf) == {"2"}
+            alone = len(refs) == 1 and kinds == {Tor.FOUNDATION} and self._shared_marks(refs[0], leaf) == {"2"}
             if alone and leaf in taken - before:
                 tor = self.switches.table.leaves[leaf].tor_id
                 faults.append(f"{self.job.name}: leaf {tor} is used exclusively by another job")
@@ -214,7 +214,7 @@ class _Network:
             faults.append(f"{self.job.name}: {shared} healthy shared leaves, at most {most}")
         return faults
 
-    def _marks(self, ref: GangRef, leaf: int) -> set[str]:
+    def _shared_marks(self, ref: GangRef, leaf: int) -> set[str]:
         draft = self.now.scene.draft
         snapshot = draft.snapshot
         out = {

@@ -71,10 +71,10 @@ class _ChipTable:
         """Returns the cost of counts[i] pods of shape i on a node of a kind; None if its chips cannot serve them."""
         key = kind, counts
         if key not in self._known:
-            self._known[key] = self._reckon(kind, counts)
+            self._known[key] = self._compute_cost(kind, counts)
         return self._known[key]
 
-    def _reckon(self, kind: int, counts: tuple[int, ...]) -> Vector | None:
+    def _compute_cost(self, kind: int, counts: tuple[int, ...]) -> Vector | None:
         states: list[tuple[Demand, int, int]] = []
         for (demand, free, height), rule, number in zip(self._states[kind], self._rules, counts, strict=True):
             if rule is None or not number:

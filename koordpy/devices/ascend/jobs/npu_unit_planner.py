@@ -75,7 +75,7 @@ def place_npus(unit: Unit, figures: RoundState, wanted: Collection[str] | None =
         waiting = {pod.key for pod in unit.pending}
         asking = (job for job in jobs.values() if job.own_order and not waiting.isdisjoint(pod.key for pod in job.pods))
         own = [bind_placed(job, figures) for job in asking]
-        return _OwnOrder(unit, own, figures).place()
+        return _RuledUnit(unit, own, figures).place()
     if unit.plain is not None or unit.has_goal:
         return None
     nodes, proof, runs = place_ranked(unit, build(unit, figures), figures)
@@ -83,7 +83,7 @@ def place_npus(unit: Unit, figures: RoundState, wanted: Collection[str] | None =
 
 
 @dataclass
-class _OwnOrder:
+class _RuledUnit:
     """The placement of a unit in which some jobs have switch or SuperPoD rules."""
 
     unit: Unit
@@ -97,9 +97,9 @@ class _OwnOrder:
         """
         best: JobPlan | None = None
         for may_move in (False, True) if any(allows_block_moves(job) for job in self.jobs) else (False,):
-            for within in self._places():
+            for within in self._domain_masks():
                 with self.figures.draft.trial():
-                    found = self._within(within, may_move=may_move)
+                    found = self._plan_within(within, may_move=may_move)
                 order = (-len(found.nodes), found.worth)
                 if best is None or (found.nodes and (not best.nodes or order < (-len(best.nodes), best.worth))):
                     best = found
@@ -107,7 +107,7 @@ class _OwnOrder:
                 break
         return best or JobPlan({}, Proof.INFEASIBLE)
 
-    def _places(self) -> Iterator[Bools | None]:
+    def _domain_masks(self) -> Iterator[Bools | None]:
         """Yields [nodes] allowed for the members: each domain of the lowest mandatory layer; None for all nodes."""
         tree = self.figures.snapshot.tree
         level = hard_level(self.unit, self.figures)
@@ -120,7 +120,7 @@ class _OwnOrder:
             if not held or held == {domain}:
                 yield np.asarray(tree.domain_of[level] == domain)
 
-    def _within(self, within: Bools | None, *, may_move: bool) -> JobPlan:
+    def _plan_within(self, within: Bools | None, *, may_move: bool) -> JobPlan:
         """Plans all jobs, then the other pods, on some nodes; the draft keeps the placements. No nodes if there is no
         plan."""
         nodes: dict[str, int] = {}
@@ -129,9 +129,9 @@ class _OwnOrder:
         remarks: list[str] = []
         moves: list[JobPlan] = []
         for job in self.jobs:
-            seated, remark = self._job(job, within)
+            seated, remark = self._plan_job(job, within)
             if seated is None and may_move and allows_block_moves(job):
-                found = plan_move(job, self.figures, self._waiting(job), within=within)
+                found = plan_move(job, self.figures, self._pending_pods(job), within=within)
                 if found is not None:
                     moves.append(found)
                     seated = found
@@ -146,7 +146,7 @@ class _OwnOrder:
             notes |= seated.notes
             worth.append(seated.worth)
             remarks += [remark] if remark else []
-        placed = self._others(nodes, notes)
+        placed = self._place_others(nodes, notes)
         return replace(
             placed,
             remark="; ".join(remarks),
@@ -156,15 +156,15 @@ class _OwnOrder:
             moved="; ".join(one.moved for one in moves),
         )
 
-    def _job(self, job: AscendJob, within: Bools | None) -> tuple[JobPlan | None, str]:
+    def _plan_job(self, job: AscendJob, within: Bools | None) -> tuple[JobPlan | None, str]:
         """Returns (plan of the largest feasible size of a job, reason why it is not the whole job); the plan is None
         for none."""
-        pods = self._waiting(job)
+        pods = self._pending_pods(job)
         kind = BlockJob if job.blocks is not None else SwitchJob
         planner = kind(job, self.figures, within=within)
         remark = ""
         for size in self._sizes(job, pods):
-            if not self._allowed(pods[:size]):
+            if not self._admits(pods[:size]):
                 continue
             seated = planner.plan(pods[:size])
             if seated is not None:
@@ -172,7 +172,7 @@ class _OwnOrder:
             remark = remark or planner.remark()
         return None, remark
 
-    def _waiting(self, job: AscendJob) -> list[PodInfo]:
+    def _pending_pods(self, job: AscendJob) -> list[PodInfo]:
         """Returns the pods of a job to be placed, by rank."""
         asked = {pod.key for pod in self.unit.pending}
         return [pod for pod in job.pods if pod.pending and pod.key in asked]
@@ -192,7 +192,7 @@ class _OwnOrder:
                 yield size
 
     @cached_property
-    def _allowed(self) -> Callable[[Sequence[PodInfo]], bool]:
+    def _admits(self) -> Callable[[Sequence[PodInfo]], bool]:
         """Function that returns whether quotas admit some of the unit's pods together."""
         if not self.figures.snapshot.quotas.tree.quotas:
             return lambda pods: True
@@ -203,7 +203,7 @@ class _OwnOrder:
     def _gang(self, pod: PodInfo) -> Gang | None:
         return next((gang for gang in self.unit.gangs if gang.ref == pod.gang), None)
 
-    def _others(self, nodes: dict[str, int], notes: Mapping[str, Mapping[str, str]]) -> JobPlan:
+    def _place_others(self, nodes: dict[str, int], notes: Mapping[str, Mapping[str, str]]) -> JobPlan:
         """Returns the plan with the other pods of the unit added; no nodes if the needs of their gangs are not met."""
         own = {pod.key for job in self.jobs for pod in job.pods}
         if self.unit.plain is not None or all(pod.key in own for pod in self.unit.pending):

@@ -62,7 +62,7 @@ def assign(pod: PodInfo, node: int, figures: RoundState, chips: tuple[int, ...] 
 
 
 @dataclass
-class _Walk:
+class _RankOrder:
     """The pods placed so far (`placed`, on the draft) and the witness: a node for each later pod (`coming`)."""
 
     whole: Unit
@@ -82,48 +82,48 @@ class _Walk:
         yet, such as a pod with a spread constraint that needs others to be placed first.
         """
         for node in node_order(pod, self.figures):
-            if (chips := self._can(pod, node)) is not None:
+            if (chips := self._feasible_chips(pod, node)) is not None:
                 return node, chips
         return None
 
-    def _can(self, pod: PodInfo, node: int) -> Chips | None:
+    def _feasible_chips(self, pod: PodInfo, node: int) -> Chips | None:
         """Returns the chips with which a pod can use a node so that all later pods fit; None for none."""
         asked = demand_of(pod, node, self.figures)
         if asked is None:
             return None
-        there = self._there(pod, node)
+        there = self._later_pods_on(pod, node)
         demand, free = asked
         rest = [own[0] for one in there if (own := demand_of(one, node, self.figures)) is not None]
         for mask in options(demand, free, rest):
             chips = chip_numbers(mask)
-            if self._keeps(pod, node, chips, there) or self._anew(pod, node, chips):
+            if self._repair_witness(pod, node, chips, there) or self._solve_witness(pod, node, chips):
                 return chips
         return None
 
-    def _there(self, pod: PodInfo, node: int) -> list[PodInfo]:
+    def _later_pods_on(self, pod: PodInfo, node: int) -> list[PodInfo]:
         """Returns the later pods that the witness places on a node."""
         pods = self.figures.snapshot.pods
         return [pods[key] for key, at in self.coming.items() if at == node and key != pod.key]
 
-    def _keeps(self, pod: PodInfo, node: int, chips: Chips, there: list[PodInfo]) -> bool:
+    def _repair_witness(self, pod: PodInfo, node: int, chips: Chips, there: list[PodInfo]) -> bool:
         """Returns whether the witness stays valid with a pod and its chips on a node, possibly after a small repair."""
         planned = self.coming[pod.key]
         if planned == node:
-            return self._serves(pod, node, chips, there)
+            return self._serves_rest(pod, node, chips, there)
         for other in there:
             if other.shape == pod.shape and other.gang == pod.gang:
-                if self._serves(pod, node, chips, [one for one in there if one is not other]):
+                if self._serves_rest(pod, node, chips, [one for one in there if one is not other]):
                     self.coming[other.key], self.coming[pod.key] = planned, node
                     return True
                 break
         if any(self.figures.concerned(one) for one in (pod, *there)):
             return False
-        if not self._room_beside(pod, node, chips, there):
+        if not self._fits_together(pod, node, chips, there):
             return False
         self.coming[pod.key] = node
         return True
 
-    def _serves(self, pod: PodInfo, node: int, chips: Chips, there: Sequence[PodInfo]) -> bool:
+    def _serves_rest(self, pod: PodInfo, node: int, chips: Chips, there: Sequence[PodInfo]) -> bool:
         """Returns whether the chips that a pod leaves on a node serve the given pods."""
         if not there:
             return True
@@ -131,7 +131,7 @@ class _Walk:
             assign(pod, node, self.figures, chips)
             return deal_node(there, node, self.figures) is not None
 
-    def _room_beside(self, pod: PodInfo, node: int, chips: Chips, there: Sequence[PodInfo]) -> bool:
+    def _fits_together(self, pod: PodInfo, node: int, chips: Chips, there: Sequence[PodInfo]) -> bool:
         """Returns whether a pod fits on a node together with the pods that the witness places there."""
         with self.figures.draft.trial():
             if not self.figures.of(pod).slots[node]:
@@ -146,7 +146,7 @@ class _Walk:
                 assign(one, node, self.figures, dealt.get(one.key, ()))
             return True
 
-    def _anew(self, pod: PodInfo, node: int, chips: Chips) -> bool:
+    def _solve_witness(self, pod: PodInfo, node: int, chips: Chips) -> bool:
         """Returns whether the solver places all later pods with the pod on a node; the result is the new witness."""
         figures = self.figures
         with figures.draft.trial():
@@ -172,7 +172,7 @@ def place_all(unit: Unit, wanted: Collection[str], figures: RoundState) -> Solut
     return Solution(nodes, found.proof, found.runs)
 
 
-def _straight(unit: Unit, problem: Problem, figures: RoundState) -> dict[str, int] | None:
+def _place_on_best(unit: Unit, problem: Problem, figures: RoundState) -> dict[str, int] | None:
     """Returns pod key -> node with every pod on its best node; None if some pod does not fit then."""
     if not problem.allowed(problem.pending) or not _enough_copies(problem):
         return None
@@ -204,14 +204,14 @@ def place_ranked(
     unit: Unit, problem: Problem, figures: RoundState
 ) -> tuple[dict[str, int], Proof, tuple[SolverRun, ...]]:
     """Returns (pod key -> node, proof, solver runs) of a gang without a gather goal; no nodes if there is no plan."""
-    straight = _straight(unit, problem, figures)
-    if straight is not None and _lawful(unit, problem, straight):
+    straight = _place_on_best(unit, problem, figures)
+    if straight is not None and _meets_interpod_rules(unit, problem, straight):
         return straight, Proof.OPTIMAL, ()
     first = place_unit(unit, problem, figures, Question.TRIAL)
     if not first.placed:
         return {}, first.proof, first.runs
     members = unit.members
-    walk = _Walk(unit, figures, {members[rank].key: node for rank, node in sorted(first.nodes.items())})
+    walk = _RankOrder(unit, figures, {members[rank].key: node for rank, node in sorted(first.nodes.items())})
     nodes: dict[str, int] = {}
     jointly = {members[rank].key: node for rank, node in first.nodes.items()}
     with figures.draft.trial():
@@ -229,12 +229,12 @@ def place_ranked(
         if walk.coming:
             rest = place_all(walk.unit, walk.coming, figures)
             nodes |= {members[rank].key: node for rank, node in rest.nodes.items()} or walk.coming
-    if not _lawful(unit, problem, nodes):
+    if not _meets_interpod_rules(unit, problem, nodes):
         return jointly, Proof.FEASIBLE, first.runs
     return nodes, first.proof, first.runs
 
 
-def _lawful(unit: Unit, problem: Problem, nodes: Mapping[str, int]) -> bool:
+def _meets_interpod_rules(unit: Unit, problem: Problem, nodes: Mapping[str, int]) -> bool:
     """Returns whether the placement as a whole meets the inter-pod rules of its members.
 
     A later pod may break the spread constraint of an earlier pod, which is not checked again.

@@ -94,7 +94,7 @@ class BlockJob:
                 continue
             if coming:
                 taken, left[home] = free[: len(coming)], free[len(coming) :]
-                seats |= zip(coming, ((k, node) for node in self._named(taken)), strict=True)
+                seats |= zip(coming, ((k, node) for node in self._by_name(taken)), strict=True)
         if self.stuck:
             return None
         if fresh:
@@ -137,7 +137,7 @@ class BlockJob:
         out: list[list[int]] = []
         for i, share in given:
             for _ in range(share):
-                out.append(self._named(left[names[i]][used[i] : used[i] + grid.size]))
+                out.append(self._by_name(left[names[i]][used[i] : used[i] + grid.size]))
                 used[i] += grid.size
         shares = sorted((share for _, share in given), reverse=True)
         eaten = sum(max(0, share - grid.keep(sizes[i])) for i, share in given)
@@ -147,10 +147,10 @@ class BlockJob:
         short = divide_short_blocks(rest, [taken > 0 for taken in used], number - whole * grid.size, grid)
         assert short is not None
         for i, taken in short:
-            out.append(self._named(left[names[i]][used[i] : used[i] + taken]))
+            out.append(self._by_name(left[names[i]][used[i] : used[i] + taken]))
         return out
 
-    def _named(self, nodes: Sequence[int]) -> list[int]:
+    def _by_name(self, nodes: Sequence[int]) -> list[int]:
         return sorted(nodes, key=lambda node: int(self.figures.snapshot.name_rank[node]))
 
     def numbers(self) -> dict[int, int]:
@@ -177,10 +177,10 @@ class BlockJob:
             if plain and all(k == rank // size for k in mates):
                 out[rank] = rank // size
             else:
-                out[rank] = self._nearest(rank, said)
+                out[rank] = self._nearest_block(rank, said)
         return out
 
-    def _nearest(self, rank: int, said: Mapping[int, int]) -> int:
+    def _nearest_block(self, rank: int, said: Mapping[int, int]) -> int:
         """Returns the block of the bound ranks around an unbound rank, or a new block."""
         below = max((other for other in said if other < rank), default=None)
         above = min((other for other in said if other > rank), default=None)

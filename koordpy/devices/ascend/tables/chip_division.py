@@ -75,7 +75,7 @@ def options(demand: Demand, free: int, rest: Sequence[Demand] = ()) -> Iterator[
     first = take(preset, request, own, several)
     yield first
     if demand.flexible and rest:
-        spared = _spare(demand, free, rest)
+        spared = _sparing_choice(demand, free, rest)
         if spared is not None and spared != first:
             yield spared
     size = _group(demand)
@@ -101,7 +101,7 @@ def _group(demand: Demand) -> int:
     return 0
 
 
-def _spare(demand: Demand, free: int, rest: Sequence[Demand]) -> int | None:
+def _sparing_choice(demand: Demand, free: int, rest: Sequence[Demand]) -> int | None:
     """Returns the lowest chips that leave the rest servable; None if there are too few.
 
     A chip that the rest needs stays needed after further choices, so one pass finds the answer.
@@ -127,10 +127,10 @@ def servable(demands: Sequence[Demand], free: int) -> bool:
         return False
     # demands that any chips serve come last, because they can use any remaining chips
     order = sorted(demands, key=lambda one: (one.flexible, one.usable == _EVERY, -one.request))
-    return _one_by_one(tuple(order), free)
+    return _serve_in_order(tuple(order), free)
 
 
 @lru_cache(maxsize=1 << 14)
-def _one_by_one(demands: tuple[Demand, ...], free: int) -> bool:
+def _serve_in_order(demands: tuple[Demand, ...], free: int) -> bool:
     rest = demands[1:]
-    return any(not rest or _one_by_one(rest, free & ~mask) for mask in options(demands[0], free, rest))
+    return any(not rest or _serve_in_order(rest, free & ~mask) for mask in options(demands[0], free, rest))

@@ -47,7 +47,7 @@ class FreeChips:
     draft: Draft
     _known: dict[str, Chips] = field(default_factory=dict)
     _seen: int = 0
-    _extra: dict[int, dict[str, int]] = field(default_factory=dict)
+    _reserved: dict[int, dict[str, int]] = field(default_factory=dict)
     """Node -> pod key -> chips reserved for a pod that is not on the draft."""
 
     def of(self, resource: str) -> Chips:
@@ -55,23 +55,23 @@ class FreeChips:
         if self._seen < self.draft.version:
             for node in self.draft.touched_since(self._seen):
                 for chips in self._known.values():
-                    self._write(chips, node)
+                    self._recompute(chips, node)
             self._seen = self.draft.version
         found = self._known.get(resource)
         if found is None:
             found = self._known[resource] = self._read(resource)
         return found
 
-    def imagine(self, pod: PodInfo, node: int, chips: int) -> None:
+    def reserve(self, pod: PodInfo, node: int, chips: int) -> None:
         """Reserves chips for a pod that is not on the draft, such as a nominated pod; 0 releases them."""
-        held = self._extra.setdefault(node, {})
+        held = self._reserved.setdefault(node, {})
         if chips:
             held[pod.key] = chips
         else:
             held.pop(pod.key, None)
         resource = npu_resource(pod.requests)
         if resource in self._known:
-            self._write(self._known[resource], node)
+            self._recompute(self._known[resource], node)
 
     def _read(self, resource: str) -> Chips:
         nodes = self.draft.snapshot.nodes
@@ -87,10 +87,10 @@ class FreeChips:
             chips.height[node] = min(allocatable, report.capacity - report.unhealthy.bit_count())
             chips.sub_healthy[node] = report.sub_healthy
             chips.capacity[node] = report.capacity
-            self._write(chips, node)
+            self._recompute(chips, node)
         return chips
 
-    def _write(self, chips: Chips, node: int) -> None:
+    def _recompute(self, chips: Chips, node: int) -> None:
         """Recomputes the free chips of one node on the current draft."""
         draft, resource = self.draft, chips.resource
         snapshot = draft.snapshot
@@ -102,7 +102,7 @@ class FreeChips:
         ledger = int(snapshot.allocatable[node, column]) - draft.used_by_pods(node, column)
         chips.disagrees[node] = free.bit_count() > ledger
         if not chips.disagrees[node]:
-            for extra in self._extra.get(node, {}).values():
+            for extra in self._reserved.get(node, {}).values():
                 free &= ~extra
         chips.free[node] = 0 if chips.disagrees[node] else free
 

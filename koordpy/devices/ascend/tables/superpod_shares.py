@@ -161,14 +161,14 @@ def _has_matching(shares: Counter[int], left: dict[tuple[int, int, int, bool], i
 def _count_pairs(wanted: list[tuple[int, int]], spans: list[tuple[int, int, int]]) -> int:
     """Returns how many shares get distinct SuperPoDs: in ascending order, each takes the SuperPoD with the lowest
     maximum."""
-    open_: list[list[int]] = []
+    active: list[list[int]] = []
     coming, paired = sorted(spans), 0
     for share, number in wanted:
         while coming and coming[0][0] <= share:
             _, high, count = coming.pop(0)
-            open_.append([high, count])
-        open_ = sorted(one for one in open_ if one[0] >= share and one[1])
-        for one in open_:
+            active.append([high, count])
+        active = sorted(one for one in active if one[0] >= share and one[1])
+        for one in active:
             taken = min(number, one[1])
             one[1] -= taken
             number -= taken

@@ -19,7 +19,7 @@ def place(leaves: Sequence[LeafState], number: int, positions: int, kind: Tor) -
 
     positions: c, slice positions of a leaf. kind: switch affinity of the job.
     """
-    open_ = [leaf for leaf in leaves if not _is_blanked(leaf, number, kind)]
+    open_ = [leaf for leaf in leaves if not _is_blocked(leaf, number, kind)]
     if number < positions or kind is Tor.PADDING:
         one = tightest(open_, number)
         if one is not None:
@@ -32,7 +32,7 @@ def place(leaves: Sequence[LeafState], number: int, positions: int, kind: Tor) -
     return found
 
 
-def _is_blanked(leaf: LeafState, number: int, kind: Tor) -> bool:
+def _is_blocked(leaf: LeafState, number: int, kind: Tor) -> bool:
     """Returns whether a spanning job may not use a leaf because another job uses its uplinks."""
     rivals = [one for one in leaf.spanning if kind is not Tor.COMMON or one is Tor.FOUNDATION]
     return bool(rivals) and number > leaf.count

@@ -112,7 +112,7 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Value, Value], bo
     return value
 
 
-def _among(a: Value, b: Value) -> bool:
+def _contains(a: Value, b: Value) -> bool:
     """Returns whether a value is an item of a list, or a name that a domain states."""
     if not isinstance(b, list | Mapping):
         raise Missing
@@ -126,7 +126,7 @@ _COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
     ">": _ordered(lambda a, b: a > b),
     "<=": _ordered(lambda a, b: a <= b),
     ">=": _ordered(lambda a, b: a >= b),
-    "in": _among,
+    "in": _contains,
 }
 
 
@@ -198,22 +198,22 @@ class _Parser:
         if kind == "number":
             if (number := int64(text)) is None:
                 raise Unsupported(f"expression {self.text!r}")
-            return _always(number)
+            return _constant(number)
         if kind == "text":
-            return _always(text[1:-1])
+            return _constant(text[1:-1])
         if text in ("true", "false"):
-            return _always(text == "true")
+            return _constant(text == "true")
         if text == "quantity":
             self._take("(")
             kind, text = self._take()
             self._take(")")
             if kind != "text":
                 raise Unsupported(f"expression {self.text!r}")
-            return _always(parse_exact(text[1:-1]))
+            return _constant(parse_exact(text[1:-1]))
         if text == "device":
             return self._device()
         if text == "has":
-            return self._stated()
+            return self._has()
         raise Unsupported(f"expression {self.text!r}")
 
     def _listed(self) -> Lookup:
@@ -274,7 +274,7 @@ class _Parser:
             return text[1:-1]
         return None
 
-    def _stated(self) -> Lookup:
+    def _has(self) -> Lookup:
         """Parses `has(device.attributes["d"].name)`, which is true if a device states the attribute."""
         self._take("(")
         self._take("device")
@@ -306,5 +306,5 @@ class _Parser:
         return value
 
 
-def _always(value: Value) -> Lookup:
+def _constant(value: Value) -> Lookup:
     return lambda facts: value

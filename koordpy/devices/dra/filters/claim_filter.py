@@ -76,13 +76,13 @@ def resource_claims_refusal(
         consumers = claim.status.reserved_for
         if len(consumers) >= MAX_CONSUMERS and all(one.uid != pod.uid for one in consumers):
             return _refuse("resourceclaim in use")
-        fault = None if claim.status.allocation is not None else _beyond(claim, objects)
+        fault = None if claim.status.allocation is not None else _unsupported(claim, objects)
         if fault is not None:
             return _refuse(fault)
     return None
 
 
-def _beyond(claim: ResourceClaim, objects: DeviceObjects) -> str | None:
+def _unsupported(claim: ResourceClaim, objects: DeviceObjects) -> str | None:
     """Returns the feature of an unallocated claim that is not supported, or a missing class; None if it can be
     allocated."""
     if claim.spec.devices.constraints:
@@ -131,14 +131,14 @@ def _facts(offered: Offered) -> Facts:
     return Facts(driver, attributes, capacity)
 
 
-def _plain(device: SliceDevice, where: ResourceSlice) -> bool:
+def _is_allocatable(device: SliceDevice, where: ResourceSlice) -> bool:
     """Returns whether a device is allocated as a whole: no counters, binding conditions or several allocations."""
     beyond = device.facts.consumes_counters or device.binding_conditions or device.allow_multiple_allocations
     return not beyond and not where.spec.per_device_node_selection
 
 
 @dataclass(frozen=True, eq=False)
-class _Fitting:
+class _MatchingDevices:
     """Devices that match some selectors."""
 
     on: Mapping[str, tuple[Offered, ...]]
@@ -150,7 +150,7 @@ class _Fitting:
 
 
 @lru_cache(maxsize=16)
-def _fitting(objects: DeviceObjects, selectors: tuple[str, ...]) -> _Fitting:
+def _matching_devices(objects: DeviceObjects, selectors: tuple[str, ...]) -> _MatchingDevices:
     """Returns the devices that match selectors; computed once for all pods with equal claims, such as members of a
     gang."""
     expressions = [parse(text) for text in selectors]
@@ -164,13 +164,13 @@ def _fitting(objects: DeviceObjects, selectors: tuple[str, ...]) -> _Fitting:
         if not all(expression.matches(facts) for expression in expressions):
             continue
         spec = offered.slice.spec
-        if not _plain(offered.device, offered.slice):
+        if not _is_allocatable(offered.device, offered.slice):
             beyond.append(offered)
         elif spec.node_name and not spec.all_nodes and spec.node_selector is None:
             on.setdefault(spec.node_name, []).append(offered)
         else:
             wide.append(offered)
-    return _Fitting({name: tuple(held) for name, held in on.items()}, tuple(wide), tuple(beyond))
+    return _MatchingDevices({name: tuple(held) for name, held in on.items()}, tuple(wide), tuple(beyond))
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +179,7 @@ class _DeviceWant:
 
     claim: str
     request: str
-    devices: _Fitting
+    devices: _MatchingDevices
 
 
 class DynamicResources(Rule):
@@ -196,7 +196,7 @@ class DynamicResources(Rule):
         self._nodes = draft.snapshot.nodes
         self._keys = resource_claims(pod)
         self._wants: list[_DeviceWant] = []
-        self._beyond: list[Offered] = []
+        self._unsupported: list[Offered] = []
         self._reach: dict[str, Mask] = {}
         for key in self._keys:
             claim = objects.claims[key]
@@ -208,15 +208,15 @@ class DynamicResources(Rule):
             exact = request.exact
             selectors = [*self._objects.classes[exact.device_class_name].spec.selectors, *exact.selectors]
             texts = tuple(one.cel.expression for one in selectors if one.cel is not None)
-            fitting = _fitting(self._objects, texts)
-            self._beyond += fitting.beyond
+            fitting = _matching_devices(self._objects, texts)
+            self._unsupported += fitting.beyond
             count = 1 if exact.count is None else exact.count
             self._wants += [_DeviceWant(key, request.name, fitting)] * count
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         return bool(pod.pod.spec.resource_claims)
 
-    def _on(self, offered: Offered) -> Mask:
+    def _nodes_of(self, offered: Offered) -> Mask:
         """Returns [nodes] True if a slice publishes its devices for the node."""
         name = offered.slice.metadata.name
         found = self._reach.get(name)
@@ -235,7 +235,7 @@ class DynamicResources(Rule):
         terms = selector.node_selector_terms
         return np.fromiter((any(term_matches(t, n.name, n.labels) for t in terms) for n in self._nodes), dtype=bool)
 
-    def _held(self) -> set[DeviceId]:
+    def _devices_in_use(self) -> set[DeviceId]:
         promised = (device for taken in self._ledger.taken.values() for _, device in taken)
         kept = reserved_devices(self._draft.reserved_claims(self._pod))
         others = (device for device, claim in kept.items() if claim not in self._keys)
@@ -251,8 +251,8 @@ class DynamicResources(Rule):
             for _, device in self._ledger.taken.get(key, ()):
                 slices = [offered for offered in self._objects.offered if offered.id == device]
                 for offered in slices:
-                    open_nodes &= self._on(offered)
-        wants, held = self._open(), self._held()
+                    open_nodes &= self._nodes_of(offered)
+        wants, held = self._unallocated(), self._devices_in_use()
         fits = np.ones(count, dtype=bool)
         if wants:
             fits[:] = False
@@ -260,8 +260,8 @@ class DynamicResources(Rule):
             for node in np.nonzero(offering & open_nodes)[0].tolist():
                 fits[node] = _matched(self._choices(wants, held, node)) is not None
         beyond = np.zeros(count, dtype=bool)
-        for offered in self._beyond:
-            beyond |= self._on(offered)
+        for offered in self._unsupported:
+            beyond |= self._nodes_of(offered)
         return chain(
             [
                 refused_where(~open_nodes, ELSEWHERE),
@@ -270,14 +270,14 @@ class DynamicResources(Rule):
             ]
         )
 
-    def _open(self) -> list[_DeviceWant]:
+    def _unallocated(self) -> list[_DeviceWant]:
         """Returns the requested devices of claims that the plan has not allocated yet."""
         return [want for want in self._wants if want.claim not in self._ledger.taken]
 
-    def _kinds(self, wants: Sequence[_DeviceWant]) -> list[_Fitting]:
+    def _kinds(self, wants: Sequence[_DeviceWant]) -> list[_MatchingDevices]:
         return list({id(want.devices): want.devices for want in wants}.values())
 
-    def _offering(self, fitting: _Fitting, held: set[DeviceId]) -> Mask:
+    def _offering(self, fitting: _MatchingDevices, held: set[DeviceId]) -> Mask:
         """Returns [nodes] True if at least one of some devices is free."""
         here = np.zeros(len(self._nodes), dtype=bool)
         index = self._draft.snapshot.index
@@ -286,7 +286,7 @@ class DynamicResources(Rule):
                 here[index[name]] = True
         for offered in fitting.wide:
             if offered.id not in held:
-                here |= self._on(offered)
+                here |= self._nodes_of(offered)
         return here
 
     def _choices(self, wants: Sequence[_DeviceWant], held: set[DeviceId], node: int) -> list[list[DeviceId]]:
@@ -294,7 +294,7 @@ class DynamicResources(Rule):
         found: dict[int, list[DeviceId]] = {}
         for fitting in self._kinds(wants):
             near = [offered.id for offered in fitting.on.get(name, ())]
-            near += [offered.id for offered in fitting.wide if self._on(offered)[node]]
+            near += [offered.id for offered in fitting.wide if self._nodes_of(offered)[node]]
             found[id(fitting)] = sorted(device for device in near if device not in held)
         return [found[id(want.devices)] for want in wants]
 
@@ -303,9 +303,9 @@ class DynamicResources(Rule):
 
         The entry is None if several nodes may use one of these devices.
         """
-        held = self._held()
+        held = self._devices_in_use()
         known: dict[int, tuple[frozenset[DeviceId], Mapping[str, int]] | None] = {}
-        wants = self._open()
+        wants = self._unallocated()
         for fitting in self._kinds(wants):
             free = {
                 name: [offered.id for offered in devices if offered.id not in held]
@@ -319,8 +319,8 @@ class DynamicResources(Rule):
 
     def choice(self, node: int) -> dict[str, Taken]:
         """Returns claim -> devices that are allocated if a pod is placed on a node."""
-        wants = self._open()
-        chosen = _matched(self._choices(wants, self._held(), node)) or []
+        wants = self._unallocated()
+        chosen = _matched(self._choices(wants, self._devices_in_use(), node)) or []
         out: dict[str, Taken] = {
             key: ()
             for key in self._keys

@@ -217,13 +217,13 @@ class _Rules:
         self._whole_sets()
 
     @property
-    def _simple(self) -> bool:
+    def _is_single_container(self) -> bool:
         """True if one container of one pod gets all GPUs."""
         return len(self.wants) == 1 and self.wants[0].containers == (self.wants[0].count,)
 
     def _own_links(self) -> None:
         """Applies rule 2, and the part of rule 3 about each pod."""
-        if self._simple:
+        if self._is_single_container:
             self._keep(lambda: self.tables.low[self.us])
             self._keep(lambda: self.tables.rings(self.us, only_best=True))
             return
@@ -233,7 +233,7 @@ class _Rules:
 
     def _own_sums(self) -> None:
         """Applies the part of rule 5 about containers and pods."""
-        if self._simple:
+        if self._is_single_container:
             self._keep(lambda: self.owner.sums(self.us))
             return
         shares = self._shares()
@@ -253,12 +253,12 @@ class _Rules:
         if len(self.wants) == 1 or self.flat:
             turned = reversed_bits(self.tables.size)[self.us]
             mask = int(self.us[int(turned.argmax())])
-            return _cut(mask, self.wants)
+            return _divide_ascending(mask, self.wants)
         kinds = [want for want, _ in self._kinds]
         return self._shares().deal([kinds.index(want) for want in self.wants])
 
 
-def _cut(mask: int, wants: Sequence[GpuWant]) -> tuple[int, ...]:
+def _divide_ascending(mask: int, wants: Sequence[GpuWant]) -> tuple[int, ...]:
     """Divides a set in ascending order."""
     bits, out, at = bits_of(mask), [], 0
     for want in wants:

@@ -21,7 +21,7 @@ Charge = Callable[[int, Masks], Numbers]
 """(kind, masks of parts) -> charge of each part."""
 
 FORBIDDEN = 1 << 60
-_ROOM = 1 << 58
+_MAX_TOTAL = 1 << 58
 """Upper bound of the charges of one pass, so that sums fit into 64 bits."""
 
 
@@ -50,7 +50,7 @@ class Partitioner:
         self._ways: dict[State, list[_Ways]] = {}
         self._values: dict[State, Numbers] = {}
         self._parts: list[Masks] = []
-        self._spread()
+        self._expand_states()
 
     @property
     def us(self) -> Masks:
@@ -75,18 +75,18 @@ class Partitioner:
         Sets that no way divides are removed first.
         """
         out: list[Numbers] = []
-        for i, digits in self._passes(charges):
-            keep = self._pass(digits.costs)
-            self._leave(keep, digits.costs)
+        for i, digits in self._digit_passes(charges):
+            keep = self._lowest_charges(digits.costs)
+            self._narrow(keep, digits.costs)
             out = [one[keep] for one in out[:i]] + digits.totals(self._values[self._top][self.us])
         return out
 
     def charge_best(self, charges: Sequence[Charge]) -> None:
         """Keeps the ways with the lowest charges, and only the sets with the lowest totals."""
-        for _, digits in self._passes(charges):
-            keep = self._pass(digits.costs)
+        for _, digits in self._digit_passes(charges):
+            keep = self._lowest_charges(digits.costs)
             values = self._values[self._top][self.us]
-            self._leave(keep & (values == values.min()), digits.costs)
+            self._narrow(keep & (values == values.min()), digits.costs)
             if not len(self.us):
                 return
 
@@ -97,11 +97,11 @@ class Partitioner:
             cost, own = np.zeros(1 << self._count, dtype=np.int64), self._parts[kind]
             cost[own] = np.where(able(kind, own), 0, FORBIDDEN)
             costs.append(cost)
-        self._leave(self._pass(costs), costs)
+        self._narrow(self._lowest_charges(costs), costs)
 
     def keep(self, which: NDArray[np.bool_]) -> None:
         """Keeps some of the sets."""
-        self._leave(which, None)
+        self._narrow(which, None)
 
     def deal(self, order: Sequence[int]) -> list[int]:
         """Returns the part of each kind in `order`: the parts with the lowest GPUs, compared list by list."""
@@ -117,7 +117,7 @@ class Partitioner:
             out.append(best)
             taken |= best
             if i + 1 < len(order):
-                self._hold(kind, best)
+                self._keep_part(kind, best)
         return out
 
     def any_way(self) -> list[int]:
@@ -136,7 +136,7 @@ class Partitioner:
                 raise AssertionError("a set that is left can be dealt out")
         return out
 
-    def _hold(self, kind: int, own: int) -> None:
+    def _keep_part(self, kind: int, own: int) -> None:
         """Keeps the ways that contain a part of a kind."""
         for ways in self._ways.values():
             for one in ways:
@@ -146,11 +146,11 @@ class Partitioner:
                     stays |= one.own == own
                 one.rows, one.own = one.rows[stays], one.own[stays]
         free = [np.zeros(1 << self._count, dtype=np.int64)] * len(self._sizes)
-        self._leave(self._pass(free) & ((self.us & own) == own), free)
+        self._narrow(self._lowest_charges(free) & ((self.us & own) == own), free)
 
     # -- the passes ---------------------------------------------------------------------------------------------------
 
-    def _passes(self, charges: Sequence[Charge]) -> "Iterator[tuple[int, _Digits]]":
+    def _digit_passes(self, charges: Sequence[Charge]) -> "Iterator[tuple[int, _Digits]]":
         """Yields (number of the first charge, charges as digits of one number), with as many charges as fit into 64
         bits."""
         at = 0
@@ -170,7 +170,7 @@ class Partitioner:
         for own in parts(self._count, masks, self._sizes[one.kind]):
             yield None, own, own ^ masks
 
-    def _spread(self) -> None:
+    def _expand_states(self) -> None:
         """Finds the states, their sets and the ways to continue from each, starting from the whole sets."""
         reached = {self._top: np.zeros(0, dtype=bool)}
         owned = [np.zeros(1 << self._count, dtype=bool) for _ in self._sizes]
@@ -190,7 +190,7 @@ class Partitioner:
                 ways.append(one)
         self._parts = [np.flatnonzero(flags) for flags in owned]
 
-    def _pass(self, costs: Sequence[Numbers]) -> NDArray[np.bool_]:
+    def _lowest_charges(self, costs: Sequence[Numbers]) -> NDArray[np.bool_]:
         """Computes the lowest charge of every remainder; returns which sets can be divided at all."""
         done = tuple(0 for _ in self._top)
         self._values = {done: np.zeros(1, dtype=np.int64)}
@@ -212,7 +212,7 @@ class Partitioner:
             self._values[state] = values
         return np.asarray(self._values[self._top][self.us] < FORBIDDEN)
 
-    def _leave(self, keep: NDArray[np.bool_], costs: Sequence[Numbers] | None) -> None:
+    def _narrow(self, keep: NDArray[np.bool_], costs: Sequence[Numbers] | None) -> None:
         """Keeps some of the sets and the ways of their lowest charge; all ways if costs is None."""
         reached = {self._top: keep}
         owned = [np.zeros(1 << self._count, dtype=bool) for _ in self._sizes]
@@ -235,7 +235,7 @@ class Partitioner:
                     own_left.append(own)
                     flags[left.ravel()[found]] = True
                     owned[one.kind][own] = True
-                one.rows, one.own = _in_order(rows_left, own_left)
+                one.rows, one.own = _sorted_rows(rows_left, own_left)
             self._masks[state] = masks[stays]
         self._parts = [np.flatnonzero(flags) for flags in owned]
 
@@ -250,7 +250,7 @@ def _states(top: State) -> list[State]:
     return out
 
 
-def _in_order(rows: list[Numbers], own: list[Masks]) -> tuple[Numbers, Masks]:
+def _sorted_rows(rows: list[Numbers], own: list[Masks]) -> tuple[Numbers, Masks]:
     if len(rows) == 1 and (len(rows[0]) < 2 or bool((rows[0][1:] >= rows[0][:-1]).all())):
         return rows[0], own[0]
     all_rows, all_own = np.concatenate(rows), np.concatenate(own)
@@ -275,9 +275,9 @@ class _Digits:
         floors = [int(one.min(initial=FORBIDDEN)) for one in values]
         spans = [int(one.max(initial=low)) - low for one, low in zip(values, floors, strict=True)]
         radix = max(spans) * shares.number + 1
-        if self._radixes and self._whole * radix >= _ROOM:
+        if self._radixes and self._whole * radix >= _MAX_TOTAL:
             return False
-        if radix >= _ROOM:
+        if radix >= _MAX_TOTAL:
             raise OverflowError("a charge exceeds 64 bits")
         for kind, (one, low) in enumerate(zip(values, floors, strict=True)):
             own = shares.parts(kind)

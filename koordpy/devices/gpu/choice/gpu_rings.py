@@ -27,10 +27,10 @@ def best_rings(ranks: NDArray[np.int64], masks: Masks, size: int, *, only_best: 
     out = np.full(len(masks), -1, dtype=np.int64)
     left = (1 << len(masks)) - 1
     for threshold in np.flatnonzero(present)[::-1].tolist():
-        near = [[_number(one >= threshold) & left for one in row] for row in pairs]
+        near = [[_pack_flags(one >= threshold) & left for one in row] for row in pairs]
         found = _with_ring(near, size) & left
         if found:
-            out[_flags(found, len(masks))] = threshold
+            out[_unpack_flags(found, len(masks))] = threshold
             left &= ~found
             if only_best or not left:
                 break
@@ -64,10 +64,10 @@ def _with_ring(near: Sequence[Sequence[int]], size: int) -> int:
     return out
 
 
-def _number(flags: NDArray[np.bool_]) -> int:
+def _pack_flags(flags: NDArray[np.bool_]) -> int:
     return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
 
-def _flags(number: int, count: int) -> NDArray[np.bool_]:
+def _unpack_flags(number: int, count: int) -> NDArray[np.bool_]:
     raw = np.frombuffer(number.to_bytes((count + 7) // 8, "little"), dtype=np.uint8)
     return np.unpackbits(raw, count=count, bitorder="little").astype(bool)

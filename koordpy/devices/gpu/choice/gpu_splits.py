@@ -64,7 +64,7 @@ class Divider:
         tables = self.tables
         classes = range(slowest, tables.classes)
         charges: list[Charge] = [lambda _, own, c=c: (tables.low[own] == c).astype(np.int64) for c in classes]  # type: ignore[misc]
-        if any(not _is_whole(want) for want, _ in kinds):
+        if any(not _is_single_container(want) for want, _ in kinds):
             figures = _Containers(self, kinds)
             charges += [lambda kind, own, c=c: figures.of(kind, own)[:, c] for c in classes]  # type: ignore[misc]
         shares.charge_best(charges)
@@ -74,7 +74,7 @@ class Divider:
     def charge_sums(self, shares: Partitioner, kinds: Kinds) -> None:
         """Applies the part of rule 5 about containers and pods."""
         charges: list[Charge] = [lambda _, own: -self.sums[own]]
-        if any(not _is_whole(want) for want, _ in kinds):
+        if any(not _is_single_container(want) for want, _ in kinds):
             figures = _Containers(self, kinds)
             charges.insert(0, lambda kind, own: -figures.of(kind, own)[:, -1])
         shares.charge_best(charges)
@@ -149,13 +149,13 @@ class _Containers:
         tables = self._divider.tables
         if not len(own) or not want.containers:
             return np.zeros((len(own), tables.classes + 1), dtype=np.int64)
-        if not _is_whole(want):
+        if not _is_single_container(want):
             return self._divider.container_figures(own, want.containers)
         links = tables.low[own][:, None] == np.arange(tables.classes)
         return np.concatenate([links.astype(np.int64), self._divider.sums[own][:, None]], axis=1)
 
 
-def _is_whole(want: GpuWant) -> bool:
+def _is_single_container(want: GpuWant) -> bool:
     """Returns whether one container gets all GPUs of its pod."""
     return want.containers == (want.count,)
 

@@ -55,14 +55,14 @@ class LargeChooser:
         """
         out = []
         for want in wants:
-            own = self._wanted(free, held, want)
+            own = self._choose_for(free, held, want)
             if own is None:
                 return None
             out.append((own, _containers(own, want.containers)))
             free, held = free & ~own, held | own
         return tuple(out)
 
-    def _wanted(self, free: int, held: int, want: GpuWant) -> int | None:
+    def _choose_for(self, free: int, held: int, want: GpuWant) -> int | None:
         """Returns the set of one pod: a listed set of the best score, else by its threshold, else by links; None for
         none."""
         listed = [one for one in want.listed or () if not one.mask & ~free and want.linked(one.mask)]
@@ -72,9 +72,9 @@ class LargeChooser:
             return None
         if want.near is not None:
             return self._clique(want.near, free, want.count)
-        return self._linked(free, held, want.count)
+        return self._fastest_set(free, held, want.count)
 
-    def _linked(self, free: int, held: int, size: int) -> int:
+    def _fastest_set(self, free: int, held: int, size: int) -> int:
         """Returns a set with the fastest class that the search finds, links to `held` included; every pair has at least
         class 0."""
         for near in reversed(self._near):
@@ -82,14 +82,14 @@ class LargeChooser:
             found = self._clique(near, among, size)
             if found is not None:
                 return found
-        return self._fit(free, size)
+        return self._best_fit(free, size)
 
     def _clique(self, near: Sequence[int], among: int, size: int) -> int | None:
         """Returns GPUs that are all near each other; None if the search ends without a result."""
         if among.bit_count() < size:
             return None
         if all(not among & ~near[i] & ~(1 << i) for i in bits_of(among)):
-            return self._fit(among, size)
+            return self._best_fit(among, size)
         steps = CLIQUE_STEPS
 
         def grow(clique: int, able: int, left: int) -> Iterator[int]:
@@ -107,7 +107,7 @@ class LargeChooser:
 
         return next(grow(0, among, size), None)
 
-    def _fit(self, free: int, size: int) -> int:
+    def _best_fit(self, free: int, size: int) -> int:
         """Returns the lowest GPUs of the smallest aligned block that fits; of equal blocks the block within fuller
         blocks."""
         among = self._on_one_numa_node(free, size)
@@ -116,11 +116,11 @@ class LargeChooser:
             blocks = [((1 << width) - 1) << at for at in range(0, self.size, width)]
             able = [block for block in blocks if (among & block).bit_count() >= size]
             if able:
-                best = min(able, key=lambda block: self._left(free, block, width))
+                best = min(able, key=lambda block: self._free_around(free, block, width))
                 return sum(1 << i for i in bits_of(among & best)[:size])
             width *= 2
 
-    def _left(self, free: int, block: int, width: int) -> tuple[int, ...]:
+    def _free_around(self, free: int, block: int, width: int) -> tuple[int, ...]:
         """Returns the free GPUs of a block and of each larger block around it, then its position."""
         at, out = (block & -block).bit_length() - 1, []
         while width <= 2 * self.size:
