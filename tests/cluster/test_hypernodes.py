@@ -113,7 +113,7 @@ FAULTS = [
         "spec.members",
         "the members form a cycle: a, b; a is removed from b",
     ),
-    ("itself", [hyper("a", 1, inner("a"), nodes("n1"))], "a", "spec.members", "circle: a"),
+    ("itself", [hyper("a", 1, inner("a"), nodes("n1"))], "a", "spec.members", "cycle: a"),
     (
         "a higher tier inside a lower one",
         [hyper("a", 1, inner("b")), hyper("b", 2, nodes("n1"))],
