@@ -1,7 +1,7 @@
-"""What PodDisruptionBudgets allow in the course of an offline run, where no disruption controller keeps their status.
+"""Allowances of PodDisruptionBudgets during an offline run, in which no disruption controller updates their status.
 
-Source: preemption.md 3.5: the allowance falls with each evicted pod that a budget covers and rises again when one is
-bound, never above where it began.
+Source: preemption.md 3.5. The allowance decreases with each evicted pod that a budget covers, and increases with each
+bound one, up to its initial value.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from koordpy.preemption.selection.disruption_budgets import Covering, allowances
 
 
 class BudgetLedger:
-    """Writes status.disruptionsAllowed into the state, from the start of a run and after every round."""
+    """Writes status.disruptionsAllowed to the state, at the start of a run and after every round."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -27,7 +27,7 @@ class BudgetLedger:
         self._write()
 
     def changed(self, *, gone: Sequence[PodInfo], come: Sequence[PodInfo]) -> None:
-        """Pods that a round evicted and bound."""
+        """Updates the allowances. gone: pods that a round evicted; come: pods that it bound."""
         if not gone and not come:
             return
         index, more = Covering([one for one, _ in self._start]), Counter[int]()

@@ -1,5 +1,7 @@
-"""What kube-controller-manager makes of pods without a node: ResourceClaims of ResourceClaimTemplates, and
-PersistentVolumeClaims of generic ephemeral volumes; and what becomes of claims when their pods are gone.
+"""Controllers of claims, as in kube-controller-manager.
+
+They create ResourceClaims from ResourceClaimTemplates and PersistentVolumeClaims of generic ephemeral volumes for pods
+without a node, and release claims when their pods are deleted.
 
 Sources: workloads.md 10.2 and kube-parity.md 2.8.
 """
@@ -22,25 +24,25 @@ from koordpy.pods.volume_book import claim_key
 from koordpy.workloads.workload_manifest import controlling
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
-"""Annotation of a ResourceClaim that was made of a template: the entry of the pod that it is for."""
+"""Annotation of a ResourceClaim that was created from a template: the entry of the pod that uses it."""
 
 
 class ClaimControllers:
-    """The claims of the pods of a state, which is changed."""
+    """Creates and releases claims of pods in a state, which is changed."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
 
     def serve_all(self) -> None:
-        """Makes the claims of all pods that are there."""
+        """Creates the claims of all existing pods."""
         for info in list(self._state.pods()):
             served = self.served(info.pod)
             if served is not info.pod:
                 self._state.upsert(served)
 
     def served(self, pod: Pod) -> Pod:
-        """The pod with the names of its ResourceClaims in its status, once the claims that it lacks are in the state.
-        A pod that has a node, or is being deleted, gets none; nor does an entry whose template is not known."""
+        """Returns the pod with the names of its ResourceClaims in its status; creates missing claims in the state. No
+        claim is created for a pod that has a node or is being deleted, nor for an entry with an unknown template."""
         if pod.spec.node_name or pod.metadata.deletion_timestamp:
             return pod
         for volume in pod.spec.volumes:
@@ -79,14 +81,14 @@ class ClaimControllers:
 
     @cached_property
     def _given(self) -> Mapping[tuple[str, str], str]:
-        """(uid of a pod, entry) -> the ResourceClaim that was made for it, of those that are there at first."""
+        """(uid of a pod, entry) -> existing ResourceClaim that was created for it, as of the first use."""
         metas = (claim.metadata for claim in claim_book(self._state.families).objects.view().claims.values())
         owned = ((meta, meta.controller, meta.annotations.get(POD_CLAIM_NAME)) for meta in metas)
         return {(owner.uid, entry): meta.name for meta, owner, entry in owned if owner is not None and entry}
 
     def release(self, pod: Pod) -> None:
-        """What happens when a pod is gone: claims that it controls go, too; of other ResourceClaims its reservation
-        goes, and one that is reserved for no pod any more is deallocated."""
+        """Releases the claims of a deleted pod: claims that it controls are deleted, and its reservation of others is
+        removed. A ResourceClaim without any reservation is deallocated."""
         namespace = pod.metadata.namespace
         for volume in pod.spec.volumes:
             if volume.ephemeral is not None:
@@ -113,7 +115,7 @@ class ClaimControllers:
 
 
 def _owned(pod: Pod, name: str, kind: str, template: ObjectMeta = ObjectMeta()) -> ObjectMeta:  # noqa: B008
-    """Metadata of a claim that a pod controls and that is as old as the pod."""
+    """Returns the metadata of a claim that a pod controls, with the creation time of the pod."""
     meta = pod.metadata
     return ObjectMeta(
         name=name,
@@ -127,7 +129,7 @@ def _owned(pod: Pod, name: str, kind: str, template: ObjectMeta = ObjectMeta()) 
 
 
 def volume_claim_faults(spec: PodSpec) -> Iterator[Fault]:
-    """What is wrong with the claims that generic ephemeral volumes of a pod have as templates."""
+    """Yields the faults of the claim templates in generic ephemeral volumes of a pod."""
     for i, volume in enumerate(spec.volumes):
         if volume.ephemeral is None:
             continue

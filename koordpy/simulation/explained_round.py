@@ -1,11 +1,13 @@
-"""`koordpy explain`: the round of a simulation that decided for one pod, explained.
+"""`koordpy explain`: explains the round of a simulation that decided for one pod.
 
-Runs the rounds of `simulate` on the same input and keeps the snapshot of the round that counts:
-- of a pod that is bound at the end the round that bound it, or the round before that evicted pods for it and nominated
-  it for the same node,
-- of a pod that waits at the end the first round since which it is told what it is told in the last one, whose text is
-  the one in the output of `simulate`.
-So both commands give one verdict. Nothing of the run is in the answer. Source: docs/rules/simulate.md 5.
+Runs the rounds of `simulate` on the same input and keeps the snapshot of the round that decided:
+- for a pod that is bound at the end, the round that bound it, or the earlier round that evicted pods for it and
+  nominated it for the same node;
+- for a pod that is pending at the end, the first of the consecutive last rounds with an unchanged reason and message.
+  The message is the one in the output of `simulate`.
+
+So both commands give the same verdict. The answer has no other information about the run. Source:
+docs/rules/simulate.md 5.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,19 +25,19 @@ from koordpy.simulation.simulated_rounds import UNTRIED, Evicted, PodEviction, s
 
 
 class _WatchedRounds:
-    """Plans the rounds of a simulation and remembers the one that decided for a pod."""
+    """Plans the rounds of a simulation and records the round that decided for a pod."""
 
     def __init__(self, pod: str) -> None:
         self._pod, self._number = pod, 0
         self.first: Snapshot | None = None
         self.decided: _PlannedRound | None = None
-        """The round that decided for the pod as things stand; None where no round did."""
+        """The round that decided for the pod so far; None if no round did."""
         self.latest = 0
-        """The last round that found the pod pending."""
-        self._told: tuple[str, str] | None = None
-        """Reason and message of the pod, if it waited in the last round."""
-        self._room: str | None = None
-        """The node that the last round nominated the pod for."""
+        """Number of the last round in which the pod was pending."""
+        self._reported: tuple[str, str] | None = None
+        """Reason and message of the pod if it was pending in the last round; otherwise None."""
+        self._nominated_node: str | None = None
+        """The node that the last round nominated the pod for; None for none."""
 
     def plan(self, snapshot: Snapshot, config: KoordpyConfiguration) -> RoundPlan:
         """Plans one round."""
@@ -50,17 +52,18 @@ class _WatchedRounds:
 
     def _look(self, plan: RoundPlan, now: "_PlannedRound") -> None:
         waits = next((one for one in plan.pending if one.pod_key == self._pod), None)
-        told = (str(waits.reason), waits.message) if waits is not None else None
+        reported = (str(waits.reason), waits.message) if waits is not None else None
         node = next((one.node for one in plan.placements if one.pod_key == self._pod), None)
-        room = next((one.node for one in plan.nominations if one.pod_key == self._pod), None)
-        if not (told is not None and told == self._told) and not (node is not None and node == self._room):
+        is_unchanged = reported is not None and reported == self._reported
+        if not is_unchanged and not (node is not None and node == self._nominated_node):
             self.decided = now
-        self._told, self._room = told, room
+        nominated = next((one.node for one in plan.nominations if one.pod_key == self._pod), None)
+        self._reported, self._nominated_node = reported, nominated
 
 
 @dataclass(frozen=True, slots=True)
 class _PlannedRound:
-    """A round, counted from 1, and the snapshot that it planned on."""
+    """A round, counted from 1, with the snapshot that it planned on."""
 
     number: int
     snapshot: Snapshot
@@ -76,8 +79,8 @@ def explain_simulated(
     evicted: Evicted = "recreate",
     grow: Callable[[], Sequence[str]] = tuple,
 ) -> Explanation:
-    """Explains a pod (`namespace/name`) of the state as `simulate` with these arguments decides for it. The state is
-    changed. Raises KeyError for an unknown pod."""
+    """Explains the decision of `simulate` with these arguments for a pod (`namespace/name`). The state is changed.
+    Raises KeyError for an unknown pod."""
     if state.pod(pod) is None:
         raise KeyError(pod)
     gaps = gap_warnings(state, config, now.timestamp(), only=pod)
@@ -86,7 +89,7 @@ def explain_simulated(
     assert run.first is not None, "a simulation has a round"
     gone = [one for one in result.evictions if one.eviction.pod_key == pod]
     info = state.pod(pod)
-    if info is None:  # evicted for good
+    if info is None:  # evicted and not recreated
         found = undecided(run.first, config, pod, _eviction_text(gone[-1]))
     elif info.pending and run.latest < result.rounds:  # the last round evicted it
         found = undecided(run.first, config, pod, UNTRIED)
@@ -104,5 +107,5 @@ def explain_simulated(
 
 def _eviction_text(one: PodEviction) -> str:
     eviction = one.eviction
-    whom = f" for {eviction.beneficiary}" if eviction.beneficiary else ""
-    return f"evicted from {eviction.node} in round {one.round}{whom} (rule {eviction.rule})"
+    beneficiary = f" for {eviction.beneficiary}" if eviction.beneficiary else ""
+    return f"evicted from {eviction.node} in round {one.round}{beneficiary} (rule {eviction.rule})"

@@ -1,8 +1,8 @@
-"""Warnings about nodes without a label of the topology, of which gangs of the input ask for a layer.
+"""Warnings about nodes without a topology label, for layers that gangs of the input request.
 
-A live scheduler tells of gaps in a condition and an event of the topology (docs/topology.md). A simulation has neither,
-so its warnings do. A layer whose label no node has is not told here: `gangs/unit_gates.py` does it for both.
-Cost: O(pods) where the topology has gaps, else O(1).
+A live scheduler reports gaps in a condition and an event of the topology (docs/topology.md). A simulation has neither,
+so it reports warnings. A layer without any labelled node is reported by `gangs/unit_gates.py` in both cases. Cost:
+O(pods) if the topology has gaps, otherwise O(1).
 """
 
 from koordpy.api import keys
@@ -16,10 +16,8 @@ from koordpy.gangs.queue_units import Groups
 def gap_warnings(
     state: ClusterState, config: KoordpyConfiguration, now: float, *, only: str = ""
 ) -> list[tuple[str, str]]:
-    """Returns (object, text) of each layer with a gap at, or above, a layer that the gang of a pending pod names.
-
-    only: the one pod (`namespace/name`) that counts; empty for all.
-    """
+    """Returns (object, text) of each layer with a gap at, or above, a layer that the gang of a pending pod requests.
+    only: the pod (`namespace/name`) to check; empty for all pods."""
     gaps = [one for one in state.nodes.gaps.unlabelled if not one.bare]
     if not gaps:
         return []
@@ -34,8 +32,8 @@ def gap_warnings(
 
 
 def gap_text(gap: UnlabelledNodes) -> str:
-    """`2 nodes without label KEY of LAYER, each is a domain of its own there: a, b`."""
+    """`2 nodes without label KEY of LAYER, each is a separate domain there: a, b`."""
     layer = gap.layer
     what = f"without label {' or '.join(layer.label_keys)} of" if layer.label_keys else "in no HyperNode of"
-    each = "it is a domain of its own" if len(gap.nodes) == 1 else "each is a domain of its own"
+    each = "it is a separate domain" if len(gap.nodes) == 1 else "each is a separate domain"
     return f"{counted(len(gap.nodes), 'node')} {what} {layer.name}, {each} there: {named(gap.nodes, NODES_NAMED)}"

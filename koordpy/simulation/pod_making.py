@@ -1,4 +1,6 @@
-"""The pods that workloads' controllers would make, as far as they are not there yet.
+"""Creates the pods that the controllers of workloads would create, except for those that exist.
+
+`Expansion.make` creates the pods of all roles that can begin; each call is one step. It does not schedule.
 
 Sources: workloads.md 10.1 to 10.4.
 """
@@ -29,30 +31,30 @@ RoleKey = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """A topmost object of the input, and what its pods are counted by."""
+    """A topmost object of the input, and the workload that its pods are counted in."""
 
     head: Head
     workload: Workload | None
     note: str = ""
     jobs: Mapping[str, Head] | None = None
-    """Job -> itself, where a JobSet is known by its Jobs alone: these are the topmost objects, and no other makes
-    pods."""
+    """Job -> its head, if a JobSet is known only by its Jobs: the Jobs are then the topmost objects, and only they
+    create pods. None otherwise."""
 
 
 @dataclass(slots=True)
 class Account:
-    """What has become of one topmost object."""
+    """Numbers of existing and created pods of one topmost object."""
 
     head: Head
     note: str
-    """What holds for all objects that its pods are counted by: several are there of the Jobs of a CronJob."""
+    """Note that applies to all objects in which its pods are counted: a CronJob may have several Jobs."""
     made: int = 0
     present: int = 0
 
 
 @dataclass(eq=False, slots=True)
 class _Step:
-    """A role, and its pods."""
+    """A role with its pods."""
 
     top: Top
     role: Role
@@ -69,12 +71,12 @@ class _Step:
 
     @property
     def pods(self) -> list[WorkloadPod]:
-        """Those of its present run that are there or are made."""
+        """Pods of its present run that exist or were created."""
         return self.run.members.setdefault(self.role.name, [])
 
     @property
     def is_over(self) -> bool:
-        """Whether its workload is suspended or finished."""
+        """True if its workload is suspended or finished."""
         return bool(self.top.note or self.workload.note)
 
     def of_part(self, part: JobPart) -> list[WorkloadPod]:
@@ -82,10 +84,11 @@ class _Step:
 
 
 def followed(workload: Workload, role: Role) -> dict[str, int]:
-    """The roles that one follows, also through others -> the most steps by Complete on a way there."""
+    """Returns the roles that a role follows, directly or through others -> the largest number of Complete steps on a
+    path."""
     ways = {role.name: 0}
     roles = [one for one in workload.roles if one.group == role.group]
-    # each follows others that stand before it
+    # each role follows roles before it in the order
     for one in reversed(roles):
         for condition in one.after if one.name in ways else ():
             steps = ways[one.name] + (condition.state == "Complete")
@@ -94,7 +97,8 @@ def followed(workload: Workload, role: Role) -> dict[str, int]:
 
 
 def with_ended(workload: Workload, started: Collection[RoleKey]) -> Workload:
-    """The workload where roles have begun: those that they follow by Complete are over."""
+    """Returns the workload with roles that are finished because a started role follows their completion. started: roles
+    that have begun."""
     uid = workload.head.uid
     begun = [role for role in workload.roles if (uid, role.group, role.name) in started]
     over = {(role.group, name) for role in begun for name, steps in followed(workload, role).items() if steps}
@@ -108,7 +112,7 @@ def with_ended(workload: Workload, started: Collection[RoleKey]) -> Workload:
 
 
 class Expansion:
-    """Workloads, the pods of them that are there, and those that are made, step by step."""
+    """Workloads with their existing pods, and pods that are created step by step."""
 
     def __init__(
         self,
@@ -122,9 +126,12 @@ class Expansion:
         started: frozenset[RoleKey] = frozenset(),
         done: frozenset[RoleKey] = frozenset(),
     ) -> None:
-        """node_of: pod -> its node, empty for none; label_of: (pod, key) -> that label of its node; claims:
-        `namespace/name` of those that are there; daemons: nodes that a DaemonSet's pod is for; started: roles that have
-        begun; done: roles whose pods were made before, and are not made again."""
+        """Files the existing pods by role.
+
+        node_of: returns a pod's node, empty for none; label_of: returns a label of a pod's node; claims:
+        `namespace/name` of existing claims; daemons: returns the nodes for a DaemonSet's pod; started: roles that have
+        begun; done: roles with pods that were created before, and are not created again.
+        """
         self._known, self._node_of, self._label_of, self._daemons = known, node_of, label_of, daemons
         self._claims = set(claims)
         self.accounts: dict[str, Account] = {}
@@ -141,12 +148,12 @@ class Expansion:
         for key in done & self._steps.keys():
             self._steps[key].made = True
         self._begun = set(started)
-        """Roles that must be there: those that are named, and those that they waited for."""
+        """Roles that have begun: the given ones, and the roles that had to be Ready before them."""
         for key in started & self._steps.keys():
             before = followed(self._steps[key].workload, self._steps[key].role)
             self._begun |= {(*key[:2], name) for name, steps in before.items() if not steps}
         self._present: set[str] = set()
-        """Pods of the input."""
+        """Keys of the pods in the input."""
         for pod in present:
             self._present.add(pod.key)
             if (lineage := known.lineage(pod)).workload.roles:
@@ -162,7 +169,7 @@ class Expansion:
             self._steps[step.key] = step
 
     def _file(self, pod: Pod, lineage: Lineage) -> None:
-        """Takes a pod of the input, where it is of the run that there is now."""
+        """Files an existing pod if it belongs to the present run."""
         seat, workload = lineage.seat, lineage.maker
         if workload.run and seat.run != workload.run:
             return
@@ -179,18 +186,18 @@ class Expansion:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def _waits_for(self, step: _Step) -> str:
-        """The first thing that a role waits for; empty where its pods are made."""
+        """Returns the first condition that a role waits for; empty if its pods may be created."""
         if step.pods or all(part.over for part in step.role.parts):
             return ""
         for condition in step.role.after:
             if condition.met or (step.key in self._begun and condition.state != SCHEDULED):
-                continue  # who follows a pod must know its node
+                continue  # a following pod needs the node of its leader
             if condition.state == "Complete" or not self._is_ready(step, condition.role):
                 return condition.text
         return ""
 
     def _is_ready(self, step: _Step, name: str) -> bool:
-        """Whether all pods that a role, or its two halves, want are bound."""
+        """Returns whether all wanted pods of a role, or of its two halves, are bound."""
         for one in self._siblings[step.key[:2]]:
             if name in (one.role.name, one.role.half_of):
                 bound = sum(pod.alive and bool(self._node_of(pod.key)) for pod in one.pods)
@@ -199,7 +206,7 @@ class Expansion:
         return True
 
     def _leader(self, step: _Step, part: JobPart) -> str:
-        """The pod that those of a part follow; empty where there is none."""
+        """Returns the pod that the pods of a part follow; empty for none."""
         names = {one.role for one in step.role.after if one.state == SCHEDULED}
         for one in self._siblings[step.key[:2]] if names else ():
             pods = one.pods if len(one.role.parts) == 1 else one.of_part(part)
@@ -210,8 +217,8 @@ class Expansion:
     # -- pods ---------------------------------------------------------------------------------------------------------
 
     def make(self) -> tuple[list[Pod], list[PersistentVolumeClaim]]:
-        """The pods of all roles that have begun and were not made before, and the claims that are made for them and for
-        present pods without a node."""
+        """Creates the pods of all roles that have begun, except for roles that were created before. Returns the pods
+        and the claims that are created for them and for existing pods without a node."""
         pods: list[Pod] = []
         claims: list[PersistentVolumeClaim] = []
         for step in [one for one in self._steps.values() if not one.made and not self._waits_for(one)]:
@@ -220,7 +227,7 @@ class Expansion:
                 base = step.role.template_of(part).pod
                 maker = step.top.head if step.top.jobs is None else step.top.jobs.get(part.key)
                 if base is None or maker is None:
-                    continue  # nobody is there to make them
+                    continue  # no controller exists that creates the pods
                 owner = part.owner or step.workload.head.reference
                 self.accounts[maker.uid].present += self._strangers(step, part)
                 claims += self._lacking_claims(step, part, maker)
@@ -236,7 +243,7 @@ class Expansion:
         return pods, claims
 
     def _open(self, step: _Step, part: JobPart, wanted: int) -> list[Slot]:
-        """The slots that are to be filled."""
+        """Returns the slots to fill."""
         head, own = step.workload.head, step.of_part(part)
         filling = [one for one in own if _fills(part.filling, one)]
         if part.filling is Filling.COUNT:
@@ -244,7 +251,7 @@ class Expansion:
             free = (one for taken in (False, True) for one in part.slots() if (one.name in names) is taken)
             return list(islice(free, max(0, wanted - len(filling))))
         if part.filling is Filling.INDEX:
-            # of two pods of one index one counts, and none of an index that there is not
+            # two pods of one index count as one, and pods beyond the indexes do not count
             there = {one.index for one in own if one.alive} - {None}
             left = max(0, wanted - sum(i in part.indexes for i in there))
             return list(islice(part.slots(part.closed | {one.index for one in filling}), left))
@@ -252,7 +259,7 @@ class Expansion:
         return list(free if part.filling is Filling.NODE else islice(free, wanted))
 
     def _named(self, step: _Step, part: JobPart) -> Iterable[Slot]:
-        """The slots of pods with fixed names; of a DaemonSet those of nodes without a pod of its own."""
+        """Returns the slots of pods with fixed names; for a DaemonSet, those of nodes without its pod."""
         if part.filling is not Filling.NODE or step.role.template.pod is None:
             return part.slots()
         head, filled = step.workload.head, {node_of_daemon(one.pod) for one in step.of_part(part)}
@@ -260,7 +267,7 @@ class Expansion:
         return (Slot(f"{head.name}-{one}", {}, node=one) for one in nodes if one not in filled)
 
     def _strangers(self, step: _Step, part: JobPart) -> int:
-        """How many slots are filled by pods that are no members, but have the name."""
+        """Returns the number of slots with a name that a pod outside the workload has."""
         if part.filling not in (Filling.NAME, Filling.NODE):
             return 0
         own, space = {one.key for one in step.pods}, step.workload.head.namespace
@@ -268,7 +275,7 @@ class Expansion:
         return sum(key in self._present and key not in own for key in named)
 
     def _meta(self, slot: Slot, maker: Head, base: ObjectMeta, owner: OwnerReference) -> ObjectMeta:
-        """Of the pod of a slot. maker: the topmost object; base: of the template."""
+        """Returns the metadata of the pod of a slot. maker: the topmost object; base: metadata of the template."""
         name = slot.name
         while f"{maker.namespace}/{name}" in self._taken:
             name = f"{name}-{maker.kind.lower()}"
@@ -284,7 +291,7 @@ class Expansion:
         )
 
     def _lacking_claims(self, step: _Step, part: JobPart, maker: Head) -> Iterator[PersistentVolumeClaim]:
-        """The claims that are not there of present pods without a node."""
+        """Yields the missing claims of existing pods without a node."""
         waiting = [one.pod for one in step.of_part(part) if one.alive and not self._node_of(one.key)]
         first = next(part.slots(), None)
         if not waiting or first is None or not first.claims:
@@ -297,7 +304,7 @@ class Expansion:
             yield from self._new_claims((one for one in own if one.name in named), maker)
 
     def _new_claims(self, wanted: Iterable[SlotClaim], maker: Head) -> Iterator[PersistentVolumeClaim]:
-        """Those of the claims that are not there."""
+        """Yields those of the claims that do not exist."""
         for one in wanted:
             key = f"{maker.namespace}/{one.name}"
             if key not in self._claims:
@@ -306,17 +313,18 @@ class Expansion:
                 yield replace(one.template, metadata=replace(one.template.metadata, **names))
 
     def done(self) -> frozenset[RoleKey]:
-        """Roles whose pods are made, but for those with a pod a node: a new node has one, too."""
+        """Returns the roles with created pods, except for roles with one pod for each node: new nodes need further
+        pods."""
         return frozenset(
             step.key
             for step in self._steps.values()
             if step.made and all(part.filling is not Filling.NODE for part in step.role.parts)
         )
 
-    # -- what is told -------------------------------------------------------------------------------------------------
+    # -- output -------------------------------------------------------------------------------------------------------
 
     def not_begun(self, key: str) -> str:
-        """What is said of a pod that is made with a role that has not begun; empty of any other."""
+        """Returns a text for a pod of a role that has not begun; empty for any other pod."""
         for one in self._steps.values():
             why = "" if one.made or one.is_over else self._waits_for(one)
             slots = (slot for part, wanted in one.run.wanted(one.role) for slot in self._open(one, part, wanted))
@@ -326,7 +334,7 @@ class Expansion:
         return ""
 
     def document(self) -> list[dict[str, Any]]:
-        """`workloads` of the output, in its order: what became of each topmost object."""
+        """Returns `workloads` of the output, in its order: the account of each topmost object."""
         waiting: dict[str, dict[tuple[str, str], int]] = {}
         for one in self._steps.values():
             if not one.made and not one.is_over and (why := self._waits_for(one)):
@@ -352,7 +360,7 @@ class Expansion:
 
 
 _OF_GROUP = "leaderworkerset.sigs.k8s.io/template-revision-hash"
-"""A label that pods of a group share, whatever the spec says by now."""
+"""Label that the pods of a group share, even if the spec has changed since."""
 
 
 def _of_group(run: WorkloadRun) -> Mapping[str, str]:
@@ -361,7 +369,8 @@ def _of_group(run: WorkloadRun) -> Mapping[str, str]:
 
 
 def _fills(filling: Filling, one: WorkloadPod) -> bool:
-    """Whether a present pod counts (workloads.md 10.3): a name, or a node, is taken whatever has become of its pod."""
+    """Returns whether an existing pod fills a slot (workloads.md 10.3). A name or a node stays filled whatever the
+    state of the pod."""
     if filling is Filling.COUNT:
         return one.alive
     return filling is not Filling.INDEX or not (one.failed or one.leaving)

@@ -1,4 +1,4 @@
-"""What a controller adds to the spec of a pod template: where a pod may go, its claims, what a daemon tolerates.
+"""Changes that controllers make to the spec of a pod template: placement, claims, and tolerations of daemon pods.
 
 Source: workloads.md 10.2.
 """
@@ -26,7 +26,8 @@ from koordpy.workloads.workload_model import Slot
 
 
 def _apart(spec: PodSpec, key: str, label: str, value: str, everywhere: bool) -> PodSpec:
-    """A domain of its own: with pods of its value, and with none of another."""
+    """Returns the spec with an exclusive domain: shared with pods with the label value, and with no pod of another
+    value."""
 
     def term(*operators: str) -> PodAffinityTerm:
         values = {"Exists": ()}
@@ -43,7 +44,7 @@ def _apart(spec: PodSpec, key: str, label: str, value: str, everywhere: bool) ->
 
 
 def _on_node(spec: PodSpec, node: str) -> PodSpec:
-    """The spec of a daemon's pod: only the node of that name will do."""
+    """Returns the spec of a DaemonSet's pod: only the given node is allowed."""
     named = Requirement(key="metadata.name", operator="In", values=(node,))
     affinity = spec.affinity or Affinity()
     of_nodes = affinity.node_affinity or NodeAffinity()
@@ -55,7 +56,7 @@ def _on_node(spec: PodSpec, node: str) -> PodSpec:
 
 
 def node_of_daemon(pod: Pod) -> str:
-    """The node that a daemon's pod is on, or is for; empty where it does not say."""
+    """Returns the node of a DaemonSet's pod, bound or not; empty if the pod names none."""
     if pod.spec.node_name or pod.spec.affinity is None or (of_nodes := pod.spec.affinity.node_affinity) is None:
         return pod.spec.node_name
     terms = of_nodes.required.node_selector_terms if of_nodes.required is not None else []
@@ -80,7 +81,8 @@ def daemon_tolerations(spec: PodSpec) -> list[Toleration]:
 
 
 def placed(spec: PodSpec, slot: Slot, label_of: Callable[[str], str]) -> PodSpec:
-    """The spec of the pod of a slot. label_of: key -> that label of the node of the pod that it follows."""
+    """Returns the spec of the pod of a slot. label_of: returns the label of the node of the pod that it follows, by
+    key."""
     if slot.apart is not None:
         spec = _apart(spec, *slot.apart)
     if slot.follows:

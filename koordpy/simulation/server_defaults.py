@@ -1,6 +1,6 @@
-"""What an API server would have filled in, filled into typed objects read from manifests.
+"""Defaults of an API server, applied to typed objects from manifests.
 
-Source: simulate.md 1.3 and kube-parity.md section 2.5. The embedded API server fills its pods in by this, too
+Source: simulate.md 1.3 and kube-parity.md section 2.5. The embedded API server applies them to its pods, too
 (`koordpy.apiserver.write_rules`).
 """
 
@@ -39,7 +39,7 @@ NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 
 
 def with_identity(obj: T, *, kind: str, created: datetime) -> T:
-    """The object with uid and creationTimestamp, made up where they are missing."""
+    """Returns the object with uid and creationTimestamp, generated if they are missing."""
     meta = obj.metadata
     changes: dict[str, Any] = {}
     if not meta.uid:
@@ -50,7 +50,7 @@ def with_identity(obj: T, *, kind: str, created: datetime) -> T:
 
 
 def creation_times(count: int, now: datetime) -> list[datetime]:
-    """Made-up times of `count` objects in order: one second apart, the last one at `now`."""
+    """Returns generated times of `count` objects in order: one second apart, the last one at `now`."""
     return [now - timedelta(seconds=count - 1 - i) for i in range(count)]
 
 
@@ -59,21 +59,21 @@ def creation_times(count: int, now: datetime) -> list[datetime]:
 
 @dataclass(frozen=True, slots=True)
 class Priorities:
-    """The PriorityClasses of the input, the built-in ones included."""
+    """The PriorityClasses of the input, with the built-in ones."""
 
     classes: Mapping[str, PriorityClass]
     default: PriorityClass | None
 
     @classmethod
     def of(cls, given: Iterable[PriorityClass]) -> "Priorities":
-        """Of several global defaults the lowest counts, as in the API server's admission."""
+        """Returns the classes. Of several global defaults the lowest applies, as in the API server's admission."""
         classes = {name: PriorityClass(value=value) for name, value in keys.SYSTEM_PRIORITIES.items()}
         classes |= {item.metadata.name: item for item in given}
         defaults = sorted((c for c in classes.values() if c.global_default), key=lambda c: (c.value, c.metadata.name))
         return cls(classes, defaults[0] if defaults else None)
 
     def of_pod(self, spec: PodSpec) -> tuple[int, str] | None:
-        """(priority, preemptionPolicy) of a pod; None where its class is not known and it has no priority itself."""
+        """Returns (priority, preemptionPolicy) of a pod; None if its class is unknown and it has no priority."""
         name = spec.priority_class_name
         found = self.classes.get(name) if name else self.default if spec.priority is None else None
         if name and found is None and spec.priority is None:
@@ -87,7 +87,7 @@ class Priorities:
 
 
 def filled_pod(pod: Pod, priorities: Priorities) -> Pod | None:
-    """A pod with defaults; None where its PriorityClass is not known."""
+    """Returns a pod with defaults; None if its PriorityClass is unknown."""
     spec = pod.spec
     ranked = priorities.of_pod(spec)
     if ranked is None:
@@ -123,10 +123,8 @@ def _container(container: Container, host_network: bool) -> Container:
 
 
 def _pod_level(given: ResourceRequirements, containers: list[Container]) -> ResourceRequirements:
-    """Pod-level requests: from the pod-level limits where no container asks for that resource (KEP-2837).
-
-    Where containers ask for it, their sum counts, which needs no filling in.
-    """
+    """Returns pod-level resources, with requests from pod-level limits of resources that no container requests
+    (KEP-2837). If containers request a resource, their sum applies, and no default is needed."""
     asked = {name for container in containers for name in container.resources.requests}
     missing: Quantities = {
         name: raw
@@ -156,7 +154,8 @@ def _pod_affinity(affinity: PodAffinity, labels: Mapping[str, str]) -> PodAffini
 
 
 def _term(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
-    """matchLabelKeys and mismatchLabelKeys as In and NotIn of the pod's own values; absent labels are left out."""
+    """Returns a term with matchLabelKeys and mismatchLabelKeys as In and NotIn of the pod's values; absent labels are
+    omitted."""
     selector = term.label_selector
     if selector is None:
         return term
@@ -173,10 +172,8 @@ def _term(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
 
 
 def filled_group(group: UpstreamPodGroup, priorities: Priorities) -> UpstreamPodGroup | None:
-    """A group with the priority of its class, where it names one; None where that is not known.
-
-    Without a class its pods' priority counts, so no default is filled in.
-    """
+    """Returns a group with the priority of its class; None if the class is unknown. A group without a class gets no
+    default, because the priorities of its pods apply."""
     spec = group.spec
     if spec.priority is not None or not spec.priority_class_name:
         return group
@@ -188,13 +185,13 @@ def filled_group(group: UpstreamPodGroup, priorities: Priorities) -> UpstreamPod
 
 
 def filled_node(node: Node, *, allocatable_given: bool) -> Node:
-    """A node whose allocatable is its capacity where it names none at all."""
+    """Returns a node with its capacity as allocatable if it has no allocatable at all."""
     if allocatable_given or not node.status.capacity:
         return node
     return replace(node, status=replace(node.status, allocatable=dict(node.status.capacity)))
 
 
 def filled_namespace(namespace: Namespace) -> Namespace:
-    """A namespace with the label of its name."""
+    """Returns a namespace with the label of its name."""
     meta = namespace.metadata
     return replace(namespace, metadata=replace(meta, labels={**meta.labels, NAMESPACE_NAME_LABEL: meta.name}))

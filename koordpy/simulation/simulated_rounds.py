@@ -1,7 +1,7 @@
-"""`koordpy simulate`: rounds of the live scheduler's planner on a cluster that stands still otherwise.
+"""`koordpy simulate`: rounds of the live scheduler's planner on a cluster that only these rounds change.
 
-Source: simulate.md 2. One round plans on one snapshot, evicts and binds; rounds go on until one changes nothing. The
-outcome is plain values in the order of the contract, whatever order the objects came in.
+Source: simulate.md 2. Each round plans on one snapshot, evicts and binds; the run ends when a round changes nothing.
+The result has plain values in the order of the contract, whatever the order of the input.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ from koordpy.simulation.gap_warnings import gap_warnings
 
 CONSOLIDATION = "consolidation"
 UNPROVEN = "unknown"
-"""Proof of a gang that no plan was about."""
+"""Proof of a gang that was part of no plan."""
 UNTRIED = "evicted in the last round, not tried since"
 UNTRIED_STEP = "made after the last round, not tried since"
 
@@ -46,7 +46,7 @@ Evicted = Literal["recreate", "drop"]
 
 @dataclass(frozen=True, slots=True)
 class RoundBinding:
-    """A pod bound in a round, counted from 1."""
+    """A pod that was bound, and the round, counted from 1."""
 
     pod_key: str
     node: str
@@ -56,7 +56,7 @@ class RoundBinding:
 
 @dataclass(frozen=True, slots=True)
 class PodEviction:
-    """A pod evicted in a round."""
+    """A pod that was evicted, and the round."""
 
     eviction: Eviction
     round: int
@@ -64,7 +64,7 @@ class PodEviction:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What came of it. `stable`: the last round changed nothing."""
+    """The result of a run. `stable`: True if the last round changed nothing."""
 
     rounds: int
     stable: bool
@@ -72,20 +72,21 @@ class SimulationResult:
     evictions: tuple[PodEviction, ...]
     pending: tuple[PendingPod, ...]
     gangs: tuple[tuple[GangReport, str], ...]
-    """(report, proof in words)."""
+    """(report, proof as a word) of each gang."""
     final: tuple[tuple[str, str], ...]
-    """(pod key, node) of every assigned pod."""
+    """(pod key, node) of every bound pod."""
     warnings: tuple[tuple[str, str], ...] = ()
-    """(object, text)."""
+    """(object, text) of each warning."""
     quotas: tuple[tuple[str, QuotaFigures, QuotaNode | None], ...] = ()
-    """(key, figures, quota) at the end; no quota for the built-in ones."""
+    """(key, round state of the quota, quota) at the end; quota is None for the built-in ones."""
     shares: tuple[TenantShare, ...] = ()
-    """What tenants hold and deserve at the end; none in mode off."""
+    """Usage and fair share of each tenant at the end; empty if fairness is off."""
     recreated: int = 0
-    """Pods that were brought back, those of earlier runs included."""
+    """Number of recreated pods, including those of earlier runs."""
 
     def document(self, workloads: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
-        """The SimulationResult of simulate.md 3, keys in its order. workloads: what became of those of the input."""
+        """Returns the SimulationResult of simulate.md 3 with keys in its order. workloads: accounts of the input's
+        workloads."""
         return {
             "apiVersion": "koordpy.io/v1alpha1",
             "kind": "SimulationResult",
@@ -134,10 +135,10 @@ def simulate(
     after: int = 0,
     recreated: int = 0,
 ) -> SimulationResult:
-    """Runs up to `rounds` rounds, one at least, on the state, which is changed. The same input gives the same result.
+    """Runs up to `rounds` rounds, at least one, and changes the state. The same input gives the same result.
 
-    grow: makes the pods that begin after a round, and names them (`namespace/name`). after, recreated: rounds, and pods
-    that were brought back, of runs before this one.
+    grow: creates the pods that begin after a round, and returns their keys (`namespace/name`); after, recreated:
+    numbers of rounds and of recreated pods of earlier runs.
     """
     run = _Run(state, config, now, BudgetLedger(state), ClaimControllers(state), recreated=recreated, after=after)
     for number in range(after + 1, after + rounds + 1):
@@ -164,17 +165,17 @@ class _Run:
     last_proofs: dict[tuple[str, GangSource], str] = field(default_factory=dict)
     warnings: dict[tuple[str, str], None] = field(default_factory=dict)
     counted: dict[str, str] = field(default_factory=dict)
-    """Resource that is counted by number -> the first pod that asked for it."""
+    """Resource that is counted by number -> the first pod that requested it."""
     recreated: int = 0
     untried: list[str] = field(default_factory=list)
-    """Pods that the latest round brought back, which no round has planned yet."""
+    """Pods that the latest round recreated, and that no round has planned yet."""
     after: int = 0
-    """Rounds of runs before this one."""
+    """Number of rounds of earlier runs."""
     born: Sequence[str] = ()
-    """Pods of workloads that were made after the latest round."""
+    """Pods of workloads that were created after the latest round."""
 
     def apply(self, plan: RoundPlan, number: int, evicted: Evicted) -> None:
-        """Evicts, binds, and brings back what is to come back."""
+        """Carries out a plan: evicts, binds, and recreates evicted pods."""
         gangs = {self._gang(placement.pod_key) for placement in plan.placements}
         for report in plan.gangs:
             if report.proof is None:
@@ -215,14 +216,14 @@ class _Run:
         return info.gang.key if info is not None and info.gang is not None else None
 
     def _recreate(self, pod: Pod, returns_to: str) -> None:
-        """Brings a pod back. returns_to: node that room is kept on for a moved one."""
+        """Recreates a pod. returns_to: node with capacity reserved for a moved pod; empty for none."""
         self.recreated += 1
         again = made_again(pod, self.recreated, self.now, returns_to)
         self.state.upsert(self.claims.served(again))
         self.untried.append(again.key)
 
     def _quotas(self) -> tuple[tuple[str, QuotaFigures, QuotaNode | None], ...]:
-        """Every quota as it stands now, by key; built-in ones where pods use them."""
+        """Returns the state of every quota, by key; built-in quotas only if pods use them."""
         quotas = self.state.snapshot(self.now.timestamp()).quotas
         own = quotas.tree.quotas
         found = [
@@ -232,10 +233,10 @@ class _Run:
         return tuple(sorted(found, key=lambda entry: object_order(entry[0])))
 
     def result(self, plan: RoundPlan, number: int, stable: bool) -> SimulationResult:
-        """The outcome, everything in the contract's order."""
+        """Returns the result, in the contract's order."""
         reports = [*plan.gangs, *self._born_gangs()]
         named = Counter(report.name for report in reports)
-        # a PodGroup that no pod names says nothing beside the workload of its name
+        # a PodGroup without pods is not reported if a workload has its name
         told = (one for one in reports if one.members or one.workload is not None or named[one.name] == 1)
         gangs = sorted(told, key=lambda report: object_order(report.name))
         final = [(info.key, info.node) for info in self.state.pods() if info.bound]
@@ -256,7 +257,7 @@ class _Run:
         )
 
     def _pending(self, plan: RoundPlan) -> list[PendingPod]:
-        """Ours that wait at the end: those of the last plan, and what came after it where no round followed."""
+        """Returns koordpy's pending pods at the end: those of the last plan, and pods that were created after it."""
         found = list(plan.pending)
         for key, text in (*((key, UNTRIED) for key in self.untried), *((key, UNTRIED_STEP) for key in self.born)):
             info = self.state.pod(key)
@@ -266,7 +267,7 @@ class _Run:
         return found
 
     def _born_gangs(self) -> list[GangReport]:
-        """Gangs of the steps that were made after the last round."""
+        """Returns the reports of gangs with pods that were created after the last round."""
         derived = self.state.snapshot(self.now.timestamp()).derived if self.born else {}
         waiting = [info for key in self.born if (info := self.state.pod(key)) is not None and info.pending]
         members = Counter(info.gang for info in waiting if info.gang in derived)
@@ -289,17 +290,17 @@ class _Run:
         ]
 
     def _proof(self, report: GangReport) -> str:
-        """Of the plan that bound the members that are bound, else of the last (gang-network.md 6)."""
+        """Returns the proof of the plan that bound the gang's members, or else of the last plan (gang-network.md 6)."""
         of_bound = self.bound_proofs.get((report.name, report.source)) if report.bound else None
         return of_bound or self.last_proofs.get((report.name, report.source)) or UNPROVEN
 
 
 def made_again(pod: Pod, number: int, now: datetime, returns_to: str = "") -> Pod:
-    """The same pod as its owner would make it again: pending, newest of all, with a new uid, and without what was
-    written on it when it was bound.
+    """Returns the pod as its owner would recreate it: pending, newest of all, with a new uid, without annotations of
+    its Binding.
 
-    number: of the objects that a run has made after `now`, this one included; returns_to: node that room is kept on for
-    a moved one.
+    number: number of objects that a run has created after `now`, including this one; returns_to: node with capacity
+    reserved for a moved pod; empty for none.
     """
     meta = replace(
         pod.metadata,
@@ -313,7 +314,7 @@ def made_again(pod: Pod, number: int, now: datetime, returns_to: str = "") -> Po
 
 
 def joined(results: Sequence[SimulationResult]) -> SimulationResult:
-    """What came of runs one after the other: what was done in all of them, and how the last one ended."""
+    """Returns the result of consecutive runs: the actions of all runs, and the final state of the last one."""
     last = results[-1]
     proofs = {
         (report.name, report.source): proof for one in results for report, proof in one.gangs if proof != UNPROVEN
@@ -337,7 +338,7 @@ def joined(results: Sequence[SimulationResult]) -> SimulationResult:
 
 
 def object_order(key: str) -> tuple[NaturalKey, NaturalKey]:
-    """Sort key of `namespace/name`: namespace, then name, numbers compared as numbers."""
+    """Returns the sort key of `namespace/name`: namespace, then name, in natural order."""
     namespace, _, name = key.partition("/")
     return natural_key(namespace), natural_key(name)
 

@@ -15,7 +15,7 @@ TREE = TOPOLOGY + (
     "{layerName: rackLayer, labelKey: rack, parentTopologyLayer: spineLayer}]}\n---\n"
 )
 TOLD = "warning: ClusterNetworkTopology/default: "
-ALONE = "it is a domain of its own there: "
+ALONE = "it is a separate domain there: "
 
 
 def nodes(*labels: str) -> str:
@@ -43,7 +43,7 @@ FULL = "spine: s1, rack: r1"
         (
             "rackLayer",
             (FULL, *["spine: s1"] * 6),
-            ["6 nodes without label rack of rackLayer, each is a domain of its own there: n1, n2, n3, n4 and 2 more"],
+            ["6 nodes without label rack of rackLayer, each is a separate domain there: n1, n2, n3, n4 and 2 more"],
         ),
         ("rackLayer", (FULL, "rack: r1"), [f"1 node without label spine of spineLayer, {ALONE}n1"]),
         ("spineLayer", (FULL, "spine: s1"), []),
