@@ -75,12 +75,18 @@ class _Round:
     seconds: float
     """Planning time."""
     placements: Mapping[str, list[Placement]]
+    """Unit -> its pods with a node."""
     pending: Mapping[str, list[PendingPod]]
+    """Unit -> verdicts on its pods that stay pending."""
     evictions: Mapping[str, list[Eviction]]
+    """Preemptor unit -> its victims."""
     reports: Mapping[GangRef, GangReport]
     foreign: Mapping[str, list[PodInfo]]
+    """Node -> pods that other schedulers bound to it since the snapshot."""
     early: frozenset[str]
+    """Units with placements that have to wait for victims of the plan."""
     pods: int
+    """Number of pods of all planned units, at least 1."""
     victims: frozenset[str]
     """Pods that the plan evicts."""
     void: set[str] = field(default_factory=set)
@@ -142,7 +148,7 @@ class Dispatcher:
         refused = [
             entry
             for unit in plan.units
-            if (entry := entries.get(unit.unit)) is not None and self._unit(unit, entry, found)
+            if (entry := entries.get(unit.unit)) is not None and self._carry_out_unit(unit, entry, found)
         ]
         # a pod bound during planning was no victim candidate in this round, like an assumed pod
         self._refusals.round_ended(refused, [*begun.assumed, *begun.concurrent.placed])
@@ -169,9 +175,9 @@ class Dispatcher:
                 self._counted.add(resource)
                 logger.warning("%s: %s", about, counted_text(resource))
         for rejected in plan.rejected:
-            self._report(rejected)
+            self._log_rejected_plan(rejected)
 
-    def _unit(self, unit: UnitReport, entry: Entry, found: _Round) -> bool:
+    def _carry_out_unit(self, unit: UnitReport, entry: Entry, found: _Round) -> bool:
         """Carries out one unit's part of the plan. Returns True if pods of the unit stay pending."""
         name, begun = unit.unit, found.begun
         for text in unit.solver_faults:
@@ -188,7 +194,7 @@ class Dispatcher:
                 self._refusals.tell(verdict)
             self._rooms.start(found.plan, name, victims, entry)
             return False
-        entry.looked_again = False
+        entry.replanned_for_capacity = False
         gangs = _gangs_of(begun.snapshot, unit.pod_keys)
         waiting = min((read_gang(begun.snapshot, ref).waiting_seconds for ref in gangs), default=WAITING_SECONDS)
         reports = tuple(found.reports[ref] for ref in gangs if ref in found.reports)
@@ -201,7 +207,7 @@ class Dispatcher:
                 gang=bool(gangs),
                 began=begun.began,
                 waiting_seconds=waiting,
-                on_done=partial(self._done, reports, first) if gangs else None,
+                on_done=partial(self._bindings_ended, reports, first) if gangs else None,
             )
         for report in reports:
             self._census.hear(report)
@@ -234,8 +240,8 @@ class Dispatcher:
             return
         self._queue.settle_for_search(entry)
         search = entry.search
-        if search is not None and not search.told and self._clock() - search.since >= self._search_seconds:
-            search.told = True
+        if search is not None and not search.reported and self._clock() - search.since >= self._search_seconds:
+            search.reported = True
             text = f"0/{len(found.begun.snapshot.nodes)} nodes are available: still looking for victims."
             for key in entry.pods:
                 info = self._state.pod(key)
@@ -282,16 +288,16 @@ class Dispatcher:
             if id(warning) not in before:
                 about, text = warning
                 reference = self._references.warned(about)
-                whose = (
+                message = (
                     self._template_owner(about) or reference or about,
                     text,
                     reference.namespace if reference else "",
                 )
-                if self.told.is_new(*whose):
+                if self.told.is_new(*message):
                     logger.warning("%s: %s", about, text)
                     if reference is not None:
                         self._announcer.tell_wrong(reference, text)
-                elif not self.told.is_said(*whose):
+                elif not self.told.is_said(*message):
                     continue
             self._warned[id(warning)] = warning
 
@@ -302,7 +308,7 @@ class Dispatcher:
         info = self._state.pod(key) if kind == "Pod" else None
         return (info.controller or info.gang) if info is not None else None
 
-    def _report(self, rejected: RejectedPlan) -> None:
+    def _log_rejected_plan(self, rejected: RejectedPlan) -> None:
         """Logs a plan that its check rejected, in full; once for as long as the check finds the same fault."""
         if not self.told.is_new(rejected.unit, rejected.text):
             return
@@ -312,7 +318,7 @@ class Dispatcher:
         for number, part in enumerate(parts, 1):
             logger.error("%s: the refused plan, %d of %d: %s", rejected.unit, number, len(parts), part)
 
-    def _done(self, reports: Iterable[GangReport], first_tried: float, commit: UnitCommit) -> None:
+    def _bindings_ended(self, reports: Iterable[GangReport], first_tried: float, commit: UnitCommit) -> None:
         """Handles the end of all Bindings of a gang unit: counts, and reports gangs that are scheduled now."""
         bound = commit.total - len(commit.lost)
         self._metrics.gang_members_bound.inc(bound - commit.by_others)

@@ -63,7 +63,7 @@ class PendingSearch:
     """Clock time at which the unit was deferred first."""
     stale_plans: int = 0
     """Number of earlier searches with a plan that was stale at their end."""
-    told: bool = False
+    reported: bool = False
     """True if the pods' conditions say that victims are being searched."""
 
 
@@ -91,10 +91,10 @@ class Entry:
     """The search that the unit waits for; None for none."""
     passed_over: float | None = None
     """Clock time since which rounds skip the unit because its tenant has used its share; None if it was tried since."""
-    looked_again: bool = False
+    replanned_for_capacity: bool = False
     """True if the unit was planned once more because capacity was freed while victims were selected for it. Done only
     once, because a busy cluster frees capacity all the time."""
-    taken: int = 0
+    attempted_pods: int = 0
     """Number of pods in the last attempt."""
     complete_pods: int = 0
     """Number of pods at which its gangs have the members that the last attempt lacked; 0 if none was missing."""
@@ -139,7 +139,7 @@ class Entry:
         self.attempts += 1
         self.first_tried = now if self.first_tried is None else self.first_tried
         self.touched, self.missed = False, Wake.NOTHING
-        self.taken, self.complete_pods = len(self.pods), 0
+        self.attempted_pods, self.complete_pods = len(self.pods), 0
         for pod in self.pods.values():
             pod.attempts += 1
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from koordpy.api.counted_nouns import counted
 from koordpy.cache.snapshot import Snapshot
 from koordpy.engine.dispatch import Dispatcher, RoundInput
 from koordpy.engine.engine_context import Context
@@ -115,9 +116,9 @@ class SchedulingLoop:
         due = self._queue.next_due()
         pause = IDLE_SECONDS if due is None else min(IDLE_SECONDS, max(0.001, due - self._clock()))
         watched = self._watches.next_due() if self._is_watching() else None
-        for told in (watched, self._decisions.next_due(), self._feeds.regroup_due()):
-            if told is not None:
-                pause = min(pause, LOOK_SECONDS, max(0.001, told - self._now()))
+        for at in (watched, self._decisions.next_due(), self._feeds.regroup_due()):
+            if at is not None:
+                pause = min(pause, LOOK_SECONDS, max(0.001, at - self._now()))
         with suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await self._due.wait()
@@ -196,7 +197,7 @@ class SchedulingLoop:
         try:
             plan = planning.result()
         except Exception as error:
-            logger.exception("planning failed for %d units", len(entries))
+            logger.exception("planning failed for %s", counted(len(entries), "unit"))
             self._planner_failed(taken, error)
             return
         seconds = self._clock() - taken.began

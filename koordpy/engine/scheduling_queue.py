@@ -3,15 +3,15 @@
 States of a unit:
 
 - active: the next round tries it, or it waits for a search
-- backoff: the last attempt failed with an error; waits for its back-off
-- unschedulable: waits for a change that may help, or for five minutes
-- gated: members, objects or settings are missing; only a change of the unit itself helps
+- backoff: the last attempt failed with an error; waits for its back-off, or for a change of the unit itself
+- unschedulable: waits for a change that may help, at most five minutes
+- gated: members, objects or settings are missing; waits for a change of the unit itself, at most five minutes
 - in flight: in the round or the search that is running
 
 Changes during an attempt are applied when the attempt ends, so that no wake-up is lost. Cluster changes are collected
 and applied once per turn of the loop, so that an event costs the same for one or for a thousand pending units.
-A change that may help ends the back-off. A unit that was tried then waits at least ten times its share of the round's
-time, so that a busy cluster does not spend all its time on units that do not fit.
+A refused unit waits at least ten times its share of the round's time, even if it is woken earlier. So a busy cluster
+does not spend all its planning time on units that do not fit.
 """
 
 import time
@@ -25,7 +25,7 @@ from koordpy.engine.queue_order import select_light_units, select_untried
 from koordpy.engine.wakeups import ROOM_CAME, Wake
 
 PACE = 10.0  # seconds of pause per second of the attempt
-GATED_PACE_SECONDS = 0.02
+GATED_PACE_SECONDS = 0.02  # pause after an attempt that a gate ended
 SHORT_PACE_SECONDS = 0.25
 """A gang that lacks members is not tried earlier than this, unless the last member is created. Otherwise each new
 member of a large gang would cause an attempt and status updates."""
@@ -50,7 +50,7 @@ class UnitQueue:
         state, event and number of pods. tenant_of: namespace -> tenant. `planning.roundSeconds` of the configuration
         limits how much search time one tenant may use more than another tenant that waits."""
         config, self.clock = config or KoordpyConfiguration(), clock
-        self.rooms = 0
+        self.capacity_changes = 0
         """Number of changes so far that may have freed capacity."""
         self._initial, self._most = config.pod_initial_backoff, config.pod_max_backoff
         self._flush = config.pod_max_in_unschedulable
@@ -125,7 +125,7 @@ class UnitQueue:
 
     def broadcast(self, wake: Wake, event: str) -> None:
         """Records a change of the cluster. The next `poll` applies it."""
-        self.rooms += bool(wake & ROOM_CAME)
+        self.capacity_changes += bool(wake & ROOM_CAME)
         if wake and (wake | self._wakes) != self._wakes:
             self._wakes |= wake
             self._wake_event = event
@@ -269,8 +269,8 @@ class UnitQueue:
             self.broadcast(Wake.ASKED, "UnitNeverFits")
         entry.answer, entry.errors = LastAnswer(now, wakes, tuple(plugins), gated, never), 0
         pause = GATED_PACE_SECONDS if gated else seconds * PACE
-        if gated and short and len(entry.pods) < entry.taken + short:
-            entry.complete_pods, pause = entry.taken + short, SHORT_PACE_SECONDS
+        if gated and short and len(entry.pods) < entry.attempted_pods + short:
+            entry.complete_pods, pause = entry.attempted_pods + short, SHORT_PACE_SECONDS
         entry.due = now + min(pause, self._most)
         if entry.touched or self.has_missed(entry, wakes):
             self._enter(entry, State.ACTIVE, "ScheduleAttemptFailure")

@@ -57,7 +57,7 @@ async def test_a_matrix_that_cannot_be_read_is_said_and_so_is_that_it_can_be_rea
             await until(lambda: MALFORMED in conditions(cluster))
             status, message = conditions(cluster)[MALFORMED]
             assert status == "True"
-            assert "spec.topologies.gpu[0].topology: the bandwidth matrix is no JSON" in message
+            assert "spec.topologies.gpu[0].topology: the bandwidth matrix is not valid JSON" in message
             assert set(conditions(cluster)) == {"Ready", MALFORMED}
             put(cluster, device(GOOD))
             await until(lambda: conditions(cluster)[MALFORMED] == ("False", ""))

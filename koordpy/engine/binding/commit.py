@@ -15,6 +15,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 
+from koordpy.api.counted_nouns import counted
 from koordpy.api.keys import BOUND_EPOCH, BOUND_LEASE
 from koordpy.devices.family_registry import moment_annotations
 from koordpy.engine.binding.binder import Binder, Binding, BindOutcome, BindResult
@@ -139,7 +140,7 @@ class Committer:
                 await self._jobs.join()
                 await asyncio.gather(*self._releasing, return_exceptions=True)
         except TimeoutError:
-            logger.warning("%d Bindings were not finished in time", self.open)
+            logger.warning("%s not finished in time", counted(self.open, "Binding"))
         finally:
             self._stopping = True
 

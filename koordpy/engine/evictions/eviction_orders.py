@@ -42,9 +42,9 @@ class RoomMaking:
     def may_need_no_victims(self, entry: Entry) -> bool:
         """Returns True if capacity was freed while victims were selected for a unit, so that it may need none. Once
         only."""
-        if entry.looked_again or not self._queue.has_missed(entry, ROOM_CAME):
+        if entry.replanned_for_capacity or not self._queue.has_missed(entry, ROOM_CAME):
             return False
-        entry.looked_again = True
+        entry.replanned_for_capacity = True
         return True
 
     def start(self, plan: RoundPlan, unit: str, victims: Sequence[Eviction], entry: Entry | None) -> None:
@@ -70,7 +70,9 @@ class RoomMaking:
             tuple(one for one in plan.nominations if one.unit == unit),
             benefit,
             self._references.beneficiary(gains) if gains else None,
-            rooms=(lambda: 0) if entry is None or entry.looked_again else (lambda: self._queue.rooms),
+            capacity_changes=(lambda: 0)
+            if entry is None or entry.replanned_for_capacity
+            else (lambda: self._queue.capacity_changes),
             overtaken=PlanGround(self._state, placed, going).lost,
             losers=self._losers(victims),
             beside=frozenset(one.pod_key for one in plan.nominations if one.unit != unit),
@@ -80,7 +82,7 @@ class RoomMaking:
             if entry is not None and why not in ("", OUTDATED):
                 self._queue.settle_error(entry)
             elif entry is not None:
-                entry.looked_again = why == OUTDATED
+                entry.replanned_for_capacity = why == OUTDATED
                 self._queue.settle_again(entry)
 
         self.evictor.submit(chosen, done)

@@ -43,7 +43,7 @@ class EvictionPlan:
     nominations: tuple[Nomination, ...] = ()
     benefit: Benefit | None = None
     beneficiary: ObjectReference | None = None
-    rooms: Callable[[], int] = lambda: 0
+    capacity_changes: Callable[[], int] = lambda: 0
     """Returns a counter of freed capacity. If it changes while nominations are written, victims may be unnecessary."""
     overtaken: Callable[[], str] = lambda: ""
     """Returns what was lost of the planned nodes and devices; empty for nothing. Cheap while they do not change."""
@@ -110,9 +110,9 @@ class Evictor:
         try:
             self._metrics.preemption_attempts.inc()
             await self._clear_lesser(plan)
-            rooms = plan.rooms()
+            capacity_changes = plan.capacity_changes()
             await self._nominate(plan)
-            if plan.rooms() != rooms:
+            if plan.capacity_changes() != capacity_changes:
                 raise Dropped(OUTDATED)
             await self._evict_all(plan, gone, broken)
         except Dropped as dropped:
