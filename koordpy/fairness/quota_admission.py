@@ -114,7 +114,7 @@ class Admission:
 
     @cached_property
     def figures(self) -> Mapping[str, QuotaFigures]:
-        """Figures of every quota on the snapshot."""
+        """Request, usage and runtime of every quota on the snapshot."""
         return tree_figures(self.quotas, self.settings)
 
     @property

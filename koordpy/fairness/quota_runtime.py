@@ -16,7 +16,7 @@ from koordpy.quota.quota_tree import TOP, QuotaNode
 
 @dataclass(frozen=True, slots=True)
 class QuotaFigures:
-    """Figures of one quota, for the keys of its max; of a built-in quota for everything that its pods request."""
+    """Request, usage and runtime of one quota, for the keys of its max; of a built-in quota for all requested ones."""
 
     name: str
     request: Amounts
@@ -37,7 +37,7 @@ class QuotaFigures:
 def tree_figures(
     quotas: Quotas, settings: QuotaSettings, promised: Mapping[str, Amounts] | None = None, only: str = ""
 ) -> dict[str, QuotaFigures]:
-    """Returns the figures of every quota in natural name order.
+    """Returns the `QuotaFigures` of every quota in natural name order.
 
     promised: reserved amounts by quota, which guaranteeUsage counts as used. only: the one resource to compute; empty
     for all.
@@ -64,7 +64,7 @@ def tree_figures(
 
 
 def quota_figures(quotas: Quotas, settings: QuotaSettings) -> dict[str, QuotaFigures]:
-    """Returns the figures of every quota, then of the built-in quotas with pods."""
+    """Returns the `QuotaFigures` of every quota, then of the built-in quotas with pods."""
     out = tree_figures(quotas, settings)
     for name in (keys.DEFAULT_QUOTA, keys.SYSTEM_QUOTA):
         used, waiting = quotas.own_used.get(name, {}), quotas.own_waiting.get(name, {})

@@ -64,8 +64,8 @@ def uncounted(objects: Iterable[ElasticQuota], settings: Settings) -> str:
         return ""
     names = sorted(set(spaces), key=natural_key)
     where = f"namespace{'s' if len(names) > 1 else ''} {named(names)}"
-    verb = "do" if len(spaces) > 1 else "does"
-    found = f"{counted(len(spaces), 'ElasticQuota')} in {where} {verb} not count: no limit and no guarantee holds there"
+    verb = "are" if len(spaces) > 1 else "is"
+    found = f"{counted(len(spaces), 'ElasticQuota')} in {where} {verb} ignored: no limit and no guarantee applies there"
     return f"quota.namespaces is [{', '.join(settings.namespaces)}]: {found}"
 
 
@@ -161,15 +161,15 @@ def _allows(parent: ElasticQuota, namespace: str) -> bool:
 
 
 def _taken(obj: ElasticQuota, other: ElasticQuota) -> QuotaFault:
-    text = f"the name {obj.metadata.name} is taken by ElasticQuota {object_key(other)}"
+    text = f"the name {obj.metadata.name} is used by ElasticQuota {object_key(other)}"
     return QuotaFault(
         object_key(obj), "metadata.name", text, "names are unique over all namespaces: give it another name"
     )
 
 
 def _uncounted(obj: ElasticQuota) -> QuotaFault:
-    text = f"ElasticQuotas of namespace {obj.metadata.namespace} do not count here"
-    remedy = "it is ignored: make it in a namespace of the configuration's quota.namespaces"
+    text = f"ElasticQuotas of namespace {obj.metadata.namespace} are ignored"
+    remedy = "create it in a namespace of the configuration's quota.namespaces"
     return QuotaFault(object_key(obj), "metadata.namespace", text, remedy, of_rights=True)
 
 
@@ -181,6 +181,6 @@ def _unwanted(obj: ElasticQuota, parent: ElasticQuota) -> QuotaFault:
 
 def _loose(obj: ElasticQuota) -> QuotaFault:
     up = parent_of(obj)
-    text = f"no parent {up} that counts" if up else "is missing"
-    remedy = "it is ignored: at the top count those of the configuration's quota.trustedNamespaces only"
+    text = f"parent {up} does not exist or is ignored" if up else "is missing"
+    remedy = "it is ignored: only quotas of the configuration's quota.trustedNamespaces may be at the top"
     return QuotaFault(object_key(obj), PARENT, text, remedy, of_rights=True)

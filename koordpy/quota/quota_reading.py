@@ -147,7 +147,7 @@ class _QuotaReading:
         where, remedy = f"metadata.annotations[{name}]", 'it is ignored: write JSON such as {"cpu": 8}'
         raw = json_in(notes[name])
         if not isinstance(raw, dict):
-            said = too_long(notes[name]) or f"{notes[name]!r} is no JSON mapping of resources"
+            said = too_long(notes[name]) or f"{notes[name]!r} is not a JSON mapping of resources"
             self._fault(key, where, said, remedy)
             return None
         if said := too_many(len(raw), QUOTA_RESOURCES, "resources"):
@@ -169,15 +169,17 @@ class _QuotaReading:
         key, notes = object_key(obj), meta.annotations
         for name in (keys.QUOTA_NAMESPACES, keys.QUOTA_CHILDREN_FROM):
             if names_in(name, meta) is None:
-                text = too_long(notes[name]) or f"{notes[name]!r} is no JSON list of namespaces"
+                text = too_long(notes[name]) or f"{notes[name]!r} is not a JSON list of namespaces"
                 self._fault(key, f"metadata.annotations[{name}]", text, 'it is ignored: write JSON such as ["team-a"]')
         listed = names_in(keys.QUOTA_NAMESPACES, meta) or ()
         own = listed
         if not trusted(meta.namespace, self.settings):
             own = tuple(name for name in listed if name == meta.namespace)
         if others := [name for name in listed if name not in own]:
-            text = f"namespace {', '.join(others)} is not for a quota of namespace {meta.namespace} to list"
-            remedy = "it is ignored: such quotas are those of the configuration's quota.trustedNamespaces"
+            text = f"a quota of namespace {meta.namespace} may not list namespace {', '.join(others)}"
+            remedy = (
+                "it is ignored: only quotas of the configuration's quota.trustedNamespaces may list other namespaces"
+            )
             where = f"metadata.annotations[{keys.QUOTA_NAMESPACES}]"
             self.faults.append(QuotaFault(key, where, text, remedy, of_rights=True))
         return own
@@ -245,7 +247,7 @@ class _QuotaReading:
     def _like_parent(self, child: QuotaNode, parent: QuotaNode) -> None:
         if child.max.keys() != parent.max.keys():
             own, above = ", ".join(sorted(child.max)) or "none", ", ".join(sorted(parent.max)) or "none"
-            text = f"keys of max ({own}) other than those of parent {parent.name} ({above})"
+            text = f"keys of max ({own}) differ from those of parent {parent.name} ({above})"
             self._fault(child.key, "spec.max", text, "name the same resources in both")
         if child.tree_id and child.tree_id != parent.tree_id:
             text = f"tree-id {child.tree_id} is not that of parent {parent.name} ({parent.tree_id or 'none'})"

@@ -26,7 +26,7 @@ Placed = tuple[PodInfo, str]
 def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft, *, whole: bool = False) -> list[str]:
     """Returns the faults of placements (pod, node name) towards each other, and towards pods on the same nodes.
 
-    whole: a single pod is checked against pods on other nodes, too, which takes time by the size of the cluster.
+    whole: a single pod is checked against pods on other nodes, too, at a cost proportional to the cluster.
     """
     whole = whole or len(placed) > 1
     own = any(pod.ties or pod.pod.spec.topology_spread_constraints for pod, _ in placed)

@@ -103,8 +103,8 @@ async def test_the_configuration_is_that_of_the_installed_release_and_told(quiet
     store.create(QUOTAS, {"metadata": {"name": "q", "namespace": "default"}, "spec": {"max": {"cpu": "1"}}})
     mine = pod("p", gpus=0, cpu="2", memory="1Gi", labels={keys.QUOTA_NAME: "q"})
     quiet.create({**mine, "spec": {**mine["spec"], "schedulerName": "other"}})
-    uncounted = "warning: quota.namespaces is [ops]: 1 ElasticQuota in namespace default does not count: "
-    uncounted += "no limit and no guarantee holds there"
+    uncounted = "warning: quota.namespaces is [ops]: 1 ElasticQuota in namespace default is ignored: "
+    uncounted += "no limit and no guarantee applies there"
     for command in (("simulate",), ("explain", "--pod", "p"), ("topology",)):
         status, out, err = await ask(*command)
         assert status == 0 and uncounted in err
@@ -153,7 +153,7 @@ async def test_a_check_of_a_configuration_names_the_quotas_that_would_not_count(
     config = tmp_path / "config.yaml"
     for sources in (["--kubeconfig", str(tmp_path / "config")], ["-f", written(tmp_path, *quotas)]):
         for namespaces, told in (
-            ("[ops]", "3 ElasticQuotas in namespaces team-a, team-b do not count: "),
+            ("[ops]", "3 ElasticQuotas in namespaces team-a, team-b are ignored: "),
             ("[ops, team-a, team-b]", ""),
             ("[]", ""),
         ):

@@ -49,7 +49,7 @@ FAULTS: list[tuple[str, list[ElasticQuota], dict[str, list[str]]]] = [
     (
         "a weight that is no JSON",
         [quota("a", 0, 10, weight="12")],
-        {"default/a": [f"metadata.annotations[{keys.QUOTA_WEIGHT}]: '12' is no JSON mapping of resources"]},
+        {"default/a": [f"metadata.annotations[{keys.QUOTA_WEIGHT}]: '12' is not a JSON mapping of resources"]},
     ),
     (
         "a min key that max lacks",
@@ -99,7 +99,7 @@ FAULTS: list[tuple[str, list[ElasticQuota], dict[str, list[str]]]] = [
     (
         "other keys than the parent's",
         [ORG, quota("a", {}, {"cpu": 9, "memory": 1}, parent="org")],
-        {"default/a": ["spec.max: keys of max (cpu, memory) other than those of parent org (cpu)"]},
+        {"default/a": ["spec.max: keys of max (cpu, memory) differ from those of parent org (cpu)"]},
     ),
     (
         "children that are promised more than the parent",
@@ -120,7 +120,7 @@ FAULTS: list[tuple[str, list[ElasticQuota], dict[str, list[str]]]] = [
     (
         "a name twice",
         [quota("a", 1, 10, namespace="x", created=2), quota("a", 1, 10, namespace="y", created=1)],
-        {"x/a": ["metadata.name: the name a is taken by ElasticQuota y/a"]},
+        {"x/a": ["metadata.name: the name a is used by ElasticQuota y/a"]},
     ),
     (
         "a namespace twice",
@@ -135,7 +135,7 @@ FAULTS: list[tuple[str, list[ElasticQuota], dict[str, list[str]]]] = [
     (
         "namespaces that are no list",
         [quota("a", 1, 10, namespaces="ml")],
-        {"default/a": [f"metadata.annotations[{keys.QUOTA_NAMESPACES}]: 'ml' is no JSON list of namespaces"]},
+        {"default/a": [f"metadata.annotations[{keys.QUOTA_NAMESPACES}]: 'ml' is not a JSON list of namespaces"]},
     ),
     (
         "another tree than the parent's",

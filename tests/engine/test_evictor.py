@@ -143,7 +143,7 @@ async def test_members_are_told_one_thing_while_their_victims_end_one_after_the_
                     await cluster.at_rest(scheduler, "pods")
                     told.append({cluster.condition(f"vip-{i}")["message"] for i in (0, 1)})
             await until(lambda: cluster.bound("vip-0", "vip-1"))
-        room = "waiting for terminating pods: its room on n1, n2 is kept."
+        room = "waiting for terminating pods: capacity on n1, n2 is reserved for it."
         kept = f"gang default/vip: needed 2, {room} 0/2 nodes are available: {room}"
         assert len(told) == 6 and told[1:] == [{kept}] * 5
         events = [e for e in cluster.events() if e["reason"] == "FailedScheduling"]
@@ -163,7 +163,7 @@ async def test_a_member_beyond_the_minimum_is_told_one_thing_when_its_siblings_a
                 if name.startswith("n1"):
                     cluster.delete(name)
             await until(lambda: cluster.bound("vip-0"))
-            room = "waiting for terminating pods: its room on n2 is kept."
+            room = "waiting for terminating pods: capacity on n2 is reserved for it."
             met = "gang default/vip: minMember 1 met, 1 more waiting for room; gang default/vip: needed 1,"
             kept = f"gang default/vip: needed 1, {room} 0/2 nodes are available: {room} {met} {room}"
             await until(lambda: cluster.condition("vip-1").get("message") == kept)

@@ -60,7 +60,7 @@ REFUSED = {
     "a parent that is a leaf": (None, quota("new", 0, 9, parent="free"), "parent free lacks the label"),
     "its own parent": (None, quota("new", 0, 9, parent="new", inner=True), "parents form a cycle: new -> new"),
     "a cycle with what is there": (ORG, quota("org", 10, 20, inner=True, parent="kid"), "cycle"),
-    "other keys than the parent": (None, quota("new", {}, {GPU: 1}, parent="org"), "other than those of parent org"),
+    "other keys than the parent": (None, quota("new", {}, {GPU: 1}, parent="org"), "differ from those of parent org"),
     "mins beyond the parent's": (
         None,
         quota("new", 1, 20, parent="org"),
@@ -73,7 +73,7 @@ REFUSED = {
     ),
     "min above max": (FREE, quota("free", 10, 9, created=3), "spec.min.cpu: min cpu 10 > max 9"),
     "a negative quantity": (FREE, quota("free", 1, {"cpu": "-9"}, created=3), "spec.max.cpu: '-9' is negative"),
-    "a name that is taken": (None, quota("free", 0, 1, namespace="b"), "the name free is taken by"),
+    "a name that is taken": (None, quota("free", 0, 1, namespace="b"), "the name free is used by"),
     "another tree-id": (FREE, quota("free", 1, 9, tree="t", created=3), f"{TREE_ID}: cannot be changed"),
     "a leaf's tree-id that is not its parent's": (None, quota("new", 0, 20, parent="org", tree="t"), "is not that of"),
     "no parent any more while it has children": (
@@ -139,7 +139,7 @@ EVIL = quota("evil", 0, 20, parent="org", namespace="evil")
     ("settings", "text"),
     [
         (EVERYBODY, ""),
-        (Quota(namespaces=("default",)), "metadata.namespace: ElasticQuotas of namespace evil do not count here"),
+        (Quota(namespaces=("default",)), "metadata.namespace: ElasticQuotas of namespace evil are ignored"),
         (Quota(trusted_namespaces=("default",)), f"{PARENT}: parent default/org does not allow children from"),
         (Quota(trusted_namespaces=("default", "evil")), ""),
     ],
@@ -202,7 +202,7 @@ def test_what_is_no_review_of_a_quota_is_told(body: Any, what: str) -> None:
 @pytest.mark.parametrize(
     ("hostile", "text"),
     [
-        (quota("team", 0, 0, namespace="evil"), "the name team is taken by ElasticQuota honest/team"),
+        (quota("team", 0, 0, namespace="evil"), "the name team is used by ElasticQuota honest/team"),
         (quota("grab", 0, 0, namespace="evil", namespaces=["shared"]), "namespace shared is listed by ElasticQuota"),
         (quota("deep", 9, 9, namespace="evil", parent="org"), "sum of min 17 > parent org min 8, cpu"),
         (quota("top", 9, 9, namespace="evil"), ""),

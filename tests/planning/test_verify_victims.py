@@ -259,7 +259,7 @@ def test_who_went_takes_nothing_back_from_who_gained_by_it(went: Sequence[str], 
     assert [one.pod_key for one in plan.evictions] == ([] if fault else ["default/c"])
     if fault:
         assert plan.pending[0].message.endswith(
-            "reclaim: pod default/c has gained by its eviction, and keeps that for an hour."
+            "reclaim: pod default/c gained by its eviction, and is protected from it for an hour."
         )
 
 
@@ -295,7 +295,7 @@ def test_who_gained_is_taken_back_by_quota_only_where_its_quota_keeps_its_min(
     assert [one.pod_key for one in plan.evictions] == ([] if fault else ["default/c"])
     if fault:
         assert plan.pending[0].message.endswith(
-            "reclaim: pod default/c has gained by its eviction, and keeps that for an hour."
+            "reclaim: pod default/c gained by its eviction, and is protected from it for an hour."
         )
 
 

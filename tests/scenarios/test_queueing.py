@@ -260,8 +260,8 @@ def test_a_pod_that_would_repel_the_promised_one_is_held_back_though_it_takes_no
     done = plan(world)
     assert bound(done) == {}
     assert messages(done)["loner"] == (
-        "0/1 nodes are available: 1 node(s) are needed for a promised start. it would keep pod default/wide from its "
-        "promised start at 2026-01-01T01:00:00Z."
+        "0/1 nodes are available: 1 node(s) are needed for a promised start. it would delay the promised start "
+        "of pod default/wide at 2026-01-01T01:00:00Z."
     )
 
 

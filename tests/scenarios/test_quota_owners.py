@@ -61,7 +61,7 @@ def counting(*namespaces: str) -> Quota:
 
 
 HONEST_POD = of("honest", "p")
-ADMIN_ONLY = "ElasticQuotas of namespace evil do not count here"
+ADMIN_ONLY = "ElasticQuotas of namespace evil are ignored"
 NO_TOP = f"{PARENT}: is missing"
 
 # -- a quota that lists somebody else's namespace --------------------------------------------------------------------
@@ -92,8 +92,8 @@ def test_a_quota_below_an_open_parent_lists_its_own_namespace_and_no_other() -> 
     result = run([node("n1:8"), org, below, HONEST_POD, of("evil", "own")], trusting("admin"))
     assert bound(result) == {"honest/p"}
     assert result.warnings and told(result, "ElasticQuota/evil/below") == [
-        f"{SPACES}: namespace honest is not for a quota of namespace evil to list (it is ignored: such quotas are "
-        "those of the configuration's quota.trustedNamespaces)"
+        f"{SPACES}: a quota of namespace evil may not list namespace honest (it is ignored: only quotas "
+        "of the configuration's quota.trustedNamespaces may list other namespaces)"
     ]
 
 
@@ -217,7 +217,7 @@ def test_a_label_leads_out_of_the_quota_of_a_namespace_only_where_any_label_coun
 def test_a_label_without_a_right_is_told_on_the_pod() -> None:
     wanted = of("evil", "p", labels=belongs("small"))
     result = run([node("n1:8"), SMALL, wanted], LISTED)
-    said = "quota small is not for pods of namespace evil: the pod counts in koordinator-default-quota"
+    said = "quota small is not open to pods of namespace evil: the pod counts in koordinator-default-quota"
     assert told(result, "Pod/evil/p") == [f"label {keys.QUOTA_NAME}: {said}"]
 
 
@@ -266,7 +266,7 @@ def test_labels_that_do_not_count_are_told_on_the_pod() -> None:
     labels = {**belongs(user="honest", rigid=True), keys.DISABLE_PREEMPTIBLE: "true"}
     result = run([node("n1:8"), of("evil", "p", labels=labels)], Quota(label_namespaces=("portal",)))
     assert told(result, "Pod/evil/p") == [
-        f"label {key}: it does not count in pods of namespace evil"
+        f"label {key}: it is ignored in pods of namespace evil"
         for key in (keys.QUOTA_PREEMPTIBLE, keys.QUOTA_USER, keys.DISABLE_PREEMPTIBLE)
     ]
 

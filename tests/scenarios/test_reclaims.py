@@ -454,5 +454,5 @@ def test_a_circle_of_priority_and_fair_share_goes_round_once() -> None:
     assert result.stable
     assert final(result) == {"c": "n"}
     assert waiting(result)["b"].endswith(
-        "reclaim: pod default/c has gained by its eviction, and keeps that for an hour."
+        "reclaim: pod default/c gained by its eviction, and is protected from it for an hour."
     )

@@ -46,7 +46,7 @@ def test_who_is_kept_off_a_held_node_is_told_for_whom() -> None:
         group("g", 2), gang_pods("g", 2, created=3200, requests=gpus(1)), pod("two", requests=gpus(4), created=3300)
     )
     said = messages(plan(world))
-    held = "room on 1 node is held for pod default/big, which starves."
+    held = "capacity on 1 node is reserved for pod default/big, which is starving."
     assert said["s-2"].endswith(f" {held}")
     assert held in said["p-0"] and held in said["p-1"]
     assert "is held" not in said["cpu"] and "is held" not in said["two"] and "is held" not in said["big"]

@@ -341,7 +341,7 @@ def test_every_member_is_told_the_same_while_pods_end_however_many_are_left() ->
         assert not bound(plan) and not evicted(plan)
         return set(messages(plan).values())
 
-    kept = "waiting for terminating pods: its room on n1, n2, n3 and 1 more is kept."
+    kept = "waiting for terminating pods: capacity on n1, n2, n3 and 1 more is reserved for it."
     assert told(4) == told(1) == {f"gang default/g: needed 4, {kept} 0/5 nodes are available: {kept}"}
 
 

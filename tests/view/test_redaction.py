@@ -89,7 +89,7 @@ MASKED = [
     ("quotas: [mine theirs-1]", "quotas: [mine {}]"),
     ("pods of bob. bob: 3", "pods of {}. {}: 3"),
     ('the label names "research"', 'the label names "{}"'),
-    ("namespace quiet-space is not for a quota of namespace own", "namespace {} is not for a quota of namespace own"),
+    ("a quota of namespace own may not list namespace quiet-space", "namespace own may not list namespace {}"),
     ("Own/other/x", "Own/{}"),
 ]
 

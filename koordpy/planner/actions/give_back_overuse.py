@@ -53,11 +53,11 @@ class _Due:
 
 
 def give_back_overuse(context: RoundContext) -> None:
-    """Evicts the units that overdue quotas give back, except those that the independent check rejects.
+    """Evicts the units that overdue quotas give back, except units that the independent check rejects.
 
-    Nothing is evicted for units that cannot start anyway. A unit counts only against the runtime that its quota has
-    beside the pending units that could use the unit's nodes; otherwise the capacity would be lent to the quota again
-    (`lend_runtimes.py`). Of these units only those are evicted that let pods of other quotas start.
+    Nothing is evicted for units that cannot start anyway. For each victim unit the runtime is computed with the demand
+    of only those pending units that could use its nodes; otherwise the freed capacity would be lent to the quota again
+    (`lend_runtimes.py`). Of these victim units only those are evicted that let pods of other quotas start.
     """
     figures, pool = context.figures, context.preemptor.pool
     draft = figures.draft

@@ -1,11 +1,14 @@
 """Gives units that a runtime refuses a second turn, without demand that cannot use the reserved quota.
 
-Two units that each request more than the runtime left beside the other would block each other in an empty cluster. A
-unit that no node can hold, or that waits for a full node pool, would reserve runtime that it can never use. So at the
-end of a round each unit that a runtime refuses is tried again, in queue order. Runtimes are first computed without
-unsatisfiable demand of other quotas. If a runtime still refuses the unit, demand of units that cannot use all of the
-unit's nodes is left out, too, and the capacity that these units can use is closed to it. The unit gets free capacity
-only: no pod is evicted for it. Own decision: Koordinator leaves such a unit waiting.
+Demand of pending units reserves runtime. Two units that each request more than the other leaves would therefore block
+each other in an empty cluster. A unit that no node can hold, or that waits for a full node pool, would reserve runtime
+that it cannot use. So at the end of a round each unit that a runtime refuses is tried again, in queue order:
+
+- First, runtimes are computed without unsatisfiable demand of other quotas.
+- If a runtime still refuses the unit, demand of units that cannot use all of its nodes is left out, too. Capacity
+  that these units can use is closed to it.
+
+The unit gets free capacity only: no pod is evicted for it. Own decision: Koordinator leaves such a unit waiting.
 """
 
 from collections.abc import Hashable, Iterable

@@ -212,7 +212,7 @@ class Backfill(QueuePolicy):
         if isinstance(outcome, PlacedUnit):
             if self._disturbs(outcome, held):
                 draft.undo(mark)
-                text = f"it would keep {held.unit.title} from its promised start at {moment(held.start)}"
+                text = f"it would delay the promised start of {held.unit.title} at {moment(held.start)}"
                 self._told[unit.id] = text
                 lack = NoCapacity(promise=text, beside_promise=True)
                 return WaitingUnit(Attempt(unit, Proof.INFEASIBLE), lack)

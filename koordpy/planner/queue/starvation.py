@@ -144,7 +144,11 @@ class StarvationGuard(QueuePolicy):
                 for request in requests
             )
         ]
-        return f"room on {counted(len(nodes), 'node')} is held for {hold.holder}, which starves" if nodes else ""
+        return (
+            f"capacity on {counted(len(nodes), 'node')} is reserved for {hold.holder}, which is starving"
+            if nodes
+            else ""
+        )
 
     def _find(self, unit: Unit) -> dict[int, Amounts]:
         """Returns node -> requests of the unit's pods there (their number under PODS), once all pods have ended."""

@@ -261,7 +261,7 @@ class Reclaim:
 
 
 class ShareReclaim(Reclaim):
-    """The same over shares, with two more protections.
+    """Reclaim by fair share: as `Reclaim`, with two more protections.
 
     No plan may reverse which tenant is further above its share (no flip), and units that gained recently keep it (3.6).
     """

@@ -122,7 +122,7 @@ class Law:
                     return False
         return True
 
-    # --- what must hold together ------------------------------------------------------------------------------------
+    # --- limits on all victims ---------------------------------------------------------------------------------------
 
     def add_admission(self, out: Together, every: Pairs) -> None:
         """Adds limits such that every quota of the members admits them all once the victims are gone."""

@@ -69,7 +69,7 @@ def closing_reasons(law: Law, free: Mask) -> tuple[list[str], bool]:
         reasons.append(f"{law.mins.closed}.")
     if spared := law.mins.spared or (law.fair.spared if law.fair is not None else ""):
         kind, _, name = spared.rpartition(":")
-        reasons.append(f"reclaim: {kind or 'pod'} {name} has gained by its eviction, and keeps that for an hour.")
+        reasons.append(f"reclaim: {kind or 'pod'} {name} gained by its eviction, and is protected from it for an hour.")
     share = law.users.refusal(_preemptable(law, free)) if law.users is not None else ""
     return [*reasons, *([f"{share}."] if share else [])], bool(share)
 

@@ -49,7 +49,7 @@ class Awaited:
     @property
     def stable_text(self) -> str:
         """Message of every member of a gang. It does not change while the gang waits, however many pods are left."""
-        return f"waiting for terminating pods: its room on {_listed(self.names)} is kept."
+        return f"waiting for terminating pods: capacity on {_listed(self.names)} is reserved for it."
 
 
 def _listed(nodes: Iterable[str]) -> str:

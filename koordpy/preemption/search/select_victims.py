@@ -1,7 +1,7 @@
 """Selects the least harmful set of victims that passes its dry run: by counting, else by CP-SAT, else greedily.
 
 Source: preemption.md 6. A set that its dry run rejects becomes a no-good cut of the model, or a constraint that one
-more of some units must be evicted. A set that is not proven is reduced by a reprieve: units are kept, the most
+more of some units must be evicted. A set that is not proven is reduced by a reprieve: units are spared, the most
 important first, while the members still fit.
 """
 

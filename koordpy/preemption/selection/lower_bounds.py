@@ -91,7 +91,7 @@ def most_freed(choices: Choices) -> dict[int, int]:
             inside = {o for terms, _ in bound for o, _ in terms if o in every}
             caps.append((inside, max(_most(terms, room, inside, every) for terms, room in bound)))
         whole = sum(every.values())
-        # sets of quotas nested in each other: the wide ones first, or the narrow ones
+        # for nested sets of quotas: wide sets first, or narrow sets first
         least = min(_apart(caps, every, widest=widest) for widest in (True, False))
         if least < whole:
             out[column] = least

@@ -1,4 +1,4 @@
-"""Victims by reprieve: all eligible units are evicted, then units are kept, the most important first, while pods fit.
+"""Victims by reprieve: all eligible units are evicted, then units are spared, the most important first.
 
 preemption.md 6 (2) calls it the greedy plan. It is used if a choice cannot be proven in time: the result is
 inclusion-minimal and evicts the least important units, but is not the least harmful of all sets.
