@@ -58,7 +58,7 @@ def test_a_job_of_superpods_that_asks_for_parts_is_held() -> None:
     wish = {keys.GANG_TOPOLOGY: json.dumps({"gatherStrategy": [entry]})}
     world = World().add(hierarchy(("spLayer", "sp")), *super_pods(4))
     plan = world.add(npu_gang("g", 2, 16, annotations={keys.SP_BLOCK: "16"} | wish)).plan()
-    assert not bound(plan) and "scope gang or replica does not go with switch affinity" in messages(plan)["p-0"]
+    assert not bound(plan) and "scope gang or replica cannot be combined with switch affinity" in messages(plan)["p-0"]
 
 
 @pytest.mark.parametrize("block", [16, 32])

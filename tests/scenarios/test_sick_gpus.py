@@ -48,7 +48,7 @@ def test_a_sick_gpu_that_a_pod_holds_costs_no_healthy_one(
     assert outcome.gpus() == gpus
 
 
-HOLDER = "pod default/h holds GPU 0 of node n1, which is not healthy"
+HOLDER = "pod default/h uses GPU 0 of node n1, which is unhealthy"
 
 
 @pytest.mark.parametrize("delivery", ["foreign", "env"])
@@ -70,7 +70,7 @@ def test_explain_says_that_the_pod_would_fit_without_the_holder(
     (tmp_path / "in.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     assert main(["explain", "-f", str(tmp_path / "in.json"), "--pod", "default/p"]) == 0
     said = capsys.readouterr().out
-    assert "pod default/h were gone: it holds GPU 0 of node n1, which is not healthy" in said
+    assert "pod default/h were gone: it uses GPU 0 of node n1, which is unhealthy" in said
 
 
 @pytest.mark.parametrize(

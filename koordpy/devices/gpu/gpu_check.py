@@ -43,7 +43,9 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
             faults += [f"{pod.key}: {fault} of node {node}" for fault in unmet]
         if pod.ask(GPUS) is not None and node in gpu_view(draft.snapshot).shared:
             several = [n for _, n, *_ in (*pod.ask(GPUS).containers, *pod.ask(GPUS).inits) if n > 1]
-            faults += [f"{pod.key}: a container takes {n} shares of GPUs of node {node}" for n in several]
+            faults += [
+                f"{pod.key}: a container gets {n} GPU shares of node {node}, at most 1 is possible" for n in several
+            ]
         if pod.ask(GPUS) is None or known is None:
             if given and known is not None:
                 faults.append(f"{pod.key}: gets GPUs that it does not request")

@@ -222,7 +222,7 @@ class GPUDevices(Rule):
         for node in np.nonzero(self._room <= 0)[0].tolist():
             refusal = self.refusal(node)
             if refusal is None:
-                raise AssertionError(f"node {self._nodes[node].name} takes no pod for no reason")
+                raise AssertionError(f"node {self._nodes[node].name} rejects the pod without a reason")
             which[node] = refusals.setdefault(refusal, len(refusals) + 1)
         return Verdict(which, tuple(refusals))
 

@@ -120,7 +120,7 @@ def read_matrix(text: str, size: int) -> list[list[Any]]:
         raise MatrixFault(f"has {len(rows)} rows, the node has {size} GPUs")
     for i, row in enumerate(rows):
         if len(row) != size:
-            raise MatrixFault(f"is not square: row {i} has {len(row)} cells of {size}")
+            raise MatrixFault(f"is not square: row {i} has {len(row)} of {size} cells")
     return rows
 
 

@@ -44,7 +44,7 @@ def want_of(pod: PodInfo) -> PodWant:
     """Returns the wishes of a pod for GPUs. Raises `UnreadableWish` with the message for its owner."""
     ask = pod.ask(GPUS)
     if ask is None:
-        raise ValueError(f"{pod.key} asks for no GPU")
+        raise ValueError(f"{pod.key} requests no GPU")
     if ask.fault:
         raise UnreadableWish(ask.fault)
     annotations = pod.pod.metadata.annotations

@@ -15,8 +15,8 @@ _COUNTED_TWICE = (
 
 def _obstruction_of(pod: str, holds: str) -> Obstruction:
     """Returns the obstruction of a pod that uses a sick GPU. holds: the GPU, as `GPU 0 of node n1`."""
-    ends = f"pod {pod} were gone: it holds {holds}, which is not healthy"
-    return Obstruction(pod, f"pod {pod} holds {holds}, which is not healthy: {_COUNTED_TWICE}", ends)
+    ends = f"pod {pod} were gone: it uses {holds}, which is unhealthy"
+    return Obstruction(pod, f"pod {pod} uses {holds}, which is unhealthy: {_COUNTED_TWICE}", ends)
 
 
 def sick_holder(pod: PodInfo, now: FamilyRound) -> Obstruction | None:

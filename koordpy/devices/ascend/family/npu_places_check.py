@@ -74,7 +74,7 @@ def _check_blocks(
             if not home or said.get(keys.BOUND_SUPER_POD) != home:
                 faults.append(f"{pod.key}: node {node} is in SuperPoD {home or '-'}, not in the one of its annotation")
             if not wish.soft and not old and number != str(rank // wish.size):
-                faults.append(f"{pod.key}: rank {rank} is in block {number}, blocks are {wish.size} nodes")
+                faults.append(f"{pod.key}: rank {rank} is in block {number}, blocks have {wish.size} nodes")
             touched[number] = None
         else:
             stood.setdefault(number, set()).add(home)
@@ -113,12 +113,12 @@ class _SwitchCheck:
         self.switches = switches
         stray = [node for node in self.new.values() if node not in self.leaf]
         if stray:
-            return [f"{self.job.name}: node {stray[0]} is under no leaf"]
+            return [f"{self.job.name}: node {stray[0]} is not under a leaf of the switch table"]
         before = {self.leaf[node] for node in self.old.values() if node in self.leaf}
         after = before | {self.leaf[node] for node in self.new.values()}
         confined = self.job.tor is Tor.PADDING or switches.table.single_layer
         if confined and len(after) > max(1, len(before)):
-            return [f"{self.job.name}: it may use one leaf, not {len(after)}"]
+            return [f"{self.job.name}: at most one leaf is allowed, the plan uses {len(after)}"]
         if len(after) < 2 or confined:
             return []
         if self.now.scene.config.ascend.nslb_version == "2.0":

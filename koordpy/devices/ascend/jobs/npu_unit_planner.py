@@ -50,7 +50,7 @@ def npu_gate(unit: Unit, figures: RoundState) -> Gate | None:
         if isinstance(job, str):
             return Gate(f"JobValidateFailed: {job}", GangStatus.INVALID, Reason.JOB_VALIDATE_FAILED, ("AscendJob",))
     if has_parts(unit) and has_placement_rules(unit, figures):
-        text = "scope gang or replica does not go with switch affinity or SuperPoDs"
+        text = "scope gang or replica cannot be combined with switch affinity or SuperPoDs"
         return Gate(f"gang {unit.group_id}: networkTopologyAware: {text}", GangStatus.INVALID)
     return None
 

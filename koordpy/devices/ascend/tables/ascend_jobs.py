@@ -274,7 +274,7 @@ class AscendJobs:
         if chips < 1:
             raise JobFaultError(f"{keys.SP_BLOCK} {text} is not a positive integer")
         if chips % whole and chips != total:
-            raise JobFaultError(f"{keys.SP_BLOCK} {text} is neither a multiple of {whole} chips a node nor the total")
+            raise JobFaultError(f"{keys.SP_BLOCK} {text} must be the total or a multiple of {whole} chips per node")
         nodes = max(1, chips // whole)
         if nodes > size:
             raise JobFaultError(f"{keys.SP_BLOCK} {text} is {nodes} nodes, more than superPodSize {size}")
@@ -289,10 +289,10 @@ class AscendJobs:
         if len(pods) == 1:
             if first != 1 and (first % 2 or first > whole):
                 raise JobFaultError(
-                    f"request {first} is illegal: a SuperPoD job of one pod asks for 1 or an even number"
+                    f"request {first} is illegal: a SuperPoD job of one pod must request 1 or an even number"
                 )
             if first != chips:
-                raise JobFaultError(f"{keys.SP_BLOCK} {text} is not the request {first} of a job of one pod")
+                raise JobFaultError(f"{keys.SP_BLOCK} {text} must equal the request {first} of a job of one pod")
             if first < whole:
                 return None
         reserve = self.config.reserve_nodes

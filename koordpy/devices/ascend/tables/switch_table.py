@@ -97,7 +97,7 @@ def _table(raw: Any, single_layer: bool) -> Table:
     for i, entry in enumerate(_entries(raw.get("server_list"), "server_list")):
         tor_id = entry.get("tor_id")
         if not _whole(tor_id) or tor_id in leaves:
-            what = "twice" if _whole(tor_id) else "not a whole number"
+            what = "given twice" if _whole(tor_id) else "not a whole number"
             raise TableFaultError(f"server_list[{i}].tor_id {json.dumps(tor_id)} is {what}")
         servers: dict[int, str] = {}
         for j, server in enumerate(_entries(entry.get("server", []), f"server_list[{i}].server")):

@@ -133,7 +133,7 @@ class Partitioner:
                     state, mask = one.rest, mask ^ out[-1]
                     break
             else:
-                raise AssertionError("a set that is left can be dealt out")
+                raise AssertionError("a remaining set cannot be divided")
         return out
 
     def _keep_part(self, kind: int, own: int) -> None:
