@@ -215,10 +215,10 @@ class Family(ABC):
         """
         return ()
 
-    def takes_promised(self, placed: Placed, kept: Mapping[int, Mapping[str, int]], scene: FilterInputs) -> bool:
+    def takes_promised(self, placed: Placed, reserved: Mapping[int, Mapping[str, int]], scene: FilterInputs) -> bool:
         """Returns whether pods on nodes use devices that are reserved for nominated pods, on the draft before them.
 
-        kept: node position -> resource -> amount that nominated pods will still use there.
+        reserved: node position -> resource -> amount that nominated pods will still use there.
         """
         return False
 

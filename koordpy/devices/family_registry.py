@@ -209,11 +209,13 @@ def faults_of_devices(
 
 
 def takes_promised(
-    placed: Sequence[tuple[PodInfo, int]], kept: Mapping[int, Mapping[str, int]], scene: FilterInputs
+    placed: Sequence[tuple[PodInfo, int]], reserved: Mapping[int, Mapping[str, int]], scene: FilterInputs
 ) -> str:
     """Returns the title of a family of which pods use devices that are reserved for nominated pods; empty for none."""
     found = (
-        one.title for one in _requested_families(pod for pod, _ in placed) if one.takes_promised(placed, kept, scene)
+        one.title
+        for one in _requested_families(pod for pod, _ in placed)
+        if one.takes_promised(placed, reserved, scene)
     )
     return next(found, "")
 

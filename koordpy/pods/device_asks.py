@@ -42,11 +42,11 @@ class AskReader:
         """Returns what distinguishes the shape of a pod for the family, as values that can be encoded as JSON."""
         return None
 
-    def gather_rules(self, said: Callable[[str], str | None], layers: Layers) -> tuple[GatherRule, ...]:
+    def gather_rules(self, annotation: Callable[[str], str | None], layers: Layers) -> tuple[GatherRule, ...]:
         """Returns the gather rules that a gang requests in the family's annotations.
 
-        said: annotation -> its text in the gang's object or a member, None if it is absent. Called if the gang has one
-        of `gang_annotations`.
+        annotation: name -> text of the annotation of the gang's object or a member, None if it is absent. Called if the
+        gang has one of `gang_annotations`.
         """
         return ()
 
@@ -71,10 +71,10 @@ class AskReaders:
         """Returns what distinguishes the shape of a pod, family by family."""
         return [self._by_family[family].shape(pod, ask) for family, ask in asks.items()]
 
-    def gather_rules(self, said: Callable[[str], str | None], layers: Layers) -> tuple[GatherRule, ...]:
+    def gather_rules(self, annotation: Callable[[str], str | None], layers: Layers) -> tuple[GatherRule, ...]:
         """Returns the gather rules that a gang requests in annotations of families; none for most gangs."""
-        asked = (one for one in self._readers if any(said(name) is not None for name in one.gang_annotations))
-        return tuple(rule for reader in asked for rule in reader.gather_rules(said, layers))
+        asked = (one for one in self._readers if any(annotation(name) is not None for name in one.gang_annotations))
+        return tuple(rule for reader in asked for rule in reader.gather_rules(annotation, layers))
 
     def _may_ask(self, pod: Pod, requests: Amounts) -> bool:
         if any("/" in name for name in requests) or pod.spec.resource_claims:

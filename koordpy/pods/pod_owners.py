@@ -50,8 +50,10 @@ class Owners:
                 labels |= found.spec.selector
             elif found is not None and (selector := found.spec.selector) is not None:
                 # ANDed, not merged: the selectors of services may require other values
-                said = (Requirement(key=k, operator="In", values=(v,)) for k, v in selector.match_labels.items())
-                expressions = (*said, *selector.match_expressions)
+                requirements = (
+                    Requirement(key=k, operator="In", values=(v,)) for k, v in selector.match_labels.items()
+                )
+                expressions = (*requirements, *selector.match_expressions)
         return LabelSelector(match_labels=labels, match_expressions=expressions) if labels or expressions else None
 
 

@@ -168,13 +168,13 @@ def audience_of(terms: Iterable[PodAffinityTerm]) -> Audience:
             continue  # a term without a selector matches no pod
         near = near and not term.namespaces and term.namespace_selector is None
         listed = next((one for one in selector.match_expressions if one.operator == "In"), None)
-        there = next((one for one in selector.match_expressions if one.operator in ("Exists", "Gt", "Lt")), None)
+        existing = next((one for one in selector.match_expressions if one.operator in ("Exists", "Gt", "Lt")), None)
         if selector.match_labels:
             items.add(next(iter(selector.match_labels.items())))
         elif listed is not None:
             items.update((listed.key, value) for value in listed.values)
-        elif there is not None:
-            keys.add(there.key)
+        elif existing is not None:
+            keys.add(existing.key)
         else:
             everyone = True
     return Audience(near, None if everyone else frozenset(items), frozenset(keys))

@@ -175,7 +175,8 @@ class VolumeObjects:
 
     @cached_property
     def limits(self) -> Mapping[str, Mapping[str, int]]:
-        """Driver -> node name -> number of volumes that the node can attach; absent for no limit."""
+        """Driver -> node name -> number of volumes that the node can attach; absent for no limit, 0 for an unreadable
+        CSINode."""
         out: dict[str, dict[str, int]] = {}
         for name, node in self.csi_nodes.items():
             for driver in node.spec.drivers:

@@ -46,8 +46,8 @@ def _free(draft: Draft, beyond: int) -> Ints:
         for key, pod in draft.placed_on.get(node, {}).items():
             if pod.ask(GPUS) is not None:
                 mask = known.machine.mask(draft.given_of(key, GPUS) or ())
-                told = mask.bit_count() >= pod.ask(GPUS).count
-                held += (mask & known.machine.healthy).bit_count() if told else pod.ask(GPUS).count
+                is_known = mask.bit_count() >= pod.ask(GPUS).count
+                held += (mask & known.machine.healthy).bit_count() if is_known else pod.ask(GPUS).count
         out[node] = known.machine.healthy.bit_count() - held
     return out
 

@@ -80,14 +80,14 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
 
 def takes_promised(
     placed: Sequence[tuple[PodInfo, int]],
-    kept: Mapping[int, Mapping[str, int]],
+    reserved: Mapping[int, Mapping[str, int]],
     draft: Draft,
     resources: Sequence[str],
 ) -> bool:
     """Returns whether pods on nodes (positions) use GPUs that are reserved for nominated pods, on the draft before
     them.
 
-    kept: node -> resource -> amount that nominated pods will still use there. resources: names of GPU resources.
+    reserved: node -> resource -> amount that nominated pods will still use there. resources: names of GPU resources.
     """
     asked: dict[int, int] = {}
     for pod, node in placed:
@@ -98,10 +98,10 @@ def takes_promised(
         if known is None:
             continue
         sound = {entry.minor for entry in known.machine.entries if entry.health}
-        there = [one for key, one in known.holders.items() if key not in draft.evicted]
-        count += sum(one.count if one.minors is None else len(sound.intersection(one.minors)) for one in there)
+        current = [one for key, one in known.holders.items() if key not in draft.evicted]
+        count += sum(one.count if one.minors is None else len(sound.intersection(one.minors)) for one in current)
         count += sum(pod.ask(GPUS).count for pod in draft.placed_on.get(node, {}).values() if pod.ask(GPUS) is not None)
-        for name, amount in kept.get(node, {}).items():
+        for name, amount in reserved.get(node, {}).items():
             if name in resources:
                 count += -(-amount // 100) if name in HUNDREDTHS else amount
         if count > len(sound):

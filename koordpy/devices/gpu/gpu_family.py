@@ -20,7 +20,7 @@ from koordpy.devices.gpu.gpu_book import GpuBook
 from koordpy.devices.gpu.gpu_check import check_containers, check_gpus, takes_promised
 from koordpy.devices.gpu.gpu_filter import PLUGIN, GPUDevices, gpu_refusal
 from koordpy.devices.gpu.gpu_machine import GPUS, gpu_ask
-from koordpy.devices.gpu.gpu_node_worth import by_count, gpu_room, standing_nodes
+from koordpy.devices.gpu.gpu_node_worth import by_count, gpu_room, nodes_with_members
 from koordpy.devices.gpu.gpu_nodes import gpu_nodes
 from koordpy.devices.gpu.gpu_variables import NAMES, inject, is_injected
 from koordpy.devices.gpu.gpu_view import GpuView, gpu_view
@@ -109,7 +109,7 @@ class Gpus(Family):
         table = by_count(kinds, gpu_nodes(now.scene))
         if table is None:
             return None
-        return NodeWorth(table, None if gather else standing_nodes(members, gpu_nodes(now.scene)))
+        return NodeWorth(table, None if gather else nodes_with_members(members, gpu_nodes(now.scene)))
 
     def give(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
         if not gpu_view(now.scene.snapshot).nodes:
@@ -125,8 +125,8 @@ class Gpus(Family):
         yield from check_gpus(named, given, draft)
         yield from check_containers(named, given, notes, draft)
 
-    def takes_promised(self, placed: Placed, kept: Mapping[int, Mapping[str, int]], scene: FilterInputs) -> bool:
-        return takes_promised(placed, kept, scene.draft, scene.config.gpu.resources)
+    def takes_promised(self, placed: Placed, reserved: Mapping[int, Mapping[str, int]], scene: FilterInputs) -> bool:
+        return takes_promised(placed, reserved, scene.draft, scene.config.gpu.resources)
 
     def costs(self, pod: PodInfo, nodes: Ints, scene: FilterInputs) -> Sequence[Ints]:
         slow, left = plain_gpus(pod, scene).at(nodes)

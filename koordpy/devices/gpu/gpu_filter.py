@@ -85,8 +85,12 @@ class GPUDevices(Rule):
         return self._room
 
     def beside(self, node: int, held: Mapping[str, int]) -> tuple[int, Refusal] | None:
-        """Returns the copies that fit next to nominated pods, which use healthy GPUs. A node may have fewer of them
-        than it states."""
+        """Returns (copies that fit next to nominated pods, refusal of further ones), as nominated pods use healthy
+        GPUs.
+
+        A node may have fewer healthy GPUs than it states. None if nominated pods use no GPUs, or the node has no
+        Device.
+        """
         cards, devices = self._gpus.cards(held), self._gpus.devices(node, self._pod)
         if not cards or devices is None:
             return None

@@ -85,16 +85,17 @@ def link(text: str, figures: Figures = ()) -> Link | None:
         assumed, mark, score = _PCIE[name]
         return Link(name, kbs(given.get(name, assumed)), mark, score)
     number = int(nvlinks[1])
-    beside = _ALIASES.get(second, second)
-    if plus and beside not in _PCIE:
+    pcie = _ALIASES.get(second, second)
+    if plus and pcie not in _PCIE:
         return None
     carried = given.get(first, number * given.get("NV", 20))
-    score = 100 * number + (_PCIE[beside][2] if plus else 0)
-    return Link(first + plus + beside, kbs(carried), min(10, 6 + number), score)
+    score = 100 * number + (_PCIE[pcie][2] if plus else 0)
+    return Link(first + plus + pcie, kbs(carried), min(10, 6 + number), score)
 
 
 def described_link(text: str, figures: Figures = ()) -> Link | None:
-    """Returns a link as GSOC annotations name it: a class, a mark of the published table, or one of its texts."""
+    """Returns a link as GSOC annotations name it: a class, a mark of the published table, or one of its texts; None for
+    an unknown one."""
     plain = " ".join(text.split())
     return link(plain, figures) or link(_TEXTS.get(plain.lower(), ""), figures)
 
@@ -227,8 +228,8 @@ def describe_links(
     ends: list[str] = []
     for minor, name in zip(minors, ids, strict=True):
         tail, number = name.rpartition("-")[2], str(minor)
-        told = sum(one.rpartition("-")[2] == tail for one in ids) == 1 and _END.fullmatch(tail) is not None
-        ends.append(tail if told else number if number not in tails else "")
+        is_unique = sum(one.rpartition("-")[2] == tail for one in ids) == 1 and _END.fullmatch(tail) is not None
+        ends.append(tail if is_unique else number if number not in tails else "")
     size = len(ends)
     pairs = [(i, j) for i in range(size) for j in range(i + 1, size) if ends[i] and ends[j]]
     return {f"{prefix}{ends[i]}_{ends[j]}": classes[i][j] for i, j in pairs}

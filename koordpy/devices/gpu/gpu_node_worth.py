@@ -45,7 +45,7 @@ def gpu_room(pods: Sequence[PodInfo], gpus: GpuNodes) -> Ints | None:
     return np.fromiter((most if one is None else max(0, one) for one in found), dtype=np.int64, count=len(nodes))
 
 
-def standing_nodes(members: Sequence[PodInfo], gpus: GpuNodes) -> Ints:
+def nodes_with_members(members: Sequence[PodInfo], gpus: GpuNodes) -> Ints:
     """Returns [nodes] 1 if bound members of the pods' GPU groups or gangs are on the node, else 0 (b).
 
     All 0 for a unit without GPUs.
@@ -165,7 +165,7 @@ class _GpuTable:
         gpus = self._gpus
         if not any(counts):
             for group in self._groups:
-                self._count_class(slow, gpus.standing(node, group))
+                self._count_class(slow, gpus.group_class(node, group))
             return (*slow, 0, *own)
         pods = [kind.pod for kind, number in zip(self._kinds, counts, strict=True) for _ in range(number)]
         given = [pod for pod in pods if pod.ask(GPUS) is not None]
@@ -184,7 +184,7 @@ class _GpuTable:
                 served.add(together)
         for group in self._groups:
             if group not in served:
-                self._count_class(slow, gpus.standing(node, group))
+                self._count_class(slow, gpus.group_class(node, group))
         return (*slow, max(0, left), *own)
 
     def _count_class(self, numbers: list[int], rank: int) -> None:

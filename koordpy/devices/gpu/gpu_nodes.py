@@ -72,25 +72,25 @@ def _partition_spec(text: str | None) -> tuple[bool, int | None]:
     """Returns (True if restricted to listed sets, ring bandwidth in bytes that a listed set must state or None)."""
     if text is None:
         return False, None
-    what = ""
+    problem = ""
     raw: Any = None
     try:
         raw = read_json(text)
     except UnreadableError as fault:
-        what = str(fault)
-    if not what and not isinstance(raw, dict):
-        what = "not a mapping"
-    policy = raw.get("allocatePolicy", "") if not what else ""
-    if not what and policy not in ("", "Restricted", "BestEffort"):
-        what = f"allocatePolicy must be Restricted or BestEffort, not {literal(policy)}"
+        problem = str(fault)
+    if not problem and not isinstance(raw, dict):
+        problem = "not a mapping"
+    policy = raw.get("allocatePolicy", "") if not problem else ""
+    if not problem and policy not in ("", "Restricted", "BestEffort"):
+        problem = f"allocatePolicy must be Restricted or BestEffort, not {literal(policy)}"
     ring: int | None = None
-    if not what and raw.get("ringBusBandwidth") is not None:
+    if not problem and raw.get("ringBusBandwidth") is not None:
         try:
             ring = quantity(raw["ringBusBandwidth"])
         except ValueError as fault:
-            what = f"ringBusBandwidth {fault}"
-    if what:
-        raise UnreadableWish(f"annotation {keys.GPU_PARTITION_SPEC} cannot be read: {what}")
+            problem = f"ringBusBandwidth {fault}"
+    if problem:
+        raise UnreadableWish(f"annotation {keys.GPU_PARTITION_SPEC} cannot be read: {problem}")
     return policy == "Restricted", ring
 
 
@@ -259,7 +259,7 @@ class GpuNodes:
         machine = self.state(node).by_name
         return machine is None or machine.size <= EXACT_GPUS
 
-    def standing(self, node: int, group: GroupKey) -> int:
+    def group_class(self, node: int, group: GroupKey) -> int:
         """Returns the class, over all machines, of the slowest pair that bound members of a group have on a node."""
         state = self.state(node)
         held = state.groups.get(group, 0)

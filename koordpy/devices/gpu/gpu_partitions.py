@@ -90,8 +90,8 @@ def _partition(one: Any, size: int, position: Mapping[int, int], *, where: str) 
     ring = one.get("ringBusBandwidth")
     try:
         bandwidth = None if ring is None else quantity(ring)
-    except ValueError as what:
-        raise TableFault(f"{where}.ringBusBandwidth {what}") from None
+    except ValueError as fault:
+        raise TableFault(f"{where}.ringBusBandwidth {fault}") from None
     return Partition(sum(1 << position[m] for m in minors), size, round(score * SCORE_SCALE), bandwidth)
 
 

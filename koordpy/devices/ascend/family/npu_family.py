@@ -58,8 +58,8 @@ class NpuAskReader(AskReader):
         labels = [(key, meta.labels[key]) for key in keys.ASCEND_LABELS if key in meta.labels]
         return labels, [(key, meta.annotations[key]) for key in keys.ASCEND_ANNOTATIONS if key in meta.annotations]
 
-    def gather_rules(self, said: Callable[[str], str | None], layers: Layers) -> tuple[GatherRule, ...]:
-        return level_rules(said(keys.SCHEDULE_POLICY), said(keys.AFFINITY_CONFIG), layers)
+    def gather_rules(self, annotation: Callable[[str], str | None], layers: Layers) -> tuple[GatherRule, ...]:
+        return level_rules(annotation(keys.SCHEDULE_POLICY), annotation(keys.AFFINITY_CONFIG), layers)
 
 
 class NpuFamily(Family):

@@ -57,7 +57,7 @@ def _check_blocks(
     nodes = {info.name: info for info in now.scene.snapshot.nodes}
     faults: list[str] = []
     homes: dict[str, dict[str, None]] = {}
-    stood: dict[str, set[str]] = {}
+    before: dict[str, set[str]] = {}
     sizes: Counter[str] = Counter()
     touched: dict[str, None] = {}
     for rank, pod in enumerate(job.pods):
@@ -69,21 +69,21 @@ def _check_blocks(
         home = super_pod_of(nodes[node].node)
         number = _block_of(pod, rank, wish.size)
         if pod.key in new:
-            said = notes.get(pod.key, {})
-            number = said.get(keys.SUPER_POD_RANK, "")
-            if not home or said.get(keys.BOUND_SUPER_POD) != home:
+            noted = notes.get(pod.key, {})
+            number = noted.get(keys.SUPER_POD_RANK, "")
+            if not home or noted.get(keys.BOUND_SUPER_POD) != home:
                 faults.append(f"{pod.key}: node {node} is in SuperPoD {home or '-'}, not in the one of its annotation")
             if not wish.soft and not old and number != str(rank // wish.size):
                 faults.append(f"{pod.key}: rank {rank} is in block {number}, blocks have {wish.size} nodes")
             touched[number] = None
         else:
-            stood.setdefault(number, set()).add(home)
+            before.setdefault(number, set()).add(home)
         homes.setdefault(number, {})[home] = None
         sizes[number] += 1
     for number in touched:
-        if len(homes[number]) > max(1, len(stood.get(number, ()))):
+        if len(homes[number]) > max(1, len(before.get(number, ()))):
             faults.append(f"{job.name}: block {number} is in SuperPoDs {', '.join(homes[number])}")
-        if sizes[number] > wish.size or (not wish.soft and number not in stood and sizes[number] < wish.size):
+        if sizes[number] > wish.size or (not wish.soft and number not in before and sizes[number] < wish.size):
             faults.append(f"{job.name}: block {number} has {sizes[number]} of {wish.size} nodes")
     return faults
 
@@ -169,21 +169,21 @@ class _SwitchCheck:
             return []
         c = self.switches.table.positions
         columns: dict[int, set[int]] = {}
-        stood: dict[int, set[int]] = {}
+        before: dict[int, set[int]] = {}
         for rank, pod in enumerate(self.job.pods):
             node = self.new.get(pod.key) or self.old.get(pod.key)
             if node in self.slice:
                 columns.setdefault(rank % c, set()).add(self.slice[node])
                 if pod.key in self.old:
-                    stood.setdefault(rank % c, set()).add(self.slice[node])
+                    before.setdefault(rank % c, set()).add(self.slice[node])
         faults = [
             f"{self.job.name}: ranks {column}, {column + c}, ... are at slice positions {sorted(found)}"
             for column, found in sorted(columns.items())
-            if len(found) > max(1, len(stood.get(column, ())))
+            if len(found) > max(1, len(before.get(column, ())))
         ]
         for at in range(c):
             here = [column for column, found in sorted(columns.items()) if at in found]
-            if len(here) > max(1, sum(at in found for found in stood.values())):
+            if len(here) > max(1, sum(at in found for found in before.values())):
                 faults.append(f"{self.job.name}: columns {here} share slice position {at}")
         return faults
 

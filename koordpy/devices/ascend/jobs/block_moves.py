@@ -42,16 +42,16 @@ def plan_move(job: AscendJob, figures: RoundState, pods: Sequence[PodInfo], *, w
             continue
         with figures.draft.trial(without=evicted):
             again = BlockJob(job, figures, within=within, numbers=numbers)
-            coming = sorted((*pods, *evicted), key=lambda pod: job.ranks[pod.key])
-            found = again.plan(coming)
+            members = sorted((*pods, *evicted), key=lambda pod: job.ranks[pod.key])
+            found = again.plan(members)
         if found is not None:
             gone = {pod.key for pod in evicted}
             returns = {key: node for key, node in found.nodes.items() if key in gone}
             stay = {key: node for key, node in found.nodes.items() if key not in gone}
-            said = {key: own for key, own in found.notes.items() if key not in gone}
-            places = ", ".join(dict.fromkeys(found.notes[pod.key][keys.BOUND_SUPER_POD] for pod in coming))
+            staying_notes = {key: own for key, own in found.notes.items() if key not in gone}
+            places = ", ".join(dict.fromkeys(found.notes[pod.key][keys.BOUND_SUPER_POD] for pod in members))
             moved = f"{what} of {job.name} moves to SuperPoD {places}"
-            return JobPlan(stay, notes=said, evicted=evicted, returns=returns, moved=moved)
+            return JobPlan(stay, notes=staying_notes, evicted=evicted, returns=returns, moved=moved)
     return None
 
 
@@ -66,10 +66,10 @@ def _evictions(
         yield tuple(pod for _, pod in sorted(bound.items())), "the whole job"
 
 
-def hold_returns(move_: Mapping[str, int], figures: RoundState) -> None:
+def hold_returns(returns: Mapping[str, int], figures: RoundState) -> None:
     """Puts evicted members (pod key -> node) back on the draft with all free chips of their nodes, until they
     return."""
-    for key, node in move_.items():
+    for key, node in returns.items():
         pod = figures.snapshot.pods[key]
         resource = npu_resource(pod.requests) or ""
         figures.draft.assign(pod, node, given={NPUS: chip_numbers(free_chips(figures.scene).of(resource).free[node])})

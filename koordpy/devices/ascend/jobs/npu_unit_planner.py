@@ -186,9 +186,9 @@ class _RuledUnit:
         others = sum(npu_resource(pod.requests) is None for pod in gang.pending)
         least = max(1, self.unit.need(gang) - others)
         unit_step = step(job.blocks)
-        standing = sum(not pod.pending for pod in job.pods)
+        live_members = sum(not pod.pending for pod in job.pods)
         for size in range(len(pods) - 1, least - 1, -1):
-            if (size + standing) % unit_step == 0:
+            if (size + live_members) % unit_step == 0:
                 yield size
 
     @cached_property

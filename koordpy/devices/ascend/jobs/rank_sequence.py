@@ -63,11 +63,11 @@ def assign(pod: PodInfo, node: int, figures: RoundState, chips: tuple[int, ...] 
 
 @dataclass
 class _RankOrder:
-    """The pods placed so far (`placed`, on the draft) and the witness: a node for each later pod (`coming`)."""
+    """The pods placed so far (`placed`, on the draft) and the witness: a node for each later pod (`witness`)."""
 
     whole: Unit
     figures: RoundState
-    coming: dict[str, int]
+    witness: dict[str, int]
     placed: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -91,56 +91,56 @@ class _RankOrder:
         asked = demand_of(pod, node, self.figures)
         if asked is None:
             return None
-        there = self._later_pods_on(pod, node)
+        later = self._later_pods_on(pod, node)
         demand, free = asked
-        rest = [own[0] for one in there if (own := demand_of(one, node, self.figures)) is not None]
+        rest = [own[0] for one in later if (own := demand_of(one, node, self.figures)) is not None]
         for mask in options(demand, free, rest):
             chips = chip_numbers(mask)
-            if self._repair_witness(pod, node, chips, there) or self._solve_witness(pod, node, chips):
+            if self._repair_witness(pod, node, chips, later) or self._solve_witness(pod, node, chips):
                 return chips
         return None
 
     def _later_pods_on(self, pod: PodInfo, node: int) -> list[PodInfo]:
         """Returns the later pods that the witness places on a node."""
         pods = self.figures.snapshot.pods
-        return [pods[key] for key, at in self.coming.items() if at == node and key != pod.key]
+        return [pods[key] for key, at in self.witness.items() if at == node and key != pod.key]
 
-    def _repair_witness(self, pod: PodInfo, node: int, chips: Chips, there: list[PodInfo]) -> bool:
+    def _repair_witness(self, pod: PodInfo, node: int, chips: Chips, later: list[PodInfo]) -> bool:
         """Returns whether the witness stays valid with a pod and its chips on a node, possibly after a small repair."""
-        planned = self.coming[pod.key]
+        planned = self.witness[pod.key]
         if planned == node:
-            return self._serves_rest(pod, node, chips, there)
-        for other in there:
+            return self._serves_rest(pod, node, chips, later)
+        for other in later:
             if other.shape == pod.shape and other.gang == pod.gang:
-                if self._serves_rest(pod, node, chips, [one for one in there if one is not other]):
-                    self.coming[other.key], self.coming[pod.key] = planned, node
+                if self._serves_rest(pod, node, chips, [one for one in later if one is not other]):
+                    self.witness[other.key], self.witness[pod.key] = planned, node
                     return True
                 break
-        if any(self.figures.concerned(one) for one in (pod, *there)):
+        if any(self.figures.concerned(one) for one in (pod, *later)):
             return False
-        if not self._fits_together(pod, node, chips, there):
+        if not self._fits_together(pod, node, chips, later):
             return False
-        self.coming[pod.key] = node
+        self.witness[pod.key] = node
         return True
 
-    def _serves_rest(self, pod: PodInfo, node: int, chips: Chips, there: Sequence[PodInfo]) -> bool:
+    def _serves_rest(self, pod: PodInfo, node: int, chips: Chips, later: Sequence[PodInfo]) -> bool:
         """Returns whether the chips that a pod leaves on a node serve the given pods."""
-        if not there:
+        if not later:
             return True
         with self.figures.draft.trial():
             assign(pod, node, self.figures, chips)
-            return deal_node(there, node, self.figures) is not None
+            return deal_node(later, node, self.figures) is not None
 
-    def _fits_together(self, pod: PodInfo, node: int, chips: Chips, there: Sequence[PodInfo]) -> bool:
+    def _fits_together(self, pod: PodInfo, node: int, chips: Chips, later: Sequence[PodInfo]) -> bool:
         """Returns whether a pod fits on a node together with the pods that the witness places there."""
         with self.figures.draft.trial():
             if not self.figures.of(pod).slots[node]:
                 return False
             assign(pod, node, self.figures, chips)
-            dealt = deal_node(there, node, self.figures)
+            dealt = deal_node(later, node, self.figures)
             if dealt is None:
                 return False
-            for one in there:
+            for one in later:
                 if not self.figures.of(one).slots[node]:
                     return False
                 assign(one, node, self.figures, dealt.get(one.key, ()))
@@ -152,10 +152,10 @@ class _RankOrder:
         with figures.draft.trial():
             assign(pod, node, figures, chips)
             unit = with_placed(self.unit, {pod.key: node}, figures)
-            found = place_all(unit, self.coming.keys() - {pod.key}, figures)
-        if not found.placed and len(self.coming) > 1:
+            found = place_all(unit, self.witness.keys() - {pod.key}, figures)
+        if not found.placed and len(self.witness) > 1:
             return False
-        self.coming = {pod.key: node, **{unit.members[rank].key: at for rank, at in found.nodes.items()}}
+        self.witness = {pod.key: node, **{unit.members[rank].key: at for rank, at in found.nodes.items()}}
         return True
 
 
@@ -225,10 +225,10 @@ def place_ranked(
             node, chips = found
             nodes[pod.key] = walk.placed[pod.key] = node
             assign(pod, node, figures, chips)
-            del walk.coming[pod.key]
-        if walk.coming:
-            rest = place_all(walk.unit, walk.coming, figures)
-            nodes |= {members[rank].key: node for rank, node in rest.nodes.items()} or walk.coming
+            del walk.witness[pod.key]
+        if walk.witness:
+            rest = place_all(walk.unit, walk.witness, figures)
+            nodes |= {members[rank].key: node for rank, node in rest.nodes.items()} or walk.witness
     if not _meets_interpod_rules(unit, problem, nodes):
         return jointly, Proof.FEASIBLE, first.runs
     return nodes, first.proof, first.runs

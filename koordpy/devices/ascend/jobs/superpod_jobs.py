@@ -77,35 +77,35 @@ class BlockJob:
         self.why, self.stuck = "", ()
         fresh = [rank for rank in ranks if numbers[rank] not in shared]
         for k in sorted({numbers[rank] for rank in ranks} & shared):
-            coming = [rank for rank in ranks if numbers[rank] == k]
+            waiting = [rank for rank in ranks if numbers[rank] == k]
             home = homes.get(k, "")
             free = left.get(home, [])
             if self.wish.soft:
                 # a soft block may be incomplete: ranks that do not fit form another block
-                there = sum(numbers[rank] == k for rank in self.bound)
-                room = max(0, min(len(free), self.grid.size - there))
-                coming, more = coming[:room], coming[room:]
+                bound_here = sum(numbers[rank] == k for rank in self.bound)
+                room = max(0, min(len(free), self.grid.size - bound_here))
+                waiting, more = waiting[:room], waiting[room:]
                 fresh += more
-            if len(free) < len(coming):
+            if len(free) < len(waiting):
                 where = f"SuperPoD {home}" if home else "no SuperPoD"
-                lacks = f"block {k} in {where} needs {counted(len(coming), 'more node')}, {len(free)} usable"
+                lacks = f"block {k} in {where} needs {counted(len(waiting), 'more node')}, {len(free)} usable"
                 self.why = self.why or f"SuperPoD affinity: {lacks}"
                 self.stuck = (*self.stuck, k)
                 continue
-            if coming:
-                taken, left[home] = free[: len(coming)], free[len(coming) :]
-                seats |= zip(coming, ((k, node) for node in self._by_name(taken)), strict=True)
+            if waiting:
+                taken, left[home] = free[: len(waiting)], free[len(waiting) :]
+                seats |= zip(waiting, ((k, node) for node in self._by_name(taken)), strict=True)
         if self.stuck:
             return None
         if fresh:
-            coming = sorted(fresh)
-            blocks = self.choose(left, len(coming))
+            waiting = sorted(fresh)
+            blocks = self.choose(left, len(waiting))
             if blocks is None:
                 return None
-            names = sorted({numbers[rank] for rank in coming} - shared)
+            names = sorted({numbers[rank] for rank in waiting} - shared)
             names += [max(numbers.values()) + 1 + i for i in range(len(blocks) - len(names))]
             places = [(names[i], node) for i, block in enumerate(blocks) for node in block]
-            seats |= zip(coming, places, strict=True)
+            seats |= zip(waiting, places, strict=True)
         super_pods = ascend_jobs(self.figures.scene).super_pods
         nodes, notes = {}, {}
         for pod, rank in zip(pods, ranks, strict=True):
@@ -162,33 +162,37 @@ class BlockJob:
         if self._numbers is not None:
             return dict(self._numbers)
         size = self.grid.size
-        said: dict[int, int] = {}
+        annotated: dict[int, int] = {}
         for rank, pod in self.bound.items():
             text = pod.pod.metadata.annotations.get(keys.SUPER_POD_RANK, "")
-            said[rank] = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else rank // size
+            annotated[rank] = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else rank // size
         out: dict[int, int] = {}
         for rank in range(len(self.job.pods)):
-            if rank in said:
-                out[rank] = said[rank]
+            if rank in annotated:
+                out[rank] = annotated[rank]
                 continue
-            mates = [said[other] for other in range(rank // size * size, rank // size * size + size) if other in said]
-            below = [other for other in said if other < rank]
-            plain = all(said[other] == other // size for other in below)
+            mates = [
+                annotated[other]
+                for other in range(rank // size * size, rank // size * size + size)
+                if other in annotated
+            ]
+            below = [other for other in annotated if other < rank]
+            plain = all(annotated[other] == other // size for other in below)
             if plain and all(k == rank // size for k in mates):
                 out[rank] = rank // size
             else:
-                out[rank] = self._nearest_block(rank, said)
+                out[rank] = self._nearest_block(rank, annotated)
         return out
 
-    def _nearest_block(self, rank: int, said: Mapping[int, int]) -> int:
+    def _nearest_block(self, rank: int, annotated: Mapping[int, int]) -> int:
         """Returns the block of the bound ranks around an unbound rank, or a new block."""
-        below = max((other for other in said if other < rank), default=None)
-        above = min((other for other in said if other > rank), default=None)
-        if below is not None and rank - min(r for r, k in said.items() if k == said[below]) < self.grid.size:
-            return said[below]
-        if above is not None and max(r for r, k in said.items() if k == said[above]) - rank < self.grid.size:
-            return said[above]
-        return max(said.values()) + 1
+        below = max((other for other in annotated if other < rank), default=None)
+        above = min((other for other in annotated if other > rank), default=None)
+        if below is not None and rank - min(r for r, k in annotated.items() if k == annotated[below]) < self.grid.size:
+            return annotated[below]
+        if above is not None and max(r for r, k in annotated.items() if k == annotated[above]) - rank < self.grid.size:
+            return annotated[above]
+        return max(annotated.values()) + 1
 
     def homes(self, numbers: Mapping[int, int]) -> dict[int, str]:
         """Returns block -> SuperPoD that contains most of its bound members."""

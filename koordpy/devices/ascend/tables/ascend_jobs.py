@@ -33,19 +33,19 @@ def read_keys(group: ObjectMeta | None, pods: Sequence[PodInfo]) -> JobKeys:
     """Returns the PodGroup's keys, else those of the NPU pods. Raises `JobFaultError` if members disagree."""
     found: list[dict[str, str]] = []
     for names, field_name in ((keys.ASCEND_LABELS, "labels"), (keys.ASCEND_ANNOTATIONS, "annotations")):
-        said: dict[str, str] = {}
+        chosen: dict[str, str] = {}
         above: Mapping[str, str] = getattr(group, field_name) if group is not None else {}
         for name in names:
             if name in above:
-                said[name] = above[name]
+                chosen[name] = above[name]
                 continue
             values = dict.fromkeys(getattr(pod.pod.metadata, field_name).get(name) for pod in pods)
             if len(values) > 1:
                 raise JobFaultError(f"members disagree on {name}")
             value = next(iter(values), None)
             if value is not None:
-                said[name] = value
-        found.append(said)
+                chosen[name] = value
+        found.append(chosen)
     return JobKeys(*found)
 
 
@@ -142,14 +142,14 @@ class AscendJobs:
         """Products of the nodes with Ascend910 chips."""
         reports, nodes = npus_of(self.snapshot).reports, self.snapshot.nodes
         own = {i: self.preset_of(i) for i, n in enumerate(nodes) if table.NPU_910 in reports.get(n.name, ())}
-        held = set(own.values())
-        return tuple(preset for preset in table.PRESETS if preset in held)
+        present = set(own.values())
+        return tuple(preset for preset in table.PRESETS if preset in present)
 
     @cached_property
     def _in_super_pods(self) -> tuple[Preset, ...]:
         """SuperPoD products of the nodes that have a SuperPoD id."""
-        held = {self.preset_of(i) for i in self.super_pods}
-        return tuple(preset for preset in (table.A3_X16, table.A3_X8) if preset in held)
+        present = {self.preset_of(i) for i in self.super_pods}
+        return tuple(preset for preset in (table.A3_X16, table.A3_X8) if preset in present)
 
     def _read(self, ref: GangRef) -> AscendJob | str:
         return self._attempt(ref.key, self.members(ref), group_meta(self.snapshot, ref))

@@ -135,17 +135,17 @@ class Uplinks:
         for ref in dict.fromkeys((*self._base, *added)):
             if ref == without:
                 continue
-            said: dict[int, set[str]] = {}
+            leaf_marks: dict[int, set[str]] = {}
             for pod in self._base.get(ref, ()):
                 at = leaf_of.get(snapshot.index.get(pod.node, -1))
                 if at is not None and pod.key not in evicted:
-                    said.setdefault(at, set()).add(pod.pod.metadata.annotations.get(keys.SHARED_TOR, ""))
+                    leaf_marks.setdefault(at, set()).add(pod.pod.metadata.annotations.get(keys.SHARED_TOR, ""))
             for key, node in added.get(ref, ()):
                 at = leaf_of.get(node)
                 if at is not None and key in self._npu_keys(ref):
-                    said.setdefault(at, set()).add(marks.get(key, {}).get(keys.SHARED_TOR, ""))
-            if len(said) > 1:
-                frozen = {leaf: frozenset(texts) for leaf, texts in said.items()}
+                    leaf_marks.setdefault(at, set()).add(marks.get(key, {}).get(keys.SHARED_TOR, ""))
+            if len(leaf_marks) > 1:
+                frozen = {leaf: frozenset(texts) for leaf, texts in leaf_marks.items()}
                 one = _Spanning(self._jobs.tor(ref), frozenset(frozen), frozen)
                 for leaf in frozen:
                     out.setdefault(leaf, []).append(one)

@@ -172,18 +172,18 @@ def read_reports(node: Node, info: ConfigMap | None) -> dict[str, ChipReport]:
         capacity = _count(resource, status.capacity.get(resource, status.allocatable.get(resource)))
         if not capacity:
             continue
-        said: Mapping[str, Any] = node.metadata.annotations
+        source: Mapping[str, Any] = node.metadata.annotations
         listed = (1 << min(capacity, MOST_CHIPS)) - 1
         if listed_by_plugin is not None and any(key in listed_by_plugin for key in _lists(resource)):
-            said = listed_by_plugin
-            if resource in said:
-                listed = parse_chips(str(said[resource]), resource)
+            source = listed_by_plugin
+            if resource in source:
+                listed = parse_chips(str(source[resource]), resource)
         out[resource] = ChipReport(
             capacity=capacity,
             listed=listed,
-            unhealthy=parse_chips(str(said.get(f"{resource}-Unhealthy", "")), resource),
-            unlinked=parse_chips(str(said.get(f"{resource}-NetworkUnhealthy", "")), resource),
-            sub_healthy=_sub_healthy(said.get(f"{resource}-Fault")),
+            unhealthy=parse_chips(str(source.get(f"{resource}-Unhealthy", "")), resource),
+            unlinked=parse_chips(str(source.get(f"{resource}-NetworkUnhealthy", "")), resource),
+            sub_healthy=_sub_healthy(source.get(f"{resource}-Fault")),
         )
     return out
 

@@ -162,10 +162,10 @@ def _count_pairs(wanted: list[tuple[int, int]], spans: list[tuple[int, int, int]
     """Returns how many shares get distinct SuperPoDs: in ascending order, each takes the SuperPoD with the lowest
     maximum."""
     active: list[list[int]] = []
-    coming, paired = sorted(spans), 0
+    remaining, paired = sorted(spans), 0
     for share, number in wanted:
-        while coming and coming[0][0] <= share:
-            _, high, count = coming.pop(0)
+        while remaining and remaining[0][0] <= share:
+            _, high, count = remaining.pop(0)
             active.append([high, count])
         active = sorted(one for one in active if one[0] >= share and one[1])
         for one in active:

@@ -82,17 +82,17 @@ def _chain(sides: list[Lookup], decided: bool) -> Lookup:
         return sides[0]
 
     def value(facts: Facts) -> Value:
-        told = True
+        all_known = True
         for side in sides:
             try:
                 found = side(facts)
             except Missing:
-                told = False
+                all_known = False
                 continue
             if found is decided:
                 return decided
-            told = told and isinstance(found, bool)
-        if not told:
+            all_known = all_known and isinstance(found, bool)
+        if not all_known:
             raise Missing
         return not decided
 
@@ -228,10 +228,10 @@ class _Parser:
 
     def _device(self) -> Lookup:
         self._take(".")
-        what = self._take()[1]
-        if what == "driver":
+        section = self._take()[1]
+        if section == "driver":
             return lambda facts: facts.driver
-        if what not in ("attributes", "capacity"):
+        if section not in ("attributes", "capacity"):
             raise Unsupported(f"expression {self.text!r}")
         self._take("[")
         kind, domain = self._take()
@@ -240,7 +240,7 @@ class _Parser:
             raise Unsupported(f"expression {self.text!r}")
 
         def table(facts: Facts) -> Mapping[str, Value]:
-            of = facts.attributes if what == "attributes" else facts.capacity
+            of = facts.attributes if section == "attributes" else facts.capacity
             return of.get(domain[1:-1], {})
 
         name = self._name()
@@ -253,7 +253,7 @@ class _Parser:
                 raise Missing
             return found
 
-        if what == "capacity" and self._next() == ".":
+        if section == "capacity" and self._next() == ".":
             return self._compare_to(value)
         return value
 

@@ -43,8 +43,8 @@ class Board:
 
     @cached_property
     def listed(self) -> PartitionTable | None:
-        """Sets to be kept whole: those of the Device, else aligned blocks if all links are of one class; None for
-        none."""
+        """Sets to be kept whole: those of the Device, else aligned blocks if all links are known and of one class; None
+        for none."""
         one_class = self.matrix.source != "" and self.matrix.pattern.classes == 1
         return self.table or (aligned_table(self.matrix.pattern.size) if one_class else None)
 

@@ -78,18 +78,18 @@ class LargeChooser:
         """Returns a set with the fastest class that the search finds, links to `held` included; every pair has at least
         class 0."""
         for near in reversed(self._near):
-            among = sum(1 << i for i in bits_of(free) if not held & ~near[i])
-            found = self._clique(near, among, size)
+            candidates = sum(1 << i for i in bits_of(free) if not held & ~near[i])
+            found = self._clique(near, candidates, size)
             if found is not None:
                 return found
         return self._best_fit(free, size)
 
-    def _clique(self, near: Sequence[int], among: int, size: int) -> int | None:
+    def _clique(self, near: Sequence[int], candidates: int, size: int) -> int | None:
         """Returns GPUs that are all near each other; None if the search ends without a result."""
-        if among.bit_count() < size:
+        if candidates.bit_count() < size:
             return None
-        if all(not among & ~near[i] & ~(1 << i) for i in bits_of(among)):
-            return self._best_fit(among, size)
+        if all(not candidates & ~near[i] & ~(1 << i) for i in bits_of(candidates)):
+            return self._best_fit(candidates, size)
         steps = CLIQUE_STEPS
 
         def grow(clique: int, able: int, left: int) -> Iterator[int]:
@@ -105,19 +105,19 @@ class LargeChooser:
                 if inner.bit_count() >= left - 1:
                     yield from grow(clique | first, inner, left - 1)
 
-        return next(grow(0, among, size), None)
+        return next(grow(0, candidates, size), None)
 
     def _best_fit(self, free: int, size: int) -> int:
         """Returns the lowest GPUs of the smallest aligned block that fits; of equal blocks the block within fuller
         blocks."""
-        among = self._on_one_numa_node(free, size)
+        candidates = self._on_one_numa_node(free, size)
         width = 1 << (size - 1).bit_length()
         while True:
             blocks = [((1 << width) - 1) << at for at in range(0, self.size, width)]
-            able = [block for block in blocks if (among & block).bit_count() >= size]
+            able = [block for block in blocks if (candidates & block).bit_count() >= size]
             if able:
                 best = min(able, key=lambda block: self._free_around(free, block, width))
-                return sum(1 << i for i in bits_of(among & best)[:size])
+                return sum(1 << i for i in bits_of(candidates & best)[:size])
             width *= 2
 
     def _free_around(self, free: int, block: int, width: int) -> tuple[int, ...]:
@@ -129,14 +129,14 @@ class LargeChooser:
             width *= 2
         return *out, at
 
-    def _on_one_numa_node(self, among: int, size: int) -> int:
+    def _on_one_numa_node(self, candidates: int, size: int) -> int:
         """Returns the GPUs of the fullest NUMA node that has enough of them; all GPUs if none has."""
         if self._numa is None:
-            return among
+            return candidates
         nodes: dict[int, int] = {}
-        for i in bits_of(among):
+        for i in bits_of(candidates):
             nodes[self._numa[i]] = nodes.get(self._numa[i], 0) | 1 << i
-        return min((mask for mask in nodes.values() if mask.bit_count() >= size), key=int.bit_count, default=among)
+        return min((mask for mask in nodes.values() if mask.bit_count() >= size), key=int.bit_count, default=candidates)
 
 
 def _containers(mask: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
