@@ -80,7 +80,7 @@ class Explanation:
     method: str = ""
     """Method that found the plan in the round, or showed that there is none; empty if no search ran."""
     origin: str | None = None
-    """Why its gang is a gang; None for a plain pod."""
+    """Reason for which its pods form a gang, such as their workload; None for a plain pod."""
     standing: Standing | None = None
     """Position of the unit in the queue; None for a pod that is not pending."""
     warnings: tuple[tuple[str, str], ...] = ()
@@ -107,14 +107,14 @@ def explained_round(
     """Returns the round of a snapshot and the explanation of one known pod. Raises KeyError for an unknown pod."""
     pod, config = snapshot.pods[pod_key], config or KoordpyConfiguration()
     if not pod.pending:
-        return plan_round(snapshot, config), _left(pod, snapshot, config)
+        return plan_round(snapshot, config), _explain_ignored(pod, snapshot, config)
     watch = Watch(pod_key, _explained)
     plan = plan_round(snapshot, config, watch=watch)
     assert watch.answer is not None, "a round without a bound decides for every pending pod"
     return plan, watch.answer
 
 
-def _left(pod: PodInfo, snapshot: Snapshot, config: KoordpyConfiguration) -> Explanation:
+def _explain_ignored(pod: PodInfo, snapshot: Snapshot, config: KoordpyConfiguration) -> Explanation:
     left = left_alone(pod, config.scheduler_names)
     found = undecided(snapshot, config, pod.key, left.why)
     misses = advice_of_ignored(snapshot, config, pod, left.miss) if left.miss else []
@@ -136,11 +136,11 @@ def undecided(snapshot: Snapshot, config: KoordpyConfiguration, pod_key: str, me
 def _explained(decided: DecidedPod) -> Explanation:
     pod, groups, snapshot, config = decided.pod, decided.figures.groups, decided.snapshot, decided.figures.config
     unit = decided.unit
-    verdict = _verdict(decided)
+    verdict = _gate_or_quota_message(decided)
     with decided.picture() as figures:
         nodes = _nodes(pod, unit, figures)
         domains = _domains(decided) if unit.is_gang and not verdict else ()
-        message = _with_never(decided, verdict or _promise(decided) or _order(decided))
+        message = _with_never(decided, verdict or _promise(decided) or _plan_remark(decided))
         warnings = (
             *warnings_of([unit], groups),
             *((about, counted_text(resource)) for about, resource in counted_parts([unit])),
@@ -164,7 +164,7 @@ def _explained(decided: DecidedPod) -> Explanation:
     )
 
 
-def _verdict(decided: DecidedPod) -> str:
+def _gate_or_quota_message(decided: DecidedPod) -> str:
     """Returns the message of a pod that stays pending although no node was checked: because of a gate, a quota, or a
     plan that its check refused.
 
@@ -204,15 +204,15 @@ def _promise(decided: DecidedPod) -> str:
     said = decided.waits.message if decided.waits is not None else ""
     # units of equal shape share a verdict
     kept = plan.reservation.kept.values() if plan.reservation is not None else ()
-    told = next((text for text in kept if f"{text}." in said), "")
-    return told or (NO_PROMISE if f"{NO_PROMISE}." in said else "")
+    promised = next((text for text in kept if f"{text}." in said), "")
+    return promised or (NO_PROMISE if f"{NO_PROMISE}." in said else "")
 
 
 def _quota_refuses(decided: DecidedPod) -> bool:
     return decided.waits is not None and decided.waits.plugins == (QUOTA,)
 
 
-def _order(decided: DecidedPod) -> str:
+def _plan_remark(decided: DecidedPod) -> str:
     """Returns the message on a plan with an unproven rank order, on a unit that awaits terminating pods, or on a
     rollout that waits.
 

@@ -262,8 +262,8 @@ class RoundState:
         if refusal is not None:
             key += refusal.reasons[0].encode()
         if self.draft.has_nominations:
-            whose = parties(pod, self.snapshot.quotas)
-            key += repr((sorted(self._reserved_for(pod)), self.view.net, whose)).encode()
+            tenants = parties(pod, self.snapshot.quotas)
+            key += repr((sorted(self._reserved_for(pod)), self.view.net, tenants)).encode()
         if signature := device_signature(pod, self.scene) if pod.asks else "":
             key += signature.encode()
         elif not (self.draft.has_nominations or self.scene.spread_defaults or self.concerned(pod)):

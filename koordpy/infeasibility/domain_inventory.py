@@ -1,7 +1,8 @@
-"""What each domain of the tree has: nodes, accelerators, slots for one more pod of a shape (`koordpy topology`).
+"""The inventory of each domain of the tree: nodes, accelerators, slots for one more pod of a shape (`koordpy
+topology`).
 
-Sources: gang-network.md section 3 (tree, private domains) and 5 (slots). Slots are those of the pod alone, one after
-the other, by the planner's own filters; podCountMultiple and the rest of a gang play no part.
+Sources: gang-network.md section 3 (tree, private domains) and 5 (slots). Slots are counted for copies of a single pod,
+one after the other, by the planner's own filters. podCountMultiple and the rest of a gang are ignored.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from koordpy.topology.topology_tree import Tree, domain_parts
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """One domain, the cluster and the nodes included."""
+    """One domain; the cluster and the nodes are domains too."""
 
     level: int
     """0 for the cluster, the tree's depth for a node."""
@@ -30,20 +31,20 @@ class Domain:
     name: str
     path: str
     private: bool
-    """A node that lacks the layer's label, alone in a domain named like it."""
+    """True for a node without the layer's label, which is alone in a domain of its name."""
     nodes: int
     unschedulable: int
-    """Cordoned nodes among them."""
+    """Number of cordoned nodes."""
     free: int
-    """Accelerators that no pod holds, in hundredths; 0 on overcommitted nodes."""
+    """Accelerators that no pod uses, in hundredths; 0 on overcommitted nodes."""
     total: int
     slots: int | None
-    """Further pods of the shape asked for; None where none was."""
+    """Further pods of the requested shape that fit; None without a requested shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unlabelled:
-    """Nodes that are a domain of their own at a layer. keys: the layer's labels, none for a layer of HyperNodes."""
+    """Nodes that are a private domain at a layer. keys: labels of the layer; empty for a layer of HyperNodes."""
 
     layer: str
     keys: tuple[str, ...]
@@ -52,26 +53,27 @@ class Unlabelled:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The tree with its figures. domains: depth first, siblings in natural order, the cluster first."""
+    """The tree with its numbers. domains: depth first, siblings in natural order, the cluster first."""
 
     layers: tuple[str, ...]
     domains: tuple[Domain, ...]
     unlabelled: tuple[Unlabelled, ...]
     split: tuple[tuple[str, str, tuple[str, ...]], ...]
-    """(layer, name, paths) of names that stand in more than one place: two domains each, and often a wrong label."""
+    """(layer, name, paths) of each name with several paths: these are different domains, and often one of their labels
+    is wrong."""
 
 
 GANG_PODS = (1, 8, 64)
-"""Pods that fill a node each, of the gangs that `free_for_gangs` counts."""
+"""Sizes of the gangs that `free_for_gangs` counts, in pods that fill a node each."""
 
 
 @dataclass(frozen=True, slots=True)
 class FreeForGangs:
-    """What is free for gangs of pods that each take a whole node's accelerators.
+    """Free capacity for gangs of pods that use all accelerators of a node each.
 
-    per_pod: accelerators of one pod, those of the largest node. gangs: accelerators of each size of gang.
-    slots[level][domain]: pods that still fit. layers: (layer, gangs of each size that fit, each inside one domain).
-    largest: of each layer the domain that holds the largest gang, the first in the order of the tree of several.
+    per_pod: accelerators of one pod, as many as the largest node has. gangs: accelerators of each size of gang.
+    slots[level][domain]: further pods that fit. layers: (layer, for each size the gangs that fit, each inside one
+    domain). largest: per layer the domain with the largest gang; ties by the order of the tree.
     """
 
     resource: str
@@ -84,18 +86,21 @@ class FreeForGangs:
 
 @dataclass(frozen=True, slots=True)
 class LargestGang:
-    """Pods of the largest gang that fits into one domain of a layer."""
+    """Pods of the largest gang that fits one domain of a layer."""
 
     layer: str
     domain: str
     """Path of the domain; empty for the cluster."""
     pods: int
-    """0 if no pod fits into any domain of the layer."""
+    """0 if no pod fits any domain of the layer."""
 
 
 def asking(requests: Mapping[str, str], scheduler: str) -> Pod:
-    """A pod that asks for this. Taints named like an extended resource it asks for are tolerated, as the API server's
-    ExtendedResourceToleration would have it."""
+    """Returns a pod with these requests.
+
+    It tolerates taints named like an extended resource that it requests, as the admission plugin
+    ExtendedResourceToleration would add.
+    """
     tolerations = [Toleration(key=name, operator="Exists") for name in requests if "/" in name]
     container = Container(name="main", resources=ResourceRequirements(requests=dict(requests)))
     spec = PodSpec(scheduler_name=scheduler, containers=[container], tolerations=tolerations)
@@ -105,9 +110,9 @@ def asking(requests: Mapping[str, str], scheduler: str) -> Pod:
 def free_for_gangs(
     snapshot: Snapshot, config: KoordpyConfiguration, *, placed: Mapping[str, tuple[str, Given]] | None = None
 ) -> FreeForGangs | None:
-    """Counts them by the planner's own filters; None where no node has accelerators.
+    """Counts free capacity for gangs by the planner's own filters; None if no node has accelerators.
 
-    placed: pending pod -> (node, devices that it is given by name) of pods that count as bound.
+    placed: pending pod -> (node, devices allocated by name) of pods to count as bound.
     """
     totals = {
         name: int(snapshot.allocatable[:, column].sum()) // (100 if name in keys.HUNDREDTHS else 1)
@@ -140,7 +145,7 @@ def free_for_gangs(
 
 
 def largest_gang(tree: Tree, level: int, slots: Sequence[int]) -> LargestGang:
-    """Returns the domain with the most slots. slots: [domains of the level] pods that fit into each."""
+    """Returns the domain with the most slots. slots: [domains of the level] pods that fit each."""
     best = max(range(len(slots)), key=slots.__getitem__, default=None)
     if best is None:
         return LargestGang(tree.levels[level].layer, "", 0)
@@ -148,7 +153,7 @@ def largest_gang(tree: Tree, level: int, slots: Sequence[int]) -> LargestGang:
 
 
 def take_inventory(snapshot: Snapshot, config: KoordpyConfiguration, *, pod: PodInfo | None = None) -> Inventory:
-    """Describes the tree; `pod` (pending, of no gang) is the shape that slots are counted for."""
+    """Returns the inventory of the tree. pod: a pending pod without a gang to count slots for; None for no slots."""
     tree = snapshot.tree
     free, total = _accelerators(snapshot, config)
     slots: Ints | None = None
@@ -183,7 +188,8 @@ def take_inventory(snapshot: Snapshot, config: KoordpyConfiguration, *, pod: Pod
 
 
 def _accelerators(snapshot: Snapshot, config: KoordpyConfiguration) -> tuple[Ints, Ints]:
-    """[nodes] (free, total) in hundredths. Resources that count the same devices under several names count once."""
+    """Returns [nodes] (free, total) in hundredths. Resources that count the same devices under several names count
+    once."""
     free = np.zeros(len(snapshot.nodes), dtype=np.int64)
     total = np.zeros(len(snapshot.nodes), dtype=np.int64)
     for family in (config.gpu.resources, keys.NPU_RESOURCES):
@@ -213,7 +219,7 @@ def _depth_first(tree: Tree) -> Iterator[tuple[int, int]]:
 
 
 def _private(tree: Tree, snapshot: Snapshot) -> dict[tuple[int, int], str]:
-    """(level, domain) -> node, of the private domains."""
+    """Returns (level, domain) -> node of the private domains."""
     out = {}
     for i, node in enumerate(snapshot.nodes):
         for number, (alone, _) in enumerate(domain_parts(tree.layers, node.name, node.labels), start=1):

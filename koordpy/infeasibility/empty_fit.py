@@ -1,4 +1,4 @@
-"""Whether a problem has a placement of the members that it requires, with as few searches as that takes."""
+"""Decides if the required members of a problem have a placement, with as few searches as possible."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
@@ -23,7 +23,8 @@ from koordpy.problems.problem_building import partitions
 
 
 def has_placement(unit: Unit, problem: Problem, figures: RoundState) -> bool | None:
-    """Whether a plan places the need of every gang, or one pod where none needs any; None where that is not decided."""
+    """Returns True if a plan can place the need of every gang, or one pod if none is needed; None if that is not
+    decided."""
     if is_hopeless(problem):
         return False
     parts = [part for part in partitions(unit, problem, figures) if not is_hopeless(part)]
@@ -35,7 +36,7 @@ def has_placement(unit: Unit, problem: Problem, figures: RoundState) -> bool | N
 
 
 def _any(answers: Iterable[bool | None]) -> bool | None:
-    """Whether any answer is yes, of those up to the first; None where none is and some are open."""
+    """Returns True at the first answer that is True; None if there is none but some answers are None; else False."""
     sure = True
     for answer in answers:
         if answer:
@@ -45,13 +46,13 @@ def _any(answers: Iterable[bool | None]) -> bool | None:
 
 
 def _solved(problem: Problem) -> bool | None:
-    """The same of any problem, by a search for the best placement."""
+    """Decides any problem by a search for the best placement."""
     found = place_problem(problem)
     return True if found.placed else False if found.proof is Proof.INFEASIBLE else None
 
 
 def _regions(problem: Problem) -> Iterator[Problem]:
-    """The problem in each domain that may hold it, without any goal."""
+    """Yields the problem limited to each domain that may contain it, without any goal."""
     for level, domain in hard_regions(problem):
         inside = np.asarray(problem.tree.domain_of[level] == domain, dtype=np.int64)
         shapes = tuple(replace(shape, allowed=shape.allowed * inside) for shape in problem.shapes)
@@ -59,7 +60,7 @@ def _regions(problem: Problem) -> Iterator[Problem]:
 
 
 def _within(problem: Problem) -> bool | None:
-    """The same of a problem that pods fit or not, wherever they stand."""
+    """Decides a problem without goals, in which only the fit of the pods matters."""
     proofs = {could_place(_all_of(problem, problem.pending))}
     if Proof.FEASIBLE in proofs:
         return True
@@ -79,14 +80,14 @@ def _within(problem: Problem) -> bool | None:
 
 
 def _all_of(problem: Problem, ranks: Collection[int]) -> Problem:
-    """All of just these members."""
+    """Returns the problem of placing all of just these members."""
     asked = Counter(problem.members[rank].gang for rank in ranks)
     needs = tuple(asked[gang] for gang in range(len(problem.needs)))
     return replace(only_ranks(problem, ranks), needs=needs)
 
 
 def _core(problem: Problem) -> tuple[list[int], bool]:
-    """(ranks of the lowest-ranked need of each gang, whether any other core asks for the same)."""
+    """Returns (ranks of the lowest-ranked need of each gang, True if every other core has the same requests)."""
     core, sure = list[int](), not problem.interactions
     for gang, need in enumerate(problem.needs):
         own = [rank for rank in problem.pending if problem.members[rank].gang == gang]
@@ -96,7 +97,7 @@ def _core(problem: Problem) -> tuple[list[int], bool]:
 
 
 def kind_key(unit: Unit) -> Hashable:
-    """Equal for units that fit alike."""
+    """Returns a key that is equal for units with the same answer."""
     if unit.plain is not None:
         return unit.plain.shape, unit.plain.owner
     gangs = tuple((unit.need(gang), gang.wish, gang.hard_keys) for gang in unit.gangs)
@@ -113,12 +114,12 @@ def kind_key(unit: Unit) -> Hashable:
 
 
 def unit_kinds(unit: Unit) -> Iterable[PodInfo]:
-    """One pending pod of each shape."""
+    """Returns one pending pod of each shape."""
     return {pod.shape: pod for pod in reversed(unit.pending)}.values()
 
 
 def is_numeric(unit: Unit, figures: RoundState) -> bool:
-    """Whether filters see no more of a unit than numbers: of pods, of resources and of devices."""
+    """Returns True if filters depend only on numbers of a unit: of pods, of resources and of devices."""
     kinds = list(unit_kinds(unit))
     if has_parts(unit) or any(figures.concerned(pod) or figures.of(pod).refusal is not None for pod in kinds):
         return False
@@ -127,14 +128,14 @@ def is_numeric(unit: Unit, figures: RoundState) -> bool:
 
 
 def one_kind(problem: Problem) -> bool:
-    """Whether slots of one kind are room for any member."""
+    """Returns True if a slot of one shape is a slot for any member."""
     first = problem.shapes[0]
     alike = all(one.request == first.request and np.array_equal(one.allowed, first.allowed) for one in problem.shapes)
     return len(problem.shapes) == 1 or (alike and not problem.interactions and not problem.alone)
 
 
 def has_domain(unit: Unit, problem: Problem, figures: RoundState) -> bool:
-    """Whether a domain that may hold the unit has slots enough for it."""
+    """Returns True if a domain that may contain the unit has enough slots for it."""
     needed = problem.core_size
     return any(
         int(slots_by_level(part, part.reference())[level][domain]) >= needed
@@ -144,14 +145,15 @@ def has_domain(unit: Unit, problem: Problem, figures: RoundState) -> bool:
 
 
 def usable_slots(parts: Iterable[Problem], level: int) -> Ints:
-    """[domains] usable slots of the reference pod at a level; over parts, of which one alone may be used, the most."""
+    """Returns [domains] usable slots of the reference pod at a level; the maximum over parts, because only one of them
+    can be used."""
     found = [slots_by_level(part, part.reference())[level] for part in parts]
     return np.asarray(np.max(found, axis=0) if found else np.zeros(1), dtype=np.int64)
 
 
 def least_asked(unit: Unit, asked: Callable[[PodInfo], int]) -> int:
-    """What a plan asks at least: the smallest requests of the need of every gang, or of one pod where none needs
-    any."""
+    """Returns a lower bound on the request of a plan: the smallest requests of each gang's need, or of one pod if none
+    is needed."""
     if not any(unit.need(gang) for gang in unit.gangs):
         return min(asked(pod) for pod in unit.pending)
     return sum(sum(sorted(asked(pod) for pod in gang.pending)[: unit.need(gang)]) for gang in unit.gangs)

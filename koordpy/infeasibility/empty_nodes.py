@@ -1,6 +1,7 @@
-"""Which nodes could hold one pod of a unit, and the unit's problem, once every pod that ends has left.
+"""The nodes that could take a pod of a unit, and the unit's problem, once every pod that ends has ended.
 
-A node counts with the capacity of pods that stay taken off, whatever state it is in. See `never_fits`."""
+A node counts with its capacity less that of pods that never end, whatever its conditions are. See `never_fits`.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -25,22 +26,22 @@ from koordpy.problems.problem_building import bounded_multiples, hard_level, uni
 Mask = NDArray[np.bool_]
 
 NODE_CONDITIONS = "node.kubernetes.io/"
-"""Keys of taints that say what state a node is in: they come and go with it."""
+"""Prefix of taints that state a node's condition; they are temporary."""
 
 
 class EmptyNodes:
-    """The nodes of a snapshot as pods that end leave them."""
+    """The nodes of a snapshot without the pods that end."""
 
     def __init__(self, figures: RoundState) -> None:
         self._figures, self._snapshot = figures, figures.snapshot
         self._room: Ints = np.maximum(self._snapshot.allocatable - self._snapshot.staying, 0)
-        """[nodes, resources] what pods that end leave free."""
+        """[nodes, resources] capacity less that of pods that never end."""
         self._open = _opened(self._snapshot.nodes)
         self._matching: dict[bytes, Mask] = {}
         self._able: dict[bytes, Mask] = {}
 
     def _lacking(self, pod: PodInfo) -> list[tuple[str, int, int]]:
-        """(resource, most that a matching node has, request) of those of which no matching node has enough."""
+        """Returns (resource, most on a matching node, request) of each resource that no matching node has enough of."""
         rows = self._room[self._matches(pod)]
         out = []
         for name, amount in self._asked(pod).items():
@@ -50,11 +51,11 @@ class EmptyNodes:
         return out
 
     def _asked(self, pod: PodInfo) -> dict[str, int]:
-        """What a node must have free for a pod, the pod itself included."""
+        """Returns the request of a pod, its pod slot included: resource -> amount that a node must have free."""
         return {PODS: 1, **{name: n for name, n in pod.requests.items() if n and not self._figures.ignored(name)}}
 
     def _matches(self, pod: PodInfo) -> Mask:
-        """[nodes] True where labels, affinity and taints let a pod in, whatever state the node is in."""
+        """Returns [nodes] True if labels, affinity and taints admit a pod, whatever the node's conditions are."""
         if self._open is self._snapshot.nodes:
             return self._figures.lets_in(pod) & (not self._conflicts(pod))
         read = read_of(pod)
@@ -65,11 +66,11 @@ class EmptyNodes:
         return self._matching[read]
 
     def _conflicts(self, pod: PodInfo) -> bool:
-        """Whether its terms of node affinity name no node at all."""
+        """Returns True if the pod's terms of node affinity name no node at all."""
         return self._figures.of(pod).static.refusal is not None
 
     def _nodes_for(self, pod: PodInfo) -> Mask:
-        """[nodes] True where one pod could be: matched, large enough, and with devices that could serve it."""
+        """Returns [nodes] True if one pod could be there: the node matches, is large enough, and has devices for it."""
         known = self._able.get(pod.shape)
         if known is None:
             known = self._matches(pod) & ~self._never_served(pod)
@@ -79,8 +80,8 @@ class EmptyNodes:
         return known
 
     def _never_served(self, pod: PodInfo) -> Mask:
-        """[nodes] True where the node's devices could never serve a pod, or it lacks a label that the pod is spread
-        by."""
+        """Returns [nodes] True if the node's devices can never serve a pod, or the node lacks a label of its spread
+        constraints."""
         out = np.zeros(len(self._snapshot.nodes), dtype=bool)
         for rule in self._figures.of(pod).rules:
             if rule.outlasts_pods:
@@ -89,7 +90,8 @@ class EmptyNodes:
         return out
 
     def _problem(self, unit: Unit) -> Problem:
-        """The unit on the emptied cluster, as far as numbers tell: whoever has no place here has none there."""
+        """Returns the problem of the unit on the empty cluster, by numbers only. Infeasible here means infeasible with
+        all filters."""
         snapshot, figures = self._snapshot, self._figures
         kinds = {pod.shape: pod for pod in reversed(unit.pending)}
         number = {shape: i for i, shape in enumerate(kinds)}
@@ -136,7 +138,7 @@ class EmptyNodes:
         )
 
     def _allowances(self, unit: Unit, kinds: Mapping[bytes, PodInfo]) -> Iterator[Allowance]:
-        """What the quotas' max leave the unit."""
+        """Yields the remaining max of each quota for the unit."""
         quotas = self._snapshot.quotas
         if not quotas.tree.quotas:
             return
@@ -150,7 +152,7 @@ class EmptyNodes:
 
 
 def _opened(nodes: tuple[NodeInfo, ...]) -> tuple[NodeInfo, ...]:
-    """The nodes without cordons and without taints that say what state they are in; the same where none has any."""
+    """Returns the nodes without cordons and condition taints; the same tuple if no node has any."""
     opened = tuple(map(_uncordoned, nodes))
     return nodes if all(map(is_, opened, nodes)) else opened
 

@@ -1,4 +1,4 @@
-"""What a unit lacks on the empty cluster: members in a domain, sums of resources, multiples, parts (gang-network 6)."""
+"""Finds the slots, resource, multiple or part that a unit lacks on the empty cluster (gang-network.md 6)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,21 +36,21 @@ NO_PLACEMENT = "no placement on the empty cluster"
 
 
 class EmptyShortage(EmptyNodes):
-    """The nodes with what a unit lacks there, in the words of gang-network.md 6."""
+    """The empty nodes, with texts on the shortage of a unit there, in the words of gang-network.md 6."""
 
     def _short(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
-        """What a unit without a place on the emptied cluster is short of. unit, problem: without its parts."""
+        """Returns the shortage of a unit without a placement on the empty cluster. unit, problem: without its parts."""
         return (
             divided_sentence(unit, problem, figures)
             or self._beyond_multiple(unit, problem, figures)
-            or self._bare(unit, problem, figures)
-            or self._apart(unit, problem, figures)
+            or self._missing_label(unit, problem, figures)
+            or self._too_few_domains(unit, problem, figures)
             or (self._room_short if one_kind(problem) else self._sums_short)(unit, problem, figures)
             or self._beside_multiple(unit, problem, figures)
         )
 
     def _beyond_multiple(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
-        """That no number of members is a multiple, or that no domain has room for one."""
+        """Returns that no number of members is a multiple, or that no domain has slots for one multiple; else empty."""
         asked, tree = unit_multiples(unit, figures), problem.tree
         level, wrong = wrong_multiple(unit, problem.core_size, asked)
         if wrong:
@@ -65,13 +65,13 @@ class EmptyShortage(EmptyNodes):
                 return f"the largest {tree.layer_name(level)} has room for {room}, podCountMultiple is {multiple}"
         return ""
 
-    def _bare(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
-        """That no node has the label of the layer that holds it together."""
+    def _missing_label(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+        """Returns that no node has the label of the hard layer; else empty."""
         parts = list(partitions(unit, problem, figures))
         return unlabelled_layer(problem, usable_slots(parts, problem.hard), figures) if problem.hard else ""
 
-    def _apart(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
-        """That its members keep apart over fewer domains than there are members, and than there are slots."""
+    def _too_few_domains(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+        """Returns that anti-affinity needs more domains than there are; else empty."""
         needed, slots = problem.core_size, int(usable_slots([problem], 0)[0])
         for key, domains in apart_domains(unit, figures):
             if domains < min(needed, slots):
@@ -79,7 +79,7 @@ class EmptyShortage(EmptyNodes):
         return ""
 
     def _room_short(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
-        """The place with too few slots for a unit of one kind."""
+        """Returns the place with too few slots for a unit of one shape; else empty."""
         needed = problem.core_size
         tree, held = problem.tree, problem.tree.levels[problem.hard].sums(problem.bound_counts)
         parts = list(partitions(unit, problem, figures))
@@ -110,13 +110,16 @@ class EmptyShortage(EmptyNodes):
         return ""
 
     def _value(self, unit: Unit, problem: Problem) -> str:
-        """The values of upstream's topology keys that its bound members have."""
+        """Returns the values of upstream's topology keys on the nodes of its bound members."""
         node = self._snapshot.nodes[next(iter(problem.bound.values()))]
         return "/".join(node.labels.get(key, "") for key in hard_keys(unit))
 
     def _sums_short(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
-        """The place that has too little of a resource for a unit of several kinds, on the nodes that match a kind that
-        asks for it: slots of one kind say nothing of the others."""
+        """Returns the place with too little of a resource for a unit of several shapes; else empty.
+
+        Counts the nodes that match a shape with a request for the resource. Slots of one shape are no bound for the
+        others.
+        """
         asked = {pod.shape: self._asked(pod) for pod in unit_kinds(unit)}
         more = " more" if problem.bound else ""
         for where, level, inside in self._places(unit, problem, figures):
@@ -136,7 +139,7 @@ class EmptyShortage(EmptyNodes):
         return ""
 
     def _places(self, unit: Unit, problem: Problem, figures: RoundState) -> Iterator[tuple[str, int, list[Mask]]]:
-        """(name, level, masks) of what the unit must lie in one of: domains of a level on the nodes of a mask."""
+        """Yields (name, level, masks): the unit must be in one domain of the level, on the nodes of one mask."""
         tree, level = problem.tree, problem.hard
         every = np.ones(len(problem.free), dtype=bool)
         if level and problem.bound:
@@ -153,7 +156,7 @@ class EmptyShortage(EmptyNodes):
         yield "the cluster", 0, [every]
 
     def _beside_multiple(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
-        """That there is no placement, with the multiples where there is one without them."""
+        """Returns that there is no placement, with the multiples if there is one without them."""
         if problem.multiples and has_placement(unit, replace(problem, multiples={}), figures):
             asked = unit_multiples(unit, figures).items()
             named = ", ".join(f"{problem.tree.layer_name(level)}={k}" for level, k in asked)
@@ -161,8 +164,8 @@ class EmptyShortage(EmptyNodes):
         return NO_PLACEMENT
 
     def _part_short(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
-        """The part of a unit, all of whose members are needed, that no domain has slots for; or what its parts ask,
-        because the unit has a place without them."""
+        """Returns the part that no domain has slots for, if all its members are needed; else the rule of the largest
+        part, if the unit fits without parts."""
         parts = [part for part in parts_of(unit, problem.tree.layers) if not part.label]
         shape_of = {unit.members[rank].shape: problem.members[rank].shape for rank in problem.pending}
         if all(len(gang.pending) == unit.need(gang) for gang in unit.gangs) and not problem.bound:

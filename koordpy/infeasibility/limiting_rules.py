@@ -1,7 +1,7 @@
-"""What limits a gang beside room for one more: rules among its members, sums of resources, multiples, bound members.
+"""Limits of a gang other than free slots: rules among its members, sums of resources, multiples, bound members.
 
-Source: gang-network.md 6. A rule is told only where the gang was found a place on the draft without it. Cost: a
-placement for each rule, of a few rules.
+Source: gang-network.md 6. A rule is reported only if the planner places the gang on the draft without it. Cost: one
+placement per rule, for a few rules.
 """
 
 from collections import Counter
@@ -30,16 +30,16 @@ from koordpy.problems.unit_placement import Question, place_unit
 
 
 def limiting_rules(unit: Unit, figures: RoundState, *, emptied_time: float | None = None) -> Iterator[str]:
-    """`spread over KEY` and its like: each rule among the members without which alone the unit would fit.
+    """Yields each rule among the members without which alone the unit would fit, such as `spread over KEY`.
 
-    emptied_time: deterministic time of each placement on the emptied cluster; None on the round's draft.
+    emptied_time: deterministic time of each placement on the empty cluster; None on the round's draft.
     """
     if len(unit.members) < 2 or not any(figures.concerned(pod) for pod in unit.pending):
         return
     among = _among_members(unit, figures)
     rules = [one for one in rules_of(pod.pod for pod in unit.pending) if one[0] in among]
     if len(rules) > 1 and len(unit.pending) > LIMITING_RULES_MEMBERS:
-        return  # the rules that are left would be solved anew for each
+        return  # every try solves the problem with all other rules, which takes too long for many members
     for text, respec in rules[:LIMITING_RULES_TRIED]:
         other = unit.changed(_Respec(respec, figures))
         changed = figures.of_changed(other)
@@ -51,7 +51,7 @@ def limiting_rules(unit: Unit, figures: RoundState, *, emptied_time: float | Non
 
 
 def _among_members(unit: Unit, figures: RoundState) -> set[str]:
-    """The rules of pending members that speak of other members, as `rules_of` names them."""
+    """Returns the rules of pending members that match other members, as `rules_of` names them."""
     found, namespaces = set[str](), figures.snapshot.namespaces
     labelled = {(pod.namespace, *sorted(pod.pod.metadata.labels.items())): pod for pod in unit.members}
     ports = Counter(port.port for pod in unit.pending for port in pod.ties.ports)
@@ -71,9 +71,10 @@ def _among_members(unit: Unit, figures: RoundState) -> set[str]:
 
 
 def apart_domains(unit: Unit, figures: RoundState) -> Iterator[tuple[str, int]]:
-    """(key, domains that members can be in) of every label over which each two members keep apart.
+    """Yields (key, number of domains) for each label with anti-affinity between any two members.
 
-    Left out where a member is bound, or where a node that lets members in lacks the label: there nothing keeps apart.
+    Nothing if a member is bound. A key is left out if a usable node lacks the label, because the rule does not apply
+    there.
     """
     kinds = list({pod.shape: pod for pod in unit.pending}.values())
     if len(unit.members) > len(unit.pending) or not all(pod.ties.terms.anti_affinity.required for pod in kinds):
@@ -96,7 +97,7 @@ def apart_domains(unit: Unit, figures: RoundState) -> Iterator[tuple[str, int]]:
 
 
 class _Respec:
-    """Members without one of their rules, of members that have no node yet."""
+    """Removes one rule from a pending member; a bound member stays as it is."""
 
     def __init__(self, respec: Respec, figures: RoundState) -> None:
         self._respec, self._figures = respec, figures
@@ -107,8 +108,11 @@ class _Respec:
 
 
 def lacking_resources(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[str]:
-    """`RESOURCE: needed N, available M` of a unit of several kinds: its need in sum is more than any hard domain has
-    free on the nodes that could take a kind that asks for the resource."""
+    """Yields `RESOURCE: needed N, available M` for a unit of several shapes.
+
+    A resource is included if the total need exceeds the free amount of every hard domain, on the nodes that admit a
+    shape with a request for it.
+    """
     core = core_members(unit)
     if several_kinds(core):
         for one in ResourceSums(core, figures).at(problem.hard):
@@ -117,12 +121,12 @@ def lacking_resources(unit: Unit, problem: Problem, figures: RoundState) -> Iter
 
 
 def several_kinds(pods: Iterable[PodInfo]) -> bool:
-    """Whether slots of one kind say too little of the room for some pods."""
+    """Returns True if the pods have several shapes, so that slots of one shape are not enough to judge."""
     return len({pod.shape for pod in pods}) > 1
 
 
 class ResourceSum(NamedTuple):
-    """What pods ask of a resource together, and what each domain of a level has free of it for them."""
+    """Total request of pods for a resource, and [domains of a level] the free amount that they can use."""
 
     resource: str
     needed: int
@@ -134,13 +138,13 @@ class ResourceSum(NamedTuple):
 
 
 class ResourceSums:
-    """The sums of pods of several kinds, resource by resource in the order of names."""
+    """The sums of pods of several shapes, resource by resource in the order of names."""
 
     def __init__(self, pods: Sequence[PodInfo], figures: RoundState) -> None:
         self._pods, self._figures = pods, figures
 
     def at(self, level: int) -> Iterator[ResourceSum]:
-        """The sums against the domains of a level."""
+        """Yields the sums for the domains of a level."""
         snapshot, free = self._figures.snapshot, np.maximum(self._figures.draft.free(), 0)
         kinds = {pod.shape: pod for pod in reversed(self._pods)}
         for name in sorted({name for pod in self._pods for name in pod.requests}):
@@ -148,14 +152,14 @@ class ResourceSums:
             if asking and len(snapshot.nodes):
                 usable = np.logical_or.reduce([self._figures.of(pod).allowed > 0 for pod in asking])
                 if not usable.any():
-                    continue  # another rule closes every node
+                    continue  # another rule excludes every node
                 inside = np.where(usable, free[:, snapshot.columns[name]], 0)
                 needed = sum(pod.requests.get(name, 0) for pod in self._pods)
                 yield ResourceSum(name, needed, snapshot.tree.levels[level].sums(inside))
 
 
 def missing_member(unit: Unit, able: Callable[[PodInfo], bool]) -> PodInfo | None:
-    """The first pending pod that is not able, where there is no plan without such ones."""
+    """Returns the first pending pod that is not able, if no plan exists without such pods; else None."""
     known = {pod.shape: able(pod) for pod in reversed(unit.pending)}
     unable = [pod for pod in unit.pending if not known[pod.shape]]
     if len(unable) == len(unit.pending):
@@ -168,9 +172,9 @@ def missing_member(unit: Unit, able: Callable[[PodInfo], bool]) -> PodInfo | Non
 
 
 def divided_sentence(unit: Unit, problem: Problem, figures: RoundState) -> str:
-    """`bound members are in two domains of LAYER: A, B` where the unit asks for one domain; empty of any other unit.
+    """Returns `bound members are in two domains of LAYER: A, B` if the unit requires one domain; else empty.
 
-    No domain is left for its other members. Labels of nodes may change below a gang that runs.
+    Then no domain is possible for its other members. Labels of nodes may change while a gang runs.
     """
     tree, level = problem.tree, problem.hard
     if level:
@@ -186,7 +190,7 @@ def divided_sentence(unit: Unit, problem: Problem, figures: RoundState) -> str:
 
 
 def divided(what: str, layer: str, names: Collection[str]) -> str:
-    """`WHAT are in two domains of LAYER: A, B`."""
+    """Returns `WHAT are in two domains of LAYER: A, B`."""
     order = sorted(names, key=natural_key)
     number = "two" if len(order) == 2 else len(order)
     more = len(order) - LISTED_DOMAINS
@@ -205,12 +209,16 @@ def wrong_multiple(unit: Unit, needed: int, multiples: Mapping[int, int]) -> tup
     if wrong is None:
         return 0, ""
     numbers = f"{every}" if least >= every else f"{least} to {every}"
-    return wrong, f"{numbers} members are not a multiple of {multiples[wrong]}"
+    subject = "1 member is" if numbers == "1" else f"{numbers} members are"
+    return wrong, f"{subject} not a multiple of {multiples[wrong]}"
 
 
 def unlabelled_layer(problem: Problem, slots: Ints, figures: RoundState) -> str:
-    """`no node has the label KEY of LAYER` where the layer of a MustGather has no domains but single nodes, and none of
-    them is large enough; empty elsewhere. Names of nodes would be listed as if they were domains."""
+    """Returns `no node has the label KEY of LAYER` if a MustGather layer has only single-node domains and none is large
+    enough.
+
+    Otherwise empty. Without this message node names would be listed as if they were domains.
+    """
     needed = problem.core_size
     if not problem.bound and (needed == 1 or int(slots.max(initial=0)) >= needed):
         return ""

@@ -1,10 +1,10 @@
-"""Why a unit never fits: what keeps it from the cluster once every other pod that can end has ended.
+"""Finds the reason why a unit never fits, even after all other pods that can end have ended.
 
-Source: gang-network.md 6. On that cluster only pods of DaemonSets, mirror pods and the unit's own pods hold anything,
-quotas count by max, and cordons and taints of `node.kubernetes.io/` count for nothing. Sums and slots decide most
-units, in O(nodes) a kind of pod. A unit of several kinds is given to the solver. A unit whose pods look at one
-another, or at more than the number of devices, is placed with all filters on a draft that all other pods have left.
-Both are done for so many units a round, and answers are kept until nodes, quotas or the tree change.
+Source: gang-network.md 6. On that empty cluster only pods of DaemonSets, mirror pods and the unit's own pods use
+capacity, quotas apply by max, and cordons and taints of `node.kubernetes.io/` are ignored. Sums and slots decide most
+units, in O(nodes) per shape. A unit of several shapes is solved by CP-SAT. A unit with rules about other pods, or about
+more than the number of devices, is placed with all filters on a draft without the other pods. The number of units for
+these two methods is limited per round, and answers are cached until nodes, quotas or the tree change.
 
 Only a proof makes a unit one that never fits: an undecided unit may fit. Claims of volumes and devices, jobs on NPUs,
 and required affinity to pods of other units count as if they could be met.
@@ -56,20 +56,20 @@ NO_MATCH = "no node matches its node selector, affinity and tolerations"
 
 
 @dataclass(frozen=True, slots=True)
-class _Ground:
-    """What answers depend on besides the unit: they hold for as long as all of it is the same."""
+class _ClusterState:
+    """The state that cached answers depend on besides the unit; they are valid while all of it is the same."""
 
     versions: tuple[int, int, int]
     objects: tuple[object, ...]
 
     @staticmethod
-    def of(snapshot: Snapshot) -> "_Ground":
+    def of(snapshot: Snapshot) -> "_ClusterState":
         versions = snapshot.static_version, snapshot.capacity_version, snapshot.staying_version
-        return _Ground(
+        return _ClusterState(
             versions, (snapshot.tree, snapshot.quotas.tree, *(view.ground() for view in snapshot.families.values()))
         )
 
-    def same(self, other: "_Ground") -> bool:
+    def same(self, other: "_ClusterState") -> bool:
         if self.versions != other.versions or len(self.objects) != len(other.objects):
             return False
         return all(a is b for a, b in zip(self.objects, other.objects, strict=True))
@@ -77,23 +77,24 @@ class _Ground:
 
 @dataclass
 class _Answers:
-    """Answers of earlier rounds, on one ground."""
+    """Answers of earlier rounds for one state (`ground`)."""
 
-    ground: _Ground | None = None
+    ground: _ClusterState | None = None
     known: dict[Hashable, str] = field(default_factory=dict)
 
     def at(self, snapshot: Snapshot) -> dict[Hashable, str]:
-        """Those that hold for a snapshot."""
-        ground = _Ground.of(snapshot)
+        """Returns the answers that are valid for a snapshot, by `kind_key`."""
+        ground = _ClusterState.of(snapshot)
         if self.ground is None or not self.ground.same(ground) or len(self.known) > NEVER_KEPT:
             self.ground, self.known = ground, {}
         return self.known
 
 
 def never_fits(unit: Unit, figures: RoundState) -> str:
-    """Why a unit that no gate holds never fits, in the words of gang-network.md 6; empty where it may.
+    """Returns why a unit that no gate blocks never fits, in the words of gang-network.md 6; empty if it may fit.
 
-    unit: as it stands on the figures' draft. A gang with its minimum waits for room for the rest, and may always fit.
+    unit: with the placements of the draft. A gang with its minimum met only waits for surplus members, and may always
+    fit.
     """
     found = figures.memo.get(EmptyCluster)
     if not isinstance(found, EmptyCluster):
@@ -102,7 +103,7 @@ def never_fits(unit: Unit, figures: RoundState) -> str:
 
 
 class EmptyCluster(EmptyShortage):
-    """The emptied cluster of one round."""
+    """The empty cluster of one round."""
 
     def __init__(self, figures: RoundState) -> None:
         super().__init__(figures)
@@ -110,15 +111,15 @@ class EmptyCluster(EmptyShortage):
         if not isinstance(kept, _Answers):
             kept = figures.cache.memo[_Answers] = _Answers()
         self._known = kept.at(self._snapshot)
-        patience = 1 if self._snapshot.live else EMPTIED_OFFLINE
-        self._units, self._pods = EMPTIED_UNITS * patience, EMPTIED_PODS * patience
-        """How many more units may be placed, and pods leave, in this round."""
+        factor = 1 if self._snapshot.live else EMPTIED_OFFLINE
+        self._units, self._pods = EMPTIED_UNITS * factor, EMPTIED_PODS * factor
+        """Remaining numbers of units to place, and of pods to evict on drafts, in this round."""
         self._left_alone: RoundState | None = None
-        """Of the cluster that every pod has left."""
+        """Round state of the cluster without any pod that can end; None until it is needed."""
         self._cache = PlannerCache() if self._open is not self._snapshot.nodes else None
 
     def why(self, unit: Unit) -> str:
-        """As `never_fits`."""
+        """Returns the answer of `never_fits`."""
         if not unit.pending or _waits_for_more(unit) or _lacks_members(unit):
             return ""
         key = kind_key(unit)
@@ -131,7 +132,7 @@ class EmptyCluster(EmptyShortage):
         return found
 
     def _decide(self, unit: Unit) -> str | None:
-        """None where it is not decided."""
+        """Returns the answer for a unit; None if it is not decided."""
         found = self._beyond_quota(unit) or self._without_nodes(unit) or self._too_large(unit)
         if found:
             return found
@@ -141,7 +142,7 @@ class EmptyCluster(EmptyShortage):
         if is_numeric(unit, self._figures):
             fits = self._fits_by_numbers(unit, problem)
             return None if fits is None else "" if fits else self._short(unit, problem, self._figures)
-        answer = None if self._leans_on_more(unit) else self._placed(unit)
+        answer = None if self._depends_on_more(unit) else self._placed(unit)
         if answer is None and not self._may_fit(unit, problem):
             return self._short(without_parts(unit), problem, self._figures)
         return answer
@@ -149,7 +150,7 @@ class EmptyCluster(EmptyShortage):
     # -- sums ---------------------------------------------------------------------------------------------------------
 
     def _beyond_quota(self, unit: Unit) -> str:
-        """The lowest quota whose max is below what the need asks, by the naturally first resource."""
+        """Returns the lowest quota with a max below the needed amount, for the naturally first resource; else empty."""
         quotas = self._snapshot.quotas
         if not quotas.tree.quotas:
             return ""
@@ -169,11 +170,11 @@ class EmptyCluster(EmptyShortage):
         return ""
 
     def _without_nodes(self, unit: Unit) -> str:
-        """Whether a member without which there is no plan matches no node."""
+        """Returns that a required member matches no node; else empty."""
         return NO_MATCH if missing_member(unit, lambda pod: bool(self._matches(pod).any())) is not None else ""
 
     def _too_large(self, unit: Unit) -> str:
-        """Whether such a member asks for more than the largest node has that it matches."""
+        """Returns that a required member requests more than the largest matching node has; else empty."""
         pod = missing_member(unit, lambda pod: not self._lacking(pod))
         if pod is None:
             return ""
@@ -183,13 +184,14 @@ class EmptyCluster(EmptyShortage):
     # -- slots --------------------------------------------------------------------------------------------------------
 
     def _may_fit(self, unit: Unit, problem: Problem) -> bool:
-        """Whether the unit has room enough by its slots: equal pods in a domain that may hold them all."""
+        """Returns True if the unit may fit by its slots: for equal pods, if a domain that may contain them has
+        enough."""
         if is_hopeless(problem):
             return False
         return len(problem.shapes) > 1 or has_domain(unit, problem, self._figures)
 
     def _fits_by_numbers(self, unit: Unit, problem: Problem) -> bool | None:
-        """Whether the numbers have a placement; None where that is not decided."""
+        """Returns True if the problem by numbers has a placement; None if that is not decided."""
         may = self._may_fit(unit, problem)
         if not may or (len(problem.shapes) == 1 and not problem.multiples):
             return may
@@ -200,8 +202,9 @@ class EmptyCluster(EmptyShortage):
 
     # -- placement ----------------------------------------------------------------------------------------------------
 
-    def _leans_on_more(self, unit: Unit) -> bool:
-        """Whether claims, NPUs, filters that refuse it as a whole, or pods of other units decide about a unit."""
+    def _depends_on_more(self, unit: Unit) -> bool:
+        """Returns True if the unit depends on claims, NPUs, a refusal as a whole, or affinity to pods of other
+        units."""
         for pod in unit_kinds(unit):
             spec, own = pod.pod.spec, self._figures.of(pod)
             if own.refusal is not None or spec.resource_claims or pod.ties.volumes:
@@ -213,7 +216,7 @@ class EmptyCluster(EmptyShortage):
         return False
 
     def _among_members(self, term: PodAffinityTerm, pod: PodInfo, unit: Unit) -> bool:
-        """Whether a term speaks of a member."""
+        """Returns True if a term matches a member."""
         namespaces = self._snapshot.namespaces
         return any(
             term_matches(term, pod.namespace, one.namespace, one.pod.metadata.labels, namespaces)
@@ -221,7 +224,7 @@ class EmptyCluster(EmptyShortage):
         )
 
     def _placed(self, unit: Unit) -> str | None:
-        """The answer of a placement on the emptied cluster, with every filter."""
+        """Returns the answer of a placement on the empty cluster with every filter; None if it is not decided."""
         if self._units <= 0:
             return None
         self._units -= 1
@@ -251,7 +254,8 @@ class EmptyCluster(EmptyShortage):
             empty.draft.undo(mark)
 
     def _emptied(self, unit: Unit) -> RoundState | None:
-        """Figures of a draft that all pods but the unit's have left; None where too many would have to."""
+        """Returns the round state of a draft without other pods that can end; None if too many would have to be
+        evicted."""
         own = {pod.key for pod in unit.members if pod.bound}
         if not own and self._left_alone is not None:
             return self._left_alone
@@ -274,11 +278,11 @@ class EmptyCluster(EmptyShortage):
 
 
 def _waits_for_more(unit: Unit) -> bool:
-    """Whether all gangs of a unit have their minimum: those that wait are above it."""
+    """Returns True if all gangs of a unit have their minimum met, so that its pending members are surplus."""
     waiting = [gang for gang in unit.gangs if gang.pending]
     return unit.is_gang and all(len(gang.bound) >= max(1, gang.min_member) for gang in waiting)
 
 
 def _lacks_members(unit: Unit) -> bool:
-    """Whether a gang has fewer pending members than a plan must place, which no room changes."""
+    """Returns True if a gang has fewer pending members than a plan must place; capacity does not change that."""
     return any(len(gang.pending) < unit.need(gang) for gang in unit.gangs)

@@ -1,8 +1,8 @@
-"""Demand that can never be satisfied: requests of units that a quota refuses, that a gate holds, or that never fit;
-and, for some nodes, those of units that could use none of these.
+"""Demand that can never be satisfied: requests of units that a quota refuses, that a gate blocks, or that never fit.
 
-A runtime leaves room for what waits in other quotas (quota-fairness.md 4), also for a job that asks for more
-than its own runtime, or for a node that is not there, and so does not start.
+A quota's runtime leaves capacity for pending pods of other quotas (quota-fairness.md 4). Demand of units that cannot
+start would reserve capacity for nothing: a job that requests more than its own runtime, or a node that does not exist.
+For a decision on some nodes, demand of units that cannot use these nodes is excluded as well.
 """
 
 from collections.abc import Collection, Hashable, Iterable
@@ -26,7 +26,7 @@ Mask = NDArray[np.bool_]
 
 
 def startless(units: Iterable[Unit], figures: RoundState) -> list[Unit]:
-    """Units that do not start on the draft as it is, however much room others leave them."""
+    """Returns the units that cannot start on the current draft, however much capacity others leave them."""
     admission, use = figures.admission, figures.draft.quotas
     known: dict[Hashable, bool] = {}
     out = []
@@ -42,7 +42,7 @@ def startless(units: Iterable[Unit], figures: RoundState) -> list[Unit]:
 
 
 def _kind(unit: Unit, figures: RoundState) -> Hashable:
-    """Equal for units that start alike."""
+    """Returns a key that is equal for units with the same answer."""
     pods = tuple((pod.owner, figures.key(pod)) for pod in unit.pending)
     if unit.plain is not None:
         return pods
@@ -54,21 +54,22 @@ def _kind(unit: Unit, figures: RoundState) -> Hashable:
 
 
 def _lacks_claims(unit: Unit, figures: RoundState) -> bool:
-    """Whether too few of its members pass what no node decides, as where a volume claim is not there."""
+    """Returns True if too few members pass the checks of the pod as a whole, for example because a volume claim does
+    not exist."""
     able = {pod.key for pod in unit.pending if figures.of(pod).refusal is None}
     needs = [(sum(pod.key in able for pod in gang.pending), unit.need(gang)) for gang in unit.gangs]
     return not able or any(have < need for have, need in needs)
 
 
 class Reaches:
-    """Nodes that waiting units could use: by labels, taints and size, were the nodes empty."""
+    """Nodes that pending units could use: by labels, taints and size of the empty node."""
 
     def __init__(self, figures: RoundState) -> None:
         self._figures = figures
         self._of: dict[frozenset[bytes], Mask] = {}
 
     def of(self, unit: Unit) -> Mask:
-        """[nodes] True where some pending pod of the unit could be."""
+        """Returns [nodes] True if some pending pod of the unit could be there."""
         figures = self._figures
         pods = {figures.key(pod): pod for pod in (unit.pending if unit.plain is None else (unit.plain,))}
         kind = frozenset(pods)
@@ -78,7 +79,7 @@ class Reaches:
 
 
 def without(refused: Iterable[Unit], quotas: Quotas, names: Collection[str]) -> QuotaDemand:
-    """Demand without the requests of some units, except of pods in or below the quotas named."""
+    """Returns the demand without the requests of some units; pods in or below the named quotas keep theirs."""
     waiting: dict[Owner, Amounts] = {owner: dict(amounts) for owner, amounts in quotas.waiting.items()}
     for unit in refused:
         for pod in unit.pending:

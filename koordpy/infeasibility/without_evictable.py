@@ -1,4 +1,4 @@
-"""The cluster once every pod that can end has ended: what could ever be placed on the nodes as they are."""
+"""The cluster once every pod that can end has ended: an upper bound on what could be placed on its nodes."""
 
 from collections.abc import Collection
 
@@ -8,7 +8,7 @@ from koordpy.pods.pod_info import stays
 
 
 def emptied(figures: RoundState, *, but: Collection[str] = ()) -> RoundState:
-    """Figures of another draft, from which all have gone but those that stay and those named."""
+    """Returns the round state of a new draft without pods that can end; but: keys of pods that are not evicted."""
     snapshot = figures.snapshot
     draft = Draft(snapshot)
     for pod in snapshot.pods.values():

@@ -24,7 +24,7 @@ Goal = tuple[Any, ...]
 # --- slots ------------------------------------------------------------------------------------------------------
 
 
-def _once_a_problem(read: Callable[[Problem, int], T]) -> Callable[[Problem, int], T]:
+def _cached_per_problem(read: Callable[[Problem, int], T]) -> Callable[[Problem, int], T]:
     """Caches `read(problem, shape)` for as long as the problem lives. The keys are weak because a problem refers to a
     whole snapshot."""
     known: WeakKeyDictionary[Problem, dict[int, T]] = WeakKeyDictionary()
@@ -38,7 +38,7 @@ def _once_a_problem(read: Callable[[Problem, int], T]) -> Callable[[Problem, int
     return remembered
 
 
-@_once_a_problem
+@_cached_per_problem
 def slots_by_level(problem: Problem, shape: int) -> tuple[Ints, ...]:
     """Returns per level, the cluster first, [domains] usable slots of a shape: further pods that fit each domain
     (section 5).
@@ -49,7 +49,7 @@ def slots_by_level(problem: Problem, shape: int) -> tuple[Ints, ...]:
     return tuple(np.where(ok, high, 0) for _, high, _, ok in _progressions(problem, problem.copies_of[shape]))
 
 
-@_once_a_problem
+@_cached_per_problem
 def progressions(problem: Problem, shape: int) -> tuple[tuple[Ints, Ints, int, NDArray[np.bool_]], ...]:
     """Returns per level, the cluster first, (low, high, step, possible): the numbers of further pods that each domain
     can take.
@@ -78,7 +78,7 @@ def _progressions(problem: Problem, most: Ints) -> tuple[tuple[Ints, Ints, int, 
             possible = possible.astype(bool)
         k = problem.multiples.get(number, 1)
         if k > 1:
-            low, high, step, possible = _thin(low, high, step, possible, k=k, bound=level.sums(bound))
+            low, high, step, possible = _with_multiple(low, high, step, possible, k=k, bound=level.sums(bound))
         out.append((low, high, step, possible))
     return tuple(reversed(out))
 
@@ -87,7 +87,7 @@ _FAR = 1 << 38
 """A step larger than every sum of slots: only the first number of such a progression is possible."""
 
 
-def _thin(
+def _with_multiple(
     low: Ints, high: Ints, step: int, possible: NDArray[np.bool_], *, k: int, bound: Ints
 ) -> tuple[Ints, Ints, int, NDArray[np.bool_]]:
     """Keeps the numbers x of the progression with bound + x a multiple of k."""

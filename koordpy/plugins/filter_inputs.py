@@ -32,7 +32,7 @@ class FilterInputs:
         self.config = config
         self._domains = domains
         coming = (*self.snapshot.pending, *(self.snapshot.pods[key] for key in self.snapshot.reservations))
-        self._coming = {(pod.namespace, pod.ties.terms.audience) for pod in coming if pod.ties.terms}
+        self._future_terms = {(pod.namespace, pod.ties.terms.audience) for pod in coming if pod.ties.terms}
         self._terms: dict[PodClass, TermsTowards] = {}
         self.memo: dict[type, object] = {}
         """Cached results of device families for this draft."""
@@ -46,10 +46,10 @@ class FilterInputs:
         alike = pod_class(pod.pod, self.snapshot.looked_for)
         found = self._terms.get(alike)
         if found is None:
-            whom = alike.namespace, dict(alike.labels)
+            target = alike.namespace, dict(alike.labels)
             classes = self.snapshot.terms.items()
-            there = [(one, at) for one, at in classes if one.terms.audience.may_have(one.namespace, *whom)]
-            coming = any(audience.may_have(namespace, *whom) for namespace, audience in self._coming)
+            there = [(one, at) for one, at in classes if one.terms.audience.may_have(one.namespace, *target)]
+            coming = any(audience.may_have(namespace, *target) for namespace, audience in self._future_terms)
             found = self._terms[alike] = there, coming
         return found
 

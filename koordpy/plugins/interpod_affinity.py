@@ -54,7 +54,7 @@ def pods_matching(terms: Sequence[PodAffinityTerm], owner: str, snapshot: Snapsh
     return out
 
 
-class _Closing:
+class _ExcludedDomains:
     """Pods that exclude others from their domains by anti-affinity, by topology key; only keys with such pods."""
 
     def __init__(self, snapshot: Snapshot, table: DomainTable) -> None:
@@ -98,48 +98,48 @@ class OwnTerms(Rule):
         terms = pod.ties.terms
         self._audience = terms.audience
         self._wanted = terms.affinity.required
-        self._shunned = terms.anti_affinity.required
+        self._anti_terms = terms.anti_affinity.required
         labels = pod.pod.metadata.labels
-        self._is_its_own_kind = all(self._speaks_of(term, pod.namespace, labels) for term in self._wanted)
-        own = [table.of(term.topology_key) for term in self._shunned if self._speaks_of(term, pod.namespace, labels)]
-        self._shuns_itself = np.logical_or.reduce([domains.labelled for domains in own]) if own else None
+        self._matches_itself = all(self._matches(term, pod.namespace, labels) for term in self._wanted)
+        own = [table.of(term.topology_key) for term in self._anti_terms if self._matches(term, pod.namespace, labels)]
+        self._excludes_itself = np.logical_or.reduce([domains.labelled for domains in own]) if own else None
         """[nodes] True where one copy of the pod excludes the next one; None if copies do not exclude each other."""
         self._wanted_in = [table.of(term.topology_key) for term in self._wanted]
         self._wanted_pods = pods_matching(self._wanted, self._owner, snapshot) if self._wanted else None
-        self._closing = _Closing(snapshot, table)
-        for kind, places in snapshot.classes.items() if self._shunned else ():
-            for key in self._shunning(kind.namespace, dict(kind.labels)):
-                self._closing.add_known(key, ((name, count) for (name, _), count in places.items()))
+        self._excluded = _ExcludedDomains(snapshot, table)
+        for kind, places in snapshot.classes.items() if self._anti_terms else ():
+            for key in self._excluding_keys(kind.namespace, dict(kind.labels)):
+                self._excluded.add_known(key, ((name, count) for (name, _), count in places.items()))
 
-    def _speaks_of(self, term: PodAffinityTerm, namespace: str, labels: Labels) -> bool:
+    def _matches(self, term: PodAffinityTerm, namespace: str, labels: Labels) -> bool:
         return term_matches(term, self._owner, namespace, labels, self._namespaces)
 
-    def _shunning(self, namespace: str, labels: Labels) -> list[str]:
+    def _excluding_keys(self, namespace: str, labels: Labels) -> list[str]:
         """Returns the topology keys of the anti-affinity terms that match pods with these labels."""
         if not self._audience.may_have(self._owner, namespace, labels):
             return []
-        return [term.topology_key for term in self._shunned if self._speaks_of(term, namespace, labels)]
+        return [term.topology_key for term in self._anti_terms if self._matches(term, namespace, labels)]
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         namespace, labels = pod.namespace, pod.pod.metadata.labels
         if not self._audience.may_have(self._owner, namespace, labels):
             return False
         changed = False
-        if self._wanted_pods is not None and all(self._speaks_of(term, namespace, labels) for term in self._wanted):
+        if self._wanted_pods is not None and all(self._matches(term, namespace, labels) for term in self._wanted):
             self._wanted_pods[node] += sign
             changed = True
-        shunning = self._shunning(namespace, labels)
-        for key in shunning:
-            self._closing.add(key, node, sign)
-        return changed or bool(shunning)
+        excluding = self._excluding_keys(namespace, labels)
+        for key in excluding:
+            self._excluded.add(key, node, sign)
+        return changed or bool(excluding)
 
-    def _near(self) -> NDArray[np.bool_]:
+    def _affinity_met(self) -> NDArray[np.bool_]:
         """Returns [nodes] True if every affinity term has a match in the node's domain, or if the pod may be the first
         of its group."""
         assert self._wanted_pods is not None
         keyed: NDArray[np.bool_] = np.logical_and.reduce([domains.labelled for domains in self._wanted_in])
         counted = [domains.sums(self._wanted_pods) for domains in self._wanted_in]
-        if self._is_its_own_kind and not any(count.any() for count in counted):
+        if self._matches_itself and not any(count.any() for count in counted):
             return keyed
         near = [domains.spread(count) > 0 for domains, count in zip(self._wanted_in, counted, strict=True)]
         return np.asarray(keyed & np.logical_and.reduce(near))
@@ -154,25 +154,25 @@ class OwnTerms(Rule):
     def wants(self, pod: PodInfo) -> bool:
         """Returns True if the pod has terms of required affinity and all of them match the given pod."""
         labels = pod.pod.metadata.labels
-        return bool(self._wanted) and all(self._speaks_of(term, pod.namespace, labels) for term in self._wanted)
+        return bool(self._wanted) and all(self._matches(term, pod.namespace, labels) for term in self._wanted)
 
     def verdict(self) -> Verdict:
-        return self._word(self._near() if self._wanted_pods is not None else None)
+        return self._combined(self._affinity_met() if self._wanted_pods is not None else None)
 
     def standing(self) -> Verdict:
         keyed = np.logical_and.reduce([domains.labelled for domains in self._wanted_in]) if self._wanted_in else None
-        return self._word(keyed)
+        return self._combined(keyed)
 
-    def _word(self, near: NDArray[np.bool_] | None) -> Verdict:
+    def _combined(self, near: NDArray[np.bool_] | None) -> Verdict:
         parts = []
         if near is not None:
             parts.append(refused_where(~near, AFFINITY))
-        if self._shunned:
-            parts.append(refused_where(self._closing.closed(), ANTI_AFFINITY))
+        if self._anti_terms:
+            parts.append(refused_where(self._excluded.closed(), ANTI_AFFINITY))
         return chain(parts) if parts else all_fit(len(self._nodes))
 
     def copies(self) -> Ints | None:
-        return None if self._shuns_itself is None else np.where(self._shuns_itself, 1, ANY_NUMBER)
+        return None if self._excludes_itself is None else np.where(self._excludes_itself, 1, ANY_NUMBER)
 
 
 class ExistingTerms(Rule):
@@ -187,10 +187,10 @@ class ExistingTerms(Rule):
         """there: terms of bound pods that may match the pod."""
         self._pod = pod
         self._snapshot = snapshot
-        self._closing = _Closing(snapshot, table)
+        self._excluded = _ExcludedDomains(snapshot, table)
         for kind, places in there:
             for key in self._keys(kind.namespace, kind.terms):
-                self._closing.add_known(key, places.items())
+                self._excluded.add_known(key, places.items())
 
     def _keys(self, owner: str, terms: Terms) -> list[str]:
         """Returns the topology keys of the terms that match the pod."""
@@ -205,13 +205,13 @@ class ExistingTerms(Rule):
             return False
         keys = self._keys(pod.namespace, pod.ties.terms)
         for key in keys:
-            self._closing.add(key, node, sign)
+            self._excluded.add(key, node, sign)
         return bool(keys)
 
     @property
     def silent(self) -> bool:
         """True if no term of a pod in the snapshot matches this pod."""
-        return not self._closing
+        return not self._excluded
 
     def verdict(self) -> Verdict:
-        return refused_where(self._closing.closed(), EXISTING)
+        return refused_where(self._excluded.closed(), EXISTING)

@@ -65,20 +65,20 @@ class InterPodAffinity(SoftScore):
         self._own = [(item.pod_affinity_term, item.weight) for item in own.affinity.preferred]
         self._own += [(item.pod_affinity_term, -item.weight) for item in own.anti_affinity.preferred]
         # kube-scheduler skips the plugin for a pod without preferred terms if those of other pods are ignored.
-        self._deaf = args.ignore_preferred_terms_of_existing_pods and not self._own
+        self._ignores_existing = args.ignore_preferred_terms_of_existing_pods and not self._own
         self.silent = True
         self._weights: dict[str, Ints] = {}
         """Topology key -> [nodes] weight that the pods there add to their domain."""
         for term, weight in self._own:
-            self._at(term.topology_key)[:] += weight * pods_matching([term], pod.namespace, snapshot)
-        if not self._deaf:
+            self._weights_of(term.topology_key)[:] += weight * pods_matching([term], pod.namespace, snapshot)
+        if not self._ignores_existing:
             for kind, places in there:
                 for key, weight in self._towards(kind.namespace, kind.terms):
                     for name, count in places.items():
                         if name in snapshot.index:
-                            self._at(key)[snapshot.index[name]] += weight * count
+                            self._weights_of(key)[snapshot.index[name]] += weight * count
 
-    def _at(self, key: str) -> Ints:
+    def _weights_of(self, key: str) -> Ints:
         found = self._weights.get(key)
         if found is None:
             self.silent = False
@@ -90,23 +90,25 @@ class InterPodAffinity(SoftScore):
         namespace, labels = self._pod.namespace, self._pod.pod.metadata.labels
         if not terms.audience.may_have(owner, namespace, labels):
             return []
-        said: list[tuple[PodAffinityTerm, int]] = [(term, self._hard) for term in terms.affinity.required if self._hard]
-        said += [(item.pod_affinity_term, item.weight) for item in terms.affinity.preferred]
-        said += [(item.pod_affinity_term, -item.weight) for item in terms.anti_affinity.preferred]
+        weighted_terms: list[tuple[PodAffinityTerm, int]] = [
+            (term, self._hard) for term in terms.affinity.required if self._hard
+        ]
+        weighted_terms += [(item.pod_affinity_term, item.weight) for item in terms.affinity.preferred]
+        weighted_terms += [(item.pod_affinity_term, -item.weight) for item in terms.anti_affinity.preferred]
         namespaces = self._snapshot.namespaces
-        return [(t.topology_key, w) for t, w in said if term_matches(t, owner, namespace, labels, namespaces)]
+        return [(t.topology_key, w) for t, w in weighted_terms if term_matches(t, owner, namespace, labels, namespaces)]
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         changed = False
         owner, namespaces = self._pod.namespace, self._snapshot.namespaces
-        heard = self._own and self._audience.may_have(owner, pod.namespace, pod.pod.metadata.labels)
-        for term, weight in self._own if heard else ():
+        may_match = self._own and self._audience.may_have(owner, pod.namespace, pod.pod.metadata.labels)
+        for term, weight in self._own if may_match else ():
             if term_matches(term, owner, pod.namespace, pod.pod.metadata.labels, namespaces):
-                self._at(term.topology_key)[node] += sign * weight
+                self._weights_of(term.topology_key)[node] += sign * weight
                 changed = True
-        if pod.ties.terms and not self._deaf:
+        if pod.ties.terms and not self._ignores_existing:
             for key, weight in self._towards(pod.namespace, pod.ties.terms):
-                self._at(key)[node] += sign * weight
+                self._weights_of(key)[node] += sign * weight
                 changed = True
         return changed
 

@@ -197,7 +197,8 @@ def _as_far_as_they_fit(problem: Problem, *, not_all: bool) -> tuple[list[int], 
 
 
 def _one_by_one(problem: Problem, found: Solution) -> Solution:
-    """Does the same if pods may help or hinder others: each is tried on top of the pods placed before it."""
+    """Places the pods one by one, each together with those placed before it, because pods may help or hinder each
+    other."""
     pending = problem.pending
     best, taken, sure = Solution({}, Proof.INFEASIBLE), list[int](), True
     runs = list(found.runs)

@@ -90,7 +90,7 @@ def unit_evictions(one: PreemptingUnit, figures: RoundState) -> list[Eviction]:
     placed = [figures.snapshot.pods[key] for key in one.nodes]
     kind = "gang" if one.unit.is_gang else "pod"
     many = f"{counted(len(placed), 'pod')}, " if one.unit.is_gang else ""
-    who = f"{kind} {name} ({many}priority {min((pod.priority for pod in placed), default=0)}"
+    preemptor_text = f"{kind} {name} ({many}priority {min((pod.priority for pod in placed), default=0)}"
     back = {b.pod.key: figures.snapshot.nodes[b.node].name for b in one.back}
     taken = {figures.snapshot.nodes[node].name for node in one.nodes.values()}
     reclaims = any(BY_NAME[name].is_open(figures.snapshot, figures.config) for name in RECLAIMING)
@@ -98,7 +98,7 @@ def unit_evictions(one: PreemptingUnit, figures: RoundState) -> list[Eviction]:
     for victim in one.victims:
         for pod in victim.unit.pods:
             if victim.rule is RuleName.PRIORITY:
-                text = f"Preempted by {who} over {pod.priority}) on node {pod.node}"
+                text = f"Preempted by {preemptor_text} over {pod.priority}) on node {pod.node}"
                 if victim.unit.kind is UnitKind.CORE and pod.node not in taken:
                     text += ", evicted with its gang"
             else:

@@ -1,4 +1,4 @@
-"""Why koordpy ignores a pod without a node: other scheduler, or scheduling gates.
+"""Finds why koordpy ignores a pod without a node: another scheduler, or scheduling gates.
 
 `koordpy explain` and the table of `koordpy simulate` show the reason, because a misspelt schedulerName or a forgotten
 gate looks like a scheduler that does not answer. Must not decide anything.

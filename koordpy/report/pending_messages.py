@@ -88,16 +88,18 @@ def pending_pods(
 ) -> list[PendingPod]:
     """Returns an entry for each pending member. waiting: never empty; never: why the unit never fits, else empty."""
 
-    def told(pod: PodInfo, reason: Reason, text: str, plugins: tuple[str, ...], *, gated: bool = False) -> PendingPod:
+    def pending_entry(
+        pod: PodInfo, reason: Reason, text: str, plugins: tuple[str, ...], *, gated: bool = False
+    ) -> PendingPod:
         gang = pod.gang.key if pod.gang is not None else None
         return PendingPod(pod.key, one.unit.id, gang, reason, text, gated=gated, plugins=plugins, never=never)
 
     match one:
         case WaitingUnit(diagnosis=Gate() as gate):
-            return [told(pod, gate.reason, gate.text, gate.plugins, gated=not gate.plugins) for pod in waiting]
+            return [pending_entry(pod, gate.reason, gate.text, gate.plugins, gated=not gate.plugins) for pod in waiting]
         case RejectedUnit(fault=fault):
             text = f"plan refused by its check: {fault}"
-            return [told(pod, Reason.SCHEDULER_ERROR, text, ()) for pod in waiting]
+            return [pending_entry(pod, Reason.SCHEDULER_ERROR, text, ()) for pod in waiting]
     wait = one if isinstance(one, WaitingUnit) else None
     lack = wait.diagnosis if wait is not None and isinstance(wait.diagnosis, NoCapacity) else NoCapacity()
     reasons = wait.reasons if wait is not None else ()
@@ -109,7 +111,7 @@ def pending_pods(
     core = core_size(after)
     fits_alone = [f"never fits: {never}"] if never and alone else []
     out: list[PendingPod] = []
-    said: dict[tuple[bytes, str | None, str | None], tuple[str, tuple[str, ...]]] = {}
+    known_texts: dict[tuple[bytes, str | None, str | None], tuple[str, tuple[str, ...]]] = {}
     if refusal is not None:
         room = f"quota {refusal.quota} has room for {refusal.room}"
         lacks = Needed(f"needed {core}, {room if refusal.limit_name else refusal.reason}")
@@ -117,7 +119,7 @@ def pending_pods(
         for pod in waiting:
             of_gang = met.get(pod.gang.key if pod.gang else "", "")
             gang = None if alone else GangSentence(after.group_id, lacks, of_gang, never)
-            out.append(told(pod, Reason.UNSCHEDULABLE, _message(gang, [*texts, *fits_alone]), (PLUGIN,)))
+            out.append(pending_entry(pod, Reason.UNSCHEDULABLE, _message(gang, [*texts, *fits_alone]), (PLUGIN,)))
         return out
     remarks = _remarks(one, after, waiting[0], figures)
     awaits = wait is not None and bool(wait.awaits) and not alone
@@ -128,18 +130,22 @@ def pending_pods(
     else:
         lacks = words.needed(after, figures, beside=lack.beside_promise).adding(remarks)
     held_room = [text for text in (lack.hold, lack.promise) if text]
-    spares = never_preempts(one.unit)
+    never_preempting = never_preempts(one.unit)
     for pod in waiting:
         gang_key = pod.gang.key if pod.gang is not None else None
         key = figures.key(pod)
         alike = (key, pod.preemption_policy, gang_key)
-        known = None if pod.nominated_node else said.get(alike)
+        known = None if pod.nominated_node else known_texts.get(alike)
         if known is None:
             text, plugins = words.sentence(pod, key, figures, alone=alone, beside=lack.beside_promise)
             if awaits:
                 texts = [f"0/{len(figures.snapshot.nodes)} nodes are available: {reasons[0]}"]
             else:
-                texts = [text, words.preemption(pod, key, figures, beside=lack.beside_promise, never=spares), *reasons]
+                texts = [
+                    text,
+                    words.preemption(pod, key, figures, beside=lack.beside_promise, never=never_preempting),
+                    *reasons,
+                ]
             texts += [*fits_alone, *held_room]
             if alone:
                 known = _message(None, [*texts, *remarks]), plugins
@@ -147,8 +153,8 @@ def pending_pods(
                 gang = GangSentence(after.group_id, lacks, met.get(gang_key or "", ""), never)
                 known = _message(gang, texts), plugins
             if not pod.nominated_node:
-                said[alike] = known
-        out.append(told(pod, Reason.UNSCHEDULABLE, *known))
+                known_texts[alike] = known
+        out.append(pending_entry(pod, Reason.UNSCHEDULABLE, *known))
     return out
 
 

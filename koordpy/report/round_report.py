@@ -166,14 +166,14 @@ def _placements(one: DecidedUnit, after: Unit, figures: RoundState) -> list[Plac
         own = {keys.BOUND_RANK: str(ranks[key]), **notes} if key in ranks else {}
         own.update(one.notes.get(key, {}))
         pod = snapshot.pods[key]
-        own = {**_false(pod, own), **own}
+        own = {**_cleared_annotations(pod, own), **own}
         claims = figures.draft.claims(key)
         given = figures.draft.given(key)
         out.append(Placement(key, pod.uid, snapshot.nodes[node].name, own, one.unit.id, claims, given))
     return out
 
 
-def _false(pod: PodInfo, own: dict[str, str]) -> dict[str, str]:
+def _cleared_annotations(pod: PodInfo, own: dict[str, str]) -> dict[str, str]:
     """Returns an empty value for each koordpy annotation that the pod already has and this Binding does not set.
 
     A Binding can only add or overwrite annotations, not remove them.

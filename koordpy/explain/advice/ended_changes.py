@@ -65,7 +65,7 @@ def _obstruction(case: Case) -> Iterator[ClusterChange]:
         yield ClusterChange(found.miss, Effort.OTHERS_END, of_snapshot(without([case.snapshot.pods[found.pod]])), 0)
 
 
-class _Room:
+class _RemovalSearch:
     """Finds pods to remove from a node until it has a further slot for a pod."""
 
     def __init__(self, case: Case, pod: PodInfo) -> None:
@@ -124,11 +124,11 @@ def _open_nodes(case: Case, pod: PodInfo) -> list[int]:
 
 def _on_one_node(case: Case) -> Iterator[ClusterChange]:
     pod, snapshot = case.pod, case.snapshot
-    room = _Room(case, pod)
+    room = _RemovalSearch(case, pod)
     found = [(gone, i) for i in _able(case, pod) if not room.slots[i] and (gone := room.freed(i))]
     for gone, i in sorted(found, key=lambda one: len(one[0]))[:ADVICE_NAMED]:
-        told = ended(gone, case)
-        if not told:
+        names_ended = ended(gone, case)
+        if not names_ended:
             continue
         name, free = snapshot.nodes[i].name, case.figures.draft.free()[i]
         parts = []
@@ -137,7 +137,11 @@ def _on_one_node(case: Case) -> Iterator[ClusterChange]:
             if left < amount:
                 text = f"{quantity_text(resource, amount - left)} more {resource}"
                 parts.append(f"{text} (free {quantity_text(resource, max(0, left))})")
-        text = f"node {name} had {' and '.join(parts)}, as when {told}" if parts else f"{told} on node {name}"
+        text = (
+            f"node {name} had {' and '.join(parts)}, as when {names_ended}"
+            if parts
+            else f"{names_ended} on node {name}"
+        )
         yield ClusterChange(
             text, Effort.OTHERS_END, of_snapshot(without(gone)), len(gone), f"node {name}", spares=FEWEST
         )
@@ -148,7 +152,7 @@ def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
     reference = case.scarcest
     tree, hard = case.snapshot.tree, case.hard
     able = _able(case, reference)
-    room = _Room(case, reference)
+    room = _RemovalSearch(case, reference)
     domains = dict.fromkeys(case.domain_of[i] for i in able)
     for domain in sorted(domains, key=lambda d: -case.slots[d])[:ADVICE_NAMED]:
         nodes = [i for i in able if case.domain_of[i] == domain]
@@ -166,10 +170,10 @@ def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
             gone += by_node.pop(node)
             if more := room.freed(node, [pod for pod in gone if pod.node == _name(case, node)]):
                 by_node[node] = more
-        told = ended(gone, case) if gone else ""
-        if told:
+        names_ended = ended(gone, case) if gone else ""
+        if names_ended:
             place = f"{tree.layer_name(hard)} {tree.path(hard, domain)}" if hard else "the cluster"
-            text = f"{counted(slots, 'more slot')} were free in {place}, as when {told}"
+            text = f"{counted(slots, 'more slot')} were free in {place}, as when {names_ended}"
             yield ClusterChange(
                 text, Effort.OTHERS_END, of_snapshot(without(gone)), len(gone), f"slots, {domain}", spares=FEWEST
             )

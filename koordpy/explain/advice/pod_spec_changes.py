@@ -177,8 +177,8 @@ def _evictable(pod: Pod) -> Pod:
 
 
 def _smaller(case: Case) -> Iterator[ClusterChange]:
-    """Yields smaller amounts of one resource: what some node has in total, or has free. Only for units with a single
-    shape."""
+    """Yields smaller amounts of one resource: the most that some node has in total, or has free. Only for units with a
+    single shape."""
     if len({pod.shape for pod in case.unit.pending}) > 1:
         return
     draft, snapshot = case.figures.draft, case.snapshot

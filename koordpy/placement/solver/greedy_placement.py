@@ -31,11 +31,11 @@ class Greedy:
         self.parts = [one for one in parts if one[0]] if len(set(inside)) == len(inside) else []
         """(shape positions, [nodes] number of the domain) of each part; empty if parts overlap."""
         self.slots = room.slots
-        """[shapes, nodes] slots; for shapes with a running match of their required affinity only those beside a
-        match."""
+        """[shapes, nodes] slots; for shapes with a running match of their required affinity only on nodes in a domain
+        with a match."""
         for one in room.problem.interactions:
             if isinstance(one, LinkedAffinity):
-                self._join(one, position)
+                self._apply_affinity(one, position)
         self.apart = [
             (position[one.shape], [position[shape] for shape in one.meant if shape in position], one.groups)
             for one in room.problem.interactions
@@ -45,11 +45,11 @@ class Greedy:
         self._open = np.ones(room.slots.shape if self.apart else (0, 0), dtype=bool)
         """[shapes, nodes] True if no placed pod excludes the shape by anti-affinity."""
 
-    def _join(self, one: LinkedAffinity, position: Mapping[int, int]) -> None:
+    def _apply_affinity(self, one: LinkedAffinity, position: Mapping[int, int]) -> None:
         """Applies required affinity. Linked pods without a running match become a part, if they are in no other part.
 
-        Pods with running matches may use only nodes beside them. Matches among new pods without terms are not
-        considered.
+        Pods with running matches may use only nodes in a domain with a match. Matches among new pods without terms are
+        not considered.
         """
         first = [
             near for near in one.owners if near.shape in position and not (near.has_existing or one.unlinked(near))
@@ -117,11 +117,11 @@ class Greedy:
         self._open[:] = True
         for part, groups in sorted(self.parts, key=lambda one: -sum(self.counts[i] for i in one[0])):
             domains = self._domains(part, groups, order, caps)
-            if not any(self._into(part, nodes, caps, out) for nodes in domains):
+            if not any(self._place_all(part, nodes, caps, out) for nodes in domains):
                 return None
         inside = {i for part, _ in self.parts for i in part}
         for shape in sorted(range(len(self.counts)), key=lambda i: (-price[i], i)):
-            if shape not in inside and not self._into([shape], order, caps, out):
+            if shape not in inside and not self._place_all([shape], order, caps, out):
                 return None
         return {node: tuple(pods) for node, pods in out.items()}
 
@@ -141,7 +141,7 @@ class Greedy:
         asked = request > 0
         return np.asarray(np.minimum((caps[:, asked] // request[asked]).min(axis=1), self.slots[i]))
 
-    def _into(self, shapes: Sequence[int], nodes: list[int], caps: Ints, out: dict[int, list[int]]) -> bool:
+    def _place_all(self, shapes: Sequence[int], nodes: list[int], caps: Ints, out: dict[int, list[int]]) -> bool:
         """Places all pods of some shapes on the first nodes with capacity and returns True; otherwise places none."""
         before, taken, opened = caps[nodes], list[tuple[int, int, int]](), self._open.copy()
         for i in shapes:
@@ -151,7 +151,7 @@ class Greedy:
                     break
                 fit = min(left, fits[node])
                 if fit > 0 and (not self.apart or self._open[i, node]):
-                    fit = self._close(i, node, fit)
+                    fit = self._exclude_by_anti_affinity(i, node, fit)
                     caps[node] -= fit * self.room.request[i]
                     taken.append((node, i, fit))
                     left -= fit
@@ -162,7 +162,7 @@ class Greedy:
             out.setdefault(node, [0] * len(self.counts))[i] += fit
         return True
 
-    def _close(self, i: int, node: int, most: int) -> int:
+    def _exclude_by_anti_affinity(self, i: int, node: int, most: int) -> int:
         """Closes nodes to pods that anti-affinity separates from a pod of shape `i` on `node`.
 
         Returns how many pods of the shape the node may take, at most `most`.

@@ -36,7 +36,7 @@ class Interacting:
         """Adds one interaction. leaving: per label, the evictions that lower the count of running pods; empty for
         none."""
         if isinstance(one, InOneDomain):
-            self._together(one)
+            self._add_one_domain(one)
             return
         if isinstance(one, LinkedAffinity):
             self._linked(one, leaving)
@@ -44,7 +44,7 @@ class Interacting:
         if not any(held.get(one.shape) for _, held in self.places):
             return
         if isinstance(one, Apart):
-            self._apart(one)
+            self._add_anti_affinity(one)
         else:
             self._spread(one, leaving[0] if leaving else {})
 
@@ -67,7 +67,7 @@ class Interacting:
         if most is not None:
             self.model.add(expression <= most)
 
-    def _standing(self, shape: int, groups: Ints) -> dict[int, cp_model.IntVar]:
+    def _presence(self, shape: int, groups: Ints) -> dict[int, cp_model.IntVar]:
         """Returns domain -> 0/1 variable that must be 1 if pods of a shape are placed there."""
         out = {}
         for domain, terms in self._sums((shape,), groups).items():
@@ -87,7 +87,7 @@ class Interacting:
         if outside:
             self._add(outside, most=0)
 
-    def _together(self, one: InOneDomain) -> None:
+    def _add_one_domain(self, one: InOneDomain) -> None:
         opened: list[Term] = []
         for terms in self._sums(one.meant, one.groups).values():
             var = self.model.new_bool_var("")
@@ -96,7 +96,7 @@ class Interacting:
         if opened:
             self._add(opened, most=1)
 
-    def _apart(self, one: Apart) -> None:
+    def _add_anti_affinity(self, one: Apart) -> None:
         itself = one.shape in one.meant
         meant, most = self._sums(one.meant, one.groups), self._most_of(one.meant)
         if one.meant == (one.shape,):
@@ -104,7 +104,7 @@ class Interacting:
                 if domain >= 0:
                     self._add(terms, most=1)
             return
-        for domain, present in self._standing(one.shape, one.groups).items():
+        for domain, present in self._presence(one.shape, one.groups).items():
             if domain in meant:
                 self._add([*meant[domain], (present, most)], most=most + itself)
 
@@ -118,8 +118,8 @@ class Interacting:
         for owners in one.sets(placed):
             first = {near.shape: self._first(near, one.unlinked(near), away[near.shape]) for near in owners}
             for near in owners:
-                self._near(near, one.unlinked(near), away[near.shape], first[near.shape])
-            self._open(owners, first)
+                self._add_matches(near, one.unlinked(near), away[near.shape], first[near.shape])
+            self._add_new_place(owners, first)
 
     def _first(self, near: Near, unlinked: Sequence[int], away: Sequence[Leaving]) -> cp_model.IntVar | bool:
         """Returns a 0/1 that is 1 only if no unlinked match exists; True or False if no choice decides it."""
@@ -139,7 +139,7 @@ class Interacting:
                 self._add([*gone[domain], (first, -int(existing[domain]))], least=0)
         return first
 
-    def _near(
+    def _add_matches(
         self, near: Near, unlinked: Sequence[int], away: Sequence[Leaving], first: cp_model.IntVar | bool
     ) -> None:
         """Requires a match in each domain: an unlinked one; or any, the pod itself included, if there is no unlinked
@@ -150,7 +150,7 @@ class Interacting:
             if first is True and itself:
                 continue
             alone, every = self._sums(unlinked, groups), self._sums(near.meant, groups)
-            standing = self._standing(near.shape, groups) if first is not False or leaving or not existing.all() else {}
+            standing = self._presence(near.shape, groups) if first is not False or leaving or not existing.all() else {}
             for domain, present in standing.items():
                 have, gone = int(existing[domain]), [(var, -c) for var, c in leaving.get(domain, ())]
                 if have and not gone:
@@ -161,7 +161,7 @@ class Interacting:
                 if first is not False and not itself:
                     self._add([*every.get(domain, []), *gone, (present, -1)], least=-have)
 
-    def _open(self, owners: Sequence[Near], first: Mapping[int, cp_model.IntVar | bool]) -> None:
+    def _add_new_place(self, owners: Sequence[Near], first: Mapping[int, cp_model.IntVar | bool]) -> None:
         """Places pods without an existing match in the domains of one node, common to all that are linked."""
         opening = [near for near in owners if first[near.shape] is not False]
         keys = {key: groups for near in opening for key, groups in near.keys.items()}
@@ -233,6 +233,6 @@ class Interacting:
                 terms = [*meant.get(domain, []), *gone.get(domain, []), *least]
                 self._add(terms, least=-int(one.base[domain]))
         reach = int(one.base.max(initial=0)) + self._most_of(one.meant)
-        for domain, present in self._standing(one.shape, one.groups).items():
+        for domain, present in self._presence(one.shape, one.groups).items():
             terms = [*meant.get(domain, []), *gone.get(domain, []), *least, (present, reach)]
             self._add(terms, most=one.max_skew - int(one.base[domain]) + reach)
