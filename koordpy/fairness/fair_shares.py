@@ -129,7 +129,7 @@ def _weights(claims: Sequence[Claim], k: Rational) -> tuple[list[int], bool]:
     """Returns (weights as whole numbers, True if they are unmodified): w, or max(0, w + k (w - usage)) with w
     normalised."""
     plain = _whole_numbers([claim.weight for claim in claims])
-    bent = _bent(claims, plain, k) if k else []
+    bent = _with_past_usage(claims, plain, k) if k else []
     return (_whole_numbers(bent), False) if any(bent) else (plain, True)
 
 
@@ -236,10 +236,10 @@ def _kai_weights(claims: Sequence[Claim], k: Rational) -> list[int]:
     """Returns max(0, w + k (w - usage)) with w normalised, as whole numbers up to a common factor; all 0 if none is
     positive."""
     plain = _whole_numbers([claim.weight for claim in claims])
-    return _whole_numbers(_bent(claims, plain, k)) if k else plain
+    return _whole_numbers(_with_past_usage(claims, plain, k)) if k else plain
 
 
-def _bent(claims: Sequence[Claim], plain: list[int], k: Rational) -> list[Rational]:
+def _with_past_usage(claims: Sequence[Claim], plain: list[int], k: Rational) -> list[Rational]:
     total = sum(plain)
     return [max(0, w * (1 + k) - total * k * claim.usage) for w, claim in zip(plain, claims, strict=True)]
 

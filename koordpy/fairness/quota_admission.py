@@ -120,7 +120,7 @@ class Admission:
     @property
     def limits(self) -> Mapping[str, Amounts]:
         """Quota -> maximum usage of its pods, for the keys of its max."""
-        return self._limits_beside({})
+        return self._limits_with({})
 
     def admission_limits(self) -> Mapping[str, Amounts]:
         """Returns the runtime limits for the admission of a new unit.
@@ -132,7 +132,7 @@ class Admission:
         """
         if not self.quotas.tree.quotas or not self.settings.enable_runtime_quota:
             return self.limits
-        return self._limits_beside(self._reserved(), also=self._unplaced())
+        return self._limits_with(self._reserved(), also=self._unplaced())
 
     def admission_limits_after(self, freed: Mapping[str, int], only: str = "") -> Mapping[str, Amounts]:
         """Returns these limits once pods in no quota have freed more (quota-fairness.md 4).
@@ -146,11 +146,11 @@ class Admission:
         for view in less:
             if view is not None:
                 add_amounts(view.setdefault(DEFAULT_QUOTA, {}), freed, -1)
-        return self._limits_beside(less[0] or {}, only, also=less[1])
+        return self._limits_with(less[0] or {}, only, also=less[1])
 
     def limits_after(self, freed: Mapping[str, int]) -> Mapping[str, Amounts]:
         """Returns the limits of the snapshot if pods in no quota used less. freed: amounts by resource, above 0."""
-        return self._limits_beside({DEFAULT_QUOTA: {r: -amount for r, amount in freed.items()}} if freed else {})
+        return self._limits_with({DEFAULT_QUOTA: {r: -amount for r, amount in freed.items()}} if freed else {})
 
     def _reserved(self) -> Mapping[str, Amounts]:
         """Returns quota -> amounts reserved in it in this view, beyond usage."""
@@ -168,12 +168,12 @@ class Admission:
         both = self.view.net and self.view.relief and self.settings.guarantee_usage
         return self.reservations.reserved_by_quota(relief=True) if both else None
 
-    def _limits_beside(
+    def _limits_with(
         self, promised: Mapping[str, Amounts], only: str = "", *, also: Mapping[str, Amounts] | None = None
     ) -> Mapping[str, Amounts]:
         """Returns limits with reserved amounts. also: reserved amounts of another view; both sets of limits apply."""
         if also is not None and also != promised:
-            one, other = self._limits_beside(promised, only), self._limits_beside(also, only)
+            one, other = self._limits_with(promised, only), self._limits_with(also, only)
             return {q: {r: min(n, other[q][r]) for r, n in of.items()} for q, of in one.items()}
         guarantees = self.settings.guarantee_usage
         if not guarantees:
@@ -215,7 +215,7 @@ class Admission:
         If members differ, another core may be admitted; then the allowances of the placement problem decide.
         """
         found = self.core_refusal(unit, use)
-        if found is None or not found.limit_name or self._alike(unit) or self._too_much(unit, use):
+        if found is None or not found.limit_name or self._has_equal_cores(unit) or self._exceeds_a_limit(unit, use):
             return found
         return None
 
@@ -246,16 +246,16 @@ class Admission:
                     asked = total_requests(inside)
                     over = [r for r in gate.used if 0 < asked.get(r, 0) > gate.free(r)]
                     if inside and over:
-                        yield self._refused(unit, gate, path, asked, over)
+                        yield self._refusal_of(unit, gate, path, asked, over)
 
-    def _refused(
+    def _refusal_of(
         self, unit: Unit, gate: _Gate, path: tuple[str, ...], asked: Mapping[str, int], over: Sequence[str]
     ) -> QuotaRefusal:
         gang, needed, room = "", 0, 0
         if unit.is_gang:
             gang, needed = unit.group_id, max(1, sum(unit.need(g) for g in unit.gangs))
             inside = self._counted(unit.pending, gate)
-            room = min(_fitting([pod.requests.get(r, 0) for pod in inside], gate.free(r)) for r in over)
+            room = min(_number_fitting([pod.requests.get(r, 0) for pod in inside], gate.free(r)) for r in over)
         return QuotaRefusal(
             quota=gate.quota,
             path=path,
@@ -263,13 +263,13 @@ class Admission:
             limit={r: gate.limit.get(r, 0) for r in over},
             used={r: gate.used[r] for r in over},
             request={r: asked.get(r, 0) for r in over},
-            outside=self._outside(gate, over),
+            outside=self._use_outside_quotas(gate, over),
             gang=gang,
             needed=needed,
             room=room,
         )
 
-    def _outside(self, gate: _Gate, over: Iterable[str]) -> Mapping[str, int]:
+    def _use_outside_quotas(self, gate: _Gate, over: Iterable[str]) -> Mapping[str, int]:
         """Returns the amounts that pods in no quota use, if the limit is a runtime; only resources with any usage."""
         if gate.limit_name != "runtime" or self.quotas.tree.quotas[gate.quota].tree_id:
             return {}
@@ -279,7 +279,7 @@ class Admission:
     def _gates(self, name: str, use: QuotaUse, unit: Unit) -> list[_Gate]:
         quota = self.quotas.tree.quotas[name]
         limit_name = "runtime" if self.settings.enable_runtime_quota else "max"
-        kept = self._kept(unit, use) if self.reservations else use
+        kept = self._use_with_reservations(unit, use) if self.reservations else use
         used = {r: kept.used(name, r) for r in quota.max}
         rigid = {r: kept.rigid_used(name, r) for r in quota.max}
         return [
@@ -287,7 +287,7 @@ class Admission:
             _Gate(name, "min", quota.min, rigid, rigid=True),
         ]
 
-    def _kept(self, unit: Unit, use: QuotaUse) -> QuotaUse:
+    def _use_with_reservations(self, unit: Unit, use: QuotaUse) -> QuotaUse:
         """Returns usage with the reservations of other units, in quotas as on nodes.
 
         For units that search victims or have a nomination, reserved amounts count less what terminating pods free.
@@ -301,7 +301,7 @@ class Admission:
         inside = [pod for pod in pods if gate.quota in tree.path(quotas.quota_of(pod))]
         return [pod for pod in inside if pod.owner.rigid] if gate.rigid else inside
 
-    def _alike(self, unit: Unit) -> bool:
+    def _has_equal_cores(self, unit: Unit) -> bool:
         """Returns True if all possible cores of the unit have equal requests."""
         if unit.plain is not None:
             return True
@@ -314,9 +314,9 @@ class Admission:
         quota_of = self.quotas.quota_of
         return len({(quota_of(pod), pod.owner.rigid, *sorted(pod.requests.items())) for pod in pods})
 
-    def _too_much(self, unit: Unit, use: QuotaUse) -> bool:
+    def _exceeds_a_limit(self, unit: Unit, use: QuotaUse) -> bool:
         """Returns True if even the smallest requests exceed some limit, resource by resource."""
-        for counted, resource, room in self._rooms(unit, use):
+        for counted, resource, room in self._amounts_left(unit, use):
             least = 0
             for gang in unit.gangs:
                 asked = [p.requests.get(resource, 0) if p.key in counted else 0 for p in gang.pending]
@@ -325,7 +325,7 @@ class Admission:
                 return True
         return False
 
-    def _rooms(self, unit: Unit, use: QuotaUse) -> Iterator[tuple[set[str], str, int]]:
+    def _amounts_left(self, unit: Unit, use: QuotaUse) -> Iterator[tuple[set[str], str, int]]:
         """Yields (keys of the pending pods that a limit counts, resource, amount left) for every limit that counts
         some.
 
@@ -350,7 +350,7 @@ class Admission:
             return ()
         first = {pod.shape: pod for pod in reversed(unit.pending)}
         out: dict[Allowance, None] = {}
-        for counted, resource, room in self._rooms(unit, use):
+        for counted, resource, room in self._amounts_left(unit, use):
             amounts = [0] * len(numbers)
             for shape, pod in first.items():
                 if pod.key in counted:
@@ -371,7 +371,7 @@ def core_members(unit: Unit) -> tuple[PodInfo, ...]:
     return tuple(core) or unit.pending[:1]
 
 
-def _fitting(amounts: list[int], free: int) -> int:
+def _number_fitting(amounts: list[int], free: int) -> int:
     """Returns how many of the amounts fit, the smallest first."""
     count = 0
     for amount in sorted(amounts):

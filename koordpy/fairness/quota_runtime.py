@@ -118,7 +118,7 @@ class _Level:
         self.guaranteed: dict[str, int] = {}
         self.runtime: dict[str, int] = {}
         for name in reversed(quotas.tree.downwards):
-            self._ask(quotas.tree.quotas[name])
+            self._add_request(quotas.tree.quotas[name])
         for tree_id, total in self._totals().items():
             tops = [name for name in quotas.tree.children.get(TOP, ()) if quotas.tree.quotas[name].tree_id == tree_id]
             self._share(tops, total)
@@ -126,7 +126,7 @@ class _Level:
     def _lends(self, quota: QuotaNode) -> bool:
         return quota.lends and not self.settings.guarantee_usage
 
-    def _ask(self, quota: QuotaNode) -> None:
+    def _add_request(self, quota: QuotaNode) -> None:
         """Computes request and guarantee of a quota after its children; pods directly in an inner quota count as
         well."""
         resource, name = self.resource, quota.name

@@ -114,20 +114,20 @@ class Quotas:
         return self.tree.quota_of(owner.namespace, owner.quota, owner.queue)
 
     @cached_property
-    def _users(self) -> "_Known[str]":
+    def _users(self) -> "_OwnerCache[str]":
         def user(owner: Owner) -> str:
             quota = self._quota(owner)
             return owner.user or (owner.namespace if quota in keys.BUILT_IN_QUOTAS else quota)
 
-        return _Known(user)
+        return _OwnerCache(user)
 
     @cached_property
-    def _queues(self) -> "_Known[ShareQueue]":
+    def _queues(self) -> "_OwnerCache[ShareQueue]":
         def queue(owner: Owner) -> ShareQueue:
             quota = self._quota(owner)
             return ShareQueue("", self._users[owner]) if quota in keys.BUILT_IN_QUOTAS else ShareQueue(quota)
 
-        return _Known(queue)
+        return _OwnerCache(queue)
 
     # -- sums ---------------------------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class Quotas:
         return out
 
 
-class _Known(dict[Owner, K]):
+class _OwnerCache(dict[Owner, K]):
     """A cache of one value per owner."""
 
     def __init__(self, find: Callable[[Owner], K]) -> None:
@@ -252,21 +252,21 @@ class QuotaUse:
 
     def used(self, quota: str, resource: str) -> int:
         """Returns the usage of a resource by pods in a quota and below it."""
-        return _both(self.quotas.used.get(quota), self._used.get(quota), resource)
+        return _sum_of(self.quotas.used.get(quota), self._used.get(quota), resource)
 
     def rigid_used(self, quota: str, resource: str) -> int:
         """Returns the non-preemptible part of `used`."""
-        return _both(self.quotas.rigid_used.get(quota), self._rigid.get(quota), resource)
+        return _sum_of(self.quotas.rigid_used.get(quota), self._rigid.get(quota), resource)
 
     def user(self, user: str, resource: str) -> int:
         """Returns the usage of a resource by a user's pods."""
-        return _both(self.quotas.users.get(user), self._users.get(user), resource)
+        return _sum_of(self.quotas.users.get(user), self._users.get(user), resource)
 
     def queue(self, queue: ShareQueue, resource: str) -> int:
         """Returns the usage of a resource by pods of a queue; for a quota with everything below it."""
         if queue.quota:
             return self.used(queue.quota, resource)
-        return _both(self.quotas.queues.get(queue), self._queues.get(queue), resource)
+        return _sum_of(self.quotas.queues.get(queue), self._queues.get(queue), resource)
 
 
 class QuotaBook:
@@ -336,7 +336,7 @@ def _marks(quota: ElasticQuota) -> object:
     return meta.creation_timestamp, own, doubts, unreadable(meta), over_since(quota)
 
 
-def _both(held: Mapping[str, int] | None, changed: Mapping[str, int] | None, resource: str) -> int:
+def _sum_of(held: Mapping[str, int] | None, changed: Mapping[str, int] | None, resource: str) -> int:
     return (held.get(resource, 0) if held else 0) + (changed.get(resource, 0) if changed else 0)
 
 

@@ -130,7 +130,7 @@ def that_count(objects: Iterable[ElasticQuota], settings: Settings) -> tuple[lis
     level: list[ElasticQuota] = []
     objects = [obj for obj in objects if obj.metadata.name not in keys.BUILT_IN_QUOTAS]
     # tenants may have created any number of quotas without effect, so these are not sorted
-    faults += [_uncounted(obj) for obj in objects if not counts_in(obj.metadata.namespace, settings)]
+    faults += [_ignored_namespace(obj) for obj in objects if not counts_in(obj.metadata.namespace, settings)]
     for obj in sorted((one for one in objects if counts_in(one.metadata.namespace, settings)), key=rank):
         if trusted(obj.metadata.namespace, settings):
             level.append(obj)
@@ -142,16 +142,16 @@ def that_count(objects: Iterable[ElasticQuota], settings: Settings) -> tuple[lis
             if found.setdefault(obj.metadata.name, obj) is obj:
                 fresh.append(obj)
             else:
-                faults.append(_taken(obj, found[obj.metadata.name]))
+                faults.append(_name_conflict(obj, found[obj.metadata.name]))
         level = []
         for parent in fresh:
             for obj in waiting.pop(parent.metadata.name, ()):
                 if _allows(parent, obj.metadata.namespace):
                     level.append(obj)
                 else:
-                    faults.append(_unwanted(obj, parent))
+                    faults.append(_not_allowed_by_parent(obj, parent))
         level.sort(key=rank)
-    faults += [_loose(obj) for name in waiting for obj in waiting[name]]
+    faults += [_without_parent(obj) for name in waiting for obj in waiting[name]]
     return sorted(found.values(), key=rank), faults
 
 
@@ -160,26 +160,26 @@ def _allows(parent: ElasticQuota, namespace: str) -> bool:
     return namespace == parent.metadata.namespace or namespace in open_to
 
 
-def _taken(obj: ElasticQuota, other: ElasticQuota) -> QuotaFault:
+def _name_conflict(obj: ElasticQuota, other: ElasticQuota) -> QuotaFault:
     text = f"the name {obj.metadata.name} is used by ElasticQuota {object_key(other)}"
     return QuotaFault(
         object_key(obj), "metadata.name", text, "names are unique over all namespaces: give it another name"
     )
 
 
-def _uncounted(obj: ElasticQuota) -> QuotaFault:
+def _ignored_namespace(obj: ElasticQuota) -> QuotaFault:
     text = f"ElasticQuotas of namespace {obj.metadata.namespace} are ignored"
     remedy = "create it in a namespace of the configuration's quota.namespaces"
     return QuotaFault(object_key(obj), "metadata.namespace", text, remedy, of_rights=True)
 
 
-def _unwanted(obj: ElasticQuota, parent: ElasticQuota) -> QuotaFault:
+def _not_allowed_by_parent(obj: ElasticQuota, parent: ElasticQuota) -> QuotaFault:
     text = f"parent {object_key(parent)} does not allow children from namespace {obj.metadata.namespace}"
     remedy = f"it is ignored: have the parent's owner list the namespace in the annotation {keys.QUOTA_CHILDREN_FROM}"
     return QuotaFault(object_key(obj), PARENT, text, remedy, of_rights=True)
 
 
-def _loose(obj: ElasticQuota) -> QuotaFault:
+def _without_parent(obj: ElasticQuota) -> QuotaFault:
     up = parent_of(obj)
     text = f"parent {up} does not exist or is ignored" if up else "is missing"
     remedy = "it is ignored: only quotas of the configuration's quota.trustedNamespaces may be at the top"

@@ -49,7 +49,7 @@ class _QuotaReading:
     def __init__(self, objects: Iterable[ElasticQuota], settings: Settings, known: ReadQuotas) -> None:
         self.settings = settings
         self.quotas: dict[str, QuotaNode] = {}
-        self._circles: dict[str, tuple[list[str], int]] = {}
+        self._cycles: dict[str, tuple[list[str], int]] = {}
         """Name -> the cycle of parents that it is in, upwards, and its position there; an empty one for none."""
         counted, self.faults = that_count(objects, settings)
         for obj in counted:
@@ -62,8 +62,8 @@ class _QuotaReading:
             else:
                 self.faults += before[2]
             self.quotas[before[1].name] = before[1]
-        self._parents()
-        self._below()
+        self._check_parents()
+        self._check_children()
 
     def tree(self) -> QuotaTree:
         names, namespaces = sorted(self.quotas, key=natural_key), self._namespaces()
@@ -186,7 +186,7 @@ class _QuotaReading:
 
     # -- between objects ----------------------------------------------------------------------------------------------
 
-    def _parents(self) -> None:
+    def _check_parents(self) -> None:
         """Moves quotas without a valid parent to the top, with min 0."""
         loose = []
         where, remedy = PARENT, "it counts at the top with min 0: "
@@ -197,7 +197,7 @@ class _QuotaReading:
             if parent is None:
                 self._fault(quota.key, where, f"parent {quota.parent} not found", remedy + "create it or name another")
                 loose.append(quota)
-            elif quota.name in (circle := self._circle(quota.name)):
+            elif quota.name in (circle := self._cycle(quota.name)):
                 text = f"parents form a cycle: {' -> '.join([*circle, quota.name])}"
                 self._fault(quota.key, where, text, remedy + "take one of them out of the cycle")
                 loose.append(quota)
@@ -208,30 +208,30 @@ class _QuotaReading:
         for quota in loose:
             self.quotas[quota.name] = replace(quota, parent=TOP, min={})
 
-    def _circle(self, name: str) -> list[str]:
+    def _cycle(self, name: str) -> list[str]:
         """Returns the names on the way up from a quota that lead back to it; empty for none.
 
         Of a long cycle only the first names. Each quota is visited once, however many are below it.
         """
-        if name not in self._circles:
-            self._walk(name)
-        circle, begin = self._circles[name]
+        if name not in self._cycles:
+            self._find_cycle(name)
+        circle, begin = self._cycles[name]
         rest = max(0, begin + CYCLE_NAMES - len(circle))
         names = [*circle[begin : begin + CYCLE_NAMES], *circle[: min(begin, rest)]]
         return names if len(circle) <= CYCLE_NAMES else [*names, "..."]
 
-    def _walk(self, name: str) -> None:
+    def _find_cycle(self, name: str) -> None:
         """Records for a quota and those above it the cycle they are in."""
         way: dict[str, int] = {}
         at = name
-        while at in self.quotas and at not in way and at not in self._circles:
+        while at in self.quotas and at not in way and at not in self._cycles:
             way[at] = len(way)
             at = self.quotas[at].parent
         names, begin = list(way), way.get(at, len(way))
         circle = names[begin:]
-        self._circles |= {one: ([], 0) for one in names[:begin]} | {one: (circle, i) for i, one in enumerate(circle)}
+        self._cycles |= {one: ([], 0) for one in names[:begin]} | {one: (circle, i) for i, one in enumerate(circle)}
 
-    def _below(self) -> None:
+    def _check_children(self) -> None:
         """Checks the settings that children and their parent must agree on."""
         families: dict[str, list[QuotaNode]] = {}
         for quota in self.quotas.values():
@@ -240,11 +240,11 @@ class _QuotaReading:
         for name, children in families.items():
             parent = self.quotas[name]
             for child in children:
-                self._like_parent(child, parent)
+                self._check_keys(child, parent)
             if not parent.forced and not any(child.forced for child in children):
-                self._sum(parent, children)
+                self._check_sum(parent, children)
 
-    def _like_parent(self, child: QuotaNode, parent: QuotaNode) -> None:
+    def _check_keys(self, child: QuotaNode, parent: QuotaNode) -> None:
         if child.max.keys() != parent.max.keys():
             own, above = ", ".join(sorted(child.max)) or "none", ", ".join(sorted(parent.max)) or "none"
             text = f"keys of max ({own}) differ from those of parent {parent.name} ({above})"
@@ -254,7 +254,7 @@ class _QuotaReading:
             where = f"metadata.labels[{keys.QUOTA_TREE_ID}]"
             self._fault(child.key, where, text, "it counts in its parent's tree: give both the same tree-id")
 
-    def _sum(self, parent: QuotaNode, children: list[QuotaNode]) -> None:
+    def _check_sum(self, parent: QuotaNode, children: list[QuotaNode]) -> None:
         """Checks the sum of mins. The fault is that of the child, in order of age, with which the sum exceeds the
         parent's min."""
         for resource in sorted({name for child in children for name in child.min}):

@@ -70,9 +70,9 @@ class AvailableCapacity:
         """Returns [n]: 1 where every rule also passes with the nominated pods there, else 0."""
         out = np.ones(len(self.at), dtype=np.int64)
         for i, node in enumerate(self.at.tolist()):
-            if self._come(rules, node, 1):
+            if self._change_nominated(rules, node, 1):
                 out[i] = all(bool(rule.verdict().fits[node]) for rule in rules)
-            self._come(rules, node, -1)
+            self._change_nominated(rules, node, -1)
         return out
 
     def verdict(
@@ -88,13 +88,13 @@ class AvailableCapacity:
         which = np.zeros(len(snapshot.nodes), dtype=np.int32)
         refusals: list[Refusal] = []
         for i, node in enumerate(self.at.tolist()):
-            self._come(rules, node, 1)
+            self._change_nominated(rules, node, 1)
             row = slice(node, node + 1)
             fit = check_fit(snapshot.allocatable[row], used[row] + self.held[i : i + 1], request, names).of(0)
             early = [rule.verdict().of(node) for rule in rules if rule.before_fit]
             late = [rule.verdict().of(node) for rule in rules if not rule.before_fit]
-            self._come(rules, node, -1)
-            short = [why for count, why in self._beside(rules, i, snapshot.columns) if not count]
+            self._change_nominated(rules, node, -1)
+            short = [why for count, why in self._copies_beside(rules, i, snapshot.columns) if not count]
             first = next((refusal for refusal in (*early, fit, *late, *short) if refusal is not None), None)
             if first is not None:
                 refusals.append(first)
@@ -108,10 +108,10 @@ class AvailableCapacity:
         """
         most = np.iinfo(np.int64).max
         rows = range(len(self.at))
-        found = (min((count for count, _ in self._beside(rules, i, columns)), default=most) for i in rows)
+        found = (min((count for count, _ in self._copies_beside(rules, i, columns)), default=most) for i in rows)
         return np.fromiter(found, dtype=np.int64, count=len(rows))
 
-    def _beside(self, rules: Sequence[Rule], i: int, columns: Mapping[str, int]) -> list[tuple[int, Refusal]]:
+    def _copies_beside(self, rules: Sequence[Rule], i: int, columns: Mapping[str, int]) -> list[tuple[int, Refusal]]:
         held, node = self.requests(i, columns), int(self.at[i])
         return [found for rule in rules if (found := rule.beside(node, held)) is not None]
 
@@ -121,7 +121,7 @@ class AvailableCapacity:
         row = self.held[i].tolist()
         return {name: row[column] for name, column in columns.items() if row[column]}
 
-    def _come(self, rules: Sequence[Rule], node: int, sign: int) -> bool:
+    def _change_nominated(self, rules: Sequence[Rule], node: int, sign: int) -> bool:
         moved = False
         for pod in self.pods[node]:
             for rule in rules:

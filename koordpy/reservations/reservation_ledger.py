@@ -107,7 +107,7 @@ class ReservationLedger:
         one, holder = self.draft.reservations[key], self.snapshot.pods[key]
         if one.closed_to is ClosedTo.ALL and one.waits_for.isdisjoint(together):
             return True
-        return holder.priority >= asker.priority or self._lost_by(holder, node, asker)
+        return holder.priority >= asker.priority or self._was_reclaimed_from(holder, node, asker)
 
     # -- holders ------------------------------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class ReservationLedger:
         out: dict[str, int] = {}
         for pod in sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.key)):
             node = snapshot.index.get(known[pod.key].node)
-            if node is None or not self._suits(pod, node):
+            if node is None or not self._admits(pod, node):
                 continue
             if node not in free:
                 freed = snapshot.asked(self._terminating_on.get(node, ()))
@@ -161,7 +161,7 @@ class ReservationLedger:
                 out[pod.key] = node
         return out
 
-    def _suits(self, pod: PodInfo, node: int) -> bool:
+    def _admits(self, pod: PodInfo, node: int) -> bool:
         """Returns True if the node's name, labels and taints admit a pod."""
         added = self.config.filters.node_affinity.added_affinity
         words, refusal = node_filters.first_words(self.snapshot.nodes[node : node + 1], pod.pod, added)
@@ -194,16 +194,16 @@ class ReservationLedger:
         gone = self.draft.evicted
         return self.snapshot.asked(pod for pod in self._terminating_on.get(node, ()) if pod.key not in gone)
 
-    def _lost_by(self, pod: PodInfo, node: int, asker: PodInfo) -> bool:
+    def _was_reclaimed_from(self, pod: PodInfo, node: int, asker: PodInfo) -> bool:
         """Returns True if the reserved capacity was reclaimed from a tenant of `asker` (preemption.md 4)."""
         losers = self._losers.get(pod.key)
         if losers is None:
             known = self.snapshot.reservations.get(pod.key)
             written = known.losers if known is not None else frozenset()
-            losers = self._losers[pod.key] = written | self._seen_to_lose(pod, node)
+            losers = self._losers[pod.key] = written | self._inferred_losers(pod, node)
         return bool(losers) and not losers.isdisjoint(parties(asker, self.snapshot.quotas))
 
-    def _seen_to_lose(self, pod: PodInfo, node: int) -> frozenset[ShareQueue]:
+    def _inferred_losers(self, pod: PodInfo, node: int) -> frozenset[ShareQueue]:
         """Returns quotas and users from which capacity was reclaimed, judged by the pods that terminate on a pod's
         node.
 
@@ -243,7 +243,7 @@ class ReservationLedger:
         for key, pod in self.draft.evicted.items() if relief else ():
             if key not in self.draft.placed and (name := self.snapshot.quotas.quota_of(pod)) in BUILT_IN_QUOTAS:
                 add_amounts(out.setdefault(name, {}), pod.requests, -1)
-        return _counted(out, relief=relief)
+        return _without_zeros(out, relief=relief)
 
     def committed_by_quota(self, *, relief: bool) -> dict[str, Amounts]:
         """Returns `reserved_by_quota` plus requests that the draft has placed, minus requests that it has evicted.
@@ -262,7 +262,7 @@ class ReservationLedger:
             for name in BUILT_IN_QUOTAS:
                 before = quotas.used.get(name, {})
                 add_amounts(out.setdefault(name, {}), {r: used(name, r) - before.get(r, 0) for r in quotas.total})
-        return _counted(out, relief=relief)
+        return _without_zeros(out, relief=relief)
 
     def _unplaced_by_quota(self) -> dict[str, Amounts]:
         """Returns quota -> requests of the nominated pods that the draft has not placed, minus requests of the
@@ -278,7 +278,7 @@ class ReservationLedger:
         return out
 
 
-def _counted(by_quota: Mapping[str, Amounts], *, relief: bool) -> dict[str, Amounts]:
+def _without_zeros(by_quota: Mapping[str, Amounts], *, relief: bool) -> dict[str, Amounts]:
     """Returns amounts above 0 of every quota; with relief also amounts below 0 of the built-in quotas."""
     freed = BUILT_IN_QUOTAS if relief else ()
     return {

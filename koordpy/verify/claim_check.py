@@ -45,13 +45,13 @@ def _volumes(pod: PodInfo, node: NodeInfo, draft: Draft) -> list[str]:
         if claim is None:
             faults.append(f"claim {key} does not exist")
         elif is_bound(claim):
-            faults += _reached(claim.spec.volume_name, node, objects)
+            faults += _reach_faults(claim.spec.volume_name, node, objects)
         else:
-            faults += _chosen(pod, key, claim, node, draft, objects)
+            faults += _unbound_faults(pod, key, claim, node, draft, objects)
     return faults
 
 
-def _reached(name: str, node: NodeInfo, objects: VolumeObjects) -> list[str]:
+def _reach_faults(name: str, node: NodeInfo, objects: VolumeObjects) -> list[str]:
     volume = objects.volumes.get(name)
     if volume is None:
         return [f"volume {name} does not exist"]
@@ -62,7 +62,7 @@ def _reached(name: str, node: NodeInfo, objects: VolumeObjects) -> list[str]:
     return [] if any(term_matches(t, "", node.labels) for t in terms) else [f"volume {name} cannot be used there"]
 
 
-def _chosen(
+def _unbound_faults(
     pod: PodInfo, key: str, claim: PersistentVolumeClaim, node: NodeInfo, draft: Draft, objects: VolumeObjects
 ) -> list[str]:
     """Returns the faults of an unbound claim that gets an existing or a new volume with the pod."""
@@ -76,15 +76,15 @@ def _chosen(
         makes = found is not None and found.provisioner not in ("", NO_PROVISIONER)
         return [] if makes else [f"claim {key} gets no volume, and none is provisioned"]
     volume = objects.volumes.get(name)
-    faults = _reached(name, node, objects)
+    faults = _reach_faults(name, node, objects)
     if volume is not None:
-        faults += [f"volume {name} {text} claim {key}" for text in _unfit(volume, claim, objects)]
+        faults += [f"volume {name} {text} claim {key}" for text in _mismatches(volume, claim, objects)]
     other = draft.taken.get(name, key)
     kept = reserved_volumes(draft.reserved_claims(pod)).get(name, key)
     return faults + [f"volume {name} is used by claim {one}, not {key}" for one in {other: 0, kept: 0} if one != key]
 
 
-def _unfit(volume: PersistentVolume, claim: PersistentVolumeClaim, objects: VolumeObjects) -> list[str]:
+def _mismatches(volume: PersistentVolume, claim: PersistentVolumeClaim, objects: VolumeObjects) -> list[str]:
     """Returns the reasons why a volume does not suit a claim, as parts of a sentence."""
     spec, theirs, meta = volume.spec, volume.spec.claim_ref, claim.metadata
     own = theirs is not None and (theirs.namespace, theirs.name) == (meta.namespace, meta.name)

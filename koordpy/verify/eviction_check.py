@@ -138,13 +138,13 @@ class EvictionCheck:
                 continue
             group = self.figures.groups.unit(gang)
             seen.update(one.ref for one in group.gangs)
-            faults += self._group(group, going)
+            faults += self._check_group(group, going)
         return faults
 
-    def _group(self, group: Unit, going: set[str]) -> list[str]:
+    def _check_group(self, group: Unit, going: set[str]) -> list[str]:
         faults, core, stays = [], False, False
         for gang in group.gangs:
-            bound = self._standing(gang)
+            bound = self._live_members(gang)
             left = sum(pod.key not in going for pod in bound)
             stays |= left > 0
             if left == len(bound):
@@ -161,7 +161,7 @@ class EvictionCheck:
             faults += self._multiples(group, going)
         return faults
 
-    def _standing(self, gang: Gang) -> list[PodInfo]:
+    def _live_members(self, gang: Gang) -> list[PodInfo]:
         """Returns the members that are bound and not terminating."""
         evicted = self.draft.evicted
         return [pod for pod in gang.bound if pod.key not in evicted and not pod.pod.metadata.deletion_timestamp]
@@ -170,11 +170,11 @@ class EvictionCheck:
         """Returns the faults of the remaining members by podCountMultiple, where surplus is evicted."""
         layers, index = self.snapshot.tree.layers, self.snapshot.index
         rules = [(layers.level(r.layer), r) for gang in group.gangs for r in gang.wish.gather if r.multiple > 1]
-        bound = [pod for gang in group.gangs for pod in self._standing(gang) if pod.node in index]
+        bound = [pod for gang in group.gangs for pod in self._live_members(gang) if pod.node in index]
         lent = {
             pod.key
             for gang in group.gangs
-            if len(standing := self._standing(gang)) + gang.succeeded >= gang.min_member
+            if len(standing := self._live_members(gang)) + gang.succeeded >= gang.min_member
             for pod in standing
         }
         faults = []

@@ -52,7 +52,7 @@ def check_plan(
     if unknown:
         return found(Check.MEMBERS, unknown)
     placed = [(pods[key], node) for key, node in nodes.items()]
-    faults = found(Check.ROOM, _room(placed, figures))
+    faults = found(Check.ROOM, _capacity_faults(placed, figures))
     if figures.snapshot.quotas.tree.quotas:
         faults += found(Check.QUOTAS, check_quotas([pod for pod, _ in placed], figures))
     faults += check_filters(placed, figures, whole=whole)
@@ -61,7 +61,7 @@ def check_plan(
         found_faults = faults_of_devices(seats, given or {}, notes or {}, figures)
         faults += [PlanFault(text, check_of(name)) for name, text in found_faults]
     if unit.plain is None:
-        faults += found(Check.GANG, _minimum(unit, nodes))
+        faults += found(Check.GANG, _minimum_faults(unit, nodes))
         faults += found(Check.GANG, check_gathered(unit, nodes, figures))
     return faults
 
@@ -70,7 +70,7 @@ def check_filters(
     placed: Sequence[tuple[PodInfo, str]], figures: RoundState, *, whole: bool = False
 ) -> list[PlanFault]:
     """Returns the faults by filters on nodes, and by constraints between pods."""
-    faults = found(Check.NODES, _static(placed, figures))
+    faults = found(Check.NODES, _node_faults(placed, figures))
     whole = whole or len(placed) > 1
     if whole or any(pod.ties or pod.pod.spec.topology_spread_constraints for pod, _ in placed):
         faults += found(Check.TIES, check_ties(placed, figures.draft, whole=whole))
@@ -82,7 +82,11 @@ def check_returns(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) ->
 
     The draft has them evicted and the preemptor placed.
     """
-    faults = [*_room(placed, figures), *_promised(placed, figures), *check_quotas([pod for pod, _ in placed], figures)]
+    faults = [
+        *_capacity_faults(placed, figures),
+        *_reservation_faults(placed, figures),
+        *check_quotas([pod for pod, _ in placed], figures),
+    ]
     return found(Check.RETURNS, [*faults, *check_filters(placed, figures)])
 
 
@@ -92,7 +96,7 @@ def check_claims(placed: Iterable[PodInfo], draft: Draft) -> list[PlanFault]:
     return found(Check.CLAIMS, faults_of_claims(claiming, draft)) if claiming else []
 
 
-def _room(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[str]:
+def _capacity_faults(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[str]:
     draft: Draft = figures.draft
     index, columns = figures.snapshot.index, figures.snapshot.columns
     asked: dict[str, dict[str, int]] = {}
@@ -113,7 +117,7 @@ def _room(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[st
     return faults
 
 
-def _promised(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[str]:
+def _reservation_faults(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[str]:
     """Returns the faults of pods that use capacity of pods nominated to their node.
 
     Each pod counts together with placed pods on that node of the same or a lower priority.
@@ -141,7 +145,7 @@ def _promised(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> lis
     return faults
 
 
-def _static(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[str]:
+def _node_faults(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[str]:
     faults = []
     seen: set[tuple[bytes, str]] = set()
     for pod, name in placed:
@@ -179,7 +183,7 @@ def allows(pod: PodInfo, node: NodeInfo, config: KoordpyConfiguration) -> bool:
     return not _refusals(pod, node)
 
 
-def _minimum(unit: Unit, nodes: Mapping[str, str]) -> list[str]:
+def _minimum_faults(unit: Unit, nodes: Mapping[str, str]) -> list[str]:
     faults = []
     for gang in unit.gangs:
         new = sum(pod.key in nodes for pod in gang.pending)

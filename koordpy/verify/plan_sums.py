@@ -38,17 +38,17 @@ class PlanSums(EvictionCheck):
                 out.setdefault(name, Counter()).update(pod.requests)
         return out
 
-    def _beside(self, path: Sequence[str], other: Sequence[str]) -> list[str]:
+    def _not_in(self, path: Sequence[str], other: Sequence[str]) -> list[str]:
         theirs = set(other)
         return [name for name in path if name not in theirs]
 
     def victim_quotas(self, pod: PodInfo) -> list[str]:
         """Returns the quotas of a victim below the LCA."""
-        return self._beside(self.tree.path(self.quotas.quota_of(pod)), self.tree.path(self.leaf))
+        return self._not_in(self.tree.path(self.quotas.quota_of(pod)), self.tree.path(self.leaf))
 
     def preemptor_quotas(self, pod: PodInfo) -> list[str]:
         """Returns the quotas of the preemptor below the LCA with a victim."""
-        return self._beside(self.tree.path(self.leaf), self.tree.path(self.quotas.quota_of(pod)))
+        return self._not_in(self.tree.path(self.leaf), self.tree.path(self.quotas.quota_of(pod)))
 
     def counted_resources(self, name: str) -> list[str]:
         """Returns the resources that the members request and a quota limits."""

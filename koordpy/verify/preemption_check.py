@@ -99,12 +99,12 @@ class VictimCheck(PlanSums):
             *found(Check.PRIORITY, self._by_priority(by[PRIORITY], lost, gone)),
             *found(Check.RECLAIM, self._by_quota(by[QUOTA], lost)),
             *found(Check.SHARES, self._by_share(by[SHARE], lost, gone)),
-            *found(Check.CONSOLIDATION, self._moved(by[MOVE])),
+            *found(Check.CONSOLIDATION, self._by_consolidation(by[MOVE])),
             *found(Check.BUDGETS, self.budgets(taken)),
-            *found(Check.PROTECTION, self._protected(taken)),
+            *found(Check.PROTECTION, self._beyond_limits(taken)),
         ]
 
-    def _protected(self, taken: Sequence[EvictedUnit]) -> list[str]:
+    def _beyond_limits(self, taken: Sequence[EvictedUnit]) -> list[str]:
         if min(pod.priority for pod in self.placed) >= SYSTEM_PRIORITY_FLOOR:
             return []
         spared = list[str]()
@@ -183,14 +183,14 @@ class VictimCheck(PlanSums):
 
     # --- shares -------------------------------------------------------------------------------------------------------
 
-    def _held(self, pods: Iterable[PodInfo], lines: EntitlementLines) -> dict[ShareQueue, Counter[str]]:
+    def _usage_by_tenant(self, pods: Iterable[PodInfo], lines: EntitlementLines) -> dict[ShareQueue, Counter[str]]:
         out: dict[ShareQueue, Counter[str]] = {}
         for pod in pods:
             for party in lines.path(pod):
                 out.setdefault(party, Counter()).update(lines.amounts(pod.requests))
         return out
 
-    def _aside(self, pod: PodInfo, other: PodInfo, lines: EntitlementLines) -> list[ShareQueue]:
+    def _tenants_below(self, pod: PodInfo, other: PodInfo, lines: EntitlementLines) -> list[ShareQueue]:
         """Returns the tenants of a pod that are not the other pod's, from the top down."""
         theirs = set(lines.path(other))
         return [party for party in lines.path(pod) if party not in theirs]
@@ -200,10 +200,10 @@ class VictimCheck(PlanSums):
         lines = self.at.lines
         if lines is None:
             return []
-        lost = self._held(gone, lines)
+        lost = self._usage_by_tenant(gone, lines)
         touched: dict[ShareQueue, set[str]] = {}
         for pod in own:
-            for party in self._aside(pod, self.placed[0], lines):
+            for party in self._tenants_below(pod, self.placed[0], lines):
                 touched.setdefault(party, set()).update(r for r, n in lines.amounts(pod.requests).items() if n)
         faults = []
         for party, resources in touched.items():
@@ -226,11 +226,11 @@ class VictimCheck(PlanSums):
             asked.update(lines.amounts(pod.requests))
         wanted = sorted(r for r, amount in asked.items() if amount > 0)
         faults = self.faults_below_min((name for pod in own for name in self.victim_quotas(pod)), lost)
-        less = self._held(gone, lines)
+        less = self._usage_by_tenant(gone, lines)
         losers: dict[ShareQueue, None] = {}
         for path in dict.fromkeys(lines.path(pod) for pod in own):
             pod = next(pod for pod in own if lines.path(pod) == path)
-            mine, theirs = self._aside(first, pod, lines), self._aside(pod, first, lines)
+            mine, theirs = self._tenants_below(first, pod, lines), self._tenants_below(pod, first, lines)
             if not mine or not theirs:
                 faults.append(f"{pod.key} belongs to the same tenant")
                 continue
@@ -254,7 +254,7 @@ class VictimCheck(PlanSums):
             if not any(lines.amounts(pod.requests).get(r) for pod in one.pods for r in wanted):
                 faults.append(f"{one.pods[0].key} uses no requested resource")
         for party in losers:
-            inside = [held[party] for one in taken if party in (held := self._held(one.pods, lines))]
+            inside = [held[party] for one in taken if party in (held := self._usage_by_tenant(one.pods, lines))]
             if not any(
                 lines.counted(party, r)
                 and crosses_once([n[r] for n in inside], lines.use(self.use, party, r) - lines.share(party, r))
@@ -263,7 +263,7 @@ class VictimCheck(PlanSums):
                 faults.append(f"{party.quota or party.user} would lose more than one unit beyond its share")
         return faults
 
-    def _moved(self, taken: Sequence[EvictedUnit]) -> list[str]:
+    def _by_consolidation(self, taken: Sequence[EvictedUnit]) -> list[str]:
         if not taken:
             return []
         least, pods, check = (

@@ -90,14 +90,14 @@ class TenantCheck:
             kinds = frozenset(pod.shape for pod in self.placed)
             if kinds not in self.known:
                 names = self._usable()
-                quotas = self.quotas if names is None else self._on(names)
+                quotas = self.quotas if names is None else self._quotas_on(names)
                 self.known[kinds] = lines_of(self.snapshot, self.config.fairness, quotas), names
             lines, names = self.known[kinds]
             if lines is not None:
-                self._scene = _Scene(lines, names, self._use(names))
+                self._scene = _Scene(lines, names, self._usage_on(names))
         return self._scene
 
-    def _on(self, names: frozenset[str]) -> Quotas:
+    def _quotas_on(self, names: frozenset[str]) -> Quotas:
         total, cards = Counter[str](), 0
         for node in self.snapshot.nodes:
             if node.name in names and node.node.metadata.deletion_timestamp is None:
@@ -121,7 +121,7 @@ class TenantCheck:
     def _add(sums: Sums, pod: PodInfo) -> None:
         sums.setdefault(pod.owner, Counter()).update({**pod.requests, "pods": 1, CARDS: card_hundredths(pod.requests)})
 
-    def _use(self, names: frozenset[str] | None) -> QuotaUse:
+    def _usage_on(self, names: frozenset[str] | None) -> QuotaUse:
         """Returns the usage of tenants on the draft before the plan, with reservations."""
         draft, nodes = self.figures.draft, self.snapshot.nodes
         if names is None:
@@ -149,16 +149,16 @@ class TenantCheck:
             return False
         if self._is_quota(pod) and self._is_quota(self.placed[0]):
             return False
-        return bool(self._wanted(self.scene)) and not self.gate_open(pod)
+        return bool(self._requested(self.scene)) and not self.gate_open(pod)
 
-    def _wanted(self, scene: _Scene) -> dict[str, int]:
+    def _requested(self, scene: _Scene) -> dict[str, int]:
         """Returns the requests of the members, as far as they are shared out to their tenant."""
         own, asked = self.tenant(self.placed[0]), Counter[str]()
         for pod in self.placed:
             asked.update(scene.lines.amounts(pod.requests))
         return {r: n for r, n in asked.items() if n > 0 and own is not None and scene.lines.counted(own, r)}
 
-    def _held(self, tenant: ShareQueue, pods: Iterable[PodInfo], scene: _Scene) -> Counter[str]:
+    def _used_by(self, tenant: ShareQueue, pods: Iterable[PodInfo], scene: _Scene) -> Counter[str]:
         out = Counter[str]()
         for pod in pods:
             if self.tenant(pod) == tenant and (scene.names is None or pod.node in scene.names):
@@ -192,11 +192,11 @@ class TenantCheck:
                 continue
             if self._keeps_share(tenant, taken, gone, scene):
                 continue
-            units = [self._held(tenant, one.pods, scene) for one in taken]
-            given, gain = self._held(own, gone, scene), self._gain(own, scene)
+            units = [self._used_by(tenant, one.pods, scene) for one in taken]
+            given, gain = self._used_by(own, gone, scene), self._gain(own, scene)
             if not any(
-                self._passes_on(own, tenant, r, gain[r] - given[r], units, scene)
-                for r, n in self._wanted(scene).items()
+                self._may_cross(own, tenant, r, gain[r] - given[r], units, scene)
+                for r, n in self._requested(scene).items()
             ):
                 faults.append(f"{tenant.quota or tenant.user} would lose capacity within its share")
         return faults
@@ -205,8 +205,8 @@ class TenantCheck:
         self, tenant: ShareQueue, taken: Sequence[EvictedUnit], gone: Sequence[PodInfo], scene: _Scene
     ) -> bool:
         """Returns True if condition (a) of 3.1 is satisfied: the tenant keeps min(use, share)."""
-        lost, gain = self._held(tenant, gone, scene), self._gain(tenant, scene)
-        held = self._held(tenant, (pod for one in taken for pod in one.pods), scene)
+        lost, gain = self._used_by(tenant, gone, scene), self._gain(tenant, scene)
+        held = self._used_by(tenant, (pod for one in taken for pod in one.pods), scene)
         for resource, amount in held.items():
             before = scene.lines.use(scene.use, tenant, resource)
             line = min(before, scene.lines.share(tenant, resource))
@@ -215,7 +215,7 @@ class TenantCheck:
         return True
 
     @staticmethod
-    def _passes_on(
+    def _may_cross(
         own: ShareQueue, tenant: ShareQueue, resource: str, more: int, units: Sequence[Mapping[str, int]], scene: _Scene
     ) -> bool:
         """Returns True if condition (b) of 3.1 is satisfied in one resource. more: what the preemptor's tenant gains of
@@ -248,24 +248,24 @@ class TenantCheck:
         """
         if self.least >= SYSTEM_PRIORITY_FLOOR:
             return []
-        faults = [f"{pod.key} must not be moved" for one in taken for pod in one.pods if self._stays(pod)]
+        faults = [f"{pod.key} must not be moved" for one in taken for pod in one.pods if self._is_marked(pod)]
         scene, own = self.scene, self.tenant(self.placed[0])
         if scene is None or own is None:
             return faults
-        lines, wanted, gain = scene.lines, self._wanted(scene), self._gain(own, scene)
+        lines, wanted, gain = scene.lines, self._requested(scene), self._gain(own, scene)
         if not any(lines.use(scene.use, own, r) + gain[r] > lines.share(own, r) for r in wanted):
             return faults
         for one in taken:
             for tenant in {self.tenant(pod) for pod in one.pods if self.asks(pod)}:
                 if tenant is None:
                     continue
-                held = [r for r, n in self._held(tenant, one.pods, scene).items() if n and lines.counted(tenant, r)]
+                held = [r for r, n in self._used_by(tenant, one.pods, scene).items() if n and lines.counted(tenant, r)]
                 counted = held or [r for r in wanted if lines.counted(tenant, r)]
                 if all(lines.use(scene.use, tenant, r) <= lines.share(tenant, r) for r in counted):
                     faults.append(f"{one.pods[0].key} is moved, but {tenant.quota or tenant.user} is within its share")
         return faults
 
-    def _stays(self, pod: PodInfo) -> bool:
+    def _is_marked(self, pod: PodInfo) -> bool:
         notes, group = pod.pod.metadata.annotations, None
         if pod.gang is not None:
             group = self.snapshot.pod_groups.get(pod.gang.key)

@@ -50,7 +50,7 @@ def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft, *, whole: bo
             if other is not pod:
                 faults += _anti_affinity(pod, node, other, at, draft)
     if whole:
-        faults += _in_the_end(placed, draft)
+        faults += _check_cluster(placed, draft)
     return faults
 
 
@@ -59,7 +59,7 @@ def _is_shunned(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> bool:
     snapshot, kinds = draft.snapshot, {pod.shape: pod for pod, _ in placed}.values()
     own = (TermClass(pod.namespace, pod.ties.terms) for pod in draft.shunning.values())
     return any(
-        _speaks(term, namespace, pod, snapshot.namespaces)
+        _term_matches(term, namespace, pod, snapshot.namespaces)
         for namespace, terms in chain(snapshot.terms, own)
         for pod in kinds
         if terms.audience.may_have(namespace, pod.namespace, pod.pod.metadata.labels)
@@ -67,7 +67,7 @@ def _is_shunned(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> bool:
     )
 
 
-def _in_the_end(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
+def _check_cluster(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
     """Returns the faults by affinity, anti-affinity and spread towards every pod, with the whole plan in place."""
     own = any(pod.ties.terms or _constraints(pod) for pod, _ in placed)
     if not own and not _is_shunned(placed, draft):
@@ -97,7 +97,7 @@ def _in_the_end(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str
     return faults
 
 
-def _wanted(pod: PodInfo) -> list[PodAffinityTerm]:
+def _required_terms(pod: PodInfo) -> list[PodAffinityTerm]:
     affinity = pod.pod.spec.affinity
     return affinity.pod_affinity.required if affinity is not None and affinity.pod_affinity is not None else []
 
@@ -113,7 +113,7 @@ def _affinity(placed: Mapping[bytes, Sequence[Placed]], before: Sequence[Placed]
 
     A pod must be placed near an unlinked match if any exists; linked pods without one share one domain.
     """
-    own = {shape: same for shape, same in placed.items() if _wanted(same[0][0])}
+    own = {shape: same for shape, same in placed.items() if _required_terms(same[0][0])}
     rest = [*before, *(one for shape, same in placed.items() if shape not in own for one in same)]
     meant = {
         shape: {other for other in own if _matches(same[0][0], own[other][0][0], draft)} for shape, same in own.items()
@@ -147,7 +147,7 @@ def _near(
 
     rest: pods that are linked with none of them. linked: placed pods with matching terms, those of the shape included.
     """
-    terms, faults = _wanted(same[0][0]), list[str]()
+    terms, faults = _required_terms(same[0][0]), list[str]()
     there = [(other, at) for other, at in rest if _matches(same[0][0], other, draft)]
     unlinked = [[_label(at, term.topology_key, draft) for term in terms] for _, at in there]
     unlinked = [labels for labels in unlinked if any(label is not None for label in labels)]
@@ -167,7 +167,7 @@ def _near(
 
 def _matches(pod: PodInfo, other: PodInfo, draft: Draft) -> bool:
     """Returns True if another pod matches all terms of required affinity of a pod."""
-    return all(_speaks(term, pod.namespace, other, draft.snapshot.namespaces) for term in _wanted(pod))
+    return all(_term_matches(term, pod.namespace, other, draft.snapshot.namespaces) for term in _required_terms(pod))
 
 
 def _spread(same: Sequence[tuple[PodInfo, str]], everyone: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
@@ -262,7 +262,7 @@ def _anti_affinity(pod: PodInfo, node: str, other: PodInfo, at: str, draft: Draf
         place = here.get(term.topology_key)
         if place is None or place != there.get(term.topology_key):
             continue
-        if _speaks(term, pod.namespace, other, snapshot.namespaces):
+        if _term_matches(term, pod.namespace, other, snapshot.namespaces):
             return [f"{pod.key} on {node}: its anti-affinity excludes {other.key} on {at} ({term.topology_key})"]
     return []
 
@@ -272,7 +272,9 @@ def _label(node: str, key: str, draft: Draft) -> str | None:
     return None if at is None else draft.snapshot.nodes[at].labels.get(key)
 
 
-def _speaks(term: PodAffinityTerm, owner: str, other: PodInfo, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+def _term_matches(
+    term: PodAffinityTerm, owner: str, other: PodInfo, namespaces: Mapping[str, Mapping[str, str]]
+) -> bool:
     """Returns True if a term of a pod in namespace `owner` matches another pod."""
     if term.namespaces or term.namespace_selector is not None:
         labels = namespaces.get(other.namespace, {})

@@ -63,7 +63,7 @@ def give_back_overuse(context: RoundContext) -> None:
     draft = figures.draft
     with draft.trial():
         due = _due(pool, figures)
-    for one, taken in zip(due, _needed(pool, figures, due), strict=True):
+    for one, taken in zip(due, _reprieve(pool, figures, due), strict=True):
         at = Round(figures, None, pool.budgets)
         going = [EvictedUnit(pool.units[i].pods, QUOTA) for i in taken]
         if faults := check_given_back(one.name, one.limit, going, at):
@@ -96,7 +96,7 @@ def _due(pool: Pool, figures: RoundState) -> list[_Due]:
         gangs = {pool.units[i].group for i in gone if pool.units[i].kind is not UnitKind.PLAIN}
         held = {
             i: amounts
-            for i, amounts in _inside(pool, figures, name).items()
+            for i, amounts in _units_inside(pool, figures, name).items()
             if i not in gone and (pool.units[i].kind is UnitKind.PLAIN or pool.units[i].group not in gangs)
         }
         at_nodes = {i: [node for node, _ in pool.free_of(i)] for i in held}
@@ -104,7 +104,7 @@ def _due(pool: Pool, figures: RoundState) -> list[_Due]:
         able = [unit for unit in waiting if unit.id not in refused and reaches.of(unit)[own].any()]
         runtime = partial(_runtime, name, waiting, figures)
         limit = runtime({unit.id for unit in able})
-        over = _exceeded(name, limit, figures)
+        over = _excess(name, limit, figures)
         spans = [(unit.id, reaches.of(unit)) for unit in able]
         overs: dict[tuple[frozenset[str], Freed], Amounts] = {}
         over_of: dict[int, Amounts] = {}
@@ -115,17 +115,17 @@ def _due(pool: Pool, figures: RoundState) -> list[_Due]:
             freed = outside.to(i)
             for some in (asking, frozenset[str]()):
                 if (some, freed) not in overs:
-                    overs[some, freed] = _exceeded(name, runtime(some, dict(freed)), figures)
+                    overs[some, freed] = _excess(name, runtime(some, dict(freed)), figures)
             over_of[i], floors[i] = overs[asking, freed], overs[frozenset(), freed]
         multiples = _multiples(pool, figures, held)
-        taken = _least(pool, held, over_of, multiples)
+        taken = _select_units(pool, held, over_of, multiples)
         out.append(_Due(name, limit, over, floors, taken, held, multiples))
         for i in taken:
             figures.draft.evict_all(pool.units[i].pods)
     return out
 
 
-def _needed(pool: Pool, figures: RoundState, due: Sequence[_Due]) -> list[list[int]]:
+def _reprieve(pool: Pool, figures: RoundState, due: Sequence[_Due]) -> list[list[int]]:
     """Reprieves units that no pod needs: keeps each unit that lets no pod start, the most important first.
 
     Only pods of other quotas count. The draft is unchanged afterwards.
@@ -178,7 +178,7 @@ def _runtime(
     return dict(admission.of_view(view).limits_after(freed)[name])
 
 
-def _exceeded(name: str, limit: Amounts, figures: RoundState) -> Amounts:
+def _excess(name: str, limit: Amounts, figures: RoundState) -> Amounts:
     """Returns by how much the use exceeds a limit, by resource; without terminating pods. Empty if it is within the
     limit."""
     quotas, use = figures.snapshot.quotas, figures.draft.quotas
@@ -196,7 +196,7 @@ def _multiples(pool: Pool, figures: RoundState, held: Collection[int]) -> list[M
     return [one for group in groups.values() for one in multiples_of(group, pool, figures, own)]
 
 
-def _least(
+def _select_units(
     pool: Pool, inside: Mapping[int, Amounts], over_of: Mapping[int, Amounts], multiples: Sequence[Multiple]
 ) -> list[int]:
     """Returns the positions of the units to evict.
@@ -214,7 +214,7 @@ def _least(
     for i in order:
         if stays(i, taken) and not any(i in dict(one.terms) for one in uneven(multiples, taken)):
             continue
-        trial = _with(pool, taken, i)
+        trial = _with_unit(pool, taken, i)
         if trial and not forbid(budgets, [pod for k in trial for pod in pool.units[k].pods]):
             taken = trial
     while broken := uneven(multiples, taken):
@@ -228,7 +228,7 @@ def _least(
     return taken
 
 
-def _with(pool: Pool, taken: list[int], i: int) -> list[int]:
+def _with_unit(pool: Pool, taken: list[int], i: int) -> list[int]:
     """Returns `taken` with one more unit; empty if its gang is evicted as a whole already, or may not lose more
     members."""
     unit = pool.units[i]
@@ -247,7 +247,7 @@ def _with(pool: Pool, taken: list[int], i: int) -> list[int]:
     return [*taken, i]
 
 
-def _inside(pool: Pool, figures: RoundState, name: str) -> dict[int, Amounts]:
+def _units_inside(pool: Pool, figures: RoundState, name: str) -> dict[int, Amounts]:
     """Returns unit -> amounts it uses in a quota and below; only units of koordpy's schedulers wholly inside the
     quota."""
     holdings, party = pool.holdings(Mins(figures.snapshot.quotas)), Party(name)

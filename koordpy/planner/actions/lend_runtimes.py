@@ -43,7 +43,7 @@ def lend_runtimes(context: RoundContext) -> None:
     served = [one for one in outcomes if isinstance(one, PlacedUnit) or (isinstance(one, WaitingUnit) and one.awaits)]
     got = {one.unit.id for one in served}
     loans = _Loans([unit for unit in figures.groups.units() if unit.id not in got], context)
-    promised = _promised(outcomes, figures)
+    promised = _quotas_of_later_starts(outcomes, figures)
     failed: set[Hashable] = set()
     done: dict[str, UnitOutcome] = {}
     for one in second:
@@ -62,7 +62,7 @@ def lend_runtimes(context: RoundContext) -> None:
         outcomes[:] = [*(one for one in outcomes if one.unit.id not in done), *done.values()]
 
 
-def _promised(outcomes: list[UnitOutcome], figures: RoundState) -> frozenset[str]:
+def _quotas_of_later_starts(outcomes: list[UnitOutcome], figures: RoundState) -> frozenset[str]:
     """Returns the quotas, with those above them, of pods that start in a later round on freed or reserved capacity."""
     pods, draft, quotas = figures.snapshot.pods, figures.draft, figures.snapshot.quotas
     keys = {key for one in outcomes if isinstance(one, PreemptingUnit) for key in one.nodes}
@@ -78,12 +78,12 @@ class _Loans:
         vain = startless(waiting, figures)
         self._figures, self._reaches = figures, Reaches(figures)
         self._attempt = context.attempt_in_free_capacity
-        self._vain = {unit.id: unit for unit in vain}
+        self._unsatisfiable = {unit.id: unit for unit in vain}
         quotas = figures.snapshot.quotas
-        self._able = {
+        self._satisfiable = {
             unit.id: (unit, frozenset(name for pod in unit.pending for name in quotas.tree.path(quotas.quota_of(pod))))
             for unit in waiting
-            if unit.id not in self._vain
+            if unit.id not in self._unsatisfiable
         }
         """Other pending units, each with its quotas and those above them."""
         self._demands: dict[Hashable, QuotaDemand] = {}
@@ -92,32 +92,32 @@ class _Loans:
         """Tries a unit without unsatisfiable demand; if refused, only with capacity that other units could not use."""
         figures, quotas = self._figures, self._figures.snapshot.quotas
         own = frozenset(quotas.quota_of(pod) for pod in unit.pending)
-        outcome = self._attempt(unit, self._lent(own, []))
-        if is_refused_by_runtime(outcome) and (apart := self._apart(unit, own)):
-            lent = self._lent(own, apart)
+        outcome = self._attempt(unit, self._state_without(own, []))
+        if is_refused_by_runtime(outcome) and (apart := self._units_elsewhere(unit, own)):
+            lent = self._state_without(own, apart)
             if lent.admission.refusal(unit, figures.draft.quotas) is None:
                 usable = _usable_capacity(apart, figures)
                 with figures.draft.withholding(withheld("units of other quotas", ClosedTo.BEHIND, usable)):
                     outcome = self._attempt(unit, lent)
         if isinstance(outcome, PlacedUnit):
-            self._vain.pop(unit.id, None)
-            self._able.pop(unit.id, None)
+            self._unsatisfiable.pop(unit.id, None)
+            self._satisfiable.pop(unit.id, None)
             self._demands.clear()
         return outcome
 
-    def _apart(self, unit: Unit, own: frozenset[str]) -> list[Unit]:
+    def _units_elsewhere(self, unit: Unit, own: frozenset[str]) -> list[Unit]:
         """Returns units of other quotas that cannot use some node that this unit could use."""
         reach = self._reaches.of(unit)
-        others = [other for other, paths in self._able.values() if not paths & own]
+        others = [other for other, paths in self._satisfiable.values() if not paths & own]
         return [other for other in others if (reach & ~self._reaches.of(other)).any()]
 
-    def _lent(self, own: frozenset[str], apart: list[Unit]) -> RoundState:
+    def _state_without(self, own: frozenset[str], apart: list[Unit]) -> RoundState:
         """Returns round state without unsatisfiable demand and without that of `apart`; demand in quotas of `own` still
         counts."""
         key = own, frozenset(unit.id for unit in apart)
         if key not in self._demands:
             quotas = self._figures.snapshot.quotas
-            self._demands[key] = without([*self._vain.values(), *apart], quotas, own)
+            self._demands[key] = without([*self._unsatisfiable.values(), *apart], quotas, own)
         return self._figures.of_view(View(demand=self._demands[key]))
 
 

@@ -35,7 +35,7 @@ def release_stale_gangs(context: RoundContext) -> None:
         waited = snapshot.now - since(gang, snapshot)
         grace = grace_seconds(gang, snapshot, settings)
         pods = tuple(pod for pod in gang.bound if not terminating(pod) and pod.key not in draft.evicted)
-        if grace < 0 or waited < grace or not pods or not _may_go(pods, figures):
+        if grace < 0 or waited < grace or not pods or not _is_evictable(pods, figures):
             continue
         if any(pod.key in draft.placed for pod in gang.pending):  # the gang lost other members in this round
             continue
@@ -49,7 +49,7 @@ def release_stale_gangs(context: RoundContext) -> None:
         context.evictions += stale_evictions(gang, pods, text)
 
 
-def _may_go(pods: tuple[PodInfo, ...], figures: RoundState) -> bool:
+def _is_evictable(pods: tuple[PodInfo, ...], figures: RoundState) -> bool:
     names = figures.snapshot.scheduler_names
     if any(untouchable(pod) or pod.pod.spec.scheduler_name not in names for pod in pods):
         return False

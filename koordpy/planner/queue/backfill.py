@@ -64,20 +64,20 @@ class Backfill(QueuePolicy):
         self._figures, self._ways = figures, ways
         self._all_ended = AllEnded(figures)
         self.runtimes = Runtimes(figures.snapshot)
-        self._head = False
+        self._has_head = False
         """True once the first unit that lacks capacity was tried."""
-        self._held: _Promise | None = None
-        self._told: dict[str, str] = {}
+        self._reserved_start: _Promise | None = None
+        self._messages: dict[str, str] = {}
         """Id of each unit that may not use reserved capacity -> its message."""
 
     @property
     def promise(self) -> PromisedStart | None:
         """The start that is promised to a unit; None for none."""
-        held = self._held
+        held = self._reserved_start
         if held is None:
             return None
         names = {key: self._figures.snapshot.nodes[node].name for key, node in held.nodes.items()}
-        return PromisedStart(held.unit.id, held.start, names, dict(self._told))
+        return PromisedStart(held.unit.id, held.start, names, dict(self._messages))
 
     def complete(self, plan: RoundPlan) -> RoundPlan:
         """Returns the plan with the promised start, and with warnings of annotations that cannot be read."""
@@ -86,25 +86,25 @@ class Backfill(QueuePolicy):
 
     def extend_key(self, unit: Unit, key: Hashable) -> Hashable:
         """Returns an equal key for units of one class that end on the same side of the promised start."""
-        return key, self._head, self._held is not None and self._ends_in_time(unit, self._held)
+        return key, self._has_head, self._reserved_start is not None and self._ends_in_time(unit, self._reserved_start)
 
     def considers(self, unit: Unit) -> bool:
         """Returns True before the promised start, because a unit that is not due may need the reservation."""
-        return not self._head
+        return not self._has_head
 
     def attempt(self, unit: Unit, attempt: Callable[[Unit], UnitOutcome]) -> UnitOutcome:
         """Places one unit on the round's draft, without delaying the promised start."""
-        if self._held is None:
+        if self._reserved_start is None:
             outcome = attempt(unit)
-            if self._head or not _lacks_capacity(outcome):
+            if self._has_head or not _lacks_capacity(outcome):
                 return outcome
             found = self._earliest(unit)
-            self._head = found is not None or isinstance(self._all_ended.attempt(unit), PlacedUnit)
+            self._has_head = found is not None or isinstance(self._all_ended.attempt(unit), PlacedUnit)
             if found is not None:
                 self._reserve(unit, *found)
                 return outcome.note_capacity(promise=f"start promised at {moment(found[0])}")
-            return outcome.note_capacity(promise=NO_PROMISE) if self._head else outcome
-        return self._beside(unit, self._held)
+            return outcome.note_capacity(promise=NO_PROMISE) if self._has_head else outcome
+        return self._attempt_after_promise(unit, self._reserved_start)
 
     # -- the reservation ----------------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class Backfill(QueuePolicy):
             node = snapshot.index.get(pod.node, -1)
             if end <= start and node in places and pod.key not in own:
                 leaving.setdefault(node, []).append(pod)
-        self._held = _Promise(unit, start, nodes, asked, leaving)
+        self._reserved_start = _Promise(unit, start, nodes, asked, leaving)
 
     @property
     def withheld(self) -> Reservation | None:
@@ -154,7 +154,7 @@ class Backfill(QueuePolicy):
 
         It counts as used for units that do not end by then. None without a promise.
         """
-        held = self._held
+        held = self._reserved_start
         if held is None:
             return None
         draft, out = self._figures.draft, held.asked.copy()
@@ -198,7 +198,7 @@ class Backfill(QueuePolicy):
     def _ends_in_time(self, unit: Unit, held: _Promise) -> bool:
         return self.runtimes.end_from_now(unit) <= held.start
 
-    def _beside(self, unit: Unit, held: _Promise) -> UnitOutcome:
+    def _attempt_after_promise(self, unit: Unit, held: _Promise) -> UnitOutcome:
         closed = None if self._ends_in_time(unit, held) else self.withheld
         # a separate search, because victims are those of the draft as it is now
         search = cache(lambda: PreemptionSearch(self._figures, self._ways)) if self._ways else None
@@ -210,21 +210,21 @@ class Backfill(QueuePolicy):
             outcome = plan_unit(unit, self._figures, search)
             slots = [] if isinstance(outcome, PlacedUnit) else self._slots(unit)
         if isinstance(outcome, PlacedUnit):
-            if self._disturbs(outcome, held):
+            if self._delays_start(outcome, held):
                 draft.undo(mark)
                 text = f"it would delay the promised start of {held.unit.title} at {moment(held.start)}"
-                self._told[unit.id] = text
+                self._messages[unit.id] = text
                 lack = NoCapacity(promise=text, beside_promise=True)
                 return WaitingUnit(Attempt(unit, Proof.INFEASIBLE), lack)
             return outcome
         if not _lacks_capacity(outcome):
             return outcome
-        reserved = self._kept(unit, held, slots)
+        reserved = self._blocked_message(unit, held, slots)
         if reserved:
-            self._told[unit.id] = reserved
+            self._messages[unit.id] = reserved
         return outcome.note_capacity(promise=reserved, beside_promise=True)
 
-    def _disturbs(self, outcome: PlacedUnit, held: _Promise) -> bool:
+    def _delays_start(self, outcome: PlacedUnit, held: _Promise) -> bool:
         """Returns True if a placement delays the reserved unit by more than the capacity it uses, such as by
         affinity."""
         draft, nodes = self._figures.draft, outcome.nodes
@@ -239,7 +239,7 @@ class Backfill(QueuePolicy):
         """Returns [nodes] for each shape of the unit: the number of slots on the draft."""
         return [self._figures.of(pod).slots.copy() for pod in {pod.shape: pod for pod in unit.pending}.values()]
 
-    def _kept(self, unit: Unit, held: _Promise, slots: Sequence[Ints]) -> str:
+    def _blocked_message(self, unit: Unit, held: _Promise, slots: Sequence[Ints]) -> str:
         """Returns a message with the number of nodes on which the reservation costs a unit slots; empty for none.
 
         slots: as `_slots`, with the reservation.

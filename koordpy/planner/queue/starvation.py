@@ -79,7 +79,7 @@ class StarvationGuard(QueuePolicy):
         without it."""
         self._figures, self._ended = figures, AllEnded(figures)
         self._starving, self._backfill = starving, backfill
-        self._hold: Reservation | None = None
+        self._reservation: Reservation | None = None
         """Reservation of the first starving unit; None until such a unit lacks capacity."""
 
     def keep(self, unit: Unit) -> str:
@@ -89,7 +89,7 @@ class StarvationGuard(QueuePolicy):
         lacks none, only its requests are withheld. Returns the message for its pods; empty if another unit has the
         reservation already, or if the unit would not fit an empty cluster.
         """
-        needs = self._find(unit) if self._hold is None else {}
+        needs = self._needs_of(unit) if self._reservation is None else {}
         if not needs:
             return ""
         draft, columns = self._figures.draft, self._figures.snapshot.columns
@@ -101,8 +101,8 @@ class StarvationGuard(QueuePolicy):
         for node, amounts in needs.items():
             for name in lacking or amounts:
                 held[node, columns[name]] += free[node, columns[name]] if lacking else amounts[name]
-        self._hold = withheld(unit.title, ClosedTo.ALL, held)
-        draft.withhold(self._hold)
+        self._reservation = withheld(unit.title, ClosedTo.ALL, held)
+        draft.withhold(self._reservation)
         names = sorted((self._figures.snapshot.nodes[node].name for node in needs), key=natural_key)
         waiting = ", ".join(f"{quantity_text(name, amount)} {name}" for name, amount in sorted(lacking.items()))
         return f"holding nodes [{' '.join(names)}]" + (f": waiting for {waiting}" if waiting else "")
@@ -121,7 +121,7 @@ class StarvationGuard(QueuePolicy):
     def considers(self, unit: Unit) -> bool:
         """Reserves nodes also for a starving unit that is not due. Returns False: only backfill tries units that are
         not due."""
-        if self._backfill is None and self._hold is None and unit.id in self._starving:
+        if self._backfill is None and self._reservation is None and unit.id in self._starving:
             with self._figures.draft.trial():
                 outcome = plan_unit(unit, self._figures)
             if isinstance(outcome, WaitingUnit) and outcome.lacks_capacity:
@@ -130,7 +130,7 @@ class StarvationGuard(QueuePolicy):
 
     def kept_from(self, unit: Unit) -> str:
         """Returns a message with the number of nodes where a unit would fit without the reservation; empty for none."""
-        hold = self._hold
+        hold = self._reservation
         if hold is None or hold.amounts is None:
             return ""
         free, held = self._figures.draft.free(), hold.amounts
@@ -150,7 +150,7 @@ class StarvationGuard(QueuePolicy):
             else ""
         )
 
-    def _find(self, unit: Unit) -> dict[int, Amounts]:
+    def _needs_of(self, unit: Unit) -> dict[int, Amounts]:
         """Returns node -> requests of the unit's pods there (their number under PODS), once all pods have ended."""
         found = self._ended.attempt(unit)
         if not isinstance(found, PlacedUnit):
@@ -158,7 +158,7 @@ class StarvationGuard(QueuePolicy):
         pods = [pod for pod in unit.pending if pod.key in found.nodes]
         nodes = [found.nodes[pod.key] for pod in pods]
         problem = build(unit, self._ended.figures(unit))
-        if _simple(unit, problem):
+        if _is_interchangeable(unit, problem):
             nodes = _cheapest(pods[0], len(pods), problem, self._figures)
         needs: dict[int, Amounts] = {}
         for pod, node in zip(pods, nodes, strict=True):
@@ -166,7 +166,7 @@ class StarvationGuard(QueuePolicy):
         return needs
 
 
-def _simple(unit: Unit, problem: Problem) -> bool:
+def _is_interchangeable(unit: Unit, problem: Problem) -> bool:
     """Returns True if any slot suits any pod: equal pods under at most one hard layer, without further constraints."""
     equal = len({problem.members[rank].shape for rank in problem.pending}) == 1
     keyed = any(gang.hard_keys for gang in unit.gangs)
@@ -179,7 +179,7 @@ def _cheapest(pod: PodInfo, number: int, problem: Problem, figures: RoundState) 
     shape = problem.members[problem.pending[0]].shape
     slots = problem.slots_of[shape]
     level = problem.tree.levels[problem.hard]
-    waits = _Waits(pod, figures)
+    waits = _EndingCounts(pod, figures)
     best: tuple[tuple[int, int], int, list[int]] | None = None
     for domain in able_domains(problem, shape, problem.hard, number).tolist():
         bound = problem.bound_counts
@@ -193,7 +193,9 @@ def _cheapest(pod: PodInfo, number: int, problem: Problem, figures: RoundState) 
     return best[2]
 
 
-def _fill(nodes: Iterable[int], number: int, slots: np.ndarray, waits: "_Waits") -> tuple[tuple[int, int], list[int]]:
+def _fill(
+    nodes: Iterable[int], number: int, slots: np.ndarray, waits: "_EndingCounts"
+) -> tuple[tuple[int, int], list[int]]:
     """Returns ((accelerators, pods) to be freed, nodes) of `number` pods on the given nodes.
 
     The accelerators to be freed for one more pod on a node never decrease, so choosing the cheapest next pod is
@@ -213,7 +215,7 @@ def _fill(nodes: Iterable[int], number: int, slots: np.ndarray, waits: "_Waits")
     return (devices, ended), [node for node in sorted(taken) for _ in range(taken[node])]
 
 
-class _Waits:
+class _EndingCounts:
     """Counts what must end on a node before a number of pods of one kind fits."""
 
     def __init__(self, pod: PodInfo, figures: RoundState) -> None:

@@ -51,9 +51,9 @@ class AcrossUsers:
 
     def asked(self, i: int) -> Iterator[Tenancy]:
         """Yields the other tenants with pods in a unit that the rule protects."""
-        return (one for one in self.holdings.owned(i) if self._asks(one))
+        return (one for one in self.holdings.owned(i) if self._protects(one))
 
-    def _asks(self, other: Tenancy) -> bool:
+    def _protects(self, other: Tenancy) -> bool:
         if other.tenant == self.own.tenant or (other.is_quota and self.own.is_quota):
             return False
         return bool(self.requested) and self.gate(other) != []
@@ -92,16 +92,16 @@ class AcrossUsers:
         """Returns the units that may be evicted by themselves."""
         if self.across == "any" or (self.across == "overShare" and self.by_share) or not self.requested:
             return free
-        return self.holdings.of_kinds(free, self._may_go)
+        return self.holdings.of_kinds(free, self._is_evictable)
 
-    def _may_go(self, i: int) -> bool:
-        return all(self.gate(one) is not None or self._leaves_line(i, one.tenant) for one in self.asked(i))
+    def _is_evictable(self, i: int) -> bool:
+        return all(self.gate(one) is not None or self._respects_share(i, one.tenant) for one in self.asked(i))
 
-    def _leaves_line(self, i: int, tenant: Party) -> bool:
+    def _respects_share(self, i: int, tenant: Party) -> bool:
         if self.across == "never":
             return False
         held = self.held(i, tenant)
-        return self._keeps_share(tenant, held) or any(self._passes_on(tenant, r) for r in self.requested)
+        return self._keeps_share(tenant, held) or any(self._may_cross(tenant, r) for r in self.requested)
 
     def held(self, i: int, tenant: Party) -> Amounts:
         """Returns what a unit's pods of a tenant use on the nodes that count."""
@@ -119,7 +119,7 @@ class AcrossUsers:
             if amount and self.lines.lines.counted(tenant, resource)
         )
 
-    def _passes_on(self, tenant: Party, resource: str) -> bool:
+    def _may_cross(self, tenant: Party, resource: str) -> bool:
         """Returns True if condition (b) is possible in a resource.
 
         The tenant is above its share, and the preemptor's tenant would end with no larger excess if all its pods were
@@ -164,7 +164,7 @@ class AcrossUsers:
                     continue
                 only = branches[0] if len(branches) == 1 else None
                 if only is not None and not only.crossings:
-                    limits += [self._when(limit, options) for limit in only.limits]
+                    limits += [self._conditional(limit, options) for limit in only.limits]
                 elif only is not None and not only.limits and _inside(only.crossings, options):
                     crossings += only.crossings
                 else:
@@ -181,7 +181,7 @@ class AcrossUsers:
         return out
 
     @staticmethod
-    def _when(limit: Limit, options: Sequence[int]) -> Limit:
+    def _conditional(limit: Limit, options: Sequence[int]) -> Limit:
         """Returns the limit of a branch, applied if one of some options is chosen."""
         those = frozenset(limit.when)
         when = dict.fromkeys(o for o in options if not those or o in those)
@@ -207,7 +207,7 @@ class AcrossUsers:
                     kept.append(Limit(terms, most=most, when=tuple(o for o in held if held[o].get(resource))))
         out = [Branch(tuple(kept))]
         for resource in self.requested:
-            if not self._passes_on(tenant, resource):
+            if not self._may_cross(tenant, resource):
                 continue
             crossing = Crossing(((terms_of(held, resource), self.lines.over(tenant, resource)),))
             lacking = self._excess_lacking(tenant, resource)
@@ -248,22 +248,22 @@ class AcrossUsers:
             total: Amounts = {}
             for amounts, number in parts:
                 add_amounts(total, {r: n * number for r, n in amounts.items()})
-            if not self._keeps_share(tenant, total) and not self._all_pass(tenant, parts, total):
-                resource = self._told(tenant, total)
+            if not self._keeps_share(tenant, total) and not self._all_may_cross(tenant, parts, total):
+                resource = self._message_resource(tenant, total)
                 return f"preemption: {self.uses(tenant, resource)}; {self.would_use(resource)}{_unit(resource)}"
         return ""
 
-    def _all_pass(self, tenant: Party, parts: Sequence[tuple[Amounts, int]], total: Mapping[str, int]) -> bool:
+    def _all_may_cross(self, tenant: Party, parts: Sequence[tuple[Amounts, int]], total: Mapping[str, int]) -> bool:
         if self.by_share:
             return False
         return any(
-            self._passes_on(tenant, r)
+            self._may_cross(tenant, r)
             and not self._excess_lacking(tenant, r)
             and total.get(r, 0) - max((held.get(r, 0) for held, _ in parts), default=0) < self.lines.over(tenant, r)
             for r in self.requested
         )
 
-    def _told(self, tenant: Party, total: Mapping[str, int]) -> str:
+    def _message_resource(self, tenant: Party, total: Mapping[str, int]) -> str:
         """Returns the resource for the message: a requested one of which too much would be evicted, if there is one."""
         broken = [
             r

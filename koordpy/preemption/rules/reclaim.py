@@ -67,9 +67,9 @@ class Reclaim:
 
     def after(self, party: Party, resource: str) -> int:
         """Returns the usage of a preemptor's tenant once the preemptor is placed."""
-        return self.used(party, resource) + self._brings(party, resource)
+        return self.used(party, resource) + self._added(party, resource)
 
-    def _brings(self, party: Party, resource: str) -> int:
+    def _added(self, party: Party, resource: str) -> int:
         return self.asked.get(party, {}).get(resource, 0)
 
     def over(self, party: Party, resource: str) -> int:
@@ -78,7 +78,7 @@ class Reclaim:
     def spare(self, party: Party, resource: str) -> int:
         """Returns how much may be evicted such that min(used before, entitlement) is left, with members placed there
         counted."""
-        return spare(self.used(party, resource), self.lines.share(party, resource)) + self._brings(party, resource)
+        return spare(self.used(party, resource), self.lines.share(party, resource)) + self._added(party, resource)
 
     @cached_property
     def closed(self) -> str:
@@ -88,7 +88,7 @@ class Reclaim:
             for resource in self.counted(party):
                 after = self.after(party, resource)
                 if after > self.lines.share(party, resource):
-                    return f"reclaim: {self._uses(party, resource, 'would use', after)}"
+                    return f"reclaim: {self._usage_text(party, resource, 'would use', after)}"
         return ""
 
     # --- eligible units ---------------------------------------------------------------------------------------------
@@ -103,12 +103,12 @@ class Reclaim:
             held = self.holdings.held(i)
             for path in held:
                 if path not in known:
-                    known[path] = path[-1:] != self.path[-1:] and bool(path) and self._may_lose(path)
-            return not self.pool.foreign(i) and all(known[path] for path in held) and self._gives(held)
+                    known[path] = path[-1:] != self.path[-1:] and bool(path) and self._is_above(path)
+            return not self.pool.foreign(i) and all(known[path] for path in held) and self._frees_requested(held)
 
         out = self.holdings.of_kinds(free, passes)
         for i in np.nonzero(out)[0].tolist() if self.gainers else ():
-            if self.has_gained(i) and self._is_kept(i):
+            if self.has_gained(i) and self._is_protected(i):
                 out[i], self.spared = False, self.pool.unit_id(i)
         return out
 
@@ -129,7 +129,7 @@ class Reclaim:
             alone = (pod for pod in self.pool.units[i].pods if not self.lines.path(pod))
             others = (path for path in held if path)
             out[i] = all(quotas.quota_of(pod) == DEFAULT_QUOTA for pod in alone) and all(
-                path[-1:] != self.path[-1:] and self._may_lose(path) for path in others
+                path[-1:] != self.path[-1:] and self._is_above(path) for path in others
             )
         return out
 
@@ -137,14 +137,14 @@ class Reclaim:
         """Returns True if a unit gained by an eviction of the preemptor."""
         return self.pool.unit_id(i) in self.gainers
 
-    def _is_kept(self, i: int) -> bool:
+    def _is_protected(self, i: int) -> bool:
         """Returns True if a unit that has gained is protected (3.6)."""
         return not self.spares_lines(i)
 
-    def _may_lose(self, path: Path) -> bool:
+    def _is_above(self, path: Path) -> bool:
         return all(any(self.over(party, r) > 0 for r in self.counted(party)) for party in below(path, self.path))
 
-    def _gives(self, held: Mapping[Path, Amounts]) -> bool:
+    def _frees_requested(self, held: Mapping[Path, Amounts]) -> bool:
         """Returns True if evicting a unit with these amounts frees anything that is requested."""
         return True
 
@@ -191,7 +191,7 @@ class Reclaim:
         (evicted - the largest unit) < used before - entitlement, in a requested resource.
         """
         out: list[Crossing] = []
-        for party, held in self._taken(own).items():
+        for party, held in self._evicted_amounts(own).items():
             resources = []
             for resource in self.counted(party):
                 terms = tuple((o, amounts.get(resource, 0)) for o, amounts in held.items())
@@ -206,24 +206,24 @@ class Reclaim:
     def floors(self, own: Mapping[int, int], every: Pairs) -> list[Limit]:
         """Returns limits that leave each other tenant min(used before, entitlement)."""
         out: list[Limit] = []
-        for party, taken in self._taken(own).items():
+        for party, taken in self._evicted_amounts(own).items():
             held = self.held_in(party, every)
             for resource in sorted({resource for amounts in held.values() for resource in amounts}):
                 if not self.lines.counted(party, resource):
                     continue
                 terms, most = terms_of(held, resource), self.spare(party, resource)
-                when = self._floored(taken, resource)
+                when = self._options_with_floor(taken, resource)
                 if when and sum(n for _, n in terms) > most:
                     only = all(o in when for o, _ in terms)
                     out.append(Limit(terms, most=most, when=() if only else when))
         return out
 
-    def _floored(self, taken: Mapping[int, Amounts], resource: str) -> tuple[int, ...]:
+    def _options_with_floor(self, taken: Mapping[int, Amounts], resource: str) -> tuple[int, ...]:
         """Returns the options under which a tenant's entitlement in a resource is protected. taken: option ->
         amounts."""
         return tuple(taken)
 
-    def _taken(self, own: Mapping[int, int]) -> dict[Party, dict[int, Amounts]]:
+    def _evicted_amounts(self, own: Mapping[int, int]) -> dict[Party, dict[int, Amounts]]:
         """Returns tenant below the LCA -> option -> amounts that its unit uses there."""
         out: dict[Party, dict[int, Amounts]] = {}
         for i, o in own.items():
@@ -253,9 +253,9 @@ class Reclaim:
         party = (below(path, self.path) or path)[-1]
         over = [r for r in self.counted(party) if self.over(party, r) > 0]
         resource = (over or self.counted(party))[0]
-        return resource, self._uses(party, resource, "uses", self.used(party, resource))
+        return resource, self._usage_text(party, resource, "uses", self.used(party, resource))
 
-    def _uses(self, party: Party, resource: str, verb: str, amount: int) -> str:
+    def _usage_text(self, party: Party, resource: str, verb: str, amount: int) -> str:
         line = quantity_text(resource, int(self.lines.share(party, resource)))
         return f"quota {party.quota} {verb} {quantity_text(resource, amount)} of min {line} {resource}"
 
@@ -266,16 +266,16 @@ class ShareReclaim(Reclaim):
     No plan may reverse which tenant is further above its share (no flip), and units that gained recently keep it (3.6).
     """
 
-    def _is_kept(self, i: int) -> bool:
+    def _is_protected(self, i: int) -> bool:
         return True
 
-    def _gives(self, held: Mapping[Path, Amounts]) -> bool:
+    def _frees_requested(self, held: Mapping[Path, Amounts]) -> bool:
         return any(amounts.get(resource) for amounts in held.values() for resource in self.requested)
 
-    def _may_lose(self, path: Path) -> bool:
+    def _is_above(self, path: Path) -> bool:
         theirs, mine = below(path, self.path), below(self.path, path)
         pairs = {(mine[-1], theirs[-1]), (mine[0], theirs[0])} if mine and theirs else set()
-        return bool(theirs) and super()._may_lose(path) and all(self._no_flip(own, other) for own, other in pairs)
+        return bool(theirs) and super()._is_above(path) and all(self._no_flip(own, other) for own, other in pairs)
 
     def _no_flip(self, own: Party, other: Party) -> bool:
         """Returns True if the preemptor's tenant ends with a smaller excess than the other tenant has in a resource.
@@ -291,17 +291,17 @@ class ShareReclaim(Reclaim):
                 return True
         return False
 
-    def _floored(self, taken: Mapping[int, Amounts], resource: str) -> tuple[int, ...]:
+    def _options_with_floor(self, taken: Mapping[int, Amounts], resource: str) -> tuple[int, ...]:
         return tuple(o for o, amounts in taken.items() if amounts.get(resource))
 
     def why(self, i: int) -> str:
         """Returns the numbers of a unit, such as `user bob uses 4, share 2; user alice gets 2`."""
         resource, uses = self._overuse(i)
-        return f"{uses}; {_name(self.path[-1])} gets {amount_text(resource, self.requested.get(resource, 0))}"
+        return f"{uses}; {_tenant_text(self.path[-1])} gets {amount_text(resource, self.requested.get(resource, 0))}"
 
-    def _uses(self, party: Party, resource: str, verb: str, amount: int) -> str:
+    def _usage_text(self, party: Party, resource: str, verb: str, amount: int) -> str:
         share = amount_text(resource, self.lines.share(party, resource))
-        return f"{_name(party)} {verb} {amount_text(resource, amount)}, share {share}"
+        return f"{_tenant_text(party)} {verb} {amount_text(resource, amount)}, share {share}"
 
 
 def terms_of(held: Mapping[int, Amounts], resource: str) -> Terms:
@@ -309,7 +309,7 @@ def terms_of(held: Mapping[int, Amounts], resource: str) -> Terms:
     return tuple((o, amounts[resource]) for o, amounts in held.items() if amounts.get(resource))
 
 
-def _name(party: Party) -> str:
+def _tenant_text(party: Party) -> str:
     return f"quota {party.quota}" if party.quota else f"user {party.user}"
 
 

@@ -74,7 +74,7 @@ class DryRun:
             waiting.setdefault(asked.problem.members[rank].shape, []).append(rank)
         nodes = {waiting[shape].pop(): node for (shape, node), pods in places.items() for _ in range(pods)}
         with self.gone(units):
-            return not violations(self._asked(), nodes)
+            return not violations(self._preemptor_problem(), nodes)
 
     def fits(self, units: Sequence[int], share: float = 1.0) -> bool:
         """Returns True if the members fit anywhere once some units are gone. share: time limit as a share of a
@@ -83,7 +83,7 @@ class DryRun:
         if not is_counted(self.asked.pods, figures.scene) or rules_decide(unit, figures):
             return bool(self.stand(units).nodes)
         with self.gone(units):
-            found = fits_somewhere(unit, self._asked(share), figures)
+            found = fits_somewhere(unit, self._preemptor_problem(share), figures)
             return bool(self._place().nodes) if found is None else found
 
     def stand_and_return(self, units: Sequence[int], layout: Layout) -> DryRunResult:
@@ -99,7 +99,7 @@ class DryRun:
                     sure &= places is None
                     break
                 with self.figures.draft.trial():
-                    back = self._bring_back(found.nodes, units, layout)
+                    back = self._place_moved(found.nodes, units, layout)
                 if back is not None:
                     return DryRunResult(found.nodes, found.notes, tuple(back))
             else:
@@ -116,7 +116,7 @@ class DryRun:
             return DryRunResult(
                 {rank: own.nodes[pod.key] for rank, pod in enumerate(unit.members) if pod.key in own.nodes}, own.notes
             )
-        problem = self._asked(share)
+        problem = self._preemptor_problem(share)
         if places is not None:
             problem = _within(problem, asked.problem, places)
         found = place_unit(unit, problem, figures, Question.TRIAL)
@@ -127,7 +127,7 @@ class DryRun:
             return DryRunResult(sure=False)
         return DryRunResult(dict(found.nodes))
 
-    def _bring_back(self, nodes: Mapping[int, int], units: Sequence[int], moved: Layout) -> list[Back] | None:
+    def _place_moved(self, nodes: Mapping[int, int], units: Sequence[int], moved: Layout) -> list[Back] | None:
         """Returns the new nodes of moved units beside the preemptor (nodes: rank -> node); None if one does not fit."""
         draft, figures = self.figures.draft, self.figures
         seats = {self.asked.unit.members[rank].key: node for rank, node in sorted(nodes.items())}
@@ -152,18 +152,18 @@ class DryRun:
         """
         out = []
         with self.gone(units):
-            now = self._shapes()
+            now = self._current_shapes()
             if now is None:
                 return []
             loads: dict[int, dict[int, int]] = {}
             for (shape, node), pods in places.items():
                 loads.setdefault(node, {})[shape] = pods
             for node, load in loads.items():
-                if self._takes(node, load, now):
+                if self._can_take(node, load, now):
                     continue
-                least = self._least(node, load, now)
-                rest = [i for i in among if i not in units and self._concerns(i, node)]
-                needed = self._needed(node, least, now, rest)
+                least = self._smallest_rejected(node, load, now)
+                rest = [i for i in among if i not in units and self._may_close(i, node)]
+                needed = self._required_units(node, least, now, rest)
                 out.append((Load(node, tuple(sorted(least.items()))), needed))
         return out
 
@@ -171,40 +171,40 @@ class DryRun:
         """Returns the places (shape, node) where no pod is allowed once some units are gone."""
         problem = self.asked.problem
         with self.gone(units):
-            whole = self._whole()
+            whole = self._current_problem()
             now = {problem.members[rank].shape: whole.members[rank].shape for rank in problem.pending}
             return tuple(place for place in places if not whole.shapes[now[place[0]]].allowed[place[1]])
 
     def opens(self, units: Sequence[int], problem: Problem) -> bool:
         """Returns True if, with some units gone, members are allowed on nodes that the given problem forbids."""
         with self.gone(units):
-            whole, now = self._whole(), self._shapes()
+            whole, now = self._current_problem(), self._current_shapes()
             return now is None or any(
                 bool(((whole.shapes[to].allowed > 0) & (problem.shapes[of].allowed == 0)).any())
                 for of, to in now.items()
             )
 
-    def _shapes(self) -> dict[int, int] | None:
+    def _current_shapes(self) -> dict[int, int] | None:
         """Returns shape of the asked problem -> shape of the problem on the draft; None if pods of one shape differ
         there."""
-        whole, problem = self._whole(), self.asked.problem
+        whole, problem = self._current_problem(), self.asked.problem
         out: dict[int, int] = {}
         for rank in problem.pending:
             if out.setdefault(problem.members[rank].shape, whole.members[rank].shape) != whole.members[rank].shape:
                 return None
         return out
 
-    def _whole(self) -> Problem:
+    def _current_problem(self) -> Problem:
         return build(self.asked.unit, self.figures)
 
-    def _asked(self, share: float = 1.0) -> Problem:
+    def _preemptor_problem(self, share: float = 1.0) -> Problem:
         """Returns the problem of the asked members on the draft. share: time limit as a share of a placement's."""
-        problem = only_ranks(self._whole(), set(self.asked.problem.pending))
+        problem = only_ranks(self._current_problem(), set(self.asked.problem.pending))
         return replace(problem, deterministic_time=problem.deterministic_time * share)
 
-    def _takes(self, node: int, load: Mapping[int, int], now: Mapping[int, int]) -> bool:
+    def _can_take(self, node: int, load: Mapping[int, int], now: Mapping[int, int]) -> bool:
         """Returns True if a node takes `load` (shape -> pods), as far as sums of requests decide."""
-        whole = self._whole()
+        whole = self._current_problem()
         asked: dict[int, int] = {}
         for shape, pods in load.items():
             own = whole.shapes[now[shape]]
@@ -214,18 +214,18 @@ class DryRun:
                 asked[column] = asked.get(column, 0) + pods * amount
         return all(amount <= whole.free[node, column] for column, amount in asked.items())
 
-    def _least(self, node: int, load: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
+    def _smallest_rejected(self, node: int, load: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
         """Returns a smallest part of a load that is still rejected."""
         least = dict(load)
         for shape in load:
             while least[shape] > 0:
                 fewer = {**least, shape: least[shape] - 1}
-                if self._takes(node, {s: pods for s, pods in fewer.items() if pods}, now):
+                if self._can_take(node, {s: pods for s, pods in fewer.items() if pods}, now):
                     break
                 least = fewer
         return {shape: pods for shape, pods in least.items() if pods}
 
-    def _needed(
+    def _required_units(
         self, node: int, load: Mapping[int, int], now: Mapping[int, int], rest: Sequence[int]
     ) -> tuple[int, ...]:
         """Returns the units of which one must be evicted: with all other units of `rest` gone, the load is still
@@ -235,12 +235,12 @@ class DryRun:
         for i in rest:
             mark = draft.mark()
             draft.evict_all(self.pool.units[i].pods)
-            if (own := self._shapes()) is None or self._takes(node, load, own):
+            if (own := self._current_shapes()) is None or self._can_take(node, load, own):
                 draft.undo(mark)
                 needed.append(i)
         return tuple(needed)
 
-    def _concerns(self, i: int, node: int) -> bool:
+    def _may_close(self, i: int, node: int) -> bool:
         """Returns True if a unit may be the reason why a node is closed."""
         unit = self.pool.units[i]
         if any(at == node for at, _ in self.pool.free_of(i)):

@@ -129,7 +129,8 @@ def waits_on_nominated(pod: PodInfo, figures: RoundState) -> bool:
         return False
     snapshot = figures.snapshot
     return any(
-        frees_capacity(other, snapshot.now) and (other.priority < pod.priority or _others(other, pod, snapshot))
+        frees_capacity(other, snapshot.now)
+        and (other.priority < pod.priority or _is_other_tenant(other, pod, snapshot))
         for other in snapshot.pods_on.get(name, ())
     )
 
@@ -156,7 +157,7 @@ def crowds_siblings(unit: Unit, nodes: Mapping[str, int], figures: RoundState) -
     )
 
 
-def _others(victim: PodInfo, pod: PodInfo, snapshot: Snapshot) -> bool:
+def _is_other_tenant(victim: PodInfo, pod: PodInfo, snapshot: Snapshot) -> bool:
     """Returns True if a pod may be evicted for another at any priority, because their users or quotas differ."""
     quotas = snapshot.quotas
     return quotas.user_of(victim) != quotas.user_of(pod) or quotas.quota_of(victim) != quotas.quota_of(pod)

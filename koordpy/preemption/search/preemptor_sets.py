@@ -49,14 +49,14 @@ def preemptor_sets(unit: Unit, problem: Problem, figures: RoundState) -> Iterato
             yield ranks
             left = [rank for rank in left if rank not in ranks]
         return
-    if not _parted(unit, pending, figures):
+    if not _conflict_on_claim(unit, pending, figures):
         yield pending
     least = grow_set(unit, core or pending[:1], pending, figures)
-    if least is not None and least != pending and not _parted(unit, least, figures):
+    if least is not None and least != pending and not _conflict_on_claim(unit, least, figures):
         yield least
 
 
-def _parted(unit: Unit, ranks: Sequence[int], figures: RoundState) -> bool:
+def _conflict_on_claim(unit: Unit, ranks: Sequence[int], figures: RoundState) -> bool:
     """Returns True if no capacity is enough for all of them, because they use a claim that only one pod may use."""
     pods = [unit.members[rank] for rank in ranks]
     gang = next((pod.gang for pod in pods if pod.gang is not None and figures.concerned(pod)), None)

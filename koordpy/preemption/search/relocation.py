@@ -26,8 +26,7 @@ from koordpy.pods.family_books import NOTHING_GIVEN, Given
 from koordpy.pods.pod_info import PodInfo, pod_info
 from koordpy.preemption.rules.entitlement import wants_to_stay
 from koordpy.preemption.search.victim_pool import Mask, Pool
-from koordpy.preemption.selection.victim_choice import MovedKind as Alike
-from koordpy.preemption.selection.victim_choice import Rejoin, Return
+from koordpy.preemption.selection.victim_choice import MovedKind, Rejoin, Return
 from koordpy.preemption.selection.victim_units import UnitKind, VictimUnit
 from koordpy.problems.problem_building import build, hard_keys, hard_level, unit_multiples
 from koordpy.problems.unit_placement import Question, place_unit
@@ -62,14 +61,14 @@ def movable(pool: Pool, free: Mask, figures: RoundState, *, priority: int) -> Ma
         fixed = unit.kind is UnitKind.BROKEN or pool.foreign(i) or any(figures.concerned(pod) for pod in unit.pods)
         if not fixed and priority < SYSTEM_PRIORITY_FLOOR:
             fixed = any(wants_to_stay(pod, figures.snapshot) for pod in unit.pods)
-        out[i] = not fixed and not _held(unit, figures)
+        out[i] = not fixed and not _is_blocked_when_pending(unit, figures)
         pods += len(unit.pods) if out[i] else 0
         if pods * len(figures.snapshot.nodes) > MOVES:
             return every
     return out
 
 
-def _held(moved: VictimUnit, figures: RoundState) -> bool:
+def _is_blocked_when_pending(moved: VictimUnit, figures: RoundState) -> bool:
     """Returns True if a gate or a quota would block a unit once it is pending, so that it would not be placed again."""
     quotas = figures.snapshot.quotas
     own = [quotas.quota_of(pod) for pod in moved.pods]
@@ -88,7 +87,7 @@ def _held(moved: VictimUnit, figures: RoundState) -> bool:
 
 def returns_of(unit: VictimUnit, figures: RoundState, *, devices: Mapping[str, int]) -> tuple[Return, ...]:
     """Returns the numbers of pods of each kind that a unit needs placed again. devices: family -> column."""
-    number = Counter[Alike]()
+    number = Counter[MovedKind]()
     for pod in unit.pods:
         number[kind_of(as_pending(pod, figures), unit.group, figures, devices=devices)] += 1
     return tuple(Return(pods, kind) for kind, pods in number.items())
@@ -125,13 +124,13 @@ def _values(key: str, figures: RoundState) -> Ints:
     return np.array([known.setdefault(value, len(known)) if value else -1 for value in values], dtype=np.int64)
 
 
-def kind_of(again: PodInfo, group: str, figures: RoundState, *, devices: Mapping[str, int]) -> Alike:
+def kind_of(again: PodInfo, group: str, figures: RoundState, *, devices: Mapping[str, int]) -> MovedKind:
     """Returns the requests of a recreated pod of a GangGroup (empty: none), and the nodes that accept it."""
     own = figures.of(again)
     found = ((column, asked_of(again, family)) for family, column in devices.items())
     cards = tuple((column, number) for column, number in found if number)
     nodes = np.nonzero(own.static.before.fits)[0].tolist() if own.refusal is None else ()
-    return Alike((*own.request, *cards), tuple(nodes), group)
+    return MovedKind((*own.request, *cards), tuple(nodes), group)
 
 
 class Returning:
@@ -141,7 +140,7 @@ class Returning:
     """
 
     def __init__(
-        self, figures: RoundState, *, planned: Mapping[Alike, Mapping[int, int]], devices: Mapping[str, int]
+        self, figures: RoundState, *, planned: Mapping[MovedKind, Mapping[int, int]], devices: Mapping[str, int]
     ) -> None:
         self._figures, self._devices = figures, devices
         self._planned = {kind: dict(nodes) for kind, nodes in planned.items()}
@@ -153,7 +152,9 @@ class Returning:
         """
         figures = self._figures
         out: list[Back] = []
-        for moved in sorted(_joined(chosen), key=lambda unit: (-unit.devices, -len(unit.pods), unit.importance)):
+        for moved in sorted(
+            _joined_by_group(chosen), key=lambda unit: (-unit.devices, -len(unit.pods), unit.importance)
+        ):
             again = {pod.key: as_pending(pod, figures) for pod in moved.pods}
             unit, before = _unit(moved, again, figures)
             back = self._unit_back(unit, again, moved.group)
@@ -173,7 +174,7 @@ class Returning:
         out: list[Back] = []
         left = dict(again)
         for pods, nodes in seat_returning(tuple(again.values()), figures):
-            back = self._kept(pods, nodes)
+            back = self._assign_returning(pods, nodes)
             if back is None:
                 return None
             out += back
@@ -182,14 +183,14 @@ class Returning:
         if left:
             names = figures.snapshot.nodes
             seated = unit.after({one.pod.key: names[one.node].name for one in out})
-            seats = self._seats(seated, left, group)
-            back = self._kept([left[pod.key] for pod in unit.members if pod.key in left], seats)
+            seats = self._nodes_for(seated, left, group)
+            back = self._assign_returning([left[pod.key] for pod in unit.members if pod.key in left], seats)
             if back is None:
                 return None
             out += back
         return out
 
-    def _kept(self, pods: Collection[PodInfo], nodes: Mapping[str, int]) -> list[Back] | None:
+    def _assign_returning(self, pods: Collection[PodInfo], nodes: Mapping[str, int]) -> list[Back] | None:
         """Assigns pods to their new nodes on the draft; None if a pod has no node, or not its devices there."""
         figures = self._figures
         if len(nodes) < len(pods):
@@ -202,7 +203,7 @@ class Returning:
             figures.draft.assign(one.pod, one.node, given=one.given)
         return out
 
-    def _seats(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> dict[str, int]:
+    def _nodes_for(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> dict[str, int]:
         """Returns pod key -> node by the planner's own placement, on the planned nodes if possible."""
         figures = self._figures
         problem = build(unit, figures)
@@ -217,11 +218,11 @@ class Returning:
                 return nodes
         return _placed(unit, problem, figures)
 
-    def _within(self, unit: Unit, problem: Problem, kinds: Mapping[str, Alike]) -> Problem | None:
+    def _within(self, unit: Unit, problem: Problem, kinds: Mapping[str, MovedKind]) -> Problem | None:
         """Returns the problem on the planned nodes alone; None if nothing is planned."""
         if not all(self._planned.get(kind) for kind in kinds.values()):
             return None
-        coming: dict[int, dict[Alike, None]] = {}
+        coming: dict[int, dict[MovedKind, None]] = {}
         for member, pod in zip(problem.members, unit.members, strict=True):
             if pod.key in kinds:
                 coming.setdefault(member.shape, {})[kinds[pod.key]] = None
@@ -234,7 +235,7 @@ class Returning:
         return at_most(problem, most)
 
 
-def _joined(chosen: Sequence[VictimUnit]) -> list[VictimUnit]:
+def _joined_by_group(chosen: Sequence[VictimUnit]) -> list[VictimUnit]:
     """Joins the units of one GangGroup, because new nodes of its members depend on each other."""
     alone = [unit for unit in chosen if not unit.group]
     groups: dict[str, list[VictimUnit]] = {}

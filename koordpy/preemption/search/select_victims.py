@@ -70,9 +70,9 @@ class VictimSelection:
         pool = trial.pool
         units = enumerate(found.units if looked_at else ())
         self.seen = tuple(n for n, i in units if any(p.key in looked_at for p in pool.units[i].pods))
-        self._apart = not looked_at and not self.own_order
+        self._capacity_decides = not looked_at and not self.own_order
         """True if only free capacity on its node decides whether a member fits."""
-        self._unsure = False
+        self._is_unproven = False
         self._layout = Layout()
         """Layout of the last choice of the model."""
 
@@ -92,7 +92,7 @@ class VictimSelection:
                 stand = self.trial.stand(units)
         else:
             stand = self.trial.stand(units, share=share)
-        self._unsure |= not stand.sure
+        self._is_unproven |= not stand.sure
         if stand.nodes:
             self.stand = stand
         return bool(stand.nodes)
@@ -100,7 +100,7 @@ class VictimSelection:
     def refuse(self, taken: tuple[int, ...], layout: Layout) -> Sequence[Cut | Need]:
         """Returns why a choice fails its dry run, as cuts and needs of the model; empty if it passes."""
         self._layout = layout
-        if self._apart and not self.found.moves and self.trial.serves(self.found.of(taken), layout.places):
+        if self._capacity_decides and not self.found.moves and self.trial.serves(self.found.of(taken), layout.places):
             return ()
         if self.works(taken, layout):
             return ()
@@ -143,18 +143,18 @@ class VictimSelection:
             return quick
         choice = self._by_model() if Way.MODEL in self.ways else Choice((), Proof.UNKNOWN)
         if choice.proof is Proof.OPTIMAL and not self.found.moves and not self.own_order:
-            before = self._unsure
+            before = self._is_unproven
             # tries the best placement with these victims alone; that one exists is known, and its quality is not part
             # of the proof
             self.works(choice.options, share=BEST_PLACES_SHARE)
-            self._unsure = before
+            self._is_unproven = before
         if choice.proof in (Proof.UNKNOWN, Proof.FEASIBLE) and not self.found.moves:
             options = self._unproven(choice)
             if options and self.works(options):
                 choice = replace(choice, options=options, proof=Proof.FEASIBLE)
         opens = set(self.seen) & {self.choices.options[o].unit for o in choice.options} and self._opens(choice.options)
         # a smaller set of moves may have been rejected only because of its planned new nodes
-        if opens or (self.found.moves and self._unsure):
+        if opens or (self.found.moves and self._is_unproven):
             tries = iter(range(self._most_tries))
             layout = self._layout if self.found.moves else None
 
@@ -168,7 +168,7 @@ class VictimSelection:
                 choice = replace(choice, options=options, proof=Proof.FEASIBLE)
         if choice.options and not self.stand.nodes:  # no better placement than the model's was found in time
             self.works(choice.options, self._layout)
-        if self._unsure or (self.own_order and not self.eased):
+        if self._is_unproven or (self.own_order and not self.eased):
             # a set that was rejected by a trial might have been enough, or enough with fewer victims
             unsure = {Proof.OPTIMAL: Proof.FEASIBLE, Proof.INFEASIBLE: Proof.UNKNOWN}
             choice = replace(choice, proof=unsure.get(choice.proof, choice.proof))

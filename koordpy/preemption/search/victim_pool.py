@@ -45,16 +45,16 @@ class Pool:
     figures: dict[int, UnitFigures] = field(default_factory=dict)
     """Cached numbers of units, with their rank when they were computed."""
     _frees: dict[int, Frees] = field(default_factory=dict)
-    _held: dict[tuple[tuple[str, int], ...], Held] = field(default_factory=dict)
+    _by_requests: dict[tuple[tuple[str, int], ...], Held] = field(default_factory=dict)
     """Cache by requests."""
     _holdings: dict[type[EntitlementLines], TenantUsage] = field(default_factory=dict)
     _spent: dict[tuple[frozenset[int], int], Mask] = field(default_factory=dict)
     """Cache of `spent`, only for the last budgets without allowance and number of units."""
 
     def __post_init__(self) -> None:
-        self._take(self.draft.snapshot.pods.values())
+        self._add_units(self.draft.snapshot.pods.values())
 
-    def _take(self, pods: Iterable[PodInfo]) -> None:
+    def _add_units(self, pods: Iterable[PodInfo]) -> None:
         units, lendings = find_candidates(self.groups, pods, gone=self.draft.evicted, below=self.useless_from)
         for unit in units:
             self.position[id(unit)] = len(self.units)
@@ -88,7 +88,7 @@ class Pool:
             self.lendings.pop(group, None)
         rest = [pod for unit in changed.values() for pod in unit.pods[:1]]
         if rest:
-            self._take(rest)
+            self._add_units(rest)
 
     def free_of(self, i: int) -> Frees:
         """Returns (node, ((column, amount), ...)) for each node on which a unit uses capacity."""
@@ -103,15 +103,15 @@ class Pool:
         for pod in unit.pods:
             node = index.get(pod.node)
             if node is not None:
-                on.setdefault(node, []).append(self._held_by(pod.requests))
+                on.setdefault(node, []).append(self._amounts_of(pod.requests))
         if len(on) == len(unit.pods):
             return tuple((node, held) for node, [held] in sorted(on.items()))
-        return tuple((node, _together(held)) for node, held in sorted(on.items()))
+        return tuple((node, _sum_amounts(held)) for node, held in sorted(on.items()))
 
-    def _held_by(self, requests: Amounts) -> Held:
-        found = self._held.get(key := tuple(requests.items()))
+    def _amounts_of(self, requests: Amounts) -> Held:
+        found = self._by_requests.get(key := tuple(requests.items()))
         if found is None:
-            found = self._held[key] = tuple(sorted(self.draft.snapshot.vector(requests)))
+            found = self._by_requests[key] = tuple(sorted(self.draft.snapshot.vector(requests)))
         return found
 
     @cached_property
@@ -214,7 +214,7 @@ class Pool:
         return [i for i, unit in enumerate(self.units) if self.alive[i] and unit.group == group]
 
 
-def _together(parts: Iterable[Held]) -> Held:
+def _sum_amounts(parts: Iterable[Held]) -> Held:
     sums: dict[int, int] = {}
     for column, amount in chain.from_iterable(parts):
         sums[column] = sums.get(column, 0) + amount

@@ -177,9 +177,9 @@ class _Search:
             item = Item(o, (*frees, self.gives.get(o, 0)), cost, gangs.get(o, -1), o in cores)
             on.setdefault(node, []).append(item)
         if self.least:
-            return self._giving(on) if not cores.intersection(usable) else None
+            return self._solve_with_give_back(on) if not cores.intersection(usable) else None
         nodes: dict[int, NodeOffer] = {}
-        for node in filter(self.asked.allowed.__getitem__, self._able(on)):
+        for node in filter(self.asked.allowed.__getitem__, self._usable_nodes(on)):
             found = [(cost, taken) for _, _, cost, taken in self._offers(node, on.get(node, []), 1, 0)]
             if found:
                 costs, every = zip((0, ()), *found, strict=True)
@@ -206,7 +206,7 @@ class _Search:
 
     # --- victims that give back to a quota --------------------------------------------------------------------------
 
-    def _giving(self, on: dict[int, list[Item]]) -> list[int] | None:
+    def _solve_with_give_back(self, on: dict[int, list[Item]]) -> list[int] | None:
         """Returns the options of the least sum over nodes, if the victims must also give back to a quota on any
         nodes."""
         step = gcd(*(item.frees[-1] for items in on.values() for item in items))
@@ -218,7 +218,7 @@ class _Search:
             raise Unwieldy
         known: dict[tuple[int, int], tuple[int, Link]] = {(0, 0): (0, None)}
         steps = 0
-        for node in self._able(on):
+        for node in self._usable_nodes(on):
             offers = self._offers(node, on.get(node, []), step, wanted)
             steps += len(known) * len(offers)
             if steps > COUNTED_VICTIMS_STEPS:
@@ -241,7 +241,7 @@ class _Search:
             out += taken
         return out
 
-    def _able(self, on: Iterable[int]) -> list[int]:
+    def _usable_nodes(self, on: Iterable[int]) -> list[int]:
         """Returns the nodes that have capacity, or units that may be evicted."""
         return sorted({*on, *np.nonzero(self.problem.slots_of[self.shape])[0].tolist()})
 

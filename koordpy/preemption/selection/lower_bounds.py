@@ -89,16 +89,16 @@ def most_freed(choices: Choices) -> dict[int, int]:
         caps = []
         for bound in bounds:
             inside = {o for terms, _ in bound for o, _ in terms if o in every}
-            caps.append((inside, max(_most(terms, room, inside, every) for terms, room in bound)))
+            caps.append((inside, max(_most_within(terms, room, inside, every) for terms, room in bound)))
         whole = sum(every.values())
         # for nested sets of quotas: wide sets first, or narrow sets first
-        least = min(_apart(caps, every, widest=widest) for widest in (True, False))
+        least = min(_disjoint_bound(caps, every, widest=widest) for widest in (True, False))
         if least < whole:
             out[column] = least
     return out
 
 
-def _most(terms: Terms, room: int, inside: set[int], frees: Mapping[int, int]) -> int:
+def _most_within(terms: Terms, room: int, inside: set[int], frees: Mapping[int, int]) -> int:
     """Returns the most that options free of a column while the sum of their terms is at most `room`."""
     amounts = {o: amount for o, amount in terms if amount > 0}
     free_of_it = sum(frees[o] for o in inside if o not in amounts)
@@ -110,7 +110,7 @@ def _most(terms: Terms, room: int, inside: set[int], frees: Mapping[int, int]) -
     return free_of_it + min(whole, max(room * frees[o] // amounts[o] for o in bounded))
 
 
-def _apart(caps: Sequence[tuple[set[int], int]], frees: Mapping[int, int], *, widest: bool) -> int:
+def _disjoint_bound(caps: Sequence[tuple[set[int], int]], frees: Mapping[int, int], *, widest: bool) -> int:
     """Returns the most that is freed if, of overlapping sets, the first one bounds its options."""
     left, total = set(frees), 0
     for inside, most in sorted(caps, key=lambda cap: len(cap[0]), reverse=widest):
@@ -140,12 +140,12 @@ def lacking(
         lack = _in_region(problem, room, slice(start, end), allowed=allowed, names=names, place=place, most=most or {})
         if lack is None:
             return None
-        if best is None or _least(lack) < _least(best):
+        if best is None or _size_of_lack(lack) < _size_of_lack(best):
             best = lack
     return best if best is not None else Lack("", len(problem.pending), 0, 0)
 
 
-def _least(lack: Lack) -> tuple[bool, int]:
+def _size_of_lack(lack: Lack) -> tuple[bool, int]:
     return not lack.resource, lack.needed - lack.free - (lack.reclaimable if lack.resource else 0)
 
 

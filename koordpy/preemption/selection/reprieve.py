@@ -63,7 +63,7 @@ def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
     suffices."""
     taken: list[int] = []
     units: set[int] = set()
-    room = _SparedRoom(choices)
+    room = _RemainingSlack(choices)
     for o in _cheap_first(choices):
         unit = choices.options[o].unit
         if unit not in units and room.take(o):
@@ -126,7 +126,7 @@ def _cheap_first(choices: Choices) -> list[int]:
     return sorted(range(len(choices.options)), key=cost)
 
 
-class _SparedRoom:
+class _RemainingSlack:
     """The remaining slack of upper limits, crossings and multiples, option by option.
 
     Conservative: a limit that applies to some options only is applied to all; a violated branch of alternatives is

@@ -266,17 +266,17 @@ def keeps(choices: Choices, taken: Collection[int]) -> bool:
         return False
     for one in choices.eithers:
         if not chosen.isdisjoint(one.when) and not any(
-            _holds(branch.limits, branch.crossings, chosen) for branch in one.branches
+            _are_satisfied(branch.limits, branch.crossings, chosen) for branch in one.branches
         ):
             return False
     return (
-        _holds(choices.limits, choices.crossings, chosen)
+        _are_satisfied(choices.limits, choices.crossings, chosen)
         and not uneven(choices.multiples, chosen)
         and all(_admits(one, chosen) for one in choices.runtimes)
     )
 
 
-def _holds(limits: Iterable[Limit], crossings: Iterable[Crossing], chosen: set[int]) -> bool:
+def _are_satisfied(limits: Iterable[Limit], crossings: Iterable[Crossing], chosen: set[int]) -> bool:
     for limit in limits:
         if limit.when and not chosen.intersection(limit.when):
             continue
