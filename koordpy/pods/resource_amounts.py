@@ -49,6 +49,11 @@ def _maximum(total: Amounts, other: Mapping[str, int]) -> None:
 
 
 def _container(container: Container, status: ContainerStatus | None, infeasible: bool) -> Amounts:
+    """Returns the request of a container; a limit without a request counts as the request.
+
+    With a status it is the largest of allocated resources, requests in the status, and requests of the spec. The spec
+    does not count if its resize is infeasible (KEP-1287).
+    """
     limits = container.resources.limits
     asked = amounts({**limits, **container.resources.requests} if limits else container.resources.requests)
     if status is None or status.resources is None:
@@ -61,6 +66,11 @@ def _container(container: Container, status: ContainerStatus | None, infeasible:
 
 
 def _sum(pod: Pod, apps: Iterable[Amounts], inits: Iterable[Amounts]) -> Amounts:
+    """Returns the request of a pod from its containers (KEP-753).
+
+    It is the larger of all containers with all restartable init containers, and of each init container with the
+    restartable init containers before it.
+    """
     total: Amounts = {}
     for asked in apps:
         add_amounts(total, asked)
@@ -80,6 +90,7 @@ def _sum(pod: Pod, apps: Iterable[Amounts], inits: Iterable[Amounts]) -> Amounts
 
 
 def _pod_level(pod: Pod, total: Amounts, infeasible: bool) -> None:
+    """Replaces sums of cpu, memory and hugepages in `total` by the request of the pod as a whole (KEP-2837)."""
     level = pod.spec.resources
     if level is None:
         return

@@ -93,6 +93,7 @@ def _choose_on_node(pods: Sequence[PodInfo], node: int, machine: Machine, gpus: 
 def _choose_in_turn(
     sets: Sequence[Sequence[PodInfo]], node: int, machine: Machine, gpus: GpuNodes
 ) -> list[_Given] | None:
+    """Chooses GPUs for one set of pods after the other; None if one cannot be served."""
     state = gpus.state(node)
     free = state.free
     out: list[_Given] = []
@@ -110,6 +111,8 @@ def _choose_in_turn(
 
 
 def _visible_mask(one: _Given, given: Sequence[_Given], node: int, gpus: GpuNodes) -> int:
+    """Returns the GPUs that a pod sees: those of its group, or only its allocation if `gpu.groupVisibility` is
+    `own`."""
     group: GroupKey | None = one.pod.group
     if group is None or gpus.config.group_visibility == "own":
         return one.mask

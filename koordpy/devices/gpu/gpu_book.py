@@ -210,6 +210,7 @@ class GpuBook(FamilyBook):
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def view(self) -> GpuView:
+        """Returns the current view; only nodes that changed since the last view are rebuilt."""
         for name in self._changed:
             machine = self._machine(name)
             if machine is None:
@@ -228,6 +229,7 @@ class GpuBook(FamilyBook):
         return GpuView(dict(self._node_gpus), self._groups.frozen(), comparison, warnings, policies, shared)
 
     def _machine_facts(self) -> tuple[Comparison, tuple[tuple[str, str], ...]]:
+        """Returns the comparison of all machines, and warnings about Devices and nodes."""
         warnings: list[tuple[str, str]] = []
         for name, device in sorted(self.devices.items()):
             warnings += [(f"Device/{name}", text) for text in odd_settings(Holder.DEVICE, device.metadata)]

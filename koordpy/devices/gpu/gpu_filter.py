@@ -174,6 +174,8 @@ class GPUDevices(Rule):
         return None
 
     def _too_slow(self, machine: Machine | None) -> Refusal:
+        """Returns the refusal for bandwidth: resolvable by evictions only if the healthy GPUs of the machine are fast
+        enough."""
         text = self._pod.pod.metadata.annotations.get(keys.GPU_MIN_BANDWIDTH, "")
         able = False
         if machine is not None and machine.has_matrix:

@@ -246,8 +246,8 @@ def _tails(ids: Sequence[str]) -> dict[str, int]:
 def class_floors(values: Iterable[int], *, gap: float, width: float) -> dict[int, int]:
     """Returns value -> lowest value of its class.
 
-    In ascending order, a value starts a new class if it exceeds the previous value by more than the share `gap`, or the
-    lowest value of its class by more than the share `width`.
+    Values are classified in ascending order. A value starts a new class if it exceeds the previous value by more than
+    the share `gap`, or the lowest value of its class by more than the share `width`.
     """
     after, first = 1 + Fraction(str(gap)), 1 + Fraction(str(width))
     (after_up, after_down), (first_up, first_down) = after.as_integer_ratio(), first.as_integer_ratio()

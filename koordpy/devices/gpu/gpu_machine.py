@@ -347,6 +347,7 @@ def _matrix(
 
 
 def _table(device: Device, labels: Mapping[str, str], minors: Sequence[int], faults: _Faults) -> PartitionTable | None:
+    """Returns the partition table of a Device, else the built-in table of the node's GPU model; None for none."""
     text = device.metadata.annotations.get(keys.GPU_PARTITIONS)
     if text is not None:
         try:

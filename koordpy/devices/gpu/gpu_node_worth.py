@@ -161,6 +161,7 @@ class _GpuTable:
         return self._known[key]
 
     def _vector(self, node: int, counts: tuple[int, ...]) -> Vector | None:
+        """Computes `cost` on one node: the classes of (c), the free GPUs that remain (d), the classes of (e)."""
         slow, own = [0] * self._classes, [0] * self._classes
         gpus = self._gpus
         if not any(counts):

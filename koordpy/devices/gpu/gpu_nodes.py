@@ -57,6 +57,7 @@ def want_of(pod: PodInfo) -> PodWant:
 
 
 def _parse_bandwidth(text: str) -> int:
+    """Returns GB/s as kB/s, at least 1. Raises `UnreadableWish`."""
     try:
         value = float(text) if text.isascii() and "_" not in text else 0.0
     except ValueError:
@@ -168,6 +169,7 @@ class GpuNodes:
         return self._drafted(node, known)
 
     def _drafted(self, node: int, known: NodeGpus) -> GpuState:
+        """Returns the state of a node that the draft has changed: without evicted pods, with placed pods."""
         machine, draft = known.machine, self.draft
         held, requested, unknown = 0, 0, False
         groups: dict[GroupKey, int] = {}

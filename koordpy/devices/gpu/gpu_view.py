@@ -67,7 +67,7 @@ class GpuView(FamilyView):
     comparison: "Comparison"
     warnings: tuple[tuple[str, str], ...] = ()
     partition_policies: bool = False
-    """True if the label of a node says how its GPU partitions are to be honoured."""
+    """True if the label of a node sets a partition policy (Honor or Prefer)."""
     shared: frozenset[str] = frozenset()
     """Nodes on which another device plugin hands out shares of GPUs."""
 

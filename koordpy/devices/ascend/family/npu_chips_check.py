@@ -104,6 +104,7 @@ def _group_fault(
 
 
 def _product_fault(labels: Mapping[str, str], chips: set[int], *, several: bool) -> str:
+    """Returns why chips are not legal on an Ascend910 product, by the node's label; empty if they are legal."""
     number = len(chips)
     match labels.get(keys.ACCELERATOR_TYPE) or "module":
         case "module":

@@ -104,6 +104,7 @@ class _SwitchCheck:
     now: FamilyRound
 
     def faults(self) -> list[str]:
+        """Returns the faults of the job's new nodes by the configured rule set."""
         switches = ascend_jobs(self.now.scene).switches
         if not isinstance(switches, Switches):
             return [f"{self.job.name}: {switches}"]
@@ -215,6 +216,7 @@ class _SwitchCheck:
         return faults
 
     def _shared_marks(self, ref: GangRef, leaf: int) -> set[str]:
+        """Returns the values of isSharedTor of a gang's pods under a leaf."""
         draft = self.now.scene.draft
         snapshot = draft.snapshot
         out = {

@@ -162,6 +162,7 @@ class AscendJobs:
 
     def _checked(self, name: str, pods: tuple[PodInfo, ...], meta: ObjectMeta | None) -> AscendJob:
         # bound pods have no shape
+        """Returns the job with the checks of ascend.md 1, 2, 4 and 5. Raises `JobFaultError` if it is illegal."""
         shapes = {pod.shape if pod.pending else pod.key: pod for pod in reversed(pods)}
         for pod in shapes.values():
             if sum(resource in pod.requests for resource in keys.NPU_RESOURCES) > 1:
@@ -187,6 +188,7 @@ class AscendJobs:
         return AscendJob(name, pods, own, wants, tor, in_blocks, blocks)
 
     def _want(self, asked: Asked, own: JobKeys, *, several: bool) -> Want:
+        """Returns the request of pods with its legal presets. Raises `JobFaultError` if no preset serves it."""
         resource, request, selected = asked
         options = self._options(asked, own)
         if not options:
@@ -232,6 +234,7 @@ class AscendJobs:
         return self._present or (table.MODULE,)
 
     def _check_switches(self, tor: Tor, pods: tuple[PodInfo, ...], *, in_blocks: bool) -> None:
+        """Raises `JobFaultError` if a job with switch affinity is illegal or the switch table is unusable."""
         if in_blocks:
             raise JobFaultError(f"{keys.TOR_AFFINITY} cannot be combined with {keys.SP_BLOCK}")
         amounts = dict.fromkeys(asked_of(pod)[:2] for pod in pods)
@@ -246,6 +249,7 @@ class AscendJobs:
             raise JobFaultError(f"single-layer network holds at most {most} pods of a job, got {len(pods)}")
 
     def _check_levels(self, own: JobKeys, pods: tuple[PodInfo, ...]) -> None:
+        """Raises `JobFaultError` if the multilevel configuration of a job is missing or illegal."""
         text = own.annotations.get(keys.AFFINITY_CONFIG)
         if text is None:
             raise JobFaultError(

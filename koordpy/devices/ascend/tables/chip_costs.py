@@ -73,6 +73,11 @@ def _by_table(preset: Preset, request: int, group: int) -> int | None:
 
 
 def _halves(request: int, free: int, several: bool) -> int | None:
+    """Returns the cost on two rings of eight chips: up to 8 chips on one ring, more than 8 in equal halves on both
+    rings.
+
+    The chips of a job of one pod must face each other across the rings.
+    """
     left, right = free & 0xFF, free >> 8 & 0xFF
     if request <= 8:
         fits = [ring.bit_count() - request for ring in (left, right) if ring.bit_count() >= request]
@@ -84,6 +89,8 @@ def _halves(request: int, free: int, several: bool) -> int | None:
 
 
 def _dies(size: int, request: int, free: int) -> int | None:
+    """Returns the cost on cards of two dies: a request of 1 prefers a card with one free die, other requests use whole
+    cards."""
     cards = groups_of(free, DIES)
     if request == 1:
         return free.bit_count() - 1 + (0 if any(card.bit_count() == 1 for card in cards) else size)
@@ -92,6 +99,8 @@ def _dies(size: int, request: int, free: int) -> int | None:
 
 
 def _duo(request: int, free: int) -> int | None:
+    """Returns the cost on cards of two dies: whole cards, and for an odd request one die, preferably of a card with one
+    free."""
     cards = groups_of(free, DIES)
     full = sum(card.bit_count() == DIES for card in cards)
     half = sum(card.bit_count() == 1 for card in cards)
@@ -104,6 +113,8 @@ def _duo(request: int, free: int) -> int | None:
 
 
 def _mesh(size: int, request: int, free: int) -> int | None:
+    """Returns the cost on meshes of four chips: up to 4 chips on one mesh, multiples of 4 on whole meshes, else any
+    chips."""
     count = free.bit_count()
     if request > 4 and request % 4:
         return count - request
@@ -181,6 +192,7 @@ def _full(free: int, size: int) -> list[int]:
 
 
 def _take_halves(request: int, free: int, several: bool) -> int:
+    """Returns the chips of a request on two rings of eight, pairs across the rings first."""
     left, right = free & 0xFF, free >> 8 & 0xFF
     if request <= 8:
         rings = [ring for ring in (left, right << 8) if ring.bit_count() >= request]

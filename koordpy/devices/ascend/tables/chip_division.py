@@ -3,8 +3,8 @@
 The tables state which chips a single pod gets (docs/rules/ascend.md 3). Choosing pod by pod may leave a later pod
 without chips: on rings of 3 and 4 free chips a pod of two takes from the ring of 4, and a pod of four finds none. So
 each pod, in rank order, gets the best set from which the remaining pods can still be served. If the choices of the
-tables serve all pods, they are the answer. Whether the remaining pods can be served is decided by a depth-first search
-over one set for each number of free chips of a group, cached by (demands, mask).
+tables serve all pods, they are the answer. Otherwise a depth-first search decides whether the remaining pods can be
+served. It tries one set for each number of free chips of a group, and is cached by (demands, mask).
 """
 
 from collections.abc import Iterator, Sequence

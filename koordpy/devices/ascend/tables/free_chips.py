@@ -107,6 +107,7 @@ class FreeChips:
         chips.free[node] = 0 if chips.disagrees[node] else free
 
     def _held(self, node: int, resource: str) -> int:
+        """Returns the mask of the chips that bound and placed pods use on a node."""
         draft = self.draft
         mask = 0
         for holding in npus_of(draft.snapshot).holdings.get(draft.snapshot.nodes[node].name, ()):

@@ -292,6 +292,7 @@ class NpuBook(FamilyBook):
         self._account(info, -1)
 
     def _account(self, info: PodInfo, sign: int) -> None:
+        """Adds (sign 1) or removes a pod: its chips by annotation, and its membership in a job."""
         self.is_idle &= info.ask(NPUS) is None
         notes = info.pod.metadata.annotations
         if notes:

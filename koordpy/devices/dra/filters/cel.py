@@ -131,6 +131,8 @@ _COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
 
 
 class _Parser:
+    """Recursive descent parser: `either` (||), `both` (&&), `compared` (comparisons), `single` (operands)."""
+
     def __init__(self, tokens: list[tuple[str, str]], text: str) -> None:
         self.rest = tokens[::-1]
         self.text = text
@@ -227,6 +229,7 @@ class _Parser:
         return lambda facts: [item(facts) for item in items]
 
     def _device(self) -> Lookup:
+        """Parses a fact of a device after `device`: its driver, or an attribute or capacity of a domain."""
         self._take(".")
         section = self._take()[1]
         if section == "driver":

@@ -116,6 +116,7 @@ def _expressions(selectors: Sequence[DeviceSelector]) -> list[Expression]:
 
 
 def _facts(offered: Offered) -> Facts:
+    """Returns the facts of a device for selectors; a name without a domain belongs to the driver's domain."""
     driver = offered.id.driver
     attributes: dict[str, dict[str, Any]] = {}
     capacity: dict[str, dict[str, Fraction]] = {}
@@ -242,6 +243,7 @@ class DynamicResources(Rule):
         return {*self._objects.allocated, *promised, *others}
 
     def verdict(self) -> Verdict:
+        """Refuses nodes that an allocated claim excludes, then nodes without free devices for all claims together."""
         count = len(self._nodes)
         open_nodes = np.ones(count, dtype=bool)
         for key in self._keys:

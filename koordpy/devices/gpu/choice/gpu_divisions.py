@@ -28,6 +28,8 @@ def division_choice(matrix: Matrix, size: int, free: int, wants: tuple[GpuWant, 
 
 
 class _Library:
+    """The choice of go-gpuallocator for requests of one size on one machine, with cached scores."""
+
     def __init__(self, matrix: Matrix, count: int) -> None:
         self.matrix, self.count = matrix, count
         self._totals: dict[int, int] = {}

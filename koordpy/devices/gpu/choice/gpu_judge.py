@@ -52,6 +52,7 @@ class Judge:
         return self._known(free, held, kinds)
 
     def _judge(self, free: int, held: int, kinds: Kinds) -> Worth | None:
+        """Finds the best slowest pair over all candidates, then the best division among the pods."""
         low, low_list, number = self.tables.low, self.tables.low_list, sum(number for _, number in kinds)
         us = candidates(self.tables.size, free, sum(want.count * number for want, number in kinds))
         shares = None

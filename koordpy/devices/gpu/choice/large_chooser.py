@@ -2,9 +2,9 @@
 72.
 
 Pods are served one by one. The slowest pair of a set is the fastest that a bounded search finds: among GPUs that all
-have links of the class, else in a clique. Within this class the set is taken from one NUMA node if one has enough GPUs,
-by best fit from aligned blocks of powers of two, so that large blocks stay whole. The result is not proven optimal:
-plans that depend on it are `feasible`. Source: gpu-topology.md 4.
+have links of the class, else in a clique. Within this class the set is taken from one NUMA node if one has enough GPUs.
+It is the best fit among aligned blocks of powers of two, so that large blocks stay whole. The result is not proven
+optimal: plans that depend on it are `feasible`. Source: gpu-topology.md 4.
 """
 
 from collections.abc import Iterator, Sequence
