@@ -24,19 +24,19 @@ class PatternFault(ValueError):
 def read_pattern(text: str) -> re.Pattern[str]:
     """Returns the compiled pattern, which is searched in bounded time. Raises `PatternFault`."""
     if len(text) > LETTERS:
-        raise PatternFault(f"{len(text)} letters, at most {LETTERS} are read")
+        raise PatternFault(f"{len(text)} characters, at most {LETTERS} are read")
     try:
         pattern = re.compile(text)
     except (re.error, OverflowError, RecursionError) as fault:
         raise PatternFault(str(fault)) from None
     if pattern.flags & re.VERBOSE or "(?#" in text:
-        raise PatternFault("a pattern with comments is not read")
+        raise PatternFault("comments in a pattern are not supported")
     opened, closed, repeats = [_Part()], _Part(), 0
     for token in _TOKEN.findall(text):
         again = _REPEATS.fullmatch(token) is not None
         repeats += again
         if closed.varies and (again or token.startswith("{")):
-            raise PatternFault("a repetition of what varies by itself is not read")
+            raise PatternFault("a repetition of a part that matches several texts is not supported")
         part = opened[-1]
         if token == "?":  # the previous part, or nothing
             part.ways += part.ways // closed.ways
@@ -55,7 +55,7 @@ def read_pattern(text: str) -> re.Pattern[str]:
         raise PatternFault(f"{repeats} repetitions, at most {REPETITIONS} are read")
     ways = opened[-1].others + opened[-1].ways
     if ways > (most := WAYS if repeats < REPETITIONS else WAYS // 64):
-        raise PatternFault(f"{ways} ways to choose among its forms, at most {most} are tried")
+        raise PatternFault(f"{ways} combinations of alternatives, at most {most} are tried")
     return pattern
 
 

@@ -26,7 +26,7 @@ def lone_surrogates(text: str, value: Any) -> bool:
 
 
 def read_json(text: str) -> Any:
-    """Returns the value of a JSON text. Raises `UnreadableError` for invalid JSON (`no JSON, line 1 column 5`), a
+    """Returns the value of a JSON text. Raises `UnreadableError` for invalid JSON (`invalid JSON, line 1 column 5`), a
     repeated key, or a text that is too long."""
     if length := too_long(text):
         raise UnreadableError(length)
@@ -35,13 +35,13 @@ def read_json(text: str) -> Any:
     except UnreadableError:
         raise
     except json.JSONDecodeError as fault:
-        raise UnreadableError(f"no JSON, line {fault.lineno} column {fault.colno}") from None
+        raise UnreadableError(f"invalid JSON, line {fault.lineno} column {fault.colno}") from None
     except RecursionError:
-        raise UnreadableError("no JSON, nesting") from None
+        raise UnreadableError("invalid JSON, nested too deeply") from None
     except ValueError:  # a number of thousands of digits
-        raise UnreadableError("no JSON, a number too long") from None
+        raise UnreadableError("invalid JSON, a number is too long") from None
     if lone_surrogates(text, value):
-        raise UnreadableError("no JSON, a lone surrogate is no text")
+        raise UnreadableError("invalid JSON, a lone surrogate is not a character")
     return value
 
 

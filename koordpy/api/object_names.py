@@ -49,5 +49,5 @@ def split_address(address: str) -> tuple[str | None, int]:
     interfaces. Raises ValueError for an invalid address."""
     host, colon, port = address.rpartition(":")
     if not (colon and port.isascii() and port.isdigit() and int(port) <= 65535) or "/" in host or len(host.split()) > 1:
-        raise ValueError(f"{address!r} is no address to listen at (as in :10259 or 127.0.0.1:10259)")
+        raise ValueError(f"{address!r} is not a valid listen address (as in :10259 or 127.0.0.1:10259)")
     return host.strip("[]") or None, int(port)

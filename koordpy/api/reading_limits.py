@@ -81,4 +81,4 @@ def some(hints: Iterable[str]) -> Iterator[str]:
     rest = iter(hints)
     yield from islice(rest, HINTS)
     if next(rest, None) is not None:
-        yield "more of it is not read, or not as it was meant"
+        yield "further warnings are not listed"

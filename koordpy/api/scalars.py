@@ -75,7 +75,7 @@ def tagged_scalar(tag: str, text: str) -> Any:
     kinds = {"int": (int, Number), "float": (int, Number), "bool": (bool,), "null": (type(None),)}
     expected = kinds.get(tag.removeprefix(YAML_TAG)) if tag.startswith(YAML_TAG) else None
     if expected is None:
-        raise ValueError(f"the tag {tag} is not known here")
+        raise ValueError(f"unknown tag {tag}")
     value = plain_scalar(text)
     if not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
         raise ValueError(f"{text!r} is no {tag.removeprefix(YAML_TAG)}")

@@ -43,7 +43,7 @@ def read_config(data: bytes, *, name: str, flags: Sequence[Flag] = ()) -> Koordp
     if broken:
         raise InputFaultsError(broken)
     if len(documents) > 1:
-        raise InputFaultsError([f"{name}: {len(documents)} documents in place of one"])
+        raise InputFaultsError([f"{name}: expected one document, got {len(documents)}"])
     raw = _overlaid(documents[0].value if documents else {}, flags)
     read = decode(raw, KoordpyConfiguration, closed=True)
     told = {fault.path for fault in read.faults}
@@ -108,7 +108,7 @@ def dangers(config: KoordpyConfiguration) -> list[str]:
         )
     ignored = config.filters.node_resources_fit.ignored_resources
     found += [
-        f"filters.nodeResourcesFit.ignoredResources: {name} is no extended resource: it is counted all the same"
+        f"filters.nodeResourcesFit.ignoredResources: {name} is not an extended resource: the filter checks it anyway"
         for name in ignored
         if not is_extended(name)
     ]
@@ -151,7 +151,7 @@ def _across_fields(config: KoordpyConfiguration) -> Iterator[tuple[str, ...]]:
     if config.pod_max_backoff < config.pod_initial_backoff:
         yield "podMaxBackoff", "podInitialBackoff", "must not be shorter than podInitialBackoff"
     if config.preemption.across_users == "any" and config.fairness.reclaim == "all":
-        yield "preemption.acrossUsers", "fairness.reclaim", "any does not go with fairness.reclaim: all"
+        yield "preemption.acrossUsers", "fairness.reclaim", "any cannot be combined with fairness.reclaim: all"
     gathers = {"gangs.defaults": config.gangs.defaults.gather}
     gathers |= {key_path("gangs.namespaces", name): one.gather or () for name, one in config.gangs.namespaces.items()}
     for where, entries in gathers.items():

@@ -85,7 +85,7 @@ def parse_topology_wish(text: str) -> TopologyWish:
 def _doubts(raw: dict[str, Any]) -> Iterator[str]:
     for i, entry in enumerate(_list(raw, "gatherStrategy")):
         if entry.get("podCountMultiple") == 0:
-            yield f"gatherStrategy[{i}].podCountMultiple: 0 asks for nothing"
+            yield f"gatherStrategy[{i}].podCountMultiple: 0 has no effect"
 
 
 def _strange_fields(raw: dict[str, Any]) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _rule(entry: Any, where: str) -> GatherRule:
         raise UnreadableError(f"{where}: {kind_name(entry)} instead of a mapping")
     layer, strategy, multiple = entry.get("layer"), entry.get("strategy"), entry.get("podCountMultiple")
     if not isinstance(layer, str) or not layer:
-        raise UnreadableError(f"{where}.layer: {literal(layer)} is no layer name")
+        raise UnreadableError(f"{where}.layer: {literal(layer)} is not a layer name")
     if strategy not in STRATEGIES:
         near = hint(strategy, STRATEGIES) if isinstance(strategy, str) else ""
         raise UnreadableError(f"{where}.strategy: {literal(strategy)} is neither PreferGather nor MustGather{near}")

@@ -65,7 +65,7 @@ def _above_zero(text: str) -> str:
 
 
 def _index(text: str) -> str:
-    return "" if not text or index_of(text) is not None else f"{literal(text)} is no index (0, 1, ...)"
+    return "" if not text or index_of(text) is not None else f"{literal(text)} is not an index (0, 1, ...)"
 
 
 _POLICIES = ("once-satisfied", "only-waiting", "waiting-and-running")
@@ -115,7 +115,7 @@ def _half_group(labels: Mapping[str, str]) -> Iterator[str]:
     """Yields a warning for a GPU group with only one of its two labels (gpu-topology.md 5)."""
     name, replica = labels.get(keys.GPU_GROUP_NAME), labels.get(keys.GPU_GROUP_REPLICA)
     if (name is None and replica is not None) or (name is not None and (not name or replica is None)):
-        yield f"labels {keys.GPU_GROUP_NAME} and {keys.GPU_GROUP_REPLICA} make a group only together"
+        yield f"labels {keys.GPU_GROUP_NAME} and {keys.GPU_GROUP_REPLICA} form a GPU group only together"
 
 
 _VALUES: Mapping[Holder, Settings] = {
@@ -130,7 +130,7 @@ _VALUES: Mapping[Holder, Settings] = {
 def forgotten_annotations(given: int) -> tuple[str, ...]:
     """Returns the warning for an object with `given` annotations if some were dropped; empty for none."""
     many = too_many(given, ANNOTATIONS, "annotations")
-    return (f"metadata.annotations: {many}, and those that koordpy knows",) if many else ()
+    return (f"metadata.annotations: {many}, in addition to those that koordpy knows",) if many else ()
 
 
 @once

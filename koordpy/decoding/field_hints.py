@@ -105,7 +105,7 @@ def _is(pattern: str, text: str) -> bool:
 def _named(pattern: str, noun: str, most: int = 63) -> Look:
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         if isinstance(raw, str) and raw and not (len(raw) <= most and _is(pattern, raw)):
-            walk.doubt(path, f"{literal(raw)} is no {noun}: an API server refuses it")
+            walk.doubt(path, f"{literal(raw)} is not a valid {noun}: an API server refuses it")
 
     return look
 

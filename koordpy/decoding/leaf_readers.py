@@ -43,7 +43,7 @@ def text_reader(pattern: str, longest: int | None, noun: str) -> Read:
         text = read_text(raw, path, walk)
         fits = form.fullmatch(text) and (longest is None or len(text) <= longest)
         if (text or raw == "") and not fits:
-            walk.fault(path, f"{shown(raw)} is no {noun}")
+            walk.fault(path, f"{shown(raw)} is not a valid {noun}")
         return text
 
     return read

@@ -58,7 +58,7 @@ def _json_documents(text: str) -> list[Document]:
         return int(digits) if len(digits) <= 18 and CANONICAL_INT.fullmatch(digits) else Number(digits)
 
     def constant(name: str) -> Any:
-        raise DocumentFault(f"{name} is no JSON")
+        raise DocumentFault(f"{name} is not valid JSON")
 
     def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         out = dict(pairs)
@@ -73,7 +73,7 @@ def _json_documents(text: str) -> list[Document]:
     )
     surrogate = _SURROGATE.search(text)
     if surrogate is not None:
-        raise DocumentFault("no UTF-8", text.count("\n", 0, surrogate.start()))
+        raise DocumentFault("invalid UTF-8", text.count("\n", 0, surrogate.start()))
     at = 0
     while True:
         while at < len(text) and text[at] in " \t\r\n":
@@ -89,7 +89,7 @@ def _json_documents(text: str) -> list[Document]:
         found.append(value)
     _check_levels(found)
     if lone_surrogates(text, found):
-        raise DocumentFault("a lone surrogate is no text")
+        raise DocumentFault("a lone surrogate is not a character")
     kept = [value for value in found if value is not None]
     return [Document(i, value) for i, value in enumerate(kept, start=1)]
 
@@ -100,10 +100,10 @@ def _json_fault(text: str, fault: json.JSONDecodeError) -> str:
     if here in ("//", "/*") or here[:1] == "#":
         why = " (JSON has no comments)"
     elif here[:1] in ("}", "]") and before.endswith(","):
-        why = " (a comma before the end)"
+        why = " (trailing comma)"
     else:
         why = " (JSON has double quotes only)" if here[:1] == "'" else ""
-    return f"no JSON: {fault.msg}{why}"
+    return f"invalid JSON: {fault.msg}{why}"
 
 
 def _check_levels(value: list[Any]) -> None:
@@ -166,8 +166,8 @@ def _yaml_documents(text: str) -> Iterator[Document]:
             position += 1
             byte = ord(surrogate[0]) - 0xDC00
             where = line + chunk.count("\n", 0, surrogate.start())
-            wide = " but UTF-16" if _WIDE.match(text) else ""
-            yield Document(position, None, f"line {where}: no UTF-8{wide} (byte 0x{byte:02x})")
+            wide = ", it is UTF-16" if _WIDE.match(text) else ""
+            yield Document(position, None, f"line {where}: invalid UTF-8{wide} (byte 0x{byte:02x})")
             continue
         try:
             value = build_value(chunk)

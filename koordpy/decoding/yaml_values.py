@@ -82,17 +82,17 @@ def build_value(text: str) -> Any:
         mark = fault.problem_mark or fault.context_mark
         problem = " ".join(str(part) for part in (fault.context, fault.problem) if part)
         if mark is None:
-            raise DocumentFault(f"no YAML: {problem}") from None
+            raise DocumentFault(f"invalid YAML: {problem}") from None
         if _is_tab(text, mark.line, mark.column):
-            problem += " (a tab: YAML is indented by blanks)"
-        raise DocumentFault(f"no YAML: {problem}", mark.line, mark.column) from None
+            problem += " (a tab: YAML is indented with spaces)"
+        raise DocumentFault(f"invalid YAML: {problem}", mark.line, mark.column) from None
     except yaml.YAMLError as fault:
         text_of = " ".join(str(fault).split())
-        raise DocumentFault(f"no YAML: {text_of}") from None
+        raise DocumentFault(f"invalid YAML: {text_of}") from None
     except ValueError as fault:
         if isinstance(fault, DocumentFault):
             raise
-        raise DocumentFault(f"no YAML: {fault}") from None
+        raise DocumentFault(f"invalid YAML: {fault}") from None
 
 
 def _is_tab(text: str, line: int, column: int) -> bool:
@@ -136,7 +136,7 @@ def _build_events(parser: Any) -> Any:
                 raise DocumentFault(f"nested deeper than {MAX_LEVELS} levels", mark.line, mark.column)
             mapping = kind is MappingStartEvent
             if event.tag not in (None, "!", YAML_TAG + ("map" if mapping else "seq")):
-                raise DocumentFault(f"the tag {event.tag} is not known here", mark.line, mark.column)
+                raise DocumentFault(f"unknown tag {event.tag}", mark.line, mark.column)
             stack.append(_Open({} if mapping else [], mapping, event.anchor, mark))
             if event.anchor is not None:
                 anchors[event.anchor] = _UNFINISHED
@@ -154,7 +154,7 @@ def _build_events(parser: Any) -> Any:
             if target is None:
                 raise DocumentFault(f"the alias *{event.anchor} has no anchor", mark.line, mark.column)
             if target is _UNFINISHED:
-                raise DocumentFault(f"the alias *{event.anchor} holds itself", mark.line, mark.column)
+                raise DocumentFault(f"the alias *{event.anchor} refers to itself", mark.line, mark.column)
             value, size, height = target
             aliased += size
             if aliased > MAX_ALIASED:

@@ -12,12 +12,10 @@ from koordpy.api import keys
 from koordpy.api.natural_order import natural_key
 from koordpy.pods.gang_refs import GangRef
 
-ONE_SIDED = (
-    f"annotation {keys.GANG_GROUPS}: gangs of other namespaces that do not name this one in theirs are not linked to it"
-)
+ONE_SIDED = f"annotation {keys.GANG_GROUPS}: gangs of other namespaces are linked only if they name this gang in theirs"
 NAMED_BY_OTHERS = (
-    f"gangs of other namespaces name this one in their annotation {keys.GANG_GROUPS}: they are not linked to it, "
-    "as it does not name them"
+    f"gangs of other namespaces name this gang in their annotation {keys.GANG_GROUPS}: they are linked only if this "
+    "gang names them"
 )
 
 

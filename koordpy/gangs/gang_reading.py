@@ -63,7 +63,7 @@ def _linked(text: str, namespace: str) -> Named:
         raise UnreadableError(number)
     for i, name in enumerate(raw):
         if not isinstance(name, str):
-            raise UnreadableError(f"[{i}]: {literal(name)} is no gang name")
+            raise UnreadableError(f"[{i}]: {literal(name)} is not a gang name")
     return Named.of(namespace, raw)
 
 

@@ -101,7 +101,7 @@ def explain_simulated(
     found = replace(found, warnings=(*found.warnings, *gaps))
     if not gone or info is None:
         return found
-    text = f"{_eviction_text(gone[-1])}; this is about the pod that replaces it"
+    text = f"{_eviction_text(gone[-1])}; this explanation is about the pod that replaces it"
     return replace(found, warnings=(*found.warnings, (pod, text)))
 
 

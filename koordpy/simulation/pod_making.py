@@ -330,7 +330,7 @@ class Expansion:
             slots = (slot for part, wanted in one.run.wanted(one.role) for slot in self._open(one, part, wanted))
             if why and any(key == f"{one.workload.head.namespace}/{slot.name}" for slot in slots):
                 head, role = one.top.head, one.role.name
-                return f": role {role} of {head} waits for {why}, --started {head.name}:{role} makes its pods"
+                return f": role {role} of {head} waits for {why}, --started {head.name}:{role} creates its pods"
         return ""
 
     def document(self) -> list[dict[str, Any]]:

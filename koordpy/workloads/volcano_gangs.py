@@ -137,7 +137,7 @@ def volcano_gangs(
         make,
         meta=ObjectMeta(namespace=namespace, name=name, annotations=dict(group.head.annotations)),
         domains=tuple(group.domains(pods, matches)),
-        doubts=(*doubts, "spec.subGroupPolicy: networkTopology of mode soft is not read") if soft else doubts,
+        doubts=(*doubts, "spec.subGroupPolicy: networkTopology with mode soft is ignored") if soft else doubts,
     )
     if not group.tasks:
         yield make(min_member=group.min_member, resources=group.resources)

@@ -22,7 +22,7 @@ def unread_of(head: Head, templates: Collection[Template]) -> Iterator[str]:
         lacking = next((one for one in templates if one.labels.get(key) != head.labels[key]), None)
         if lacking is not None:
             path = key_path(f"{lacking.path}.metadata.labels", key)
-            yield f"label {key} is not read on a {head.kind}: it is a label of its pods, {path}"
+            yield f"label {key} has no effect on a {head.kind}: set it on its pods, {path}"
     labels = {key: value for key, value in head.labels.items() if key not in misplaced}
     yield from unread_keys(Holder.WORKLOAD, labels, head.annotations)
     if head.kind in (*ROLLED, "Deployment"):
@@ -30,7 +30,7 @@ def unread_of(head: Head, templates: Collection[Template]) -> Iterator[str]:
 
 
 def _asking(head: Head, templates: Collection[Template]) -> Iterator[str]:
-    instead = f"makes no gang of a {head.kind}: annotation {keys.GANG_MIN} on its pod template does"
+    instead = f"does not make a gang of a {head.kind}: annotation {keys.GANG_MIN} on its pod template does"
     if any(one.get(keys.GANG_AUTO) == "on" for one in (head.annotations, *(one.annotations for one in templates))):
         yield f'annotation {keys.GANG_AUTO} "on" {instead}'
     if keys.GANG_MIN in head.annotations and not any(keys.GANG_MIN in one.annotations for one in templates):

@@ -264,7 +264,7 @@ async def test_a_running_agent_goes_on_until_it_is_stopped(client: ApiClient) ->
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("gpus: [", "line 2, column 1: no YAML: "),
+        ("gpus: [", "line 2, column 1: invalid YAML: "),
         ("", "0 documents in place of one"),
         ("gpus: x", "gpus: text ('x') in place of a number or a list"),
         ("gpu: 2", "gpu: unknown field, did you mean gpus?"),

@@ -154,4 +154,4 @@ async def test_an_agent_without_plugin_is_ready_once_its_device_is_written(folde
 def test_an_address_that_is_none_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["agent", "--node", "n", "--backend", "fake:/no", "--bind-address", "80"]) == 2
     err = capsys.readouterr().err
-    assert "--bind-address: '80' is no address to listen at" in err and err.count("\n") == 1
+    assert "--bind-address: '80' is not a valid listen address" in err and err.count("\n") == 1

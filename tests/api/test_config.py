@@ -81,7 +81,7 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
         ),
         (
             "{preemption: {acrossUsers: any}, fairness: {reclaim: all}}",
-            ["preemption.acrossUsers: any does not go with fairness.reclaim: all"],
+            ["preemption.acrossUsers: any cannot be combined with fairness.reclaim: all"],
         ),
         ("fairness: {mode: best}", ["fairness.mode: text ('best') is none of: exact, gpu-count, kai, off"]),
         ("fairness: {mode: true}", ["fairness.mode: a truth value (true) is none of"]),
@@ -89,7 +89,7 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
         ("gpu: {parts: {byNumber: [not a name!]}}", ["gpu.parts.byNumber[0]: text ("]),
         ("gpu: {parts: {policy: pack}}", ["gpu.parts.policy: unknown field"]),
         ("gpu: {delivery: dra}", ["gpu.delivery: text ('dra') is none of: device-plugin, env, foreign"]),
-        ("gpu: {linkBandwidth: {PIX: 1, FOO: 2}}", ["gpu.linkBandwidth.FOO: text ('FOO') is no link class"]),
+        ("gpu: {linkBandwidth: {PIX: 1, FOO: 2}}", ["gpu.linkBandwidth.FOO: text ('FOO') is not a valid link class"]),
         ("podInitialBackoff: 1 s", ["podInitialBackoff: '1 s' is no duration"]),
         ("podInitialBackoff: 1", ["podInitialBackoff: a number (1) in place of a duration"]),
         ("podInitialBackoff: -1s", ["podInitialBackoff: '-1s' is negative"]),
@@ -161,7 +161,7 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
         ("leaderElection: []\npodInitialBackoff: 20s", ["leaderElection: a list", "podMaxBackoff: must not"]),
         ("schedulerNames: [a, 1, a]", ["schedulerNames[1]: a number (1) in place of text"]),
         ("a: 1\na: 2", ["line 2, column 1: the key 'a' is given twice"]),
-        ("queue: {}\n---\nqueue: {}", ["2 documents in place of one"]),
+        ("queue: {}\n---\nqueue: {}", ["expected one document, got 2"]),
     ],
 )
 def test_every_fault_is_listed_with_file_and_path(text: str, faults: list[str]) -> None:
@@ -181,18 +181,18 @@ CONSTRAINT = "filters.podTopologySpread.defaultConstraints[0]"
 @pytest.mark.parametrize(
     ("text", "faults"),
     [
-        ("bindAddress: localhost", ["bindAddress: 'localhost' is no address to listen at"]),
-        ("bindAddress: ':99999'", ["bindAddress: ':99999' is no address"]),
-        ("bindAddress: ''", ["bindAddress: '' is no address"]),
-        ("bindAddress: http://here:80", ["bindAddress: 'http://here:80' is no address"]),
+        ("bindAddress: localhost", ["bindAddress: 'localhost' is not a valid listen address"]),
+        ("bindAddress: ':99999'", ["bindAddress: ':99999' is not a valid listen address"]),
+        ("bindAddress: ''", ["bindAddress: '' is not a valid listen address"]),
+        ("bindAddress: http://here:80", ["bindAddress: 'http://here:80' is not a valid listen address"]),
         ("clientConnection: {qps: -1}", ["clientConnection.qps: -1 is less than 0"]),
         (
             "leaderElection: {resourceName: Bad_Name}",
-            ["leaderElection.resourceName: text ('Bad_Name') is no name of an"],
+            ["leaderElection.resourceName: text ('Bad_Name') is not a valid name of an"],
         ),
         (
             "leaderElection: {resourceNamespace: ''}",
-            ["leaderElection.resourceNamespace: text ('') is no name of a names"],
+            ["leaderElection.resourceNamespace: text ('') is not a valid name of a names"],
         ),
         (
             "leaderElection: {leaseDuration: 10s, renewDeadline: 10s}",
@@ -206,16 +206,19 @@ CONSTRAINT = "filters.podTopologySpread.defaultConstraints[0]"
         (
             "gangs: {defaults: {gather: [{layer: '', strategy: MustGather}]}, namespaces: {Bad_Name: {}}}",
             [
-                "gangs.defaults.gather[0].layer: text ('') is no name of a layer",
-                "gangs.namespaces.Bad_Name: text ('Bad_Name') is no name of a names",
+                "gangs.defaults.gather[0].layer: text ('') is not a valid name of a layer",
+                "gangs.namespaces.Bad_Name: text ('Bad_Name') is not a valid name of a names",
             ],
         ),
-        ("schedulerNames: [Bad Name!, ok]", ["schedulerNames[0]: text ('Bad Name!') is no name of a scheduler"]),
+        (
+            "schedulerNames: [Bad Name!, ok]",
+            ["schedulerNames[0]: text ('Bad Name!') is not a valid name of a scheduler"],
+        ),
         ("schedulerNames: [a, b, a]", ["schedulerNames[2]: 'a' is given twice"]),
-        ("schedulerNames: ['']", ["schedulerNames[0]: text ('') is no name"]),
+        ("schedulerNames: ['']", ["schedulerNames[0]: text ('') is not a valid name"]),
         (
             "gpu: {resources: [not a resource!!, gpu]}",
-            ["gpu.resources[0]: text (", "gpu.resources[1]: text ('gpu') is no"],
+            ["gpu.resources[0]: text (", "gpu.resources[1]: text ('gpu') is not a valid"],
         ),
         (
             "filters: {nodeResourcesFit: {ignoredResources: [a b], ignoredResourceGroups: [a.b/c]}}",
@@ -300,7 +303,8 @@ def test_the_name_that_every_pod_has_is_a_danger_and_no_fault() -> None:
 def test_a_resource_that_can_not_be_ignored_is_told_and_no_fault() -> None:
     (told,) = dangers(read("filters: {nodeResourcesFit: {ignoredResources: [hugepages-2Mi, example.com/a]}}"))
     assert told == (
-        "filters.nodeResourcesFit.ignoredResources: hugepages-2Mi is no extended resource: it is counted all the same"
+        "filters.nodeResourcesFit.ignoredResources: hugepages-2Mi is not an extended resource: "
+        "the filter checks it anyway"
     )
 
 

@@ -51,7 +51,11 @@ def test_an_annotation_of_a_gang_that_cannot_be_read_is_told(key: str, text: str
     [
         ({keys.QUOTA_PREEMPTIBLE: "no"}, {}, [f"label {keys.QUOTA_PREEMPTIBLE} cannot be read: 'no' is neither true"]),
         ({keys.QUOTA_PREEMPTIBLE: "false"}, {}, []),
-        ({keys.RANK_INDEX_LABEL: "first"}, {}, [f"label {keys.RANK_INDEX_LABEL} cannot be read: 'first' is no index"]),
+        (
+            {keys.RANK_INDEX_LABEL: "first"},
+            {},
+            [f"label {keys.RANK_INDEX_LABEL} cannot be read: 'first' is not an index"],
+        ),
         (
             {keys.RANK_INDEX_LABEL: "7"},
             {keys.RANK_INDEX_ANNOTATION: "x7"},
@@ -132,13 +136,13 @@ def test_one_letter_swapped_dropped_doubled_or_changed_is_near(name: str, data: 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("", "no JSON, line 1 column 1"),
-        ('{"a": 1,\n "b": }', "no JSON, line 2 column 7"),
-        ("[" * 50_000, "no JSON, nesting"),
+        ("", "invalid JSON, line 1 column 1"),
+        ('{"a": 1,\n "b": }', "invalid JSON, line 2 column 7"),
+        ("[" * 50_000, "invalid JSON, nested too deeply"),
         ("[" * 100_000, "100000 bytes, at most 65536 are read"),
-        ("9" * 5000, "no JSON, a number too long"),
+        ("9" * 5000, "invalid JSON, a number is too long"),
         ('{"a": {"b": 1, "b": 2}}', "the key 'b' is given twice"),
-        ('{"layer": "a\\ud800"}', "no JSON, a lone surrogate is no text"),
+        ('{"layer": "a\\ud800"}', "invalid JSON, a lone surrogate is not a character"),
     ],
 )
 def test_json_of_an_annotation_that_cannot_be_read_says_where(text: str, fault: str) -> None:
@@ -168,9 +172,9 @@ SIZE = {"parallelStrategy": "pipeline-parallel", "parallelism": 2}
         (True, "a truth value instead of a JSON object"),
         ({"gatherStrategy": {}}, "gatherStrategy: a mapping instead of a list"),
         ({"gatherStrategy": [None]}, "gatherStrategy[0]: null instead of a mapping"),
-        ({"gatherStrategy": [{**RULE, "layer": None}]}, "gatherStrategy[0].layer: null is no layer name"),
-        ({"gatherStrategy": [RULE, {**RULE, "layer": True}]}, "gatherStrategy[1].layer: true is no layer name"),
-        ({"gatherStrategy": [{**RULE, "layer": ""}]}, "gatherStrategy[0].layer: '' is no layer name"),
+        ({"gatherStrategy": [{**RULE, "layer": None}]}, "gatherStrategy[0].layer: null is not a layer name"),
+        ({"gatherStrategy": [RULE, {**RULE, "layer": True}]}, "gatherStrategy[1].layer: true is not a layer name"),
+        ({"gatherStrategy": [{**RULE, "layer": ""}]}, "gatherStrategy[0].layer: '' is not a layer name"),
         (
             {"gatherStrategy": [{**RULE, "strategy": ["x"]}]},
             'gatherStrategy[0].strategy: ["x"] is neither PreferGather',

@@ -168,7 +168,7 @@ def test_a_pod_that_is_evicted_is_explained_as_the_one_that_replaces_it(tmp_path
     found, err = explained(text, "old", tmp_path)
     assert (found["round"], found["node"], found["reason"]) == (2, None, "Unschedulable")
     where = "evicted from n1 in round 1 for default/vip (rule priority)"
-    assert f"warning: default/old: {where}; this is about the pod that replaces it\n" in err
+    assert f"warning: default/old: {where}; this explanation is about the pod that replaces it\n" in err
     found, err = explained(text, "old", tmp_path, "--evicted", "drop")
     assert (found["round"], found["message"], err) == (None, where, "")
     found, err = explained(text, "old", tmp_path, "--rounds", "1")

@@ -124,9 +124,9 @@ def test_the_faults_of_all_files_and_of_the_configuration_are_told(
         f"{config}: nonsense: unknown field",
         f"{first}: document 2: a list in place of a mapping",
         f"{missing}: cannot be read: No such file or directory",
-        f"{second}: document 1: line 1, column 18: no JSON: Expecting property name enclosed in double quotes",
+        f"{second}: document 1: line 1, column 18: invalid JSON: Expecting property name enclosed in double quotes",
         f"{third}: document 1: Node/n1: metadata.name: duplicate object, already defined in {first}: document 1",
-        f"{third}: document 2: line 6: no UTF-8 (byte 0xff)",
+        f"{third}: document 2: line 6: invalid UTF-8 (byte 0xff)",
     ]
 
 

@@ -208,11 +208,11 @@ def test_all_faults_of_an_object_are_told_though_one_field_cannot_be_read(
         ("c.json", b'{"kind": "Node", # why\n"metadata": {}}', "no comments"),
         ("c.json", b'{"kind": "Node",}', "comma"),
         ("c.json", b"{'kind': 'Node'}", "JSON has double quotes only"),
-        ("c.json", b'\xef\xbb\xbf{"kind": "Node"', "no JSON"),
-        ("c.yaml", b"kind: Node\nmetadata:\n\tname: n1\n", "(a tab: YAML is indented by blanks)"),
-        ("c.yaml", "kind: Node\n".encode("utf-16"), "no UTF-8 but UTF-16 (byte 0xff)"),
+        ("c.json", b'\xef\xbb\xbf{"kind": "Node"', "invalid JSON"),
+        ("c.yaml", b"kind: Node\nmetadata:\n\tname: n1\n", "(a tab: YAML is indented with spaces)"),
+        ("c.yaml", "kind: Node\n".encode("utf-16"), "invalid UTF-8, it is UTF-16 (byte 0xff)"),
         ("c.yaml", b"kind: Node\nmetadata: {name: *who}\n", "the alias *who has no anchor"),
-        ("c.yaml", b"kind: Node\nmetadata: &a {name: *a}\n", "the alias *a holds itself"),
+        ("c.yaml", b"kind: Node\nmetadata: &a {name: *a}\n", "the alias *a refers to itself"),
     ],
 )
 def test_text_that_cannot_be_read_says_where_and_what_is_unusual(
@@ -282,7 +282,7 @@ def test_wrong_options_are_told_beside_the_faults_of_the_files(
     assert main(["simulate", "-f", path, "--now", "soon", "--scheduler-name", ""]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "--now: 'soon' is no time (as in 2026-01-01T00:00:00Z)",
-        "--scheduler-name: text ('') is no name of a scheduler (as in koord-scheduler)",
+        "--scheduler-name: text ('') is not a valid name of a scheduler (as in koord-scheduler)",
         f"{path}: document 2: a list in place of a mapping",
     ]
 

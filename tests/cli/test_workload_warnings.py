@@ -113,20 +113,20 @@ HEAD = f"headGroupSpec: {{{TEMPLATE}}}"
         ),
         (
             obj("Job", INDEXED, f"name: x, labels: {{{keys.LABEL_POD_GROUP}: g}}"),
-            f"label {keys.LABEL_POD_GROUP} is not read on a Job: it is a label of its pods, "
+            f"label {keys.LABEL_POD_GROUP} has no effect on a Job: set it on its pods, "
             f"spec.template.metadata.labels[{keys.LABEL_POD_GROUP}]",
         ),
         (
             obj(
                 "Deployment", f"replicas: 2, {TEMPLATE}", f"name: x, annotations: {{{keys.GANG_AUTO}: 'on'}}", "apps/v1"
             ),
-            f'annotation {keys.GANG_AUTO} "on" makes no gang of a Deployment: annotation {keys.GANG_MIN} on its pod '
-            "template does",
+            f'annotation {keys.GANG_AUTO} "on" does not make a gang of a Deployment: annotation {keys.GANG_MIN} on its '
+            "pod template does",
         ),
         (
             obj("Deployment", f"replicas: 2, {TEMPLATE}", f"name: x, annotations: {{{keys.GANG_MIN}: '2'}}", "apps/v1"),
-            f"annotation {keys.GANG_MIN} makes no gang of a Deployment: annotation {keys.GANG_MIN} on its pod template "
-            "does",
+            f"annotation {keys.GANG_MIN} does not make a gang of a Deployment: annotation {keys.GANG_MIN} on its pod "
+            "template does",
         ),
     ],
 )

@@ -145,11 +145,11 @@ def test_hints_of_one_object_are_ten_and_a_word_that_there_are_more() -> None:
     with pytest.raises(UnreadableError) as fault:
         parse_topology_wish(json.dumps({f"field{i}": 1 for i in range(1000)}))
     assert str(fault.value).count("; ") == reading_limits.HINTS
-    assert str(fault.value).endswith("; more of it is not read, or not as it was meant")
+    assert str(fault.value).endswith("; further warnings are not listed")
     notes = {f"{keys.GANG_MODE}{i}": "x" for i in range(1000)}
     said = odd_settings(Holder.GROUP, group("g", 1, notes).metadata)
     assert len(said) == reading_limits.HINTS + 1
-    assert said[-1] == "more of it is not read, or not as it was meant"
+    assert said[-1] == "further warnings are not listed"
 
 
 @pytest.mark.parametrize("count", [reading_limits.ANNOTATIONS, reading_limits.ANNOTATIONS + 1])
@@ -162,7 +162,7 @@ def test_annotations_beyond_those_that_are_kept_are_told_in_one_line(count: int)
     assert kept is not None
     world = World().add(node("n1:9"), group("g", 1, notes), pod("p-0", gang="g"), kept)
     told = [(name, text) for name, text in world.plan().warnings if "annotations" in text]
-    more = f"metadata.annotations: {count} annotations, at most 256 are read, and those that koordpy knows"
+    more = f"metadata.annotations: {count} annotations, at most 256 are read, in addition to those that koordpy knows"
     on_pod = more.replace(f"{count} ", f"{count + 1} ")
     assert sorted(told) == ([("Pod/default/p", on_pod), ("PodGroup/default/g", more)] if count > 256 else [])
 

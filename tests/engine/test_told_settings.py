@@ -109,7 +109,7 @@ async def test_a_setting_that_says_nothing_or_cannot_be_read_is_told_on_the_pod_
         cluster.create(*gang("counted", 1, annotations={keys.GANG_TOPOLOGY: empty}, gpus=0))
         await until(lambda: len(told(cluster)) == 3)
         assert told(cluster) == [
-            ("PodGroup", "counted", "networkTopologyAware: gatherStrategy[0].podCountMultiple: 0 asks for nothing"),
+            ("PodGroup", "counted", "networkTopologyAware: gatherStrategy[0].podCountMultiple: 0 has no effect"),
             ("PodGroup", "loose", "spec.minMember is 0: its pods start one by one"),
             (
                 "PodGroup",

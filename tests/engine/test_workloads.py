@@ -454,7 +454,11 @@ async def test_annotations_beyond_those_that_are_kept_are_told_on_the_workload_o
             told = lambda: [one for one in cluster.events() if one["reason"] == "InvalidAnnotation"]  # noqa: E731
             await until(told)
             assert [(one["involvedObject"]["kind"], one["message"]) for one in told()] == [
-                (kind, "metadata.annotations: 257 annotations, at most 256 are read, and those that koordpy knows")
+                (
+                    kind,
+                    "metadata.annotations: 257 annotations, at most 256 are read, "
+                    "in addition to those that koordpy knows",
+                )
             ]
 
 

@@ -194,7 +194,7 @@ def test_an_upstream_group_with_the_basic_policy_has_no_minimum_on_purpose() -> 
 def test_a_multiple_of_nothing_is_warned_of(multiple: int, said: bool) -> None:
     notes = wish({"blockLayer": "Prefer"}, multiple={"blockLayer": multiple})
     world = World().add(TWO_LAYERS, nodes_of("s{b: n1}"), group("g", 1, notes), pod("p", gang="g"))
-    text = "networkTopologyAware: gatherStrategy[0].podCountMultiple: 0 asks for nothing"
+    text = "networkTopologyAware: gatherStrategy[0].podCountMultiple: 0 has no effect"
     assert world.plan().warnings == ((("PodGroup/default/g", text),) if said else ())
 
 
@@ -240,8 +240,8 @@ def test_a_misspelt_label_of_a_pod_is_warned_of_by_its_plan_and_by_explain() -> 
     [
         ("null", "null instead of a list of gang names"),
         ('{"default/h": 1}', "a mapping instead of a list of gang names"),
-        ('["default/h", null]', "[1]: null is no gang name"),
-        ('["default/h"', "no JSON, line 1 column 13"),
+        ('["default/h", null]', "[1]: null is not a gang name"),
+        ('["default/h"', "invalid JSON, line 1 column 13"),
     ],
 )
 def test_a_list_of_gangs_that_cannot_be_read_says_why(text: str, why: str) -> None:

@@ -211,7 +211,7 @@ async def test_a_page_of_another_name_may_not_read_it(feed: Feed) -> None:
 
 
 @pytest.mark.parametrize(("words", "line"), [
-    (["--scheduler", "nonsense"], "--scheduler: 'nonsense' is no address"),
+    (["--scheduler", "nonsense"], "--scheduler: 'nonsense' is not a valid listen address"),
     (["--scheduler", "h:1", "--token-file", "/nowhere"], "--token-file /nowhere: "),
     (["-f", "examples/plain-pod.yaml", "--token-file", "x"], "--token-file: requires --scheduler"),
     (["-f", "examples/cluster", "--address", "0.0.0.0:0"], "0.0.0.0:0 is not on the loopback interface"),

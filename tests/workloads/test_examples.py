@@ -357,7 +357,7 @@ def test_pods_of_a_subgroup_of_volcano_lie_in_one_domain(tmp_path: Path) -> None
         blocks[one["pod"][1]].add(one["node"][0])
     assert sorted(map(sorted, blocks.values())) == [["a"], ["b"]]
     soft = answer("soft")
-    assert len(soft.bound) == 4 and "networkTopology of mode soft is not read" in soft.err
+    assert len(soft.bound) == 4 and "networkTopology with mode soft is ignored" in soft.err
     assert "highestTierAllowed 3, the tree has 1 layer above the nodes" in answer(tier=3).message("px0")
 
 

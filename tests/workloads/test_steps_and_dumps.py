@@ -140,12 +140,12 @@ def test_pods_that_are_made_after_the_last_round_wait(tmp_path: Path) -> None:
     [
         (
             "js-workers-0-1",
-            ": role workers of JobSet js waits for role driver Ready, --started js:workers makes its pods",
+            ": role workers of JobSet js waits for role driver Ready, --started js:workers creates its pods",
         ),
         ("js-workers-0-2", ""),
         (
             "llm-0-1",
-            ": role workers of LeaderWorkerSet llm waits for leader Ready, --started llm:workers makes its pods",
+            ": role workers of LeaderWorkerSet llm waits for leader Ready, --started llm:workers creates its pods",
         ),
     ],
 )
