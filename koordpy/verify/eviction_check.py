@@ -51,7 +51,7 @@ class Round:
 def check_given_back(name: str, limit: Amounts, taken: Sequence[EvictedUnit], at: Round) -> list[PlanFault]:
     """Returns the faults of units that a quota above its limit gives back, on the draft as it was before."""
     plan = EvictionCheck(at)
-    faults = [*found(Check.VICTIMS, plan.may_go(taken)), *found(Check.UNITS, plan.whole(taken))]
+    faults = [*found(Check.VICTIMS, plan.check_evictable(taken)), *found(Check.UNITS, plan.whole(taken))]
     if faults:
         return faults
     quotas, tree = plan.quotas, plan.tree
@@ -78,7 +78,7 @@ def check_given_back(name: str, limit: Amounts, taken: Sequence[EvictedUnit], at
 def check_stale(gang: Gang, pods: Sequence[PodInfo], at: Round) -> list[PlanFault]:
     """Returns the faults of the eviction of a stale gang, on the draft as it was before."""
     plan, taken = EvictionCheck(at), [EvictedUnit(tuple(pods), STALE_GANG)]
-    texts, going = plan.may_go(taken), {pod.key for pod in pods}
+    texts, going = plan.check_evictable(taken), {pod.key for pod in pods}
     here = [pod for pod in gang.pods if pod.bound and pod.key not in plan.draft.evicted]
     have = len(here) + sum(pod.key in plan.draft.placed for pod in gang.pods if not pod.bound) + gang.succeeded
     if not gang.strict or have >= gang.min_member or 0 < gang.past.whole <= have:
@@ -111,7 +111,7 @@ class EvictionCheck:
         self.quotas, self.tree = self.snapshot.quotas, self.snapshot.quotas.tree
         self._known_covers: dict[object, list[int]] = {}
 
-    def may_go(self, taken: Sequence[EvictedUnit]) -> list[str]:
+    def check_evictable(self, taken: Sequence[EvictedUnit]) -> list[str]:
         """Returns the faults of pods that may not be evicted at all."""
         faults, seen = list[str](), set[str]()
         names = self.snapshot.scheduler_names

@@ -74,7 +74,7 @@ class VictimCheck(PlanSums):
 
     def who(self, taken: Sequence[EvictedUnit]) -> list[str]:
         """Returns the faults of pods that may not be evicted for this unit."""
-        faults = [*([] if self.nodes else ["pods are evicted for no member"]), *self.may_go(taken)]
+        faults = [*([] if self.nodes else ["pods are evicted for no member"]), *self.check_evictable(taken)]
         own = {gang.ref for gang in self.unit.gangs}
         for pod, rule in ((pod, one.rule) for one in taken for pod in one.pods):
             if pod.gang is not None and pod.gang in own:

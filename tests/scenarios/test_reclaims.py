@@ -408,7 +408,7 @@ def test_no_time_for_a_proof_is_no_reason_for_no_answer() -> None:
     [report] = plan.gangs
     assert report.proof == "feasible"
     [benefit] = plan.benefits
-    assert benefit.message.startswith("best found: 5 pods, bound 5; room for")
+    assert benefit.message.startswith("best found: 5 pods, bound 5; evicting")
 
 
 def test_a_group_that_is_disrupted_as_one_has_no_surplus() -> None:

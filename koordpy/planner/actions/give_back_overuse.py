@@ -27,7 +27,7 @@ from koordpy.preemption.rules.yielding_pods import Freed, YieldingPods
 from koordpy.preemption.search.candidates import multiples_of
 from koordpy.preemption.search.victim_pool import Pool
 from koordpy.preemption.selection.disruption_budgets import forbid
-from koordpy.preemption.selection.reprieve import settled
+from koordpy.preemption.selection.reprieve import still_needed
 from koordpy.preemption.selection.victim_choice import Multiple, uneven
 from koordpy.preemption.selection.victim_units import UnitKind
 from koordpy.report.eviction_words import given_back_evictions
@@ -159,7 +159,7 @@ def _reprieve(pool: Pool, figures: RoundState, due: Sequence[_Due]) -> list[list
         now = started(rest)
         return not any(due[k].name not in full[key] for key in full.keys() - now.keys() for k, _ in part)
 
-    needed = settled(every, may_stay)
+    needed = still_needed(every, may_stay)
     return [[i for k, i in needed if k == number] for number in range(len(due))]
 
 

@@ -82,7 +82,7 @@ class StarvationGuard(QueuePolicy):
         self._reservation: Reservation | None = None
         """Reservation of the first starving unit; None until such a unit lacks capacity."""
 
-    def keep(self, unit: Unit) -> str:
+    def reserve(self, unit: Unit) -> str:
         """Reserves nodes for the first starving unit that does not fit.
 
         On each reserved node all free capacity of the resources that the unit lacks is withheld from other units; if it
@@ -112,10 +112,10 @@ class StarvationGuard(QueuePolicy):
         blocks."""
         if not isinstance(outcome, WaitingUnit) or not outcome.lacks_capacity:
             return outcome
-        if kept := self.kept_from(unit):
+        if kept := self.blocked_message(unit):
             outcome = replace(outcome, reasons=(*outcome.reasons, f"{kept}."))
         if unit.id in self._starving and (self._backfill is None or self._backfill.promise is None):
-            outcome = outcome.note_capacity(hold=self.keep(unit))
+            outcome = outcome.note_capacity(hold=self.reserve(unit))
         return outcome
 
     def considers(self, unit: Unit) -> bool:
@@ -125,10 +125,10 @@ class StarvationGuard(QueuePolicy):
             with self._figures.draft.trial():
                 outcome = plan_unit(unit, self._figures)
             if isinstance(outcome, WaitingUnit) and outcome.lacks_capacity:
-                self.keep(unit)
+                self.reserve(unit)
         return False
 
-    def kept_from(self, unit: Unit) -> str:
+    def blocked_message(self, unit: Unit) -> str:
         """Returns a message with the number of nodes where a unit would fit without the reservation; empty for none."""
         hold = self._reservation
         if hold is None or hold.amounts is None:

@@ -49,7 +49,7 @@ class AcrossUsers:
 
     # --- protected tenants --------------------------------------------------------------------------------------------
 
-    def asked(self, i: int) -> Iterator[Tenancy]:
+    def protected_tenants(self, i: int) -> Iterator[Tenancy]:
         """Yields the other tenants with pods in a unit that the rule protects."""
         return (one for one in self.holdings.owned(i) if self._protects(one))
 
@@ -58,9 +58,9 @@ class AcrossUsers:
             return False
         return bool(self.requested) and self.gate(other) != []
 
-    def any_asked(self, free: Mask) -> bool:
+    def protects_any(self, free: Mask) -> bool:
         """Returns True if the rule protects a tenant of some units."""
-        return any(any(True for _ in self.asked(i)) for i, _ in self.holdings.tally(free))
+        return any(any(True for _ in self.protected_tenants(i)) for i, _ in self.holdings.tally(free))
 
     def gate(self, other: Tenancy) -> list[tuple[Party, str, int]] | None:
         """Returns what must be evicted from the preemptor's quotas, so that the plan is within its guarantee against a
@@ -95,7 +95,9 @@ class AcrossUsers:
         return self.holdings.of_kinds(free, self._is_evictable)
 
     def _is_evictable(self, i: int) -> bool:
-        return all(self.gate(one) is not None or self._respects_share(i, one.tenant) for one in self.asked(i))
+        return all(
+            self.gate(one) is not None or self._respects_share(i, one.tenant) for one in self.protected_tenants(i)
+        )
 
     def _respects_share(self, i: int, tenant: Party) -> bool:
         if self.across == "never":
@@ -144,7 +146,7 @@ class AcrossUsers:
         rules."""
         groups: dict[Party, dict[tuple[tuple[Party, str, int], ...] | None, list[int]]] = {}
         for i, o in own.items():
-            for one in self.asked(i):
+            for one in self.protected_tenants(i):
                 gate = self.gate(one)
                 needs = tuple(gate) if gate is not None else None
                 groups.setdefault(one.tenant, {}).setdefault(needs, []).append(o)
@@ -241,7 +243,7 @@ class AcrossUsers:
         whole = self.pool.without_lent(free)
         tenants: dict[Party, list[tuple[int, int]]] = {}
         for i, number in self.holdings.tally(whole):
-            for one in {one.tenant: one for one in self.asked(i)}.values():
+            for one in {one.tenant: one for one in self.protected_tenants(i)}.values():
                 tenants.setdefault(one.tenant, []).append((i, number))
         for tenant in sorted(tenants, key=party_order):
             parts = [(self.held(i, tenant), number) for i, number in tenants[tenant]]

@@ -91,7 +91,7 @@ class Entitlement:
         """Yields the tenants of a unit within their share of what it uses, or of what the preemptor requests if it uses
         nothing."""
         lines = users.lines
-        for one in users.asked(i):
+        for one in users.protected_tenants(i):
             held = [r for r, n in users.held(i, one.tenant).items() if n and lines.lines.counted(one.tenant, r)]
             resources = held or [r for r in users.requested if lines.lines.counted(one.tenant, r)]
             if all(lines.used(one.tenant, r) <= lines.lines.share(one.tenant, r) for r in resources):

@@ -48,13 +48,13 @@ class Reclaim:
         self.path = lines.path(pods[0])
         self.holdings = holdings if holdings is not None else pool.holdings(lines)
         self.requested: Amounts = {}
-        self.asked: dict[Party, Amounts] = {}
+        self.requests: dict[Party, Amounts] = {}
         """Tenant -> requests of the preemptor in it and below it."""
         for pod in pods:
             amounts = {resource: n for resource, n in lines.amounts(pod.requests).items() if n > 0}
             add_amounts(self.requested, amounts)
             for party in lines.path(pod) if (lines.pod_by_pod if pod_by_pod is None else pod_by_pod) else self.path:
-                add_amounts(self.asked.setdefault(party, {}), amounts)
+                add_amounts(self.requests.setdefault(party, {}), amounts)
 
     # --- one tenant -------------------------------------------------------------------------------------------------
 
@@ -70,7 +70,7 @@ class Reclaim:
         return self.used(party, resource) + self._added(party, resource)
 
     def _added(self, party: Party, resource: str) -> int:
-        return self.asked.get(party, {}).get(resource, 0)
+        return self.requests.get(party, {}).get(resource, 0)
 
     def over(self, party: Party, resource: str) -> int:
         return above(self.used(party, resource), self.lines.share(party, resource))
@@ -239,7 +239,7 @@ class Reclaim:
         resource, uses = self._overuse(i)
         own = self.path[-1]
         line = quantity_text(resource, int(self.lines.share(own, resource)))
-        gets = quantity_text(resource, self.asked[own].get(resource, 0))
+        gets = quantity_text(resource, self.requests[own].get(resource, 0))
         return f"{uses}, quota {own.quota} gets {gets} of min {line}"
 
     def _overuse(self, i: int) -> tuple[str, str]:

@@ -128,7 +128,7 @@ class Law:
         """Adds limits such that every quota of the members admits them all once the victims are gone."""
         total: SharedTotal | None = None
         needed: dict[Terms, int] = {}
-        for party, asked in self.mins.asked.items():
+        for party, asked in self.mins.requests.items():
             for resource in self.tree.quotas[party.quota].max:
                 after = self.mins.after(party, resource)
                 if not asked.get(resource):

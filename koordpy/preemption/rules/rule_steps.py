@@ -10,7 +10,7 @@ import numpy as np
 
 from koordpy.feasibility.round_state import RoundState
 from koordpy.preemption.rules.rule_protocol import Law
-from koordpy.preemption.rules.victim_rules import BY_NAME, Preempt, parted, steps
+from koordpy.preemption.rules.victim_rules import BY_NAME, Preempt, split_steps, steps
 from koordpy.preemption.search.candidates import Rules
 from koordpy.preemption.search.preemption_plan import SearchEnd
 from koordpy.preemption.search.preemptor_sets import PreemptorSet
@@ -41,7 +41,7 @@ def rule_steps(law: Law, free: Mask, ends: Sequence[SearchEnd]) -> Iterator[Rule
     moves = consolidation_steps(law, free)
     yield from moves
     ruled_out = bool(moves) and ends[0].is_proven
-    first, later = parted(steps(law, free))
+    first, later = split_steps(steps(law, free))
     yield from first
     if not ruled_out:
         yield from limited_steps(law, free)
@@ -57,7 +57,7 @@ def limited_steps(law: Law, free: Mask) -> list[Rules]:
     """Returns step 5b: moves of units of lower priority, if shares of other tenants limit evictions by priority."""
     if law.config.preemption.across_users != "overShare" or law.users is None:
         return []
-    if not law.users.any_asked(_preemptable(law, free)):
+    if not law.users.protects_any(_preemptable(law, free)):
         return []
     return _moves(law, free & (law.pool.priority < law.priority))
 

@@ -146,14 +146,14 @@ def steps(law: Law, free: Mask) -> list[dict[RuleName, Mask]]:
     return alone + ([wide] if len(wide) > 1 else [])
 
 
-def parted(rules: Sequence[dict[RuleName, Mask]]) -> tuple[list[dict[RuleName, Mask]], list[dict[RuleName, Mask]]]:
+def split_steps(rules: Sequence[dict[RuleName, Mask]]) -> tuple[list[dict[RuleName, Mask]], list[dict[RuleName, Mask]]]:
     """Returns (steps 4 and 5, the steps after the moves of step 5b)."""
     early = [{RuleName.QUOTA}, {RuleName.PRIORITY}]
     first = [step for step in rules if set(step) in early]
     return first, [step for step in rules if set(step) not in early]
 
 
-def together(law: Law, options: Options, budgets: Sequence[tuple[int, Mapping[int, int]]]) -> Together:
+def combined_limits(law: Law, options: Options, budgets: Sequence[tuple[int, Mapping[int, int]]]) -> Together:
     """Returns the limits on all options. budgets: (allowed, unit -> pods covered) of each PodDisruptionBudget."""
     out = Together()
     every = [(o, i) for own in options.values() for i, o in own.items()]

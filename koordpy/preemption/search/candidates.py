@@ -14,7 +14,7 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.placement.problem import Problem
 from koordpy.preemption.rules.rule_protocol import Law
-from koordpy.preemption.rules.victim_rules import together
+from koordpy.preemption.rules.victim_rules import combined_limits
 from koordpy.preemption.search.device_columns import device_relief
 from koordpy.preemption.search.preemptor_sets import PreemptorSet
 from koordpy.preemption.search.reachable_nodes import ReachableNodes
@@ -52,7 +52,9 @@ def eligible_under(rules: Rules) -> Mask:
     return np.asarray(np.logical_or.reduce(list(rules.values())))
 
 
-def candidates(asked: PreemptorSet, part: Problem, *, rules: Rules, law: Law, open_to: ReachableNodes) -> OfferedChoice:
+def candidates(
+    preemptors: PreemptorSet, part: Problem, *, rules: Rules, law: Law, open_to: ReachableNodes
+) -> OfferedChoice:
     """Returns the choice for one preemptor set. part: the problem, restricted to some nodes."""
     pool, figures, budgets = law.pool, law.figures, law.pool.budgets
     units = np.nonzero(eligible_under(rules))[0].tolist()
@@ -67,8 +69,8 @@ def candidates(asked: PreemptorSet, part: Problem, *, rules: Rules, law: Law, op
                 of.setdefault(i, []).append(len(options))
                 named.setdefault(name, {})[i] = len(options)
                 options.append(Option(number[i], r))
-    selectors = {pod.selector for pod in asked.unit.pending if pod.selector} if part.gather else set[str]()
-    read = _ChoiceReader(pool, figures, devices=asked.devices, selectors=selectors)
+    selectors = {pod.selector for pod in preemptors.unit.pending if pod.selector} if part.gather else set[str]()
+    read = _ChoiceReader(pool, figures, devices=preemptors.devices, selectors=selectors)
     own = tuple(read.unit(i) for i in units)
     moves = RuleName.CONSOLIDATION in rules
     if moves:  # moved pods cost nothing at level 2
@@ -79,15 +81,15 @@ def candidates(asked: PreemptorSet, part: Problem, *, rules: Rules, law: Law, op
         for b, pods in unit.budgets:
             covering[b][i] = pods
     allowances = [(budget.allowed, covered) for budget, covered in zip(budgets, covering, strict=True)]
-    bound = together(law, named, allowances)
-    by_name = bool(asked.devices) or is_told_apart(asked.pods)
-    lots, one_of = place_conditions(asked.unit, figures)
+    bound = combined_limits(law, named, allowances)
+    by_name = bool(preemptors.devices) or is_told_apart(preemptors.pods)
+    lots, one_of = place_conditions(preemptors.unit, figures)
     covering_units = _covering(open_to, pool, units)
     choices = Choices(
         problem=part,
         lots=lots,
         one_of=one_of,
-        returns=tuple(returns_of(pool.units[i], figures, devices=asked.devices) for i in units) if moves else (),
+        returns=tuple(returns_of(pool.units[i], figures, devices=preemptors.devices) for i in units) if moves else (),
         rejoins=rejoins_of(dict(enumerate(pool.units[i] for i in units)), figures) if moves else (),
         units=own,
         options=tuple(options),

@@ -45,51 +45,51 @@ class DryRunResult:
 class DryRun:
     """Dry runs for one preemptor set. Units are positions in the pool."""
 
-    def __init__(self, asked: PreemptorSet, pool: Pool, figures: RoundState) -> None:
-        self.asked, self.pool, self.figures = asked, pool, figures
+    def __init__(self, preemptors: PreemptorSet, pool: Pool, figures: RoundState) -> None:
+        self.preemptors, self.pool, self.figures = preemptors, pool, figures
 
     @contextmanager
-    def gone(self, units: Sequence[int]) -> Iterator[None]:
+    def without_units(self, units: Sequence[int]) -> Iterator[None]:
         """Evicts some units from the draft within the context."""
         # without limits, the core of a gang and some of its surplus may be evicted together
         with self.figures.draft.trial(without=(pod for i in units for pod in self.pool.units[i].pods)):
             yield
 
-    def stand(self, units: Sequence[int], places: Places | None = None, share: float = 1.0) -> DryRunResult:
+    def place(self, units: Sequence[int], places: Places | None = None, share: float = 1.0) -> DryRunResult:
         """Returns the nodes of the members once some units are gone.
 
         places: the only places that are tried; None for all. share: time limit as a share of a placement's.
         """
-        with self.gone(units):
+        with self.without_units(units):
             return self._place(places, share)
 
-    def serves(self, units: Sequence[int], places: Places) -> bool:
+    def fits_at(self, units: Sequence[int], places: Places) -> bool:
         """Returns True if the members fit these very places once some units are gone; False also if more than sums
         decides."""
-        asked, figures = self.asked, self.figures
+        preemptors, figures = self.preemptors, self.figures
         if any(figures.of(pod).has_rules for pod in self._kinds()):
             return False
         waiting: dict[int, list[int]] = {}
-        for rank in asked.problem.pending:
-            waiting.setdefault(asked.problem.members[rank].shape, []).append(rank)
+        for rank in preemptors.problem.pending:
+            waiting.setdefault(preemptors.problem.members[rank].shape, []).append(rank)
         nodes = {waiting[shape].pop(): node for (shape, node), pods in places.items() for _ in range(pods)}
-        with self.gone(units):
+        with self.without_units(units):
             return not violations(self._preemptor_problem(), nodes)
 
     def fits(self, units: Sequence[int], share: float = 1.0) -> bool:
         """Returns True if the members fit anywhere once some units are gone. share: time limit as a share of a
         placement's."""
-        unit, figures = self.asked.unit, self.figures
-        if not is_counted(self.asked.pods, figures.scene) or rules_decide(unit, figures):
-            return bool(self.stand(units).nodes)
-        with self.gone(units):
+        unit, figures = self.preemptors.unit, self.figures
+        if not is_counted(self.preemptors.pods, figures.scene) or rules_decide(unit, figures):
+            return bool(self.place(units).nodes)
+        with self.without_units(units):
             found = fits_somewhere(unit, self._preemptor_problem(share), figures)
             return bool(self._place().nodes) if found is None else found
 
-    def stand_and_return(self, units: Sequence[int], layout: Layout) -> DryRunResult:
+    def place_and_return(self, units: Sequence[int], layout: Layout) -> DryRunResult:
         """Returns the nodes of the members and the new nodes of moved units: the best placement first, then the
         layout's."""
-        with self.gone(units):
+        with self.without_units(units):
             sure = True
             for places in (None, layout.places) if layout.places else (None,):
                 found = self._place(places)
@@ -108,17 +108,17 @@ class DryRun:
             return DryRunResult(sure=sure)
 
     def _place(self, places: Places | None = None, share: float = 1.0) -> DryRunResult:
-        """places: (shape, node) of the asked problem; only these are tried. None for all."""
-        asked, figures = self.asked, self.figures
-        unit = asked.unit
-        own = place_members(unit, [pod.key for pod in asked.pods], figures)
+        """places: (shape, node) of the preemptors' problem; only these are tried. None for all."""
+        preemptors, figures = self.preemptors, self.figures
+        unit = preemptors.unit
+        own = place_members(unit, [pod.key for pod in preemptors.pods], figures)
         if own is not None:
             return DryRunResult(
                 {rank: own.nodes[pod.key] for rank, pod in enumerate(unit.members) if pod.key in own.nodes}, own.notes
             )
         problem = self._preemptor_problem(share)
         if places is not None:
-            problem = _within(problem, asked.problem, places)
+            problem = _within(problem, preemptors.problem, places)
         found = place_unit(unit, problem, figures, Question.TRIAL)
         if len(found.nodes) < len(problem.pending):
             return DryRunResult(sure=found.proof is not Proof.UNKNOWN)
@@ -130,13 +130,13 @@ class DryRun:
     def _place_moved(self, nodes: Mapping[int, int], units: Sequence[int], moved: Layout) -> list[Back] | None:
         """Returns the new nodes of moved units beside the preemptor (nodes: rank -> node); None if one does not fit."""
         draft, figures = self.figures.draft, self.figures
-        seats = {self.asked.unit.members[rank].key: node for rank, node in sorted(nodes.items())}
+        seats = {self.preemptors.unit.members[rank].key: node for rank, node in sorted(nodes.items())}
         given = give(seats, figures)
         if given.faults:
             return None
         for key, node in seats.items():
             draft.assign(figures.snapshot.pods[key], node, given=given.given.get(key, NOTHING_GIVEN))
-        back = Returning(figures, planned=moved.returns, devices=self.asked.devices)
+        back = Returning(figures, planned=moved.returns, devices=self.preemptors.devices)
         return back.place([self.pool.units[i] for i in units])
 
     # --- reasons of a failure -----------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class DryRun:
         evicted, too, before the node takes that part.
         """
         out = []
-        with self.gone(units):
+        with self.without_units(units):
             now = self._current_shapes()
             if now is None:
                 return []
@@ -167,17 +167,17 @@ class DryRun:
                 out.append((Load(node, tuple(sorted(least.items()))), needed))
         return out
 
-    def closed(self, units: Sequence[int], places: Places) -> tuple[tuple[int, int], ...]:
+    def closed_places(self, units: Sequence[int], places: Places) -> tuple[tuple[int, int], ...]:
         """Returns the places (shape, node) where no pod is allowed once some units are gone."""
-        problem = self.asked.problem
-        with self.gone(units):
+        problem = self.preemptors.problem
+        with self.without_units(units):
             whole = self._current_problem()
             now = {problem.members[rank].shape: whole.members[rank].shape for rank in problem.pending}
             return tuple(place for place in places if not whole.shapes[now[place[0]]].allowed[place[1]])
 
     def opens(self, units: Sequence[int], problem: Problem) -> bool:
         """Returns True if, with some units gone, members are allowed on nodes that the given problem forbids."""
-        with self.gone(units):
+        with self.without_units(units):
             whole, now = self._current_problem(), self._current_shapes()
             return now is None or any(
                 bool(((whole.shapes[to].allowed > 0) & (problem.shapes[of].allowed == 0)).any())
@@ -185,9 +185,8 @@ class DryRun:
             )
 
     def _current_shapes(self) -> dict[int, int] | None:
-        """Returns shape of the asked problem -> shape of the problem on the draft; None if pods of one shape differ
-        there."""
-        whole, problem = self._current_problem(), self.asked.problem
+        """Returns shape of the preemptors' problem -> shape on the draft; None if pods of one shape differ there."""
+        whole, problem = self._current_problem(), self.preemptors.problem
         out: dict[int, int] = {}
         for rank in problem.pending:
             if out.setdefault(problem.members[rank].shape, whole.members[rank].shape) != whole.members[rank].shape:
@@ -195,24 +194,24 @@ class DryRun:
         return out
 
     def _current_problem(self) -> Problem:
-        return build(self.asked.unit, self.figures)
+        return build(self.preemptors.unit, self.figures)
 
     def _preemptor_problem(self, share: float = 1.0) -> Problem:
-        """Returns the problem of the asked members on the draft. share: time limit as a share of a placement's."""
-        problem = only_ranks(self._current_problem(), set(self.asked.problem.pending))
+        """Returns the problem of the preemptors on the draft. share: time limit as a share of a placement's."""
+        problem = only_ranks(self._current_problem(), set(self.preemptors.problem.pending))
         return replace(problem, deterministic_time=problem.deterministic_time * share)
 
     def _can_take(self, node: int, load: Mapping[int, int], now: Mapping[int, int]) -> bool:
         """Returns True if a node takes `load` (shape -> pods), as far as sums of requests decide."""
         whole = self._current_problem()
-        asked: dict[int, int] = {}
+        requested: dict[int, int] = {}
         for shape, pods in load.items():
             own = whole.shapes[now[shape]]
             if not own.allowed[node]:
                 return False
             for column, amount in own.request:
-                asked[column] = asked.get(column, 0) + pods * amount
-        return all(amount <= whole.free[node, column] for column, amount in asked.items())
+                requested[column] = requested.get(column, 0) + pods * amount
+        return all(amount <= whole.free[node, column] for column, amount in requested.items())
 
     def _smallest_rejected(self, node: int, load: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
         """Returns a smallest part of a load that is still rejected."""
@@ -250,13 +249,13 @@ class DryRun:
         return any(own.looks_at(pod, index[pod.node]) for own in wide for pod in unit.pods if pod.node in index)
 
     def _kinds(self) -> list[PodInfo]:
-        return list({pod.shape: pod for pod in self.asked.pods}.values())
+        return list({pod.shape: pod for pod in self.preemptors.pods}.values())
 
 
-def _within(problem: Problem, asked: Problem, places: Places) -> Problem:
-    """Returns the problem with at most as many pods on each node as `places` has there, by shape of the asked
-    problem."""
-    shapes = dict.fromkeys((asked.members[rank].shape, problem.members[rank].shape) for rank in asked.pending)
+def _within(problem: Problem, wanted: Problem, places: Places) -> Problem:
+    """Returns the problem with at most as many pods on each node as `places` has there, by shape of the
+    preemptors' problem."""
+    shapes = dict.fromkeys((wanted.members[rank].shape, problem.members[rank].shape) for rank in wanted.pending)
     most: dict[int, dict[int, int]] = {}
     for was, now in shapes:
         here = most.setdefault(now, {})

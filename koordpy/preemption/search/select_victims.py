@@ -28,7 +28,7 @@ from koordpy.preemption.search.preemption_scenario import PreemptionScenario
 from koordpy.preemption.selection.counted_victims import shortcut
 from koordpy.preemption.selection.lower_bounds import sums_allow
 from koordpy.preemption.selection.preemption_names import EVERY_WAY, Way
-from koordpy.preemption.selection.reprieve import cheapest, in_vain, reprieved
+from koordpy.preemption.selection.reprieve import cheapest, no_good_set, reprieved
 from koordpy.preemption.selection.victim_choice import (
     Choice,
     Choices,
@@ -60,9 +60,9 @@ class VictimSelection:
         self.found, self.choices, self.trial, self.ways = found, found.choices, trial, ways
         self.way = Way.COUNTING
         """The generator of the set."""
-        self.stand = DryRunResult()
+        self.result = DryRunResult()
         """The result of the last dry run in which the members fit."""
-        unit, figures = trial.asked.unit, trial.figures
+        unit, figures = trial.preemptors.unit, trial.figures
         self.own_order = rules_decide(unit, figures)
         pulled = any(figures.of(pod).pulled for pod, _ in unit.kinds)
         self.eased = not found.moves and not pulled and is_monotone(unit, figures)
@@ -79,28 +79,28 @@ class VictimSelection:
     # --- trials -------------------------------------------------------------------------------------------------------
 
     def works(self, taken: Sequence[int], layout: Layout | None = None, *, share: float = 1.0) -> bool:
-        """Returns True if the members fit with the units of some options gone; `stand` is then the result.
+        """Returns True if the members fit with the units of some options gone; then `result` is set.
 
         layout: nodes that are tried first, so that not all need be. share: time limit as a share of a placement's.
         """
         units = self.found.of(taken)
         if self.found.moves:
-            stand = self.trial.stand_and_return(units, layout or Layout())
+            result = self.trial.place_and_return(units, layout or Layout())
         elif layout is not None and not self.own_order:
-            stand = self.trial.stand(units, layout.places)
-            if not stand.nodes:
-                stand = self.trial.stand(units)
+            result = self.trial.place(units, layout.places)
+            if not result.nodes:
+                result = self.trial.place(units)
         else:
-            stand = self.trial.stand(units, share=share)
-        self._is_unproven |= not stand.sure
-        if stand.nodes:
-            self.stand = stand
-        return bool(stand.nodes)
+            result = self.trial.place(units, share=share)
+        self._is_unproven |= not result.sure
+        if result.nodes:
+            self.result = result
+        return bool(result.nodes)
 
     def refuse(self, taken: tuple[int, ...], layout: Layout) -> Sequence[Cut | Need]:
         """Returns why a choice fails its dry run, as cuts and needs of the model; empty if it passes."""
         self._layout = layout
-        if self._capacity_decides and not self.found.moves and self.trial.serves(self.found.of(taken), layout.places):
+        if self._capacity_decides and not self.found.moves and self.trial.fits_at(self.found.of(taken), layout.places):
             return ()
         if self.works(taken, layout):
             return ()
@@ -108,7 +108,7 @@ class VictimSelection:
         if self.found.moves:
             return [Cut(frozenset(taken), every)]
         if not self.eased:
-            closed = self.trial.closed(self.found.of(taken), layout.places)
+            closed = self.trial.closed_places(self.found.of(taken), layout.places)
             return [Cut(frozenset(taken), self._near(place[1]), (place,)) for place in closed] or [
                 Cut(frozenset(taken), every)
             ]
@@ -119,7 +119,8 @@ class VictimSelection:
                 return [Need(tuple(number[i] for i in units), load) for load, units in full]
         # fewer victims do not help, so at least one of the other units must be evicted
         gone = {
-            self.choices.options[o].unit for o in in_vain(self.choices, taken, self._fits, most_trials=VICTIM_TRIALS)
+            self.choices.options[o].unit
+            for o in no_good_set(self.choices, taken, self._fits, most_trials=VICTIM_TRIALS)
         }
         return [Need(tuple(u for u in every if u not in gone))]
 
@@ -136,8 +137,7 @@ class VictimSelection:
     # --- the choice ---------------------------------------------------------------------------------------------------
 
     def choose(self) -> Choice:
-        """Returns the least harmful choice that passes its dry run; `stand` is its result. No options if there is
-        none."""
+        """Returns the least harmful choice that passes its dry run, and sets `result`. No options if there is none."""
         quick = shortcut(self.choices) if Way.COUNTING in self.ways else None
         if quick is not None and self.works(quick.options):
             return quick
@@ -166,7 +166,7 @@ class VictimSelection:
             options = reprieved(self.choices, enough, choice.options)
             if options != choice.options and self.works(options, layout):
                 choice = replace(choice, options=options, proof=Proof.FEASIBLE)
-        if choice.options and not self.stand.nodes:  # no better placement than the model's was found in time
+        if choice.options and not self.result.nodes:  # no better placement than the model's was found in time
             self.works(choice.options, self._layout)
         if self._is_unproven or (self.own_order and not self.eased):
             # a set that was rejected by a trial might have been enough, or enough with fewer victims
@@ -231,33 +231,33 @@ def select_victims(scenario: PreemptionScenario, found: OfferedChoice, ways: Col
     """Returns the least harmful set of victims that passes its dry run, as a plan."""
     selection = VictimSelection(scenario, found, ways)
     choice = selection.choose()
-    stand = selection.stand
-    if not stand.nodes or not choice.options:
+    result = selection.result
+    if not result.nodes or not choice.options:
         end = SearchEnd.BUDGET_USED if choice.proof is Proof.UNKNOWN else SearchEnd.RULED_OUT
         return Selection(end, runs=choice.runs)
     members = scenario.preemptors.unit.members
     plan = PreemptionPlan(
-        victims=tuple(_victim(found, o, scenario, stand) for o in choice.options),
-        nodes=tuple((members[rank].key, node) for rank, node in sorted(stand.nodes.items())),
+        victims=tuple(_victim(found, o, scenario, result) for o in choice.options),
+        nodes=tuple((members[rank].key, node) for rank, node in sorted(result.nodes.items())),
         proof=choice.proof,
         runs=choice.runs,
         bound=None if choice.proof is Proof.OPTIMAL else fewest_pods(found.choices),
-        back=stand.back,
-        notes=stand.notes,
+        back=result.back,
+        notes=result.notes,
         way=selection.way,
     )
-    return Selection(SearchEnd.FOUND, plan, _cost(found.choices, choice, stand), choice.runs)
+    return Selection(SearchEnd.FOUND, plan, _cost(found.choices, choice, result), choice.runs)
 
 
-def _cost(choices: Choices, choice: Choice, stand: DryRunResult) -> tuple[object, ...]:
+def _cost(choices: Choices, choice: Choice, result: DryRunResult) -> tuple[object, ...]:
     goals: tuple[object, ...] = ()
     if choices.problem.gather:
-        worth, nodes = Goals(choices.problem), dict(stand.nodes)
+        worth, nodes = Goals(choices.problem), dict(result.nodes)
         goals = (worth.layers(nodes), worth.attraction(nodes), worth.pipeline(nodes), worth.domains(nodes))
     return cost_levels(choices, choice.options), goals, late_levels(choices, choice.options)
 
 
-def _victim(found: OfferedChoice, option: int, scenario: PreemptionScenario, stand: DryRunResult) -> Victim:
+def _victim(found: OfferedChoice, option: int, scenario: PreemptionScenario, result: DryRunResult) -> Victim:
     """Returns the victim unit of an option, with its rule and the numbers for the message."""
     [i] = found.of([option])
     unit, rule = scenario.pool.units[i], found.rules[found.choices.options[option].rule]
@@ -265,6 +265,6 @@ def _victim(found: OfferedChoice, option: int, scenario: PreemptionScenario, sta
         why = BY_NAME[rule].why(scenario.law, i)
     else:
         keys, nodes = {pod.key for pod in unit.pods}, scenario.figures.snapshot.nodes
-        at = sorted({nodes[one.node].name for one in stand.back if one.pod.key in keys})
+        at = sorted({nodes[one.node].name for one in result.back if one.pod.key in keys})
         why = f"room on {', '.join(at)} was planned for it"
     return Victim(unit, rule, why)

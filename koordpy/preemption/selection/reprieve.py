@@ -15,11 +15,10 @@ Enough = Callable[[tuple[int, ...]], bool]
 """Returns True if the preemptor can be placed with the units of these options gone."""
 
 
-def settled(every: Sequence[T], may_stay: Callable[[Sequence[T], Sequence[T]], bool]) -> list[T]:
-    """Returns the items that must stay in the set, by bisection.
+def still_needed(every: Sequence[T], may_stay: Callable[[Sequence[T], Sequence[T]], bool]) -> list[T]:
+    """Returns the victims that are still needed, by bisection over the order of reprieve.
 
-    Items are tried in order. A part is dropped as a whole if `may_stay` allows it; its arguments are the part, and all
-    items that would remain.
+    A part is spared as a whole if `may_stay` allows it; its arguments are the part, and all victims that would remain.
     """
     needed: list[T] = []
 
@@ -51,7 +50,7 @@ def reprieved(choices: Choices, enough: Enough, start: tuple[int, ...]) -> tuple
         return -covered, -unit.priority, -unit.breaks, -unit.devices, -unit.pods, -unit.rank
 
     while True:
-        needed = settled(sorted(taken, key=importance), may_stay)
+        needed = still_needed(sorted(taken, key=importance), may_stay)
         if len(needed) == len(taken):
             return tuple(sorted(needed))
         # a limit that blocked the reprieve of one unit may be satisfied after the reprieve of a later unit
@@ -86,8 +85,8 @@ def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
     return tuple(sorted(taken[:high]))
 
 
-def in_vain(choices: Choices, taken: Sequence[int], fits: Enough, *, most_trials: int) -> list[int]:
-    """A no-good cut: a large set of options, with the given ones, that does not free enough capacity.
+def no_good_set(choices: Choices, taken: Sequence[int], fits: Enough, *, most_trials: int) -> list[int]:
+    """Returns the options of a no-good cut: a large set, with the given options, that does not free enough capacity.
 
     Options are added cheapest first, without regard to limits. The members do not fit with all these units evicted, so
     at least one other option must be chosen. Only valid if more evictions never make a placement infeasible.
