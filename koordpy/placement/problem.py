@@ -23,38 +23,37 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """Equivalence class of pods: every filter and score treats them alike.
-
-    request: (column of `free`, amount) with amount > 0; column 0 counts pods, one each. allowed: [nodes] 1 where every
-    filter passes that does not depend on free capacity, else 0. score: [nodes] weighted total, larger is better;
-    compared between goals 5 and 6.
-    """
+    """Equivalence class of pods: every filter and score treats them alike."""
 
     request: tuple[tuple[int, int], ...]
+    """(column of `free`, amount) with amount > 0; column 0 counts pods, one each."""
     allowed: Ints
+    """[nodes] 1 where every filter passes that does not depend on free capacity, else 0."""
     score: Ints
+    """[nodes] weighted total, larger is better; compared between goals 5 and 6."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member of the unit; its rank is its position in Problem.members.
-
-    gang: index into Problem.needs. shape: index into Problem.shapes. node: the node it is bound to; None while it is
-    pending; -1 if its node is not in the snapshot (a member, but in no domain).
-    """
+    """One member of the unit; its rank is its position in Problem.members."""
 
     gang: int
+    """Index into Problem.needs."""
     shape: int
+    """Index into Problem.shapes."""
     node: int | None = None
+    """Node that it is bound to; None while it is pending; -1 if its node is not in the snapshot (a member, but in no
+    domain)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """Limit of a quota for the unit and one resource. room: remaining amount, 0 or more; amounts: request of a pod of
-    each shape."""
+    """Limit of a quota for the unit and one resource."""
 
     room: int
+    """Remaining amount, 0 or more."""
     amounts: tuple[int, ...]
+    """Request of a pod of each shape."""
 
 
 Vector = tuple[int, ...]
@@ -76,21 +75,22 @@ class Devices:
 class ByCount:
     """A cost vector per node that depends on the number of pods of each shape there and is not a sum over the pods.
 
-    kinds: [nodes] number of a node's kind; nodes of one kind have equal costs. cost: (kind, pods per shape) -> vector
-    of `width` numbers of 0 or more, or None if the node cannot take these pods. The vectors of all nodes are added up,
-    including nodes without a new pod; the lexicographically least sum is best. active: shapes for which the number of
-    pods matters; of the other shapes only their presence on the node matters. always: True if every number of pods
-    within the capacity has a vector. exact: returns True if all vectors computed so far are proven the least. devices:
-    given if the vector depends only on numbers of devices.
+    The vectors of all nodes are added up, including nodes without a new pod; the lexicographically least sum is best.
     """
 
     kinds: Ints
+    """[nodes] number of a node's kind; nodes of one kind have equal costs."""
     cost: Callable[[int, tuple[int, ...]], Vector | None]
+    """(kind, pods per shape) -> vector of `width` numbers of 0 or more; None if the node cannot take these pods."""
     width: int
     active: tuple[int, ...] = (0,)
+    """Shapes for which the number of pods matters; of the other shapes only their presence on the node matters."""
     always: bool = False
+    """True if every number of pods within the capacity has a vector."""
     exact: Callable[[], bool] = lambda: True
+    """Returns True if all vectors computed so far are proven the least."""
     devices: Devices | None = None
+    """Numbers of devices, if the vector depends only on these; else None."""
 
     def added(self, node: int, pods: Sequence[int]) -> Vector | None:
         """Returns the cost that a node adds with these pods of each shape, relative to none; None if it cannot take
@@ -116,42 +116,51 @@ class Sizes:
 class Problem:
     """One unit on one snapshot.
 
-    free: [nodes, resources] free capacity before any member is placed, use of bound members subtracted; may be
-    negative. needs: per gang, pending members that a plan must place (2.4). hard: deepest level with MustGather, 0
-    without one (a hard layer implies every layer above). multiples: level -> k > 1. pipeline: pods per pipeline (PP)
-    group, 1 without groups. attract: [nodes] pods that are bound members or have the network-topology-selector value of
-    a planned pod (goal 2). gather: True with a gather goal. Without one there are no hard layer and no multiples, and
-    the order of goals is: members, fewest pods on scarce nodes, fewest nodes, largest total score, fewest slots on the
-    nodes used, then for the pods in rank order the naturally smallest node names (name_rank); bound siblings and PP are
-    ignored. interactions: affinity, anti-affinity, spread and one-domain rules among the planned pods, checked on the
-    final placement. allowances: limits on the total request of the planned pods, independent of their nodes. by_count:
-    an additional goal: before the score with a gather goal, else after the fewest nodes. standing: [nodes] nodes that
-    count as used even without a new pod if there is no gather goal (gpu-topology.md 5 (b)). scarce: [nodes] 1 for nodes
-    that pods of the unit avoid (kube-parity.md 3); None without such nodes, and with a gather goal. alone: per shape
-    [nodes] copies of one pod that ports, spread and (anti-)affinity admit there one after the other; empty if no shape
-    has such rules. copies: copies_of the whole problem if this problem is a part of it; empty if it is not a part.
+    Goals without a gather goal, in this order: members, fewest pods on scarce nodes, fewest nodes, largest total score,
+    fewest slots on the nodes used, then for the pods in rank order the naturally smallest node names (name_rank). Bound
+    siblings and pipeline (PP) groups are ignored then.
     """
 
     tree: Tree
     free: Ints
+    """[nodes, resources] free capacity before any member is placed, use of bound members subtracted; may be
+    negative."""
     shapes: tuple[Shape, ...]
     members: tuple[Member, ...]
     needs: tuple[int, ...]
+    """Per gang, pending members that a plan must place (2.4)."""
     attract: Ints
+    """[nodes] pods that are bound members or have the network-topology-selector value of a planned pod (goal 2)."""
     name_rank: Ints
+    """[nodes] position in the natural order of names."""
     gather: bool = True
+    """True with a gather goal; without one there are no hard layer and no multiples."""
     hard: int = 0
+    """Deepest level with MustGather, 0 without one; a hard layer implies every layer above."""
     multiples: Mapping[int, int] = field(default_factory=dict)
+    """Level -> podCountMultiple k > 1."""
     pipeline: int = 1
+    """Pods per pipeline (PP) group, 1 without groups."""
     deterministic_time: float = 2.0
+    """Limit of all solves together, in CP-SAT's units."""
     watchdog_seconds: float = 10.0
+    """Limit of wall time for one solve."""
     interactions: tuple[Interaction, ...] = ()
+    """Affinity, anti-affinity, spread and one-domain rules among the planned pods, checked on the final placement."""
     allowances: tuple[Allowance, ...] = ()
+    """Limits on the total request of the planned pods, independent of their nodes."""
     by_count: ByCount | None = None
+    """An additional goal: before the score with a gather goal, else after the fewest nodes."""
     standing: Ints | None = None
+    """[nodes] 1 for nodes that count as used without a new pod if there is no gather goal (gpu-topology.md 5 (b))."""
     scarce: Ints | None = None
+    """[nodes] 1 for nodes that pods of the unit avoid (kube-parity.md 3); None without such nodes, and with a gather
+    goal."""
     alone: tuple[Ints, ...] = ()
+    """Per shape [nodes] copies of one pod that ports, spread and (anti-)affinity admit there one after the other; empty
+    if no shape has such rules."""
     copies: tuple[Ints, ...] = ()
+    """copies_of the whole problem if this problem is a part of it; else empty."""
     sizes: Sizes = Sizes()
 
     @cached_property
@@ -284,9 +293,10 @@ def at_most(problem: Problem, most: Mapping[int, Mapping[int, int]]) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Answer to a Problem. nodes: rank -> node of every newly placed member; empty if there is no plan."""
+    """Answer to a Problem."""
 
     nodes: Mapping[int, int]
+    """Rank -> node of every newly placed member; empty if there is no plan."""
     proof: Proof
     runs: tuple[SolverRun, ...] = ()
 

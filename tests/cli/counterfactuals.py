@@ -413,8 +413,8 @@ FORMS: dict[str, Doing] = {
     r"host port (\d+) were given up": _give_up_port,
     r"(?:node selector (\S+)=(\S*)|its node selector|its required node affinity|"
     r"its node selector and its required node affinity) were left out(?: \(no node has it[^)]*\))?": _unselect,
-    r"it asked for (\S+) (\S+) \(it asks for \S+\)": _ask_less,
-    r"it asked for (\S+): no node has (\S+)": _rename,
+    r"it requested (\S+) (\S+) \(it requests \S+\)": _ask_less,
+    r"it requested (\S+): no node has (\S+)": _rename,
     r"(?:the pod|its members) were preemptible": _evictable,
     r"annotation (\S+) were left out": _unannotate,
     rf"(?P<layer>\w+)(?: of each (?P<scope>\w+))?(?: of gangs? (?P<gangs>{NAMES})| of \d+ gangs)? were PreferGather|"
@@ -428,9 +428,9 @@ FORMS: dict[str, Doing] = {
     rf"node [\w.-]+ had [^:]*, as when {ENDED}": _ended,
     rf"\d+ more slots? were free in [^,]+, as when {ENDED}": _ended,
     rf"{ENDED}(?: on node [\w.-]+|, which counts? in quota \S+)?": _ended,
-    r"\d+ terminating pods? on .* were gone": _terminated,
+    r"\d+ terminating pods? on .* had ended": _terminated,
     r"(min|max) of quota (\S+) were (\S+) (\S+) \(it is (\S+)\)": _limit,
-    r"the pods that wait in (?:quota (\S+)|the \d+ other quotas) were gone \([^)]*\)": _unasked,
+    r"the pending pods of (?:quota (\S+)|the \d+ other quotas) were deleted \([^)]*\)": _unasked,
     r"jobs ahead of it in the queue were not placed first": _first,
     r"no nodes were reserved for a starving job \(fairness.starvationAfter\)": _unheld,
     r"fairness.reclaim were all": _reclaimed,

@@ -69,7 +69,7 @@ def of_quota(text: str, name: str) -> str:
             4,
             3,
             "waits",
-            ["the pods that wait in quota others were gone (1 nvidia.com/gpu)"],
+            ["the pending pods of quota others were deleted (1 nvidia.com/gpu)"],
         ),
         (
             3,

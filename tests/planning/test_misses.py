@@ -31,14 +31,14 @@ CASES: dict[str, tuple[Sequence[Wire], list[str]]] = {
     "the nearest nodes first": (
         [node("n1:1"), node("n2:3"), pod("p", cpu="4")],
         [
-            "it asked for 3 cpu (it asks for 4)",
+            "it requested 3 cpu (it requests 4)",
         ],
     ),
     "what is free beside what is missing": (
         [node("n1:4"), pod("a", at="n1", cpu="3"), pod("p", cpu="2")],
         [
             "node n1 had 1 more cpu (free 1), as when pod default/a ended",
-            "it asked for 1 cpu (it asks for 2)",
+            "it requested 1 cpu (it requests 2)",
             "there were 1 more node with 4 cpu in the cluster, like node n1",
         ],
     ),

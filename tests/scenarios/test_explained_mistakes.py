@@ -73,7 +73,7 @@ def test_the_taints_are_named_that_a_pod_would_have_to_tolerate() -> None:
 def test_a_label_that_no_node_has_is_named_with_those_that_there_are() -> None:
     nodes = [node(f"n{i}", {"gpu": kind}) for i, kind in enumerate(("a100", "h100", "h100"))]
     for selector, lines in (
-        ({"gpu": "H100"}, ["node selector gpu=H100 were left out (no node has it, there is a100 and h100)"]),
+        ({"gpu": "H100"}, ["node selector gpu=H100 were left out (no node has it, nodes have a100 and h100)"]),
         ({"gpus": "h100"}, ["node selector gpus=h100 were left out (no node has it, nor another value of this label)"]),
         ({"gpu": "H100", "zone": "a"}, ["its node selector were left out"]),  # no single label helps
         # each is there, and no node has both

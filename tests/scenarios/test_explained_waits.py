@@ -53,7 +53,7 @@ def test_within_max_the_runtime_is_short() -> None:
     made.add(of("q", "b", 1))
     found = misses(made)
     assert f"min of quota a were 2 {GPU} (it is 0)" in found
-    assert f"the pods that wait in quota b were gone (1 {GPU})" in found
+    assert f"the pending pods of quota b were deleted (1 {GPU})" in found
     assert not [line for line in found if line.startswith("max of")]
     assert not helps(made, QUIET)
     assert helps(made, QUIET, quota("a", {GPU: 2}, {GPU: 8}))
@@ -92,7 +92,7 @@ def test_every_limit_on_the_way_up_has_to_give_way() -> None:
     assert misses(made, config) == [
         "pod default/ra ended, which counts in quota a",
         f"max of quota a were 6 {GPU} (it is 5), and max of quota org were 8 {GPU} (it is 6)",
-        f"it asked for 1 {GPU} (it asks for 3)",
+        f"it requested 1 {GPU} (it requests 3)",
     ]
     assert not helps(made, config, quota("a", {}, {GPU: 6}, parent="org"))
     assert helps(made, config, quota("org", {}, {GPU: 8}, inner=True))
@@ -185,9 +185,9 @@ def test_room_that_terminating_pods_will_leave_is_waited_for() -> None:
     leaving = of("leaving", "", 1, at="n1")
     leaving = replace(leaving, metadata=replace(leaving.metadata, deletion_timestamp="2026-01-01T00:29:30Z"))
     made = world(leaving, of("stays", "", 7, at="n1"), of("p", "", 1))
-    assert "1 terminating pod on n1 were gone" in misses(made)
+    assert "1 terminating pod on n1 had ended" in misses(made)
     assert helps(made, QUIET, replace(leaving, status=replace(leaving.status, phase="Succeeded")))
-    assert "1 terminating pod on n1 were gone" not in misses(made, hours=0.6)  # stuck: no longer room to come
+    assert "1 terminating pod on n1 had ended" not in misses(made, hours=0.6)  # stuck: no longer room to come
 
 
 def test_a_runtime_that_is_short_for_its_parent_names_the_parent() -> None:
@@ -246,8 +246,8 @@ def test_a_quota_that_an_earlier_unit_of_the_round_uses_up_is_named() -> None:
 def test_the_largest_smaller_request_is_told() -> None:
     for free in range(1, 7):
         made = world(quota("a", {}, {GPU: 8}), of("r", "a", 8 - free, at="n1"), of("p", "a", 7))
-        lines = [line for line in misses(made) if line.startswith("it asked for")]
-        assert lines == [f"it asked for {free} {GPU} (it asks for 7)"]
+        lines = [line for line in misses(made) if line.startswith("it requested")]
+        assert lines == [f"it requested {free} {GPU} (it requests 7)"]
     gang = world(quota("a", {}, {GPU: 64}), node("n2:64", **gpus(8)), group("g", 4))  # two on each of two nodes
     gang.add(gang_pods("g", 4, requests=gpus(7), labels=belongs("a"), cpu="0"))
-    assert f"it asked for 4 {GPU} (it asks for 7)" in misses(gang, name="p-0")
+    assert f"it requested 4 {GPU} (it requests 7)" in misses(gang, name="p-0")

@@ -731,4 +731,4 @@ def test_where_one_node_delivers_by_env_the_webhook_is_there_for_all_pods(run: A
     assert outcome.nodes == {}
     assert "node(s) have GPUs known by count only" in outcome.message
     helped = run(node(gpus=2), machine, node("n2"), pod("p", 4), command="explain").out["wouldFitIf"]
-    assert helped[0] == "it asked for 2 nvidia.com/gpu (it asks for 4)"
+    assert helped[0] == "it requested 2 nvidia.com/gpu (it requests 4)"

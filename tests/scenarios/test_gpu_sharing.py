@@ -62,4 +62,4 @@ def test_the_agent_s_own_delivery_gives_whole_cards(run: Any, delivery: str) -> 
 def test_explain_says_what_would_help(run: Any) -> None:
     found = run(node(gpus=8, labels=SLICES), device(2), pod("p", 2), command="explain")
     assert found.out["nodes"][0]["reasons"][0]["code"] == "UnschedulableAndUnresolvable"
-    assert found.out["wouldFitIf"] == ["it asked for 1 nvidia.com/gpu (it asks for 2)"]
+    assert found.out["wouldFitIf"] == ["it requested 1 nvidia.com/gpu (it requests 2)"]

@@ -56,7 +56,7 @@ def may_end(pod: PodInfo, case: Case) -> bool:
 def _terminating(case: Case) -> Iterator[ClusterChange]:
     awaited = await_ending(case.unit, case.figures)
     if awaited is not None:
-        yield ClusterChange(f"{awaited.what} were gone", Effort.NOTHING, of_snapshot(without(awaited.pods)))
+        yield ClusterChange(f"{awaited.what} had ended", Effort.NOTHING, of_snapshot(without(awaited.pods)))
 
 
 def _obstruction(case: Case) -> Iterator[ClusterChange]:

@@ -60,7 +60,7 @@ def _meant_group(case: Case) -> Iterator[ClusterChange]:
             pods = (snapshot.pods[pod.key] for pod in case.unit.pending if pod.gang == ref)
             return with_pods(_left(snapshot, ref), [structs.replace(pod, gang=other) for pod in pods])
 
-        text = f"its label named {other.name}: PodGroup {near} is there"
+        text = f"its label named {other.name}: PodGroup {near} exists"
         yield ClusterChange(text, Effort.MISTAKE, of_snapshot(edit))
 
 

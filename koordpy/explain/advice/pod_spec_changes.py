@@ -58,7 +58,7 @@ def _misspelt(case: Case) -> Iterator[ClusterChange]:
     lost = {name for pod in case.kinds for name in pod.requests if name not in there}
     for name in sorted(lost):
         if near := meant(name, there):
-            text = f"it asked for {near}: no node has {name}"
+            text = f"it requested {near}: no node has {name}"
             yield _change(case, text, Effort.MISTAKE, partial(_renamed, old=name, new=near))
 
 
@@ -87,7 +87,7 @@ def _selectors(case: Case) -> Iterator[ClusterChange]:
         note = ""
         if value not in there:
             some = [*there[:ADVICE_NAMED], *(["others"] if len(there) > ADVICE_NAMED else [])]
-            note = f"there is {listed(some)}" if there else "nor another value of this label"
+            note = f"nodes have {listed(some)}" if there else "nor another value of this label"
             note = f" (no node has it, {note})"
         text = f"node selector {key}={value} were left out{note}"
         yield _change(case, text, Effort.OWN_WISH, partial(_without_selector, key=key, value=value))
@@ -190,7 +190,7 @@ def _smaller(case: Case) -> Iterator[ClusterChange]:
         parts = _parts(min(amount - 1, whole)) if name in keys.ACCELERATORS else []
         for less in sorted({whole, free, *parts}, reverse=True):
             if 0 < less < amount:
-                text = f"it asked for {quantity_text(name, less)} {name} (it asks for {quantity_text(name, amount)})"
+                text = f"it requested {quantity_text(name, less)} {name} (it requests {quantity_text(name, amount)})"
                 edit = partial(_with_less, name=name, text=quantity_text(name, less))
                 yield _change(case, text, Effort.SMALLER, edit, amount - less, f"less {name}")
 

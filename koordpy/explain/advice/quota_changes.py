@@ -249,5 +249,5 @@ def _unasked(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange
         amounts = " and ".join(f"{quantity_text(r, n)} {r}" for r, n in total.items())
         what = f"quota {names[0]}" if len(names) == 1 else f"the {len(names)} other quotas"
         gone = [pod for name in names for pod in waiting[name]]
-        text = f"the pods that wait in {what} were gone ({amounts})"
+        text = f"the pending pods of {what} were deleted ({amounts})"
         yield ClusterChange(text, Effort.OTHERS_END, of_snapshot(without(gone)), len(gone), "waiting")
