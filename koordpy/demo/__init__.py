@@ -1,4 +1,4 @@
-"""The demo: gangs are created on a private cluster, and the live scheduler is compared with the planner's forecast.
+"""The demo: creates gangs on an embedded cluster, and compares the live scheduler with the planner's forecast.
 
 The cluster runs in this process on 127.0.0.1. An act is one manifest of examples/; its forecast is the planner's
 offline result.

@@ -1,7 +1,7 @@
-"""What happens in the demo: the manifests of examples/ in the order of their arrival, and the planner's own forecast.
+"""Acts of the demo: the manifests of examples/ in the order of their creation, each with the planner's forecast.
 
-The forecast is what `koordpy simulate` would say of the same manifests in the same order. The live scheduler has to
-come to the same answer; the reasons shown beside each gang are read from `explain` on the cluster before its arrival.
+The forecast is the result of `koordpy simulate` for the same manifests in the same order, and the live scheduler must
+reach the same result. The reason shown for each gang comes from `explain` on the cluster before the gang is created.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,30 +35,32 @@ EXAMPLES = shipped_folder("examples")
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One example. `title` is the first sentence of its comment."""
+    """One example."""
 
     name: str
+    """Path below examples/, without `.yaml`."""
     title: str
+    """First sentence of the example's comment."""
     objects: tuple[Manifest, ...]
 
     @property
     def stem(self) -> str:
-        """The name without its folder."""
+        """Name of the example without its folder."""
         return self.name.rpartition("/")[2]
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels of all its objects together."""
+        """Labels of all its objects, merged."""
         return {k: v for obj in self.objects for k, v in (obj["metadata"].get("labels") or {}).items()}
 
     @property
     def pods(self) -> tuple[str, ...]:
-        """Keys (`namespace/name`) of its pods, in the order of the file."""
+        """Keys (`namespace/name`) of the pods in the file, in its order."""
         return tuple(key_of(obj) for obj in self.objects if obj["kind"] == "Pod")
 
 
 def read_acts(names: Sequence[str] = TRAINING.acts) -> list[Act]:
-    """The examples of these names. Raises OSError."""
+    """Reads the examples with these names. Raises OSError."""
     acts = []
     for name in names:
         text = (EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8")
@@ -69,7 +71,7 @@ def read_acts(names: Sequence[str] = TRAINING.acts) -> list[Act]:
 
 
 def read_cluster(names: Sequence[str] = TRAINING.cluster) -> list[Manifest]:
-    """Topology, nodes and tables of files and folders below examples/. Raises OSError."""
+    """Reads topology, nodes and ConfigMaps from files and folders below examples/. Raises OSError."""
     found: list[Manifest] = []
     for name in names:
         at = EXAMPLES / name
@@ -85,42 +87,44 @@ def _documents(text: str) -> list[Manifest]:
 
 @dataclass(frozen=True, slots=True)
 class GangForecast:
-    """What becomes of one gang, or of a pod without one, as soon as it is there."""
+    """Forecast for one gang, or for a pod without a gang, when it is created."""
 
     name: str
     """`namespace/name` of the gang, or of the pod."""
     is_gang: bool
     members: tuple[str, ...]
-    """Pod keys."""
+    """Keys of its pods."""
     nodes: Mapping[str, str]
-    """Pod key -> node, of the members that are placed."""
+    """Pod key -> node, for placed members."""
     proof: str
     why: str
+    """Reason for the placement, or for its absence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The planner's answer to one act."""
+    """The planner's result for one act."""
 
     act: Act
     nodes: Mapping[str, str]
-    """Pod key -> node, of the pods that are bound."""
+    """Pod key -> node, for bound pods."""
     annotations: Mapping[str, Mapping[str, str]]
+    """Pod key -> annotations of its Binding, for bound pods."""
     pods: tuple[str, ...]
-    """Keys of its pods, those that its workloads make included."""
+    """Keys of its pods, including pods that its workloads create."""
     pending: Mapping[str, str]
-    """Pod key -> message, of those that wait."""
+    """Pod key -> message, for pending pods."""
     gangs: tuple[GangForecast, ...]
     evicted: tuple[str, ...] = ()
-    """Pod keys of earlier acts that go for this one."""
+    """Keys of pods of earlier acts that are evicted for this act."""
 
 
 _Asked = tuple[list[str], Explanation, Snapshot]
-"""Keys of the pods of a gang, or of one without a gang; what was explained of it, and on which cluster."""
+"""(keys of the pods of a gang, or the key of a pod without a gang; its explanation; the snapshot before it)."""
 
 
 class Forecaster:
-    """The same cluster offline. `forecast` takes the acts in their order and remembers what they took."""
+    """The demo's cluster offline. `forecast` must be called with the acts in their order, and places their pods."""
 
     def __init__(self, cluster: Sequence[str] = TRAINING.cluster) -> None:
         self._cluster, self._now = cluster, parse_moment(DEFAULT_NOW)
@@ -143,7 +147,7 @@ class Forecaster:
         return given.growth(self.state, frozenset(), self.state.upsert)
 
     def forecast(self, act: Act) -> Forecast:
-        """Plans the act on what the earlier ones have left."""
+        """Plans an act on the cluster with the earlier acts."""
         growth = self._read(f"{act.name}.yaml")
         asked: list[_Asked] = []
 
@@ -178,7 +182,7 @@ class Forecaster:
         return plan
 
     def _heads(self, keys_of_pods: Iterable[str]) -> dict[str, list[str]]:
-        """First pod of each gang (or a pod without gang) -> pods of that gang, in natural order."""
+        """Returns the first pod of each gang, or each pod without a gang -> pods of the gang, in natural order."""
         gangs: dict[str, list[str]] = {}
         for key in keys_of_pods:
             info = self.state.pod(key)
@@ -202,15 +206,15 @@ class Forecaster:
             proof = proofs.get(told.gang or "", "optimal" if placed else "infeasible")
             if told.gang is None:
                 alone = told.feasible_nodes == 1
-                why = "the only node that takes it" if alone else "the node with the highest total of the scores"
-                why = why if placed else "no node takes it"
+                why = "the only feasible node" if alone else "the node with the highest total score"
+                why = why if placed else "no feasible node"
                 if gpus := gpus_text(notes.get(head, {})) or why_npus(members, notes, act.labels):
                     why += f"; {gpus}"
             else:
                 unit = [before.pods[key] for key in units[head].pod_keys]
                 why = made.get(told.gang) or why_domain(told, layers, unit)
                 if out and len({pod.gang for pod in unit}) > 1:
-                    why = f"all or none with {out[-1].name}, planned together"
+                    why = f"planned together with {out[-1].name}, all or none"
                 npus = why_npus(members, notes, act.labels)
                 if npus:
                     why = f"{made[told.gang]}; {npus}" if told.gang in made else npus
@@ -220,11 +224,11 @@ class Forecaster:
                     why += f"; pipelines: {whole}"
                 if placed and len(placed) < len(members):
                     layer, _, _ = domain_of(tree, placed.values()).partition(" ")
-                    why += f"; {len(placed)} of {len(members)}, no {layer} holds more"
+                    why += f"; {len(placed)} of {len(members)} placed, no {layer} has room for more"
             if told.gang in origins:
                 at = domain_of(tree, placed.values()).partition(" ")[0]
                 chosen_layer = next((short(domain.layer) for domain in told.domains if domain.chosen), at)
-                # what parts of a gang ask for says more than its own common layer
+                # if a part of the gang has a lower layer, the gang's common layer is no useful reason
                 why = f"{origins[told.gang]}; {why}" if at == chosen_layer else origins[told.gang]
             out.append(GangForecast(told.gang or head, told.gang is not None, tuple(members), placed, proof, why))
         return tuple(out)

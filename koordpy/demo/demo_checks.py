@@ -1,4 +1,4 @@
-"""What the demo promises: the live scheduler does what the planner answers offline, and no node gives away too much."""
+"""Checks of the demo: the live scheduler places pods as the planner does offline, and no node is overcommitted."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -8,20 +8,22 @@ from koordpy.demo.demo_objects import Manifest, gpus_of, key_of, refusal
 
 
 def settled(forecast: Forecast, pods: Mapping[str, Manifest]) -> bool:
-    """Whether every pod of an act is where, or waits with the text that, the planner says offline."""
+    """Returns True if every pod of an act is on the forecast node, or pending with the forecast message."""
     return not any(_deviations(forecast, pods, exact=True))
 
 
 def _deviations(
     forecast: Forecast, pods: Mapping[str, Manifest], *, exact: bool, gone: Collection[str] = ()
 ) -> Iterable[str]:
-    """`gone`: pods that were evicted later, and are not there any more. exact: what pods are told is compared,
-    too, which later acts change."""
+    """Yields each difference between the cluster and a forecast.
+
+    exact: also compare messages of pending pods, which later acts change. gone: pods that a later act evicts.
+    """
     for key in forecast.pods:
         pod = pods.get(key)
         if key in gone:
             if pod is not None:
-                yield f"{key} is still there, planned: evicted"
+                yield f"{key} still exists, planned: evicted"
             continue
         node = pod["spec"].get("nodeName", "") if pod is not None else ""
         if node != forecast.nodes.get(key, ""):
@@ -34,13 +36,13 @@ def _deviations(
         if pod is not None and key in forecast.pending:
             told = refusal(pod)
             if not told or (exact and told != forecast.pending[key]):
-                yield f"{key} is told {told!r}, planned: {forecast.pending[key]!r}"
+                yield f"{key} has the message {told!r}, planned: {forecast.pending[key]!r}"
 
 
 def checks(
     forecasts: Sequence[Forecast], pods: Sequence[Manifest], gpus: Mapping[str, int]
 ) -> dict[str, tuple[str, ...]]:
-    """Every promise, and what is wrong with it: nothing where it holds. gpus: accelerators of each node."""
+    """Returns each check with its faults, empty if it passed. gpus: number of accelerators of each node."""
     gone = {key for forecast in forecasts for key in forecast.evicted}
     found = {key_of(pod): pod for pod in pods}
     verdicts = {
@@ -49,13 +51,13 @@ def checks(
         )
         for forecast in forecasts
     }
-    verdicts["every pod that has a node runs"] = idle(pods)
-    verdicts["no node has more accelerators given away than it has"] = _overfull(pods, gpus)
+    verdicts["every bound pod runs"] = idle(pods)
+    verdicts["no node has more accelerators in use than it has"] = _overfull(pods, gpus)
     return {text: tuple(faults)[:3] for text, faults in verdicts.items()}
 
 
 def idle(pods: Iterable[Manifest]) -> Iterable[str]:
-    """Pods that have a node and do not run."""
+    """Yields each bound pod that does not run."""
     for pod in pods:
         phase = pod.get("status", {}).get("phase")
         if pod["spec"].get("nodeName") and phase != "Running":

@@ -1,7 +1,7 @@
-"""The cluster that the demo plays on: API server, nodes, kubelet and scheduler, on 127.0.0.1 and gone at the end.
+"""The demo's cluster: an embedded API server, a simulated kubelet and the live scheduler, in this process.
 
-The scheduler is that of `koordpy run` without kopf beside it. It knows the cluster by list and watch over HTTP alone,
-so that what is shown is what a cluster would get; it lives in this process, so that nothing outlives the demo.
+The scheduler is that of `koordpy run`, without kopf. It uses only lists and watches over HTTP on 127.0.0.1, as on a
+real cluster. Everything ends with the process.
 """
 
 import asyncio
@@ -33,26 +33,24 @@ _START_SECONDS, _STOP_SECONDS = 30.0, 5.0
 
 
 class StageError(Exception):
-    """The stage cannot be set up, or its scheduler has died; the message says what it left in its log."""
+    """The cluster cannot be started, or its scheduler has ended; the message contains the end of its log."""
 
 
 class Stage:
-    """`async with Stage() as stage: ...`; `start_seconds` is how long a bound pod takes until it runs.
-
-    Raises StageError where no file can be written.
-    """
+    """The cluster, used as `async with Stage() as stage: ...`."""
 
     def __init__(self, *, start_seconds: float = 0.3) -> None:
+        """start_seconds: time from a pod's Binding until it runs. Raises StageError if no file can be written."""
         self.server = ApiServer()
         self._start_seconds = start_seconds
         try:
             self._folder = tempfile.TemporaryDirectory(prefix="koordpy-demo-")
         except OSError as error:
-            raise StageError(f"no folder for its files: {error}; set TMPDIR to one that can be written to") from error
+            raise StageError(f"no temporary folder: {error}; set TMPDIR to a writable folder") from error
         self._open = contextlib.AsyncExitStack()
         self._running: asyncio.Task[int] | None = None
         self.page = ""
-        """Address of the page, once there is a scheduler to see."""
+        """URL of the web UI; empty until the scheduler has started."""
 
     @property
     def kubeconfig(self) -> Path:
@@ -60,7 +58,7 @@ class Stage:
 
     @property
     def log(self) -> Path:
-        """What the scheduler says."""
+        """Path of the scheduler's log."""
         return Path(self._folder.name) / "scheduler.log"
 
     async def __aenter__(self) -> Self:
@@ -82,7 +80,7 @@ class Stage:
         await self._open.aclose()
 
     async def create(self, objects: Iterable[Manifest], *, pause_seconds: float = 0.0) -> None:
-        """Puts manifests into the API server's store."""
+        """Creates objects in the API server, with a pause after each."""
         store = self.server.store
         kinds = {(resource.api_version, resource.kind): resource for resource in store.registry}
         for obj in objects:
@@ -93,7 +91,7 @@ class Stage:
         return self.server.store.list("pods")
 
     async def start_scheduler(self) -> None:
-        """Starts the live scheduler and waits until it leads. Raises StageError."""
+        """Starts the live scheduler, and waits until it is the leader. Raises StageError."""
         config, caches = KoordpyConfiguration(), {searches: PlannerCache() for searches in (False, True)}
 
         def plan(snapshot: Snapshot, units: frozenset[str], budget: PlanningBudget) -> RoundPlan:
@@ -118,19 +116,19 @@ class Stage:
         leading.cancel()
         self.check()
         if not done:
-            raise StageError(f"the scheduler does not lead after {_START_SECONDS:g} s{self._last_words()}")
+            raise StageError(f"the scheduler is not the leader after {_START_SECONDS:g} s{self._last_words()}")
         page = page_of(of_scheduler(scheduler, config, source="the demo"))
         self.page = await self._open.enter_async_context(page)
 
     def check(self) -> None:
-        """Raises StageError when the scheduler has ended."""
+        """Raises StageError if the scheduler has ended."""
         if self._running is None or not self._running.done():
             return
         error = None if self._running.cancelled() else self._running.exception()
         raise StageError(f"the scheduler has ended{f': {error}' if error else ''}{self._last_words()}") from error
 
     def _write_log(self) -> None:
-        """What is logged goes into a file: the terminal is for the picture."""
+        """Sends log lines to a file, because the terminal shows the picture."""
         handler = logging.FileHandler(self.log)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger = logging.getLogger("koordpy")

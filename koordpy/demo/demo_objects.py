@@ -1,4 +1,4 @@
-"""What the demo reads of the API server's objects."""
+"""Functions with which the demo reads the API server's objects."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,18 +10,18 @@ DEVICES = ("nvidia.com/gpu", *keys.NPU_RESOURCES)
 
 
 def key_of(obj: Manifest) -> str:
-    """`namespace/name`; of a pod that its Job has named, without the random ending: the name that it has offline."""
+    """Returns `namespace/name`. A random suffix from a Job is left out, because offline the pod has none."""
     meta = obj["metadata"]
     return f"{meta.get('namespace', 'default')}/{meta.get('generateName', '').rstrip('-') or meta['name']}"
 
 
 def devices_of(amounts: Mapping[str, Any]) -> int:
-    """Accelerators among amounts by resource."""
+    """Returns the number of accelerators in amounts by resource."""
     return sum(int(amounts.get(name, 0)) for name in DEVICES)
 
 
 def gpus_of(pod: Manifest) -> int:
-    """GPUs or NPUs that a pod asks for."""
+    """Returns the number of GPUs or NPUs that a pod requests."""
     found = 0
     for container in pod["spec"]["containers"]:
         resources = container.get("resources", {})
@@ -30,7 +30,7 @@ def gpus_of(pod: Manifest) -> int:
 
 
 def refusal(pod: Manifest) -> str:
-    """The message of PodScheduled=False; empty where there is none."""
+    """Returns the message of a pod's condition PodScheduled=False; empty if it has no such condition."""
     for condition in pod.get("status", {}).get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return str(condition.get("message", ""))
@@ -38,5 +38,5 @@ def refusal(pod: Manifest) -> str:
 
 
 def rank_of(pod: Manifest) -> str:
-    """Its place in the gang's order; empty for a pod without gang, or not bound."""
+    """Returns a pod's rank in its gang; empty for a pod that has no gang or is not bound."""
     return str((pod["metadata"].get("annotations") or {}).get(keys.BOUND_RANK, ""))

@@ -1,4 +1,4 @@
-"""Why a gang of the demo is where it is, in words: read off what the planner explained and wrote."""
+"""Reasons for the placements in the demo, as text, from the planner's explanations and annotations."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ _NPU = keys.NPU_RESOURCES[0]
 
 
 def gpus_text(annotations: Mapping[str, str]) -> str:
-    """`GPUs 5, 6`; empty where none were chosen by name."""
+    """Returns the selected GPUs, such as `GPUs 5, 6`; empty if none were selected by number."""
     text = annotations.get(keys.GPU_ALLOCATION)
     given = json.loads(text)["allocatedGPUs"] if text else {}
     minors = [minor for container in given.values() for minor in container]
@@ -21,7 +21,7 @@ def gpus_text(annotations: Mapping[str, str]) -> str:
 
 
 def domain_of(tree: Tree, nodes: Iterable[str]) -> str:
-    """`block dc-0/spine-0/block-0`: the lowest domain that holds all these nodes; empty for none."""
+    """Returns the lowest domain that contains all nodes, such as `block dc-0/spine-0/block-0`; empty for no nodes."""
     at = [tree.index[node] for node in nodes]
     if not at:
         return ""
@@ -30,12 +30,15 @@ def domain_of(tree: Tree, nodes: Iterable[str]) -> str:
 
 
 def short(layer: str) -> str:
-    """`blockLayer` -> `block`, `ClusterTopologyLayer` -> `cluster`."""
+    """Returns the short name of a layer: `block` for `blockLayer`, `cluster` for `ClusterTopologyLayer`."""
     return "cluster" if layer == keys.CLUSTER_LAYER else layer.removesuffix("Layer")
 
 
 def _needed(pods: Sequence[PodInfo], chosen: DomainExplanation) -> int:
-    """What a unit needs at least, in slots of its largest kind of pod; for one kind that is the number of its pods."""
+    """Returns the minimum number of slots that a unit needs, in slots of its largest pods.
+
+    If all its pods are equal, that is the number of pods that the explanation says.
+    """
     if len({pod.shape for pod in pods}) == 1:
         return chosen.needed
     gpus = [sum(pod.requests.get(name, 0) for name in keys.GPU_RESOURCES) for pod in pods]
@@ -43,7 +46,7 @@ def _needed(pods: Sequence[PodInfo], chosen: DomainExplanation) -> int:
 
 
 def why_domain(told: Explanation, layers: Sequence[str], unit: Sequence[PodInfo]) -> str:
-    """What speaks for the chosen domain, in the order of the goals (gang-network.md 5)."""
+    """Returns the reasons for the chosen domain, in the order of the goals (gang-network.md 5)."""
     chosen = next((domain for domain in told.domains if domain.chosen), None)
     if chosen is None:
         return f"would fit if {told.would_fit_if[0]}" if told.would_fit_if else ""
@@ -54,23 +57,23 @@ def why_domain(told: Explanation, layers: Sequence[str], unit: Sequence[PodInfo]
         below = layers[level + 1]
         most = max(domain.slots for domain in told.domains if domain.layer == below)
         if most < needed:
-            texts[0] += f", no {short(below)} is large enough (at most {most} of {needed} slots)"
+            texts[0] += f" (no {short(below)} domain has {counted(needed, 'free slot')}, at most {most})"
     texts.append(_choice(chosen, needed, told.domains, layers[:level]))
     return "; ".join(texts)
 
 
 def _choice(chosen: DomainExplanation, needed: int, domains: Sequence[DomainExplanation], above: Sequence[str]) -> str:
-    """Why this one of the domains of its layer."""
+    """Returns why the domain was chosen among the domains of its layer."""
     able = [domain for domain in domains if domain.layer == chosen.layer and domain.slots >= needed]
     name = short(chosen.layer)
     if len(able) == 1:
-        return f"the only {name} with {counted(needed, 'slot')}"
+        return f"the only {name} with {counted(needed, 'free slot')}"
     slots = {(domain.layer, domain.name): domain.slots for domain in domains}
     if chosen.slots > min(domain.slots for domain in able):
-        return f"of {len(able)} with room the one where it takes fewest domains"
+        return f"of {len(able)} {name}s with enough free slots, the one that splits the gang into the fewest domains"
     able = [domain for domain in able if domain.slots == chosen.slots]
     if len(able) == 1:
-        return f"best fit: {counted(chosen.slots, 'slot')} for {needed}, other {name}s with room have more"
+        return f"best fit: fewest free slots ({chosen.slots}) of all {name}s that hold {needed}"
     path = chosen.name
     for layer in reversed(above):
         path = path.rpartition("/")[0]
@@ -78,15 +81,15 @@ def _choice(chosen: DomainExplanation, needed: int, domains: Sequence[DomainExpl
         rooms = {other: slots[layer, other] for other in {"/".join(d.name.split("/")[:depth]) for d in able}}
         if rooms[path] < max(rooms.values()):
             left = counted(rooms[path], "slot")
-            return f"best fit: of {len(able)} alike one in the {short(layer)} with least room left ({left})"
-    return f"{len(able)} alike, the first by name"
+            return f"best fit: one of {len(able)} equal {name}s, in the fullest {short(layer)} ({left} left)"
+    return f"the first by name of {len(able)} equal {name}s"
 
 
 # Ascend NPUs
 
 
 def why_npus(members: Iterable[str], annotations: Mapping[str, Mapping[str, str]], job: Mapping[str, str]) -> str:
-    """The words for a job that got NPUs; empty where it got none. job: its labels."""
+    """Returns the reason for the NPUs of a job; empty if it got none. job: labels of the job."""
     notes = [annotations[key] for key in members if _NPU in annotations.get(key, {})]
     if not notes:
         return ""
@@ -98,12 +101,12 @@ def why_npus(members: Iterable[str], annotations: Mapping[str, Mapping[str, str]
         parts = [f"{_blocks(numbers)} in SuperPoD {home}" for home, numbers in blocks.items()]
         return f"whole blocks: {', '.join(parts)}"
     if job.get(keys.TOR_AFFINITY, "null") != "null":
-        return "rows of leaf switches: ranks one row apart share a slice position"
+        return "in rows over the leaf switches: ranks one row apart have the same slice position"
     return f"chips by the product's table: {'; '.join(_chip_text(own[_NPU]) for own in notes)}"
 
 
 def _chip_text(ids: str) -> str:
-    """`0-3` for chips in a row, else `0, 2`."""
+    """Returns the numbers of chips: `0-3` for consecutive numbers, else `0, 2`."""
     numbers = [int(one.rpartition("-")[2]) for one in ids.split(",")]
     if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
         return f"{numbers[0]}-{numbers[-1]}"

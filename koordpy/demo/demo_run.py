@@ -1,4 +1,4 @@
-"""How the demo goes: the cluster, the acts one after the other, the picture beside them, the verdict at the end."""
+"""Runs the demo: starts the cluster, creates the acts one by one, draws the picture, and runs the checks."""
 
 import asyncio
 import contextlib
@@ -22,28 +22,28 @@ from koordpy.demo.programme import Programme
 
 INTERRUPTED = 130
 ACT_SECONDS = 2.6
-"""From one example to the next at speed 1, when somebody watches."""
+"""Seconds between two examples at speed 1, if the picture is shown."""
 START_SECONDS = 0.4
-"""Until a bound pod runs, at speed 1, when somebody watches."""
+"""Seconds from a Binding until the pod runs at speed 1, if the picture is shown."""
 SETTLE_SECONDS = 20.0
-"""What the scheduler gets for one example; then the demo goes on, and the verdict says what is missing."""
+"""Seconds after which the demo no longer waits for an example; the checks at the end report what is missing."""
 GOALS = (
-    f"Where a gang is gathered its PodGroup says: annotation {keys.GANG_TOPOLOGY},\n"
-    "as in examples/prefer-gather.yaml; for gangs that say nothing the configuration does, gangs.defaults.gather."
+    f"A gang requests network locality with the PodGroup annotation {keys.GANG_TOPOLOGY}\n"
+    "(see examples/prefer-gather.yaml). The default for gangs without it is gangs.defaults.gather in the configuration."
 )
 _FRAME_SECONDS = 0.12
 _PLAIN_WIDTH = 120
-"""Columns where there is no terminal to ask."""
+"""Columns of the output if it does not go to a terminal."""
 
 
 async def play(programme: Programme, *, headless: bool, keep: bool, speed: float) -> int:
-    """Plays a programme; the exit status. SIGINT and SIGTERM end it in order. Raises StageError."""
+    """Runs a programme and returns the exit status. SIGINT and SIGTERM end it in order. Raises StageError."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     console = Console(highlight=False)
-    terminal = console.is_terminal and sys.stdout.isatty()  # FORCE_COLOR makes colours, and no terminal of a pipe
+    terminal = console.is_terminal and sys.stdout.isatty()  # with FORCE_COLOR a pipe would count as a terminal
     if not terminal:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
     watched = terminal and not headless
@@ -58,9 +58,9 @@ async def play(programme: Programme, *, headless: bool, keep: bool, speed: float
                 teller.status = "starting the scheduler"
                 await stage.create(cluster)
                 await stage.start_scheduler()
-                teller.status = f"the scheduler leads; its page: {stage.page}"
-                teller.say(f"API server on {stage.server.url}, {len(scene.gpus)} nodes; the scheduler leads")
-                teller.say(f"the page: {stage.page}")
+                teller.status = f"scheduler started; web UI: {stage.page}"
+                teller.say(f"API server on {stage.server.url}, {len(scene.gpus)} nodes; scheduler started")
+                teller.say(f"web UI: {stage.page}")
                 forecasts = await _acts(read_acts(programme.acts), forecaster, stage, teller, speed=speed)
             found = checks(forecasts, stage.pods(), scene.gpus)
             teller.conclude(found, every=headless)
@@ -69,12 +69,12 @@ async def play(programme: Programme, *, headless: bool, keep: bool, speed: float
                 await _hold(stage, forecasts)
             return status
     except asyncio.CancelledError:
-        print("\ninterrupted: the cluster is gone", flush=True)
+        print("\ninterrupted: the cluster is deleted", flush=True)
         return INTERRUPTED
 
 
 class Teller:
-    """Tells what happens: by a live picture where somebody watches a terminal, else by lines of text."""
+    """Shows the progress: as a live picture on a terminal, else as lines of text."""
 
     def __init__(self, console: Console, scene: DemoScene, stage: Stage, *, watched: bool) -> None:
         self.console, self.scene, self.stage, self.watched = console, scene, stage, watched
@@ -85,7 +85,7 @@ class Teller:
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Seconds since the demo began."""
         return time.monotonic() - self._began
 
     async def __aenter__(self) -> "Teller":
@@ -109,12 +109,12 @@ class Teller:
                 await asyncio.sleep(_FRAME_SECONDS)
 
     def say(self, text: str) -> None:
-        """A line of progress, where no picture tells it."""
+        """Prints a line of progress, unless the picture is shown."""
         if not self.watched:
             print(f"[{self.seconds:5.1f} s] {text}", flush=True)
 
     def arrived(self, forecast: Forecast) -> None:
-        """What has become of an act."""
+        """Prints the result of an act."""
         self.scene.look(self.stage.pods())
         for row in self.scene.rows[-len(forecast.gangs) :]:
             place = f" in {row.place}" if row.place else ""
@@ -124,7 +124,10 @@ class Teller:
                     self.say(f"      {text}")
 
     def conclude(self, verdict: Mapping[str, Sequence[str]], *, every: bool) -> None:
-        """The whole tree, each gang with its reason, the promises (text -> faults): `every` one, or the broken ones."""
+        """Prints the whole tree, each gang with its reason, and the checks (text -> faults).
+
+        every: True to print all checks, False to print failed ones only.
+        """
         self.scene.look(self.stage.pods())
         for line in self._picture.lines(self.console.width):
             self.console.print(line, soft_wrap=True)
@@ -138,14 +141,14 @@ class Teller:
                 print(f"{'FAILED' if faults else 'ok    '}  {text}")
                 for fault in faults:
                     print(f"            {fault}")
-        kept = sum(not faults for faults in verdict.values())
-        print(f"{kept} of {len(verdict)} promises kept, {self.seconds:.1f} s", flush=True)
+        passed = sum(not faults for faults in verdict.values())
+        print(f"{passed} of {len(verdict)} checks passed, {self.seconds:.1f} s", flush=True)
 
 
 async def _acts(
     acts: Sequence[Act], forecaster: Forecaster, stage: Stage, teller: Teller, *, speed: float
 ) -> list[Forecast]:
-    """The acts in their order; the forecast of each is made before it arrives."""
+    """Creates the acts in their order, each after its forecast, and returns the forecasts."""
     forecasts = []
     act_seconds = ACT_SECONDS / speed if teller.watched else 0.0
     for act in acts:
@@ -160,17 +163,17 @@ async def _acts(
         teller.arrived(forecast)
         await asyncio.sleep(max(0.0, next_at - teller.seconds))
     await all_run(stage)
-    await asyncio.sleep(act_seconds)  # for the last picture
+    await asyncio.sleep(act_seconds)  # shows the last picture
     return forecasts
 
 
 async def settle(stage: Stage, forecast: Forecast) -> None:
-    """Until the scheduler has done what the planner says, or has taken too long; the verdict is for the end."""
+    """Waits until the scheduler has reached the forecast, or `SETTLE_SECONDS` have passed."""
     await _until(stage, lambda pods: settled(forecast, {key_of(pod): pod for pod in pods}))
 
 
 async def all_run(stage: Stage) -> None:
-    """Until every bound pod runs, or that takes too long."""
+    """Waits until every bound pod runs, or `SETTLE_SECONDS` have passed."""
     await _until(stage, lambda pods: not any(idle(pods)))
 
 
@@ -182,19 +185,19 @@ async def _until(stage: Stage, holds: Callable[[Sequence[Manifest]], bool]) -> N
 
 
 async def _hold(stage: Stage, forecasts: Sequence[Forecast]) -> None:
-    """Until cancelled: Ctrl-C is how it ends, and no failure."""
+    """Prints how to use the cluster, and keeps it until Ctrl-C, which is not a failure."""
     waiting = next((key for forecast in forecasts for key in forecast.pending), "")
     gang = next((gang.name for forecast in forecasts for gang in forecast.gangs if gang.is_gang and gang.nodes), "")
     print(
-        f"\nThe cluster stays until Ctrl-C; its page is {stage.page}. In another terminal:\n"
+        f"\nThe cluster runs until Ctrl-C. Web UI: {stage.page}. In another terminal:\n"
         f"    export KUBECONFIG={shlex.quote(str(stage.kubeconfig))}\n"
         f"    kubectl get pods -o wide\n"
         f"    kubectl describe pod {waiting.rpartition('/')[2]}\n"
         f"    kubectl get podgroups,clusternetworktopologies\n"
         f"    kubectl delete pod -l pod-group.scheduling.sigs.k8s.io={gang.rpartition('/')[2]}\n"
         f"    tail -f {shlex.quote(str(stage.log))}\n"
-        f"kubectl apply takes pods, Jobs and JobSets of your own. "
-        f"No container runs, and no other controller: no logs, no exec.",
+        f"You can kubectl-apply your own pods, Jobs and JobSets. "
+        f"No containers run and there are no other controllers, so there are no logs and no exec.",
         flush=True,
     )
     with contextlib.suppress(asyncio.CancelledError):

@@ -1,6 +1,6 @@
-"""What the demo sees of the cluster: who sits where and how each gang stands, from the API server's objects alone.
+"""State of the demo's cluster: the pods on each node and the state of each gang, from the API server's objects only.
 
-The scheduler's word is what it wrote: node names, annotations of its Bindings, PodScheduled conditions.
+Results of the scheduler are read from node names, annotations of Bindings and PodScheduled conditions.
 """
 
 from collections import Counter
@@ -23,26 +23,28 @@ class DemoSeat:
 
     letter: str
     rank: str
-    """Empty for a pod without gang."""
+    """Rank in the gang; empty for a pod without a gang."""
     gpus: int
     running: bool
 
 
 @dataclass(slots=True)
 class Row:
-    """One gang (or pod without gang) and how it stands."""
+    """One gang, or pod without a gang, with its current state."""
 
     letter: str
     forecast: GangForecast
     nodes: dict[str, str] = field(default_factory=dict)
-    """Pod key -> node, of the pods that are bound."""
+    """Pod key -> node, for bound pods."""
     place: str = ""
-    """Layer and path of the lowest domain that holds them."""
+    """Layer and path of the lowest domain that contains the bound pods; empty if no pod is bound."""
     running: int = 0
     arrived: int = 0
+    """Number of members that exist."""
     message: str = ""
+    """Message of a pending member; empty if there is none."""
     evicted: list[str] = field(default_factory=list)
-    """For each member that was evicted: the gang it went for."""
+    """For each evicted member: the example for which it was evicted."""
 
     @property
     def name(self) -> str:
@@ -54,40 +56,43 @@ class Row:
 
     @property
     def why(self) -> str:
-        """Why it is where it is; the planner's words, as long as it is where the planner puts it."""
+        """Reason for the placement according to the forecast, or a note that the placement differs from it."""
         planned = self.forecast.nodes
         if any(planned.get(key) != node for key, node in self.nodes.items()):
-            return "not where the same planner puts it offline"
+            return "the placement differs from the planner's offline result"
         later = "".join(f"; {n} evicted for {name}" for name, n in Counter(self.evicted).items())
         return self.forecast.why + later
 
     @property
     def members(self) -> int:
-        """Those that exist, or have yet to arrive: nobody makes an evicted one again. All where none is left."""
+        """Number of members that exist or are still to be created; evicted members are not recreated.
+
+        If none is left, the number of all members.
+        """
         asked = len(self.forecast.members)
         return max(self.arrived, asked - len(self.evicted)) or asked
 
 
 @dataclass(slots=True)
 class DemoScene:
-    """The state that is drawn. `arrive` when an act begins, `look` for every picture."""
+    """The state that is drawn. `arrive` is called when an act begins, `look` before each picture."""
 
     tree: Tree
     gpus: Mapping[str, int]
-    """GPUs or NPUs of each node."""
+    """Number of GPUs or NPUs of each node."""
     devices: str = "GPUs"
-    """What they are called."""
+    """Name of the devices in texts."""
     rows: list[Row] = field(default_factory=list)
     seats: dict[str, list[DemoSeat]] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
-    """Node -> number of the look that last saw another set of pods there."""
+    """Node -> number of the last look at which its pods had changed."""
     headline: str = ""
-    """What has come last."""
+    """File and title of the latest act."""
     _looks: int = 0
     _last: int = 1
 
     def arrive(self, forecast: Forecast) -> None:
-        """Rows for what comes now."""
+        """Adds rows for the gangs of an act."""
         act = forecast.act
         self.headline = f"examples/{act.name}.yaml: {act.title}"
         self._last = len(forecast.gangs)
@@ -97,11 +102,11 @@ class DemoScene:
 
     @property
     def newest(self) -> Row:
-        """The first row of what has come last."""
+        """The first row of the latest act."""
         return self.rows[-self._last]
 
     def look(self, pods: Iterable[Manifest]) -> None:
-        """Takes in the pods as they are."""
+        """Updates the state from the current pods."""
         self._looks += 1
         row_of = {key: row for row in self.rows for key in row.forecast.members}
         for row in self.rows:
@@ -138,7 +143,7 @@ class DemoScene:
 
 
 def scene_of(tree: Tree, nodes: Iterable[Manifest], devices: str = "GPUs") -> DemoScene:
-    """An empty scene of these nodes."""
+    """Returns the state of these nodes without pods."""
     gpus = {node["metadata"]["name"]: devices_of(node["status"]["allocatable"]) for node in nodes}
     return DemoScene(tree, gpus, devices)
 

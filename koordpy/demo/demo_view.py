@@ -1,8 +1,7 @@
-"""The picture of the demo: the tree of domains with who sits where, and a line for each gang.
+"""Draws the demo as text: the tree of domains with the pods on each node, and a line for each gang.
 
-A node is a bar of its GPUs. A pod covers as many as it has, marked with its gang's letter and its rank; colours only
-repeat what the letters say. Where the terminal is too low for the whole tree, blocks in which nothing
-happens are told in one line.
+A node is a bar of its GPUs. A pod covers the GPUs that it uses, marked with its gang's letter and its rank. Colours
+repeat the letters. If the terminal has too few lines for the whole tree, unchanged blocks are drawn as one line.
 """
 
 import textwrap
@@ -35,21 +34,21 @@ PALETTE = (
 
 
 _NAME = 8
-"""Columns for a node's name where there is room, so that bars stand below each other."""
+"""Minimum columns for a node's name if the terminal is wide enough, so that bars are aligned."""
 _WIDEST = 100
-"""Columns of the tree at most, however wide the terminal is."""
+"""Maximum columns of the tree on a terminal of any width."""
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What the terminal can show."""
+    """Capabilities of the terminal."""
 
     colour: bool
     unicode: bool
 
     @classmethod
     def of(cls, console: Console) -> "Style":
-        """By its colour system (NO_COLOR included) and its encoding."""
+        """Returns the style for a console, from its colour system, NO_COLOR and its encoding."""
         colour = console.color_system is not None and not console.no_color
         return cls(colour, "utf" in (console.encoding or "").lower())
 
@@ -57,7 +56,7 @@ class Style:
         return PALETTE[(ord(letter) - ord("A")) % len(PALETTE)]
 
     def chip(self, letter: str) -> Text:
-        """The letter of a gang in its colour."""
+        """Returns the letter of a gang in its colour."""
         return Text(letter, style=f"bold black on {self.hue(letter)}" if self.colour else "bold")
 
     def guide(self, *, last: bool) -> str:
@@ -81,17 +80,17 @@ class Picture:
         self._block = max(1, scene.tree.depth - 2)
         self._width = _WIDEST
         self._folded: set[int] = set()
-        """Domains of the block layer that are told in one line."""
+        """Domains of the block layer that are drawn as one line."""
 
     def render(self, *, seconds: float, width: int, height: int, status: str) -> RenderableType:
-        """The whole picture, at most `height` lines; lines are cut, not folded."""
+        """Returns the whole picture with at most `height` lines; long lines are cut."""
         rows = gang_lines(self.scene.rows, self.style)
         tail = self._newest(width)
         beside = 2 + (rows.row_count + 2) + len(tail)
         tree = self.lines(width)
         if len(tree) + beside > height:
             hint = Text(f"(a terminal of {len(tree) + beside} lines shows the whole tree)", style="dim")
-            newest = max(1, height - len(tail) - 8)  # lines of all but the gangs, with three of the tree
+            newest = max(1, height - len(tail) - 8)  # 8: title, headings, blank lines and three lines of the tree
             if newest < rows.row_count:
                 rows = gang_lines(self.scene.rows[-newest:], self.style)
                 beside = 2 + (rows.row_count + 2) + len(tail)
@@ -109,7 +108,7 @@ class Picture:
         return line
 
     def _newest(self, width: int) -> list[Text]:
-        """What has arrived last, and why it is where it is."""
+        """Returns the latest act with the reason for its placement."""
         if not self.scene.rows:
             return []
         lines = [Text(), *(Text(line, style="bold") for line in _wrapped(self.scene.headline, width, ""))]
@@ -121,8 +120,11 @@ class Picture:
     # The tree
 
     def lines(self, width: int, budget: int | None = None) -> list[Text]:
-        """The tree from the top layer down, lines as wide as the terminal; quiet blocks folded until it fits into
-        `budget` lines."""
+        """Returns the lines of the tree, from the top layer down.
+
+        Blocks that have not changed for the longest time are drawn as one line until the tree has at most `budget`
+        lines; None: no limit.
+        """
         self._width, self._folded = min(width, _WIDEST), set()
         lines = list(self._children(0, 0, ""))
         if budget is None:
@@ -135,7 +137,7 @@ class Picture:
         return lines[: max(budget, 3)]
 
     def _by_quiet(self) -> list[int]:
-        """Occupied domains of the block layer, those that changed longest ago first."""
+        """Returns the occupied domains of the block layer, the one that changed longest ago first."""
         level = self.tree.levels[self._block]
         found = []
         for d in range(len(level)):
@@ -209,7 +211,7 @@ class Picture:
         return line
 
     def bar(self, node: str) -> Text:
-        """The GPUs of a node, one character each; pods without GPUs stand behind them after a `+`."""
+        """Returns the GPUs of a node, one character each, then each pod without GPUs after a `+`."""
         bar, taken, beside = Text(), 0, []
         for seat in self.scene.seats.get(node, ()):
             if seat.gpus:
@@ -237,14 +239,14 @@ class Picture:
 
 
 def _brief(row: Row) -> str:
-    """The part of the reason that tells one gang from another: what decided, or what was needed."""
+    """Returns the most specific part of a gang's reason, or its message without the gang's name if it is pending."""
     if row.bound:
         return row.why.split("; ", 1)[-1]
     return row.message.removeprefix(f"gang {row.forecast.name}: ")
 
 
 def state_of(row: Row) -> str:
-    """One word for a gang."""
+    """Returns the state of a gang as one word."""
     if not row.arrived:
         return "evicted" if row.evicted else "arriving"
     if row.bound == row.members:
@@ -253,7 +255,7 @@ def state_of(row: Row) -> str:
 
 
 def gang_lines(rows: list[Row], style: Style) -> Table:
-    """One line a gang, cut where the terminal ends."""
+    """Returns a table with one line per gang, cut at the width of the terminal."""
     table = Table(box=None, expand=True, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for number, heading in enumerate(("", "GANG", "BOUND", "STATE", "DOMAIN", "PROOF", "WHY")):
         table.add_column(heading, no_wrap=True, overflow="ellipsis", ratio=1 if number == 6 else None)
@@ -272,7 +274,7 @@ def gang_lines(rows: list[Row], style: Style) -> Table:
 
 
 def summary(rows: list[Row], style: Style, *, width: int) -> Group:
-    """Every gang with the whole of its reason, for the end."""
+    """Returns every gang with its complete reason, for the end of the demo."""
     names = max((len(row.name) for row in rows), default=0)
     parts: list[RenderableType] = []
     for row in rows:
@@ -294,5 +296,5 @@ def _wrapped(text: str, width: int, indent: str = "   ") -> list[str]:
 
 
 def _last_of(place: str) -> str:
-    """`block dc-0/spine-0/block-0` -> `block-0`: names of domains are unique in the demo's cluster."""
+    """Returns the last part of a domain's path, because names of domains are unique in the demo's cluster."""
     return place.rpartition(" ")[2].rpartition("/")[2]

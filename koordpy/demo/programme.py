@@ -1,6 +1,6 @@
-"""Which cluster the demo plays on and what arrives there: `koordpy demo --cluster NAME`.
+"""Programmes of the demo, selected by `koordpy demo --cluster NAME`: the manifests of the cluster and of the acts.
 
-A programme is data: manifests below examples/, their order, and the promises that are checked at the end.
+A programme is data only: paths below examples/ in the order of creation.
 """
 
 from dataclasses import dataclass
@@ -8,13 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Programme:
-    """Paths are relative to the folder of the examples. acts: without `.yaml`; devices: what the bars are made of."""
+    """A cluster and the acts on it. Paths are relative to examples/."""
 
     name: str
     about: str
+    """Description in the command's help."""
     cluster: tuple[str, ...]
+    """Files and folders with the topology, nodes and tables."""
     acts: tuple[str, ...]
+    """Files of the acts, without `.yaml`."""
     devices: str
+    """Name of the devices that the bars show."""
 
 
 TRAINING = Programme(
@@ -38,7 +42,7 @@ TRAINING = Programme(
     ),
     devices="GPUs",
 )
-"""The notebook comes first: then blocks differ, and best fit has something to say."""
+"""The plain pod is created first, so that the blocks differ and best fit has a choice."""
 
 ASCEND = Programme(
     name="ascend",

@@ -72,7 +72,7 @@ class Decision:
             return f"{self.unit}: {self.message}"  # the unit waits for reserved capacity, which needs no proof
         if self.placed:
             where = f" in {self.layer}" if self.layer else ""
-            text = f"{self.unit}: {self.placed} of {self.pods} pods on {named(self.nodes)}{where}{proof}"
+            text = f"{self.unit}: {self.placed} of {counted(self.pods, 'pod')} on {named(self.nodes)}{where}{proof}"
             return f"{text}; still pending: {self.message}" if self.message else text
         return f"{self.unit}: {self.message or 'nothing placed'}{proof}"
 
@@ -96,7 +96,7 @@ def _gangs(unit: str) -> Sequence[str]:
 _KEPT = 2048
 """Number of decisions in memory."""
 _TOLD = 1 << 14
-"""Number of pending units whose last message is remembered."""
+"""Maximum number of pending units in `DecisionLog.messages`."""
 GANG = "gang:"
 
 

@@ -90,7 +90,7 @@ class TextFormatter(logging.Formatter):
 
 
 class _OfObjects(logging.Filter):
-    """Limits lines whose `extra` has an `object` to 10 a minute, and to 300 for all objects of its `namespace`."""
+    """Limits lines with an `object` in `extra` to 10 a minute, and to 300 for all objects of its `namespace`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ MOST_A_MINUTE = 10
 MOST_OF_A_NAMESPACE = 300
 """Messages about all objects of one namespace per minute."""
 MOST_KEPT = 4096
-"""Number of objects and namespaces whose message times are remembered."""
+"""Maximum number of objects and namespaces with remembered times."""
 MINUTE = 60.0
 MOST_SUBJECTS = 100
 """Number of objects of a namespace for which one text is sent."""
@@ -33,7 +33,7 @@ class Lately:
     def lets(self, subject: Hashable, now: float, namespace: str | None = None) -> bool:
         """Returns True, and counts a message, if the limits allow a message about the object now.
 
-        namespace: namespace whose limit applies as well; None for no such limit.
+        namespace: namespace of the object, which has a limit as well; None for no such limit.
         """
         found = []
         for limited, most in ((None, MOST_OF_A_NAMESPACE), (subject, self._most)):

@@ -32,7 +32,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _FINE = tuple(0.001 * 2**i for i in range(15))
 FIRST_CONFLICTS = ("bound_elsewhere", "overtaken_pod", "overtaken_node", "overtaken_room", "overtaken_victim")
-"""Kinds of conflicts whose series begin at 0; series of devices, claims and kubelets begin with the first conflict."""
+"""Kinds of conflicts with series that begin at 0; series of devices, claims and kubelets begin with a conflict."""
 LOSSES = ("queue_full", "too_many", "failed")
 """Reasons for which an Event is not sent."""
 DEGRADED_NAMED, LONGEST_NAMED = 100, 10

@@ -70,7 +70,7 @@ class Loaded:
     strangers: list[InputObject] = field(default_factory=list)
     """Objects of unknown kinds, which may create pods."""
     workloads: list[InputObject] = field(default_factory=list)
-    """Workloads whose pods are created here, and the runtimes and PodGroups that their pods depend on."""
+    """Workloads that create pods, and the runtimes and PodGroups that their pods depend on."""
     faults: list[tuple[int, str]] = field(default_factory=list)
     """(order in the input, line) of every fault."""
     unread: list[tuple[int, DocumentPlace, str]] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Loaded:
     faulty: dict[str, set[str]] = field(default_factory=dict)
     """Kind -> names of the objects that are left out because of faults."""
     lenient: str = ""
-    """Path whose faulty objects are left out with a warning, as the live scheduler does. Empty: no such path."""
+    """Path of which faulty objects are left out with a warning, as the live scheduler does. Empty: no such path."""
     _named: dict[tuple[str, str, str], DocumentPlace] = field(default_factory=dict)
 
     def fault(self, where: object, fault: Fault | str, order: int | None = None) -> None:

@@ -23,8 +23,8 @@ SCHEDULER_NAME = "schedulerName"
 def unmade_pods(loaded: Loaded, served: Sequence[str], others: Collection[str]) -> list[InputObject]:
     """Returns objects that should have pods and have none in the input, so that their pods are not planned.
 
-    These are objects of kinds that are known to create pods, and objects of other unread kinds whose spec names a
-    scheduler name of koordpy.
+    These are objects of kinds that are known to create pods, and objects of other unread kinds with a
+    scheduler name of koordpy in their spec.
     """
     pods: dict[str, list[Pod]] = {}
     for manifest in loaded.manifests:
@@ -64,8 +64,8 @@ def is_ours(maker: InputObject, served: Sequence[str], others: Collection[str]) 
 def _has_pods(maker: InputObject, pods: Mapping[str, Sequence[Pod]]) -> bool:
     """Returns True if the input has pods of an object that is not read, by owner or by name.
 
-    The owner of a pod may be a child of the object, whose name begins with the object's name. Pods written by hand have
-    no owner, but a name that begins with it.
+    The owner of a pod may be a child of the object; the child's name begins with the object's name. Pods written by
+    hand have no owner, but a name that begins with it.
     """
     return any(
         name == maker.name or name.startswith(f"{maker.name}-")

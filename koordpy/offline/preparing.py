@@ -133,8 +133,8 @@ def assembled(
 ) -> Offline:
     """Fills the state from an input. Raises InputFaultsError with the given faults and those of the input.
 
-    done: roles whose pods an earlier run created. later: number of objects that earlier runs created after `now`, -1
-    for a first run.
+    done: roles with pods from an earlier run. later: number of objects that earlier runs created after `now`, -1 for a
+    first run.
     """
     read, loaded, now, told = given.read, given.loaded, given.now, list(faults)
     started = read.started(started_roles, told)
@@ -267,7 +267,7 @@ class FilledInput:
         return filled_namespace(obj) if isinstance(obj, Namespace) else obj
 
     def _lacks_class(self, manifest: Manifest, name: str) -> None:
-        """Records a fault for a pod or PodGroup whose PriorityClass is not in the input."""
+        """Records a fault for a pod or PodGroup with a PriorityClass that is not in the input."""
         if not self.loaded.is_faulty("PriorityClass", name):
             near = hint(name, self._priorities.classes)
             self.loaded.fault_of(manifest, f"spec.priorityClassName: no PriorityClass {name} in the input{near}")
@@ -299,8 +299,8 @@ class FilledInput:
 
 
 def _agreeing(quota: ElasticQuota, raw: Mapping[str, Any]) -> ElasticQuota:
-    """Returns a quota with faults without the resources whose min or max is unreadable, so that only the readable rest
-    is checked."""
+    """Returns a faulty quota without the resources with an unreadable min or max, so that only the readable rest is
+    checked."""
     spec = raw.get("spec")
     sides = [spec.get(name) for name in ("min", "max")] if isinstance(spec, dict) else []
     said = {resource for side in sides if isinstance(side, dict) for resource in side}

@@ -99,7 +99,7 @@ UNMADE = "koordpy does not create its pods (add them to the input)"
 
 
 def not_read(api_version: str, kind: str) -> str:
-    """Returns the warning about an object whose kind is not read, with a similar kind if there is one."""
+    """Returns the warning about an object of a kind that is not read, with a similar kind if there is one."""
     group = group_of(api_version)
     if (group, kind) in UNSERVED:
         return f"{kind} of {api_version} {UNSERVED[group, kind]}"

@@ -43,8 +43,8 @@ class Growth(Expansion):
         done: frozenset[RoleKey] = frozenset(),
         later: int = -1,
     ) -> None:
-        """objects: objects of the input. put: adds an object to the state. done: roles whose pods an earlier run
-        created. later: number of objects that earlier runs created after `now`, -1 for the first run."""
+        """objects: objects of the input. put: adds an object to the state. done: roles with pods from an earlier
+        run. later: number of objects that earlier runs created after `now`, -1 for the first run."""
         self._priorities, self._state, self._take, self._now = priorities, state, put, now
         self._controllers, self._served = ClaimControllers(state), False
         self._later = later

@@ -147,8 +147,8 @@ class Read:
             self._add(given.source, Top(top, workload, note))
 
     def _read_parent(self, given: WorkloadManifest) -> None:
-        """Reads a workload whose child object creates the pods; a child in the input is used instead of a generated
-        one."""
+        """Reads a workload with a child object that creates the pods. A child in the input is used instead of a
+        generated one."""
         head, source, child = given.head, given.source, _child(given.head)
         assert child is not None
         below = map(self.known.get, self.known.below(head.uid))

@@ -1,10 +1,11 @@
-"""The process: the scheduler on the main event loop, kopf in a thread, webhooks, and the tenant API.
+"""The process of `koordpy run`: the scheduler on the main event loop, kopf in a thread, webhooks, and the tenant API.
 
-kopf handles the status of koordpy's topology objects. The webhooks add GPU variables to pods and review quotas.
+kopf watches koordpy's topology objects, so that their status is written. The webhooks add GPU variables to pods, and
+review quotas.
 
 Main types: `OperatorHost` (`process_host.py`): the process; `KopfThread` (`kopf_handlers.py`): kopf; `TenantApi`
 (`tenant_api.py`): answers for tenants.
 
-Must not plan. Only this room imports kopf (import-linter).
+Must not plan. Only this package imports kopf (import-linter).
 Start reading at `process_host.py`, then `kopf_handlers.py`.
 """

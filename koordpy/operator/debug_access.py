@@ -1,7 +1,7 @@
-"""Who may see /debug and /configz: by a bearer token, asked of the API server as kube-scheduler does.
+"""Authorizes requests for /debug and /configz by bearer token, as kube-scheduler does.
 
-TokenReview says who it is, SubjectAccessReview whether they may `get` the path. Answers hold for a while, so that
-whoever asks again and again costs the API server nothing.
+A TokenReview identifies the user, a SubjectAccessReview checks that the user may `get` the path. Answers are cached for
+`HELD_SECONDS`, so that repeated requests cause no load on the API server.
 """
 
 import time
@@ -17,7 +17,9 @@ from koordpy.engine.client.api_errors import ApiError, Unreachable
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 HELD_SECONDS = 10.0
+"""Seconds for which an answer is cached."""
 MOST_HELD = 256
+"""Maximum number of cached answers."""
 
 
 class _User(msgspec.Struct):
@@ -33,20 +35,20 @@ class _ReviewStatus(msgspec.Struct):
 
 
 class AccessReview(msgspec.Struct):
-    """Answer of a TokenReview or a SubjectAccessReview."""
+    """Answer to a TokenReview or a SubjectAccessReview."""
 
     status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
 class TokenGuard:
-    """Lets in requests whose token may `get` their path."""
+    """Allows requests with a token that may `get` their path."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._known: OrderedDict[tuple[bytes, str], tuple[float, str]] = OrderedDict()
 
     async def __call__(self, request: web.Request) -> str:
-        """Why a request may not see its path; the empty string where it may."""
+        """Returns the reason why a request is not allowed, or the empty string if it is."""
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             return "needs a bearer token (debugAccess)"
@@ -57,7 +59,7 @@ class TokenGuard:
         try:
             said = await self._ask(token.strip(), request.path)
         except (ApiError, Unreachable) as error:
-            return f"the API server was asked whether this token may, and did not say: {error}"
+            return f"the API server could not check the token: {error}"
         self._known[key] = time.monotonic(), said
         if len(self._known) > MOST_HELD:
             self._known.popitem(last=False)
@@ -70,7 +72,7 @@ class TokenGuard:
             type=AccessReview,
         )
         if found is None or not found.status.authenticated:
-            return "this token is nobody's"
+            return "the token is not valid"
         user = found.status.user
         spec = {
             "user": user.username,

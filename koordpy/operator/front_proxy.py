@@ -1,8 +1,8 @@
-"""Trust the API server as a proxy that has authenticated a user, as every aggregated API server does.
+"""Trusts the API server as a front proxy that has authenticated the user, as every aggregated API server does.
 
-The ConfigMap kube-system/extension-apiserver-authentication names the authority of the front proxy's client
-certificates, the names they may have, and the headers that carry user and groups. The headers count only on a
-connection with such a certificate. The ConfigMap is read again and again, so that a new authority needs no restart.
+The ConfigMap kube-system/extension-apiserver-authentication contains the CA of the front proxy's client certificates,
+their allowed names, and the headers with user and groups. The headers are only used on a connection with such a
+certificate. The ConfigMap is read repeatedly, so that a new CA needs no restart.
 """
 
 import re
@@ -25,12 +25,12 @@ _ACCOUNT = "system:serviceaccount:"
 
 
 class NoTrustError(Exception):
-    """The ConfigMap names no front proxy, or one that any user could pass for; one line."""
+    """The ConfigMap names no front proxy, or one that any user could impersonate. The message is one line."""
 
 
 @dataclass(frozen=True)
 class User:
-    """The user of a question, as the API server has authenticated it."""
+    """The user of a request, as authenticated by the API server."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -39,8 +39,10 @@ class User:
 
     @property
     def tenant(self) -> str:
-        """The name that questions are counted under: one for all service accounts of a namespace, because a tenant may
-        make any number of them; else the user's."""
+        """Name under which requests are counted.
+
+        All service accounts of a namespace share one name, because a tenant can create any number of them.
+        """
         if self.name.startswith(_ACCOUNT):
             return self.name.rpartition(":")[0]
         return self.name
@@ -48,17 +50,19 @@ class User:
 
 @dataclass(frozen=True)
 class FrontProxy:
-    """What the ConfigMap says. names: common names that a certificate may have, empty for any."""
+    """The front proxy, as described by the ConfigMap."""
 
     authority: str
+    """CA certificates in PEM."""
     names: frozenset[str]
+    """Allowed common names of the client certificate; empty: any name is allowed."""
     user_headers: tuple[str, ...]
     group_headers: tuple[str, ...]
     uid_headers: tuple[str, ...] = ()
     extra_prefixes: tuple[str, ...] = ()
 
     def is_proxy(self, certificate: Mapping[str, Any] | None) -> bool:
-        """True if a verified client certificate is the front proxy's. None or empty: there was none."""
+        """Returns True if a verified client certificate is the front proxy's. None or empty: no certificate."""
         if not certificate:
             return False
         if not self.names:
@@ -67,7 +71,7 @@ class FrontProxy:
         return any(key == "commonName" and value in self.names for key, value in parts)
 
     def user(self, headers: CIMultiDictProxy[str]) -> User | None:
-        """The user that the headers name; None without one, or with one that is no text."""
+        """Returns the user in the headers; None if there is none, or if its text is not valid UTF-8."""
         name = next((headers[one] for one in self.user_headers if headers.get(one)), "")
         groups = tuple(value for one in self.group_headers for value in headers.getall(one, ()))
         uid = next((headers[one] for one in self.uid_headers if headers.get(one)), "")
@@ -93,8 +97,8 @@ def read_front_proxy(data: Mapping[str, str]) -> FrontProxy:
     shared = set(_CERTIFICATE.findall(authority)) & set(_CERTIFICATE.findall(data.get(CLIENT_AUTHORITY, "")))
     if shared and not names:
         raise NoTrustError(
-            f"{AUTHORITY} is the authority of users' certificates, too, and {ALLOWED} is empty: "
-            "any user could act as another"
+            f"{AUTHORITY} also signs the certificates of users, and {ALLOWED} is empty: "
+            "any user could act as another user"
         )
     users = _listed(data, USER_HEADERS)
     if not users:
@@ -117,7 +121,7 @@ def _listed(data: Mapping[str, str], key: str) -> tuple[str, ...]:
 
 
 def context_for(proxy: FrontProxy | None, certificate: str, key: str) -> ssl.SSLContext:
-    """TLS of a server that talks to the front proxy alone; without one every handshake fails.
+    """Returns the TLS context of a server that accepts only the front proxy. If it is None, every handshake fails.
 
     Raises OSError and NoTrustError.
     """

@@ -1,8 +1,8 @@
-"""What the admission webhook answers: the variables that a GPU pod's containers read their GPUs from.
+"""Answers admission reviews of pods: adds the variables from which the containers of a GPU pod read their GPUs.
 
-Source: gpu-topology.md 10, `env`. Pure: an AdmissionReview in, its answer out. The rule itself, which variable
-a container gets, is `gpu_env`'s, which `simulate` and the scheduler's own check use, too. Of a review only what the
-answer follows from becomes objects: the rest may be megabytes of anything.
+Pure functions from an AdmissionReview to its answer. `devices/gpu/gpu_variables.py` decides which variables a
+container gets. Only the fields that the answer depends on are decoded, because a review may have megabytes of others.
+Rules: gpu-topology.md 10, `env`.
 """
 
 import base64
@@ -31,7 +31,7 @@ FIELDS = {
 
 
 class ReviewError(ValueError):
-    """The request is no AdmissionReview of a pod."""
+    """The request is not an AdmissionReview of the expected kind of object."""
 
 
 class _Container(msgspec.Struct, rename="camel", gc=False):
@@ -41,7 +41,7 @@ class _Container(msgspec.Struct, rename="camel", gc=False):
     restart_policy: str | None = None
 
     def typed(self) -> Container:
-        """As far as it says something of GPUs."""
+        """Returns the container with only the fields that concern GPUs."""
         given = self.resources
         sides = ({}, {}) if given is None else (_named(given.requests), _named(given.limits))
         return Container(self.name, resources=ResourceRequirements(*sides), restart_policy=self.restart_policy or "")
@@ -63,7 +63,7 @@ def _named(amounts: Any) -> dict[str, RawQuantity]:
 
 @lru_cache(4)
 def _reader(resources: tuple[str, ...]) -> Callable[[bytes], Any]:
-    """Decodes a review: all that is not looked at is passed over."""
+    """Returns a decoder for reviews that skips all unused fields. resources: names of the GPU resources."""
 
     def struct(name: str, **fields: Any) -> Any:
         return msgspec.defstruct(name, [(field, kind | None, None) for field, kind in fields.items()], rename="camel")
@@ -81,7 +81,7 @@ def _reader(resources: tuple[str, ...]) -> Callable[[bytes], Any]:
 
 
 def answer(review: bytes, resources: Collection[str]) -> dict[str, Any]:
-    """The AdmissionReview that answers another. Raises ReviewError."""
+    """Returns the AdmissionReview that answers a review. Raises ReviewError."""
     try:
         request = _reader(tuple(resources))(review).request
     except (ValueError, RecursionError) as fault:
@@ -108,19 +108,19 @@ def answer(review: bytes, resources: Collection[str]) -> dict[str, Any]:
 
 
 def reviewed(response: Mapping[str, Any]) -> dict[str, Any]:
-    """The AdmissionReview with a response."""
+    """Returns an AdmissionReview with a response."""
     return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
 
 
 def forbidden(why: str) -> dict[str, Any]:
-    """What a response says of a refusal."""
+    """Returns the fields of a response that rejects a request."""
     return {"allowed": False, "status": {"code": 403, "reason": "Forbidden", "message": why}}
 
 
 def injection(
     places: Mapping[str, Sequence[_Container]], typed: Mapping[str, Sequence[Container]], resources: Collection[str]
 ) -> list[dict[str, Any]]:
-    """JSON patch that gives every container of a GPU pod its variables; empty where all have them already."""
+    """Returns the JSON patch that adds the variables to each container of a GPU pod; empty if all have them."""
     patch: list[dict[str, Any]] = []
     for field, containers in places.items():
         for number, container in enumerate(containers):
@@ -128,7 +128,7 @@ def injection(
             variables = [msgspec.to_builtins(one) for one in wanted]
             path = f"/spec/{field}/{number}/env"
             if not any(one.name in NAMES for one in _set_in(container)):
-                # what is there is not said again: it may be megabytes
+                # appends only, because the existing environment may have megabytes
                 ours = [{"op": "add", "path": f"{path}/-", "value": one} for one in variables]
                 patch += ours if _env(container) else [{"op": "add", "path": path, "value": variables}]
                 continue
@@ -140,15 +140,15 @@ def injection(
 
 
 def _env(container: _Container) -> bytes:
-    """The environment as it stands there; empty where it has nothing. Raises ReviewError where it is no list."""
+    """Returns the encoded environment; empty if it has no variables. Raises ReviewError if it is not a list."""
     raw = bytes(container.env).strip()
     if raw[:1] not in (b"[", b"n"):
-        raise ReviewError("request.object: env is no list")
+        raise ReviewError("request.object: env is not a list")
     return b"" if raw[1:].strip() in (b"]", b"ull") else raw
 
 
 def _set_in(container: _Container) -> Sequence[_Variable]:
-    """The variables of a container, where one may be of our names. Raises ReviewError."""
+    """Returns the variables of a container if one of them may have one of `NAMES`, else none. Raises ReviewError."""
     raw = _env(container)
     if not raw or not (b"\\" in raw or any(name.encode() in raw for name in NAMES)):
         return ()
@@ -159,7 +159,10 @@ def _set_in(container: _Container) -> Sequence[_Variable]:
 
 
 def _literal(places: Mapping[str, Sequence[_Container]]) -> str:
-    """What is wrong with a GPU pod that names its GPUs itself; `void`, which gives none, may stand."""
+    """Returns the error for a GPU pod that selects its GPUs itself, empty if there is none.
+
+    The value `void`, which makes no GPU visible, is allowed.
+    """
     for field, containers in places.items():
         for number, container in enumerate(containers):
             for one in _set_in(container):

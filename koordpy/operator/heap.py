@@ -1,8 +1,8 @@
-"""Memory that is free goes back to the machine: glibc keeps what lies below anything that is still in use, and the
-interpreter keeps thousands of small objects that nobody uses for the next who asks for such ones.
+"""Returns free memory to the operating system.
 
-After a flood of objects that are gone, 40 MB of 200 were free and still counted as the process's. `malloc_trim` gives
-back every whole page that is free, in milliseconds and without the interpreter's lock.
+glibc keeps free memory below any memory that is in use, and the interpreter keeps freed small objects for reuse. After
+many objects were deleted, 40 MB of 200 MB were free and still counted as memory of the process. `malloc_trim` returns
+every free page, in milliseconds and without the interpreter's lock.
 """
 
 import asyncio
@@ -11,16 +11,20 @@ import gc
 from collections.abc import Callable
 
 PAUSE_SECONDS = 10.0
+"""Seconds between two attempts."""
 
 
 async def give_back(forget: Callable[[], bool], trim: Callable[[], object] | None = None) -> None:
-    """Gives memory back until it is cancelled; where the C library has no such call, only what `forget`, which is
-    called before each time and tells whether it was much, lets go."""
+    """Returns memory every `PAUSE_SECONDS` until it is cancelled.
+
+    forget: drops data that is no longer needed, and returns True if it was much. trim: returns free pages to the
+    operating system; None for the C library's function, if it has one.
+    """
     trim = trim or _trim()
     while True:
         await asyncio.sleep(PAUSE_SECONDS)
         if forget():
-            gc.collect()  # also lets go of what the interpreter keeps for itself
+            gc.collect()  # also frees the interpreter's free lists
         if trim is not None:
             await asyncio.to_thread(trim)
 

@@ -1,9 +1,9 @@
-"""kopf's part: handlers of our custom resources, in a thread and an event loop of their own.
+"""kopf's handlers of koordpy's custom resources, in a separate thread with its own event loop.
 
-Why apart: when a kopf operator ends, also by one of the errors that it does not survive (HTTP 410 at a watch's opening,
-expired continue tokens, long 5xx), it cancels every task that was started on its event loop meanwhile; the scheduler's
-Bindings would be among them. So the scheduler has its own loop, and this thread is started again after a pause. Only
-event handlers are used: kopf's state handlers write annotations and finalizers to every object.
+When a kopf operator ends, it cancels every task that was started on its event loop since, and some errors end it (HTTP
+410 when a watch is opened, expired continue tokens, long 5xx). On the scheduler's loop it would cancel Bindings. So the
+scheduler has a separate loop, and kopf is restarted after a pause. Only event handlers are used, because kopf's state
+handlers write annotations and finalizers to every object.
 """
 
 import asyncio
@@ -31,11 +31,12 @@ Asked = Callable[[], Coroutine[Any, Any, object]]
 
 
 class _StopFlag(asyncio.Event):
-    """kopf's stop flag, which also tells that kopf has failed: then, and last of all, kopf cancels its wait for it."""
+    """kopf's stop flag, which also detects that kopf has failed: its last action then is to cancel its wait."""
 
     def __init__(self) -> None:
         super().__init__()
         self.abandoned = asyncio.Event()
+        """Set when kopf has cancelled its wait for the flag."""
 
     async def wait(self) -> Literal[True]:
         try:
@@ -46,7 +47,7 @@ class _StopFlag(asyncio.Event):
 
 
 class _Absent(importlib.abc.MetaPathFinder):
-    """Makes imports of one top-level module fail in one thread. Other threads import it as usual."""
+    """Makes imports of one top-level module fail in the current thread. Other threads import it as usual."""
 
     def __init__(self, module: str) -> None:
         self._module, self._thread = module, threading.get_ident()
@@ -57,10 +58,10 @@ class _Absent(importlib.abc.MetaPathFinder):
 
 
 def _import_kopf() -> Any:
-    """Import kopf without kubernetes_asyncio, which halves the time and saves 40 MB.
+    """Imports kopf without kubernetes_asyncio, which halves the time and saves 40 MB.
 
-    kopf imports it only to recognize its classes, and koordpy passes no objects of these to kopf. A module that the
-    credentials have imported already stays, and they can import it in another thread at the same time.
+    kopf imports it only to recognize its classes, and koordpy passes no objects of these classes to kopf. If the module
+    is imported already it stays so, and another thread can import it at the same time.
     """
     absent = _Absent("kubernetes_asyncio")
     sys.meta_path.insert(0, absent)
@@ -72,7 +73,7 @@ def _import_kopf() -> Any:
 
 
 class KopfThread:
-    """Runs kopf until `stop()`, starting it anew with a growing pause whenever it ends by itself."""
+    """Runs kopf until `stop()`, and restarts it after a growing pause whenever it ends by itself."""
 
     def __init__(
         self,
@@ -84,17 +85,18 @@ class KopfThread:
         topology_seen: Callable[..., None],
         definitions_changed: Callable[[], None] | None = None,
     ) -> None:
-        """`loop` is the scheduler's: all that is given is called there. started: returns when the scheduler is in sync;
-        drained: stops it if it has not been, and returns when it has ended; topology_seen: hears of each
-        ClusterNetworkTopology (body, deleted); definitions_changed: hears that a CustomResourceDefinition came, changed
-        or went, None where they are not watched."""
+        """loop: the scheduler's event loop, on which all callbacks run. started: returns when the scheduler is in sync.
+        drained: stops the scheduler, and returns when it has ended. topology_seen: called for each
+        ClusterNetworkTopology with its body and `deleted`. definitions_changed: called when a CustomResourceDefinition
+        is created, changed or deleted; None if they are not watched."""
         self.starts = 0
         self._access, self._loop = access, loop
         self._started, self._drained = started, drained
         self._topology_seen, self._definitions_changed = topology_seen, definitions_changed
         self._stop = threading.Event()
         self._flag: tuple[asyncio.AbstractEventLoop, _StopFlag] | None = None
-        """kopf's own stop flag: a thread's would be waited for in a thread that outlives a failed operator."""
+        """Loop and stop flag of kopf while it runs, else None. Not a `threading.Event`, because kopf would wait for it
+        in a thread that outlives a failed operator."""
         self._pause = FIRST_PAUSE_SECONDS
         self._thread = threading.Thread(target=self._serve, name="kopf", daemon=True)
 
@@ -102,18 +104,18 @@ class KopfThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Asks kopf to end; `join` waits for it."""
+        """Requests kopf to end; `join` waits for it."""
         self._stop.set()
         if (flag := self._flag) is not None:
-            with contextlib.suppress(RuntimeError):  # its loop has ended by itself
+            with contextlib.suppress(RuntimeError):  # kopf's loop has ended by itself
                 flag[0].call_soon_threadsafe(flag[1].set)
 
     async def join(self) -> None:
-        """Waits a bounded time for the thread to end."""
+        """Waits at most `JOIN_SECONDS` for the thread to end."""
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join, JOIN_SECONDS)
 
-    # in the thread
+    # methods that run in the thread
 
     def _serve(self) -> None:
         pause = self._pause
@@ -128,7 +130,9 @@ class KopfThread:
             self._flag = None
             if self._stop.is_set():
                 return
-            logger.warning("the custom-resource handlers ended (%s); again in %.0f s; pods go on", reason, pause)
+            logger.warning(
+                "custom-resource handlers ended (%s), restarting in %.0f s; scheduling continues", reason, pause
+            )
             self._stop.wait(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
@@ -138,11 +142,11 @@ class KopfThread:
         if self._stop.is_set():
             return
         kopf = _import_kopf()
-        # it says that it is not in the main thread, where it would take the signals that are ours
+        # kopf warns that it is not in the main thread; there it would take over koordpy's signal handlers
         logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
         registry = kopf.OperatorRegistry()
         self._register(kopf, registry)
-        # kopf spares the tasks that were there before it
+        # started before kopf, because kopf does not cancel tasks that are older than itself
         ending = asyncio.create_task(_end(flag.abandoned, asyncio.current_task()))
         try:
             await kopf.operator(
@@ -151,7 +155,7 @@ class KopfThread:
                 standalone=True,
                 clusterwide=True,
                 stop_flag=flag,
-                # else kopf asks for the name of the user, and the image's has none; nobody reads it without peering
+                # else kopf looks up the user's name, which does not exist in the image; only peering uses it
                 identity=IDENTITY,
             )
         finally:
@@ -166,7 +170,7 @@ class KopfThread:
             await self._there(self._started())
 
         async def cleanup(**_: Any) -> None:
-            # a restart of kopf alone leaves the scheduler be
+            # a restart of kopf alone must not stop the scheduler
             if self._stop.is_set():
                 await self._there(self._drained())
 
@@ -181,7 +185,7 @@ class KopfThread:
         if (changed := self._definitions_changed) is not None:
 
             async def definition(**_: Any) -> None:
-                # those of the first list, too: one may have come since the scheduler looked
+                # also for objects of the first list: one may have been created since the scheduler listed them
                 self._loop.call_soon_threadsafe(changed)
 
             kopf.on.event("apiextensions.k8s.io", "v1", "customresourcedefinitions", registry=registry)(definition)
@@ -192,9 +196,12 @@ class KopfThread:
 
 
 async def _end(abandoned: asyncio.Event, main: asyncio.Task[Any] | None) -> None:
-    """Cancels what a failed kopf has left, over and over: kopf cancels once and waits without end, but a watch whose
-    answer has not begun takes a cancellation for a pause if the task that waits for pauses is cancelled with it
-    (`stream` in kopf's client); that task ends with its watch."""
+    """Cancels the remaining tasks of a failed kopf repeatedly.
+
+    kopf cancels them once and waits without a limit. But a watch without an answer takes a cancellation for a pause if
+    the task that waits for pauses is cancelled with it (`stream` in kopf's client). That task is spared; it ends with
+    its watch.
+    """
     await abandoned.wait()
     spared = {main, asyncio.current_task()}
     while True:
@@ -205,7 +212,7 @@ async def _end(abandoned: asyncio.Event, main: asyncio.Task[Any] | None) -> None
 
 
 def _plain(value: Any) -> Any:
-    """kopf's read-only views as plain values."""
+    """Returns kopf's read-only views as plain values."""
     if isinstance(value, Mapping):
         return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -218,7 +225,7 @@ def _settings(kopf: Any, *, watch_definitions: bool) -> Any:
     settings.posting.enabled = False
     settings.peering.standalone = True
     settings.scanning.disabled = not watch_definitions
-    # kopf would kill the whole process by SIGKILL this long after it ended by itself
+    # otherwise kopf kills the whole process with SIGKILL this long after it ended by itself
     settings.process.ultimate_exiting_timeout = None
     settings.watching.server_timeout = 240
     settings.watching.inactivity_timeout = 300
@@ -228,7 +235,7 @@ def _settings(kopf: Any, *, watch_definitions: bool) -> Any:
 
 
 def _connection(kopf: Any, access: ClusterAccess, headers: Mapping[str, str]) -> Any:
-    """Our credentials as kopf's; the TLS context, with its client certificate, is ours."""
+    """Returns koordpy's credentials as kopf's, with koordpy's TLS context and client certificate."""
     scheme, _, token = headers.get("Authorization", "").partition(" ")
 
     @dataclasses.dataclass(frozen=True)

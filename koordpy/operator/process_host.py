@@ -1,8 +1,8 @@
-"""The process: the scheduler on the main event loop, kopf beside it, health endpoints, signals, the end in order.
+"""Runs the process: the scheduler on the main event loop, kopf, servers, signal handlers, and an orderly shutdown.
 
-kopf takes part in the life cycle: its startup activity waits until the scheduler is in sync, its cleanup until the
-scheduler is drained. Its thread starts once the pods that waited for the scheduler are through: importing kopf takes
-0.7 s of CPU, which those pods would wait for (20 gangs of 100: 4.2 s instead of 3.5 s).
+kopf's startup activity waits until the scheduler is in sync, its cleanup until the scheduler is drained. kopf's thread
+starts once the pods that were pending at the start are bound, because importing kopf takes 0.7 s of CPU, which would
+delay these pods (20 gangs of 100: 4.2 s instead of 3.5 s).
 """
 
 import asyncio
@@ -36,11 +36,11 @@ logger = logging.getLogger(__name__)
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SETTLE_SECONDS = 0.5
-"""kopf starts when no Binding was under way for so long ..."""
+"""Seconds without an open Binding after which kopf starts."""
 MOST_SETTLE_SECONDS = 30.0
-"""... or so long after the caches were in sync."""
+"""Seconds after the caches were in sync at which kopf starts in any case."""
 MOST_REST_SECONDS = 60.0
-"""The garbage collector rests for so long at most until the caches are in sync."""
+"""Maximum time in seconds for which the garbage collector is disabled while the caches are not in sync."""
 
 
 async def _anybody(_: web.Request) -> str:
@@ -53,7 +53,7 @@ def _guard(access: DebugAccess, client: ApiClient) -> Guard:
 
 
 class OperatorHost:
-    """One process. `run()` returns its exit status."""
+    """The process of `koordpy run`. `run()` returns its exit status."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class OperatorHost:
         tenants: TenantApi | None = None,
         view: bool = True,
     ) -> None:
-        """view: whether /debug/view is served."""
+        """view: True to serve /debug/view."""
         self.scheduler = Scheduler(client, planner, settings=settings)
         self.topologies = TopologyStatusWriter(self.scheduler.context, self.scheduler.leading)
         self.kopf: KopfThread | None = None
@@ -100,8 +100,10 @@ class OperatorHost:
         )
 
     async def run(self) -> int:
-        """Runs until a signal, the loss of the lease or a failure. Raises OSError where bindAddress, or the address or
-        the certificate of the webhook or of the API of tenants, cannot be had."""
+        """Runs until a signal, the loss of the lease or a failure, and returns the exit status.
+
+        Raises OSError if bindAddress, or the address or certificate of the webhook or the tenant API, is unusable.
+        """
         try:
             await self.health.start()
         except OSError as fault:
@@ -135,8 +137,8 @@ class OperatorHost:
             await self._stop_servers()
 
     async def _start_servers(self) -> None:
-        """Starts the servers beside the health endpoints. Raises OSError."""
-        servers: dict[str, Webhook | TenantApi | None] = {"webhook": self._webhook, "API of tenants": self._tenants}
+        """Starts the webhook and the tenant API. Raises OSError."""
+        servers: dict[str, Webhook | TenantApi | None] = {"webhook": self._webhook, "tenant API": self._tenants}
         for name, server in servers.items():
             try:
                 if server is not None:
@@ -160,14 +162,16 @@ class OperatorHost:
         await self._ended.wait()
 
     async def _spare_the_collector(self) -> None:
-        """A start makes what stays and no garbage, so the collector rests until the caches are in sync
-        (`cli/run_command.py`) and never walks what they hold then; a collection at that moment found nothing in 50
-        ms."""
+        """Enables the garbage collector once the caches are in sync, without the objects that exist then.
+
+        A start creates long-lived objects and no garbage: a collection at that moment took 50 ms and found nothing.
+        `cli/run_command.py` disables the collector at the start.
+        """
         try:
             async with asyncio.timeout(MOST_REST_SECONDS):
                 await self.scheduler.synced.wait()
         except TimeoutError:
-            # an API server that cannot be had: what is tried over and over must not pile up
+            # the API server does not answer: garbage of repeated attempts must not accumulate
             gc.enable()
             await self.scheduler.synced.wait()
         gc.freeze()
@@ -195,7 +199,7 @@ class OperatorHost:
         self.kopf.start()
 
     async def _may_watch_definitions(self) -> bool:
-        """kopf does not survive a watch that is forbidden, so that is asked first."""
+        """Returns True if CustomResourceDefinitions may be listed; a forbidden watch would end kopf."""
         try:
             await self._client.list_page(DEFINITIONS, type=msgspec.Raw, limit=1)
         except ApiError as error:

@@ -1,7 +1,7 @@
-"""Answers reviews of ElasticQuotas from the scheduler's caches, and asks the API server before it refuses.
+"""Answers admission reviews of ElasticQuotas from the scheduler's caches, and checks rejections on fresh objects.
 
-Source: quota-fairness.md 7. The caches are a moment behind: a parent made just before its child may not be in
-them. So what they object to is judged again on quotas that are read anew.
+The caches lag behind the API server: they may lack a parent that was created just before its child. So a change that
+they reject is reviewed again on quotas that are listed from the API server. Rules: quota-fairness.md 7.
 """
 
 import asyncio
@@ -19,23 +19,25 @@ from koordpy.operator.quota_review import objection, read_change
 from koordpy.quota.quota_reading import read_quotas
 
 PAUSE_SECONDS = 0.2
-"""What the watches get to catch up before a refusal is final."""
+"""Seconds that the watches get to catch up before a change is rejected."""
 
 
 class QuotaHook:
-    """Reviews of ElasticQuotas. Until the caches are in sync it has no answer."""
+    """Answers reviews of ElasticQuotas once the caches are in sync."""
 
     def __init__(self, client: ApiClient, feeds: Feeds, synced: asyncio.Event) -> None:
         self._client, self._feeds, self._synced = client, feeds, synced
 
     @property
     def ready(self) -> bool:
-        """Whether it can answer."""
+        """True if the caches are in sync, so that reviews can be answered."""
         return self._synced.is_set()
 
     async def answer(self, review: bytes) -> dict[str, Any]:
-        """The AdmissionReview that answers another. Raises ReviewError; ApiError or Unreachable where the API server
-        has to be asked and does not say."""
+        """Returns the AdmissionReview that answers a review.
+
+        Raises ReviewError, and ApiError or Unreachable if quotas cannot be listed from the API server.
+        """
         uid, change = read_change(review)
         book = self._feeds.state.quotas
         text = await asyncio.to_thread(objection, change, dict(book.objects), self._pods, book.settings)
@@ -45,7 +47,7 @@ class QuotaHook:
         return reviewed({"uid": uid, "allowed": True} | (forbidden(text) if text else {}))
 
     async def _stored(self) -> dict[str, ElasticQuota]:
-        """Every ElasticQuota as the API server has it; of two groups that of scheduling.sigs.k8s.io counts."""
+        """Lists every ElasticQuota from the API server; of two with one name, scheduling.sigs.k8s.io wins."""
         out: dict[str, ElasticQuota] = {}
         for resource in (ELASTIC_QUOTAS_X, ELASTIC_QUOTAS):
             token = ""
@@ -63,7 +65,7 @@ class QuotaHook:
         return out
 
     def _pods(self, name: str) -> int:
-        """Pods in a quota that have not ended, waiting ones and those of other schedulers, too."""
+        """Returns the number of pods in a quota that have not ended, including pending pods and other schedulers'."""
         state = self._feeds.state
         tree = read_quotas(dict(state.quotas.objects).values(), state.quotas.settings)
         found = 0

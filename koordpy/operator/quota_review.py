@@ -1,8 +1,8 @@
-"""Which changes of ElasticQuotas the admission webhook refuses: those that make the tree of quotas worse than it is.
+"""Decides which changes of ElasticQuotas the admission webhook rejects: changes that add faults to the quota tree.
 
-Source: quota-fairness.md 7. Pure: the change, the quotas and the number of their pods in, an objection out. The
-rules of the tree itself are koordpy.quota.quota_tree's, which `simulate` and the condition Valid use, too. A
-change is refused for the faults that it brings, not for those that were there, so that a bad tree can be mended.
+Pure functions of the change, the quotas and the number of their pods. The rules of the tree are in
+`quota/quota_tree.py`, which `simulate` and the condition Valid use, too. A change is rejected for faults that it adds
+and not for existing faults, so that an invalid tree can be repaired. Rules: quota-fairness.md 7.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,17 +25,21 @@ from koordpy.quota.quota_tree import QuotaTree
 
 OPERATIONS = ("CREATE", "UPDATE", "DELETE")
 _UNBORN = "9999-12-31T23:59:59Z"
-"""Creation of a quota that is not stored yet, whatever its manifest says: the youngest of all."""
+"""Creation time of a quota that is not stored yet, so that it is the youngest one."""
 _MOST_NAMED = 5
+"""Maximum number of children that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """One request about one ElasticQuota. before: None where it is made; after: None where it is deleted."""
+    """A change of one ElasticQuota that is under review."""
 
     key: str
+    """`namespace/name`."""
     before: ElasticQuota | None
+    """The stored object; None if it is created."""
     after: ElasticQuota | None
+    """The new object; None if it is deleted."""
 
 
 class _Request(msgspec.Struct, rename="camel", frozen=True):
@@ -54,7 +58,7 @@ _review, _reader = msgspec.json.Decoder(_QuotaReview).decode, WireReader(Elastic
 
 
 def read_change(review: bytes) -> tuple[str, QuotaChange]:
-    """(uid of the request, what it would change) of an AdmissionReview. Raises ReviewError."""
+    """Reads an AdmissionReview into (uid of the request, change). Raises ReviewError."""
     try:
         request = _review(review).request
     except (ValueError, RecursionError) as fault:
@@ -62,7 +66,9 @@ def read_change(review: bytes) -> tuple[str, QuotaChange]:
     if not request.uid:
         raise ReviewError("no request with uid")
     if request.operation not in OPERATIONS:
-        raise ReviewError(f"request.operation: {literal(request.operation)} is none of {', '.join(OPERATIONS)}")
+        raise ReviewError(
+            f"request.operation: must be one of {', '.join(OPERATIONS)}, got {literal(request.operation)}"
+        )
     before = _quota(request.old_object, "oldObject") if request.operation != "CREATE" else None
     after = _quota(request.object, "object") if request.operation != "DELETE" else None
     one = after or before
@@ -88,18 +94,18 @@ def objection(
     pods: Callable[[str], int],
     settings: Settings = EVERYBODY,
 ) -> str:
-    """Why a change is refused; empty where it is not.
+    """Returns the reason why a change is rejected, or the empty string if it is allowed.
 
-    quotas: every ElasticQuota by `namespace/name`, as they are. pods: how many pods are in a quota, by its name.
+    quotas: every stored ElasticQuota by `namespace/name`. pods: returns the number of pods in a quota, by its name.
     """
     before, after = change.before, change.after
     if after is None:
         return _deletion(change, quotas, pods, settings)
     if after.metadata.deletion_timestamp or (before is not None and _same(before, after)):
-        return ""  # it is on its way out, or nothing of ours changes
+        return ""  # the quota is being deleted, or no field changes that koordpy reads
     name, old, new = after.metadata.name, before.metadata.labels if before else {}, after.metadata.labels
     if before is not None and old.get(keys.QUOTA_TREE_ID, "") != new.get(keys.QUOTA_TREE_ID, ""):
-        return f"{_label(keys.QUOTA_TREE_ID)}: cannot be changed; make the quota anew"
+        return f"{_label(keys.QUOTA_TREE_ID)}: cannot be changed; delete and recreate the quota"
     was, is_ = old.get(keys.QUOTA_IS_PARENT) == "true", new.get(keys.QUOTA_IS_PARENT) == "true"
     if was and not is_ and (children := _children(name, quotas)):
         return f"{_label(keys.QUOTA_IS_PARENT)}: quota {name} has children: {children}"
@@ -117,9 +123,9 @@ def _deletion(
     if name in keys.BUILT_IN_QUOTAS:
         return "a built-in quota cannot be deleted" if counts_in(namespace, settings) else ""
     if change.key not in read_quotas(quotas.values(), settings).objects:
-        return ""  # it does not count: nothing changes
+        return ""  # the quota is ignored, so nothing changes
     if any(key != change.key and key.partition("/")[2] == name for key in quotas):
-        return ""  # another one of the name remains: children and pods keep their quota
+        return ""  # another quota with this name remains for children and pods
     if children := _children(name, quotas):
         return f"quota {name} has children: {children}"
     number = pods(name)
@@ -139,7 +145,7 @@ def _children(name: str, quotas: Mapping[str, ElasticQuota]) -> str:
 
 
 def _worse(before: QuotaTree, after: QuotaTree, key: str) -> list[QuotaFault]:
-    """Faults that are new, or whose bound is passed by more; of the object itself also those that read otherwise."""
+    """Returns faults that are new, or exceed their bound by more than before, or are at `key` and have another text."""
     known = {fault.place: fault for fault in before.faults}
     out = []
     for fault in after.faults:
@@ -151,8 +157,8 @@ def _worse(before: QuotaTree, after: QuotaTree, key: str) -> list[QuotaFault]:
 
 
 def _told(fault: QuotaFault, key: str) -> str:
-    whose = "" if fault.key == key else f"ElasticQuota {fault.key}: "
-    return f"{whose}{fault.field}: {fault.text}"
+    title = "" if fault.key == key else f"ElasticQuota {fault.key}: "
+    return f"{title}{fault.field}: {fault.text}"
 
 
 def _label(name: str) -> str:

@@ -1,14 +1,13 @@
-"""The aggregated API `view.koordpy.io`: a tenant asks the scheduler with its own kubeconfig, through the API server.
+"""Serves the aggregated API `view.koordpy.io`, with which tenants ask the scheduler through the API server.
 
-The API server authenticates the user, checks that its RBAC lets it `get` the resource, and hands the request on with
-its front proxy's certificate. This server trusts that certificate alone (`front_proxy`), and answers for a namespace
-only if a SubjectAccessReview says that the user may `get pods` there. The namespace that is reviewed is the one that is
-answered for: both come from one reading of the path. Every replica answers from its own caches, whether it leads or
-stands by.
+The API server authenticates the user, checks that RBAC allows it to `get` the resource, and forwards the request with
+its front proxy's certificate. This server trusts only that certificate (`front_proxy.py`). It answers for a namespace
+only if a SubjectAccessReview says that the user may `get pods` there; the reviewed namespace and the answered one come
+from the same parsed path. Every replica answers from its own caches, the leader and standbys.
 
-Limits stand in `plan/limits.py`: questions a second and open at once of each tenant, open questions and reviews of
-all. A question above a limit is refused late, so a loop of questions is a slow one. A refused question costs 0.16 ms on
-a connection that is open, and a TLS handshake, a millisecond or two, on a new one.
+`plan/limits.py` limits the requests per second and open requests of each tenant, and the open requests and reviews of
+all tenants. A request above a limit is rejected after a delay, which slows down a loop of requests. A rejected request
+costs 0.16 ms on an open connection, and a TLS handshake of 1 to 2 ms on a new one.
 """
 
 import asyncio
@@ -49,19 +48,20 @@ logger = logging.getLogger(__name__)
 
 CERTIFICATE, KEY = "tls.crt", "tls.key"
 LOOK_SECONDS = 30.0
-"""Between two looks at the certificate and at the ConfigMap."""
+"""Seconds between two reads of the certificate and of the ConfigMap."""
 FIRST_LOOK_SECONDS = 2.0
-"""The same while no front proxy is known."""
+"""Seconds between two such reads while no front proxy is known."""
 MOST_GPUS = 1 << 16
+"""Maximum number of devices per pod in a request for slots."""
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _RESOURCE = re.compile(r"[A-Za-z0-9./_-]{0,317}")
 _COUNT = re.compile(r"[1-9][0-9]{0,4}")
 MASTERS = "system:masters"
-"""Group of the API server's own calls, and of the cluster's administrators: not counted."""
+"""Group of the API server's own requests and of administrators, which are not limited."""
 
 
 class Reviews:
-    """The API server's word on whether users may get the pods of a namespace. Answers hold for a while."""
+    """Asks the API server whether users may get the pods of a namespace, and caches the answers."""
 
     def __init__(self, client: ApiClient, clock: Callable[[], float]) -> None:
         self._client, self._clock = client, clock
@@ -70,7 +70,7 @@ class Reviews:
         self._asked: dict[tuple[User, str], asyncio.Future[bool]] = {}
 
     async def may_get_pods(self, user: User, namespace: str) -> bool:
-        """Raises RefusedError if the API server cannot be asked."""
+        """Returns True if the user may get pods in the namespace. Raises RefusedError if that cannot be reviewed."""
         key = user, namespace
         known = self._known.get(key)
         if known is not None and self._clock() - known[0] < REVIEW_SECONDS:
@@ -89,7 +89,7 @@ class Reviews:
 
     async def _ask(self, user: User, namespace: str) -> bool:
         if not self._bucket.take():
-            raise too_many("the API server is asked for many rights")
+            raise too_many("too many access reviews")
         spec = {
             "user": user.name,
             "uid": user.uid,
@@ -101,13 +101,13 @@ class Reviews:
         try:
             answer = await self._client.post(ACCESS_REVIEWS, body, type=AccessReview)
         except (ApiError, Unreachable) as fault:
-            logger.warning("rights of a user cannot be asked for: %s", fault)
-            raise RefusedError(503, "ServiceUnavailable", "rights cannot be asked for now", retry=1.0) from None
+            logger.warning("a SubjectAccessReview failed: %s", fault)
+            raise RefusedError(503, "ServiceUnavailable", "access cannot be reviewed now", retry=1.0) from None
         return answer is not None and answer.status.allowed
 
 
 class TenantApi:
-    """Serves the API at an address, with the certificate and key of a folder."""
+    """Serves the API at an address, with the certificate and key in a folder."""
 
     def __init__(
         self, address: str, folder: Path, *, client: ApiClient, clock: Callable[[], float] = time.monotonic
@@ -122,16 +122,16 @@ class TenantApi:
         self._meter, self._reviews = Meter(clock), Reviews(client, clock)
         self.port = 0
         self.answers: Answers | None = None
-        """What answers; without it no question is taken."""
+        """Computes the answers; None until the scheduler is set up, requests are rejected until then."""
         self.on_question: Callable[[str, int], None] = lambda view, status: None
-        """Hears of each question: its resource (empty for none that there is) and the status of its answer."""
+        """Called for each request with its resource (empty if unknown) and the status of the answer."""
 
     @property
     def _files(self) -> tuple[str, str]:
         return str(self._folder / CERTIFICATE), str(self._folder / KEY)
 
     async def start(self) -> None:
-        """Listens. Raises OSError where the address, the certificate or the key cannot be had."""
+        """Listens. Raises OSError if the address, the certificate or the key is unusable."""
         app = web.Application(client_max_size=1)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=60.0)
@@ -139,7 +139,7 @@ class TenantApi:
         assert self._runner.server is not None
         self.port = await self._doors.open(self._runner.server, self._host, self._port)
         self._looking = asyncio.create_task(self._look())
-        logger.info("API of tenants on port %d", self.port)
+        logger.info("tenant API on port %d", self.port)
 
     async def stop(self) -> None:
         """Closes the port."""
@@ -154,8 +154,10 @@ class TenantApi:
             self.answers.close()
 
     async def reload(self) -> None:
-        """Takes the certificate and the front proxy's authority as they are now. Raises OSError, NoTrustError, ApiError
-        and Unreachable; what was taken before then stays."""
+        """Reloads the certificate and the front proxy's CA.
+
+        Raises OSError, NoTrustError, ApiError and Unreachable; the previous ones stay in use then.
+        """
         found = await self._client.get(CONFIG_MAP, type=ConfigMap)
         proxy = read_front_proxy(found.data)
         stamps = self._stamps()
@@ -164,7 +166,7 @@ class TenantApi:
             self._proxy, self._loaded = proxy, (*stamps, proxy)
 
     def _stamps(self) -> tuple[int, int]:
-        """When the certificate and the key were written."""
+        """Returns the modification times of the certificate and the key."""
         certificate, key = (Path(one).stat().st_mtime_ns for one in self._files)
         return certificate, key
 
@@ -176,7 +178,7 @@ class TenantApi:
                 said = ""
             except (OSError, NoTrustError, ApiError, Unreachable) as fault:
                 if str(fault) != said:
-                    logger.error("API of tenants: %s: %s", CONFIG_MAP.rpartition("/")[2], fault)
+                    logger.error("tenant API: %s: %s", CONFIG_MAP.rpartition("/")[2], fault)
                 said = str(fault)
             await asyncio.sleep(FIRST_LOOK_SECONDS if self._proxy is None else LOOK_SECONDS)
 
@@ -186,8 +188,8 @@ class TenantApi:
         view, headers = "", {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
         try:
             user = self._user(request)
-            if MASTERS not in user.groups and not self._meter.take(user.tenant):  # as which the API server looks in
-                raise too_many(f"{user.tenant} asks more than {ASKED_EACH_SECOND:g} questions a second")
+            if MASTERS not in user.groups and not self._meter.take(user.tenant):
+                raise too_many(f"{user.tenant} sends more than {ASKED_EACH_SECOND:g} requests per second")
             document, view = await self._answer(request, user, segments(request.rel_url.raw_path))
             status = 200
         except RefusedError as fault:
@@ -206,7 +208,7 @@ class TenantApi:
         proxy, transport = self._proxy, request.transport
         certificate = transport.get_extra_info("peercert") if transport is not None else None
         if proxy is None or not proxy.is_proxy(certificate):
-            raise RefusedError(401, "Unauthorized", "only the API server's front proxy is answered")
+            raise RefusedError(401, "Unauthorized", "only the API server's front proxy is accepted")
         user = proxy.user(request.headers)
         if user is None:
             raise RefusedError(401, "Unauthorized", "the front proxy names no user")
@@ -217,7 +219,7 @@ class TenantApi:
             return found, ""
         namespace, resource, name = question(path)
         if request.method not in ("GET", "HEAD"):
-            raise RefusedError(405, "MethodNotAllowed", f"{request.method} is not served: only get")
+            raise RefusedError(405, "MethodNotAllowed", f"{request.method} is not supported, only GET")
         with self._meter.opened(user.tenant):
             if not await self._reviews.may_get_pods(user, namespace):
                 raise RefusedError(403, "Forbidden", f"{user.name} may not get pods in namespace {namespace}")
@@ -240,9 +242,9 @@ class TenantApi:
                 return await answers.page(namespace)
             each, wanted = request.query.get("gpus", "1"), request.query.get("resource", "")
             if not _COUNT.fullmatch(each) or int(each) > MOST_GPUS:
-                raise RefusedError(400, "BadRequest", f"gpus: a whole number from 1 to {MOST_GPUS}")
+                raise RefusedError(400, "BadRequest", f"gpus: must be a whole number from 1 to {MOST_GPUS}")
             if not _RESOURCE.fullmatch(wanted):
-                raise RefusedError(400, "BadRequest", "resource: not the name of a resource")
+                raise RefusedError(400, "BadRequest", "resource: is not a valid resource name")
             return await answers.slots(namespace, wanted, int(each))
         except (UnknownSubjectError, UnknownResourceError) as fault:
             raise RefusedError(404, "NotFound", str(fault)) from None
@@ -254,8 +256,11 @@ class TenantApi:
 
 
 def segments(raw: str) -> list[str]:
-    """The parts of a path, each decoded once by itself. Raises RefusedError for a path that two readers may read in two
-    ways: with a part that is empty, `.` or `..`, or holds a slash, a backslash or a control character."""
+    """Splits a path, and decodes each segment once.
+
+    Raises RefusedError for a path that another server could parse differently: with a segment that is empty, `.` or
+    `..`, or contains a slash, a backslash or a control character.
+    """
     out = []
     for part in raw.removeprefix("/").removesuffix("/").split("/"):
         try:
@@ -273,7 +278,7 @@ def not_found() -> RefusedError:
 
 
 def question(path: list[str]) -> tuple[str, str, str]:
-    """(namespace, resource, name) of a path. Raises RefusedError."""
+    """Parses a path into (namespace, resource, name). Raises RefusedError."""
     if len(path) != 7 or path[:4] != ["apis", GROUP, VERSION, "namespaces"]:
         raise not_found()
     namespace, resource, name = path[4:]
@@ -283,22 +288,22 @@ def question(path: list[str]) -> tuple[str, str, str]:
         raise RefusedError(400, "BadRequest", f"the name is longer than {ASKED_NAME_BYTES} bytes")
     if resource not in WITH_NAMES:
         if name != "current":
-            raise RefusedError(404, "NotFound", f"{resource} {name} is not there: ask for current")
+            raise RefusedError(404, "NotFound", f"{resource} {name} not found: the only name is current")
         return namespace, resource, ""
     asked = name_in_path(name)
     if asked is None:
-        raise RefusedError(400, "BadRequest", "name: KIND.NAME is expected, as in job.train or any.train")
+        raise RefusedError(400, "BadRequest", "name: must be KIND.NAME, such as job.train or any.train")
     return namespace, resource, asked
 
 
 def _view_of(request: web.Request) -> str:
-    """The resource of a question that was refused; empty where there is no such."""
+    """Returns the resource of a rejected request; empty if it is unknown."""
     parts = request.rel_url.raw_path.split("/")
     return parts[6] if len(parts) > 6 and parts[6] in RESOURCES else ""
 
 
 def discovery(path: list[str], accept: str) -> Any:
-    """What an API server and kubectl ask of each API: None for a path that is a question."""
+    """Returns the discovery document that the API server and kubectl request; None for any other path."""
     versions = [{"groupVersion": f"{GROUP}/{VERSION}", "version": VERSION}]
     group = {"name": GROUP, "versions": versions, "preferredVersion": versions[0]}
     if path == ["apis"]:
@@ -322,7 +327,7 @@ def discovery(path: list[str], accept: str) -> Any:
 
 
 def status_object(fault: RefusedError) -> dict[str, Any]:
-    """A refusal as API servers have it."""
+    """Returns a rejection as a Status object."""
     out = {
         "kind": "Status",
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""How many questions a tenant may ask: a bucket of calls per user, and access reviews that are remembered."""
+"""Limits the requests of tenants: a token bucket per tenant, and a maximum number of open requests."""
 
 import asyncio
 import contextlib
@@ -19,15 +19,16 @@ TOO_MANY = "TooManyRequests"
 
 
 class RefusedError(Exception):
-    """An answer that is a Status. status as in HTTP; retry: seconds after which to ask again."""
+    """A request is rejected with a Status object."""
 
     def __init__(self, status: int, reason: str, message: str, *, retry: float = 0.0) -> None:
+        """status: HTTP status. retry: seconds after which the client may retry; 0: no hint."""
         super().__init__(message)
         self.status, self.reason, self.retry = status, reason, retry
 
 
 class Bucket:
-    """A rate limit that refuses: so many tokens a second, so many saved up. A refusal takes no token."""
+    """A token bucket: `rate` tokens a second, at most `most` saved. A rejection takes no token."""
 
     def __init__(self, rate: float, most: float, clock: Callable[[], float]) -> None:
         self._rate, self._most, self._clock = rate, float(most), clock
@@ -43,17 +44,17 @@ class Bucket:
 
 
 class Meter:
-    """How often each tenant asks, and how many of its questions are open."""
+    """Counts the requests per second, and the open requests, of each tenant."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
-        """Tenant -> its bucket; the tenant of the last question is at the end."""
+        """Tenant -> its bucket; the tenant of the last request is at the end."""
         self._open: Counter[str] = Counter()
         self._refusing = 0
 
     def take(self, tenant: str) -> bool:
-        """True if the tenant may ask one more question now; it is counted then."""
+        """Returns True, and counts a request, if the tenant may send one more request now."""
         bucket = self._buckets.pop(tenant, None) or Bucket(ASKED_EACH_SECOND, ASKED_AT_ONCE, self._clock)
         self._buckets[tenant] = bucket
         if len(self._buckets) > TENANTS_METERED:
@@ -62,11 +63,11 @@ class Meter:
 
     @contextlib.contextmanager
     def opened(self, tenant: str) -> Iterator[None]:
-        """Counts an open question. Raises RefusedError."""
+        """Counts an open request. Raises RefusedError if there are too many."""
         if self._open[tenant] >= QUESTIONS_OPEN_EACH:
-            raise too_many(f"{QUESTIONS_OPEN_EACH} questions of {tenant} are open")
-        if self._open[tenant] and self._open.total() >= QUESTIONS_OPEN:  # the first of a tenant is taken all the same
-            raise too_many(f"{QUESTIONS_OPEN} questions are open")
+            raise too_many(f"{tenant} has {QUESTIONS_OPEN_EACH} open requests")
+        if self._open[tenant] and self._open.total() >= QUESTIONS_OPEN:  # one request per tenant is always accepted
+            raise too_many(f"{QUESTIONS_OPEN} requests are open")
         self._open[tenant] += 1
         try:
             yield
@@ -76,7 +77,7 @@ class Meter:
                 del self._open[tenant]
 
     async def slow_down(self) -> None:
-        """Waits before a refusal, unless many wait already."""
+        """Delays a rejection, unless many rejections are delayed already."""
         if self._refusing >= REFUSALS_WAITING:
             return
         self._refusing += 1
@@ -87,4 +88,4 @@ class Meter:
 
 
 def too_many(message: str) -> RefusedError:
-    return RefusedError(429, TOO_MANY, f"{message}: ask again later", retry=1 / ASKED_EACH_SECOND)
+    return RefusedError(429, TOO_MANY, f"{message}: try again later", retry=1 / ASKED_EACH_SECOND)

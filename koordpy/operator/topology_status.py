@@ -1,10 +1,10 @@
-"""Status of ClusterNetworkTopology objects: is it valid, which nodes lack labels, how the tree looks.
+"""Writes the status of ClusterNetworkTopology objects: validity, nodes without labels, and the tree.
 
-Sources: gang-network.md section 3. A faulty object gets its condition; the last good tree goes on being used, and
-detailStatus stays as it was. Only the object named `default` is used; others are told so. What is wrong is also a
-warning in the log and an event, once for each process that leads. Gaps in the labels make it Degraded: an event tells
-of each kind of gap and layer once, until all have been gone for `REPAIRED_SECONDS`, so that labels that come and go
-make no flood of events. `status.valid` is what the column VALID shows.
+A faulty object gets a condition; the last valid tree stays in use, and detailStatus stays unchanged. Only the object
+named `default` is used; any other object gets a condition that says so. Faults are also logged and sent as an Event,
+once per leader. Gaps in the labels set the condition Degraded. Each kind of gap in a layer causes one Event, until all
+gaps have been absent for `REPAIRED_SECONDS`, so that changing labels do not cause many Events. The column VALID shows
+`status.valid`. Rules: gang-network.md 3.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ VALID = "Valid"
 UNLABELLED = "UnlabelledNodes"
 DEGRADED = "Degraded"
 VALID_FIELD = "valid"
-NO_GAP = "all nodes that count have the labels of all layers"
+NO_GAP = "all checked nodes have the labels of all layers"
 REPAIRED_SECONDS = 300.0
-"""So long there must be no gap before its end is told."""
+"""Seconds without gaps after which the topology counts as repaired."""
 NOT_USED = f"only the object named {TOPOLOGY_OBJECT} is used"
 
 
 def topology_status(
     topology: ClusterNetworkTopology, faults: list[TopologyFault], tree: Tree, gaps: TopologyGaps, *, now: float
 ) -> dict[str, Any]:
-    """Fields of the status that should be written, the conditions of others kept; none for what must not change."""
+    """Returns the fields of the status that must be changed. Conditions of other writers are kept."""
     status: dict[str, Any] = {}
     generation = topology.metadata.generation
     if topology.metadata.name != TOPOLOGY_OBJECT:
@@ -72,7 +72,7 @@ def _unlabelled(tree: Tree) -> Condition:
         f"{name}: no node has {keys[name]}" if name in bare else f"{name}: {count} without {keys[name]}"
         for name, count in tree.unlabelled
     ]
-    text = "; ".join(parts) + " (each such node is a domain of its own there)"
+    text = "; ".join(parts) + " (each such node is a separate domain there)"
     return Condition(type=UNLABELLED, status="True", reason="LabelsMissing", message=text)
 
 
@@ -83,46 +83,46 @@ def _degraded(gaps: TopologyGaps) -> Condition:
 
 
 def _without_any(tree: Tree) -> list[str]:
-    """Layers whose label no node has: a slip in the key, most likely."""
+    """Returns layers with a label that no node has, most likely because the key is misspelt."""
     return [name for name, count in tree.unlabelled if count == len(tree.node_names)]
 
 
 def topology_warning(topology: ClusterNetworkTopology, faults: list[TopologyFault], tree: Tree) -> str:
-    """What its owner should know beyond the status; empty where all is well."""
+    """Returns the warning about an object; empty if it is valid and used."""
     if topology.metadata.name != TOPOLOGY_OBJECT:
         return NOT_USED
     if faults:
-        return f"{'; '.join(map(str, faults))}; meanwhile what counts is {' > '.join(tree.layers.names)}"
+        return f"{'; '.join(map(str, faults))}; the hierarchy in use is still {' > '.join(tree.layers.names)}"
     return ""
 
 
 class TopologyStatusWriter(StatusWriter[ClusterNetworkTopology, dict[str, Any]]):
-    """Of all ClusterNetworkTopologies, by their names. Lives on the scheduler's event loop."""
+    """Writes the status of all ClusterNetworkTopologies, by name. Runs on the scheduler's event loop."""
 
     def __init__(self, context: Context, leading: asyncio.Event) -> None:
-        """leading: is set while this process leads."""
+        """leading: set while this process is the leader."""
         super().__init__(context)
         self._leading = leading
         self._others: dict[str, ClusterNetworkTopology] = {}
         self._said: dict[str, str] = {}
         self._gaps: TopologyGaps | None = None
-        """What was found last."""
+        """Gaps that were found last; None before the first look."""
         self._gaps_told: frozenset[tuple[str, str]] = frozenset()
-        """Kinds of gaps that were told of."""
+        """Kinds of gaps that were reported."""
         self._whole_since: float | None = None
-        """Since when there is none of them, on the clock."""
+        """Time since when there are no gaps, on the context's clock; None while there are gaps."""
         self._pruned: set[str] = set()
-        """uids of objects of which the API server does not keep `status.valid`: their definition is an older one."""
+        """uids of objects for which the API server drops `status.valid`, because their CRD is older."""
         context.feeds.listeners.topology.append(self.changed)
         self.changed()
 
     def changed(self) -> None:
-        """The object or the nodes changed."""
+        """Marks all objects, because the topology or the nodes have changed."""
         for name in (TOPOLOGY_OBJECT, *self._others):
             self.mark(name)
 
     def seen(self, body: Mapping[str, Any], *, deleted: bool) -> None:
-        """An object came by (the operator's handler): `default` is read from the cache, others are kept here."""
+        """Records an object from kopf's handler. `default` is read from the cache; other objects are stored here."""
         name = str((body.get("metadata") or {}).get("name", ""))
         if name != TOPOLOGY_OBJECT:
             self._others.pop(name, None)
@@ -134,7 +134,7 @@ class TopologyStatusWriter(StatusWriter[ClusterNetworkTopology, dict[str, Any]])
         self.mark(name)
 
     async def flush(self) -> None:
-        """Says what is wrong, and writes every status that is not as it should be."""
+        """Reports faults and gaps, and writes every status that has changed."""
         if self._leading.is_set():
             self._look_at_gaps()
             for name in self._marked:
@@ -142,7 +142,7 @@ class TopologyStatusWriter(StatusWriter[ClusterNetworkTopology, dict[str, Any]])
             await super().flush()
 
     def _look_at_gaps(self) -> None:
-        """Finds gaps that come and go by other changes of nodes than labels, and tells of what is new."""
+        """Updates the gaps, which other changes of nodes than labels can also cause, and reports new kinds."""
         nodes, now = self._context.state.nodes, self._context.clock()
         gaps = nodes.gaps if nodes.topology is not None and not nodes.topology_faults else NO_GAPS
         if self._gaps is None:
@@ -168,8 +168,10 @@ class TopologyStatusWriter(StatusWriter[ClusterNetworkTopology, dict[str, Any]])
             self._context.announcer.tell(TOPOLOGY_REPAIRED, about, NO_GAP)
 
     def _told_before(self, gaps: TopologyGaps) -> frozenset[tuple[str, str]]:
-        """Kinds of gaps that the leader before this process has told of, by the condition; kinds that are not known
-        where it says something else than what there is now."""
+        """Returns the kinds of gaps that the previous leader reported, according to the condition.
+
+        If the condition differs from the current gaps, the kinds are unknown and a placeholder is returned.
+        """
         found = self._find(TOPOLOGY_OBJECT)
         listed = found[0].status.get("conditions") if found is not None else None
         old = condition_of(msgspec.convert(listed or [], list[Condition], strict=False), DEGRADED)

@@ -1,8 +1,7 @@
-"""The admission webhook's server: TLS from files that are read again when they change.
+"""Serves the admission webhook over TLS, with files that are reloaded when they change.
 
-Source: gpu-topology.md 10 for pods, quota-fairness.md 7 for ElasticQuotas. Every replica answers,
-leader or not. The certificate comes from a Secret that the chart makes and mounts, so that koordpy needs no right to
-read Secrets.
+Every replica answers, leader or not. The certificate comes from a Secret that the chart creates and mounts, so that
+koordpy needs no right to read Secrets. Rules: gpu-topology.md 10 for pods, quota-fairness.md 7 for ElasticQuotas.
 """
 
 import asyncio
@@ -29,22 +28,26 @@ PATH = "/mutate-pods"
 QUOTAS_PATH = "/validate-quotas"
 CERTIFICATE, KEY = "tls.crt", "tls.key"
 LOOK_SECONDS = 30.0
+"""Seconds between two checks of the certificate files."""
 MOST_BYTES = 8 << 20
+"""Maximum size of a body in bytes."""
 LARGE_BYTES = 1 << 16
-"""A body above that waits for its turn."""
+"""Size in bytes above which a body waits for its turn."""
 LARGE_AT_A_TIME = 8
+"""Number of large bodies that are read at a time."""
 READ_SECONDS = 5.0
-"""A body that takes longer is not waited for."""
+"""Timeout for reading a body, in seconds."""
 MOST_SAID = 1000
-"""Characters of an answer to a request that is none."""
+"""Maximum length of the error for an invalid request, in characters."""
 ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What a body raises that is no review, or one of an object that no API server would send."""
+"""Errors caused by a body that is not a review, or by an object that no API server would send."""
 
 
 class Webhook:
-    """Serves the webhook at an address, with the certificate and key of a folder. resources: what counts as a GPU."""
+    """Serves the webhook at an address, with the certificate and key in a folder."""
 
     def __init__(self, address: str, folder: Path, *, resources: Collection[str]) -> None:
+        """resources: names of the GPU resources."""
         self._host, self._port = split_address(address)
         self._folder, self._resources = folder, tuple(resources)
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -55,12 +58,12 @@ class Webhook:
         self._looking: asyncio.Task[None] | None = None
         self.port = 0
         self.quotas: QuotaHook | None = None
-        """Who judges ElasticQuotas; without it, and until it is ready, they get no answer."""
+        """Reviews ElasticQuotas; until it is set and ready, such requests get status 503."""
         self.on_refused: Callable[[str, str], None] = lambda kind, reason: None
-        """Hears of each refusal: the kind, and Forbidden, or BadRequest for what is no review."""
+        """Called for each rejection with the kind and the reason: Forbidden, or BadRequest for an invalid review."""
 
     async def start(self) -> None:
-        """Listens. Raises OSError where the address, the certificate or the key cannot be had."""
+        """Listens. Raises OSError if the address, the certificate or the key is unusable."""
         self.reload()
         app = web.Application(client_max_size=MOST_BYTES)
         app.router.add_post(PATH, self._mutate)
@@ -73,7 +76,7 @@ class Webhook:
         logger.info("admission webhook on port %d", self.port)
 
     async def stop(self) -> None:
-        """Closes the port; requests under way are answered first."""
+        """Answers open requests, and closes the port."""
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
@@ -95,7 +98,7 @@ class Webhook:
             raise web.HTTPServiceUnavailable(text="the caches are not in sync yet\n")
         review = await self._read(request)
         try:
-            async with self._gate.turn(request.remote or ""):  # what is refused is asked of the API server before
+            async with self._gate.turn(request.remote or ""):  # a rejection lists all quotas from the API server
                 body = await self.quotas.answer(review)
         except ODD as fault:
             raise self._odd("ElasticQuota", fault) from None
@@ -113,18 +116,18 @@ class Webhook:
         return web.HTTPBadRequest(text=f"{fault}"[:MOST_SAID] + "\n")
 
     async def _read(self, request: web.Request) -> bytes:
-        """A body; of large ones few are read at a time, addresses by turns, so that they take little memory
-        whoever sends them."""
+        """Reads a body. Only a few large bodies are read at a time, and client addresses take turns, which bounds the
+        memory for any client."""
         large = request.content_length is None or request.content_length > LARGE_BYTES
         try:
             async with self._gate.turn(request.remote or "") if large else contextlib.nullcontext():
                 async with asyncio.timeout(READ_SECONDS):
                     return await request.read()
         except TimeoutError:
-            raise web.HTTPRequestTimeout(text=f"the body did not come within {READ_SECONDS:g} s\n") from None
+            raise web.HTTPRequestTimeout(text=f"no complete body within {READ_SECONDS:g} s\n") from None
 
     def reload(self) -> None:
-        """Takes the certificate and key as they are now; connections that are open keep theirs."""
+        """Reloads the certificate and key if the files have changed. Open connections keep theirs. Raises OSError."""
         certificate, key = self._folder / CERTIFICATE, self._folder / KEY
         stamp = (certificate.stat().st_mtime_ns, key.stat().st_mtime_ns)
         if stamp != self._loaded:
@@ -140,4 +143,4 @@ class Webhook:
             try:
                 self.reload()
             except OSError as fault:
-                logger.error("the webhook goes on with the certificate it has: %s", fault)
+                logger.error("the webhook keeps its current certificate: %s", fault)

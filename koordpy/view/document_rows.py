@@ -1,4 +1,4 @@
-"""Rows and entries of the page's document: pure functions of what is shown (docs/view.md)."""
+"""Rows and entries of the web UI's document, as pure functions of a snapshot and the scheduler's remarks (view.md)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,14 +23,15 @@ from koordpy.pods.family_books import NOTHING_GIVEN, Given, ShownLinks
 from koordpy.pods.pod_info import PodInfo
 
 UNITS_SHOWN = 2000
-"""Units of the queue that are listed; the others are counted."""
+"""Maximum number of units of the queue that are listed; further units are only counted."""
 
 
 PODS_SHOWN = 64
-"""Pods that a unit of the queue names."""
+"""Maximum number of pods that are named per unit of the queue."""
 
 
 SHAPES_SHOWN = 4
+"""Maximum number of different requests that are listed per unit of the queue."""
 
 
 Document = dict[str, Any]
@@ -41,47 +42,47 @@ Row = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class PlannedPlace:
-    """Where the planner places a pod that has not been bound."""
+    """Planned place of a pod that is not bound."""
 
     node: str
     given: Given = field(default_factory=lambda: NOTHING_GIVEN)
-    """Devices of each family that the plan gives it by name."""
+    """Devices of each family that the plan assigns to the pod by name."""
     evicts: bool = False
-    """True if pods are evicted from the node first."""
+    """True if other pods are evicted from the node first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remarks:
-    """What a scheduler knows beside its snapshot."""
+    """Information of a scheduler about its units that is not in the snapshot."""
 
     source: str = ""
-    """Where it is from, for people."""
+    """Source of the data, as shown on the page."""
     messages: Mapping[str, str] = field(default_factory=dict)
-    """Unit -> what was last said to it."""
+    """Unit -> its last message."""
     states: Mapping[str, str] = field(default_factory=dict)
     """Unit -> its state in the queue of a live scheduler."""
     decisions: tuple[Decision, ...] = ()
-    """The latest last."""
+    """The last decisions, the oldest first."""
     decided: int = 0
-    """How many there were ever, those included that are forgotten."""
+    """Number of decisions since the start, including those that are no longer in `decisions`."""
     plans: tuple[Decision, ...] = ()
-    """What would be decided now, where nothing is carried out."""
+    """Decisions of the next round, if rounds are not carried out; else empty."""
     planned: Mapping[str, PlannedPlace] = field(default_factory=dict)
     """Pod -> its place in a plan that is not carried out: that of the next round, or of a simulation."""
     reservation: PromisedStart | None = None
-    """Room that is promised to the first that waits."""
+    """Start that is promised to the first pending unit; None if none is promised."""
     warnings: tuple[str, ...] = ()
 
 
 PRODUCTS = ("nvidia.com/gpu.product", keys.GPU_MODEL)
-"""Labels that name the accelerators of a node."""
+"""Node labels with the product name of the accelerators."""
 
 
 TEMPLATE_HASH = "pod-template-hash"
 
 
 def changed_rows(rows: dict[str, Row], fresh: Mapping[str, Row | None]) -> dict[str, Row | None]:
-    """Takes in rows that may be others, None for those that are gone; what of it is new."""
+    """Updates `rows` with fresh rows (None: the row is deleted), and returns the rows that differ."""
     out = {key: row for key, row in fresh.items() if rows.get(key) != row}
     for key, row in out.items():
         if row is None:
@@ -92,7 +93,7 @@ def changed_rows(rows: dict[str, Row], fresh: Mapping[str, Row | None]) -> dict[
 
 
 def is_alike(before: Snapshot, now: Snapshot) -> bool:
-    """Whether the queue, the quotas and the room are the same, where nodes and pods are."""
+    """Returns True if queue, quotas and free capacity are equal, given that nodes and pods are equal."""
     settings = (
         (
             one.pod_groups,
@@ -110,12 +111,12 @@ def is_alike(before: Snapshot, now: Snapshot) -> bool:
 
 
 def planned_row(place: PlannedPlace, now: Snapshot) -> Row:
-    """[node, which of its accelerators or null, whether pods are evicted first]."""
+    """Returns [node, indexes of its accelerators or null, True if pods are evicted first]."""
     return [place.node, list(cells(place.node, place.given, now)) or None, place.evicts]
 
 
 def workload_name(meta: ObjectMeta) -> str:
-    """`Job/train`: the controller of a pod; the Deployment of a ReplicaSet that carries its hash; empty for none."""
+    """Returns the controller of a pod, such as `Job/train`, the Deployment instead of its ReplicaSet; empty if none."""
     owner = meta.controller
     if owner is None:
         return ""
@@ -126,8 +127,10 @@ def workload_name(meta: ObjectMeta) -> str:
 
 
 def pod_state(pod: PodInfo, ours: frozenset[str]) -> str:
-    """e: ending, o: of another scheduler, a: being bound, r: on its node, n: room is kept for it, g: has scheduling
-    gates, w: waits."""
+    """Returns the state of a pod as a letter.
+
+    e: terminating, o: of another scheduler, a: being bound, r: bound, n: nominated, g: scheduling gates, w: waiting.
+    """
     if pod.node:
         if pod.pod.metadata.deletion_timestamp:
             return "e"
@@ -151,7 +154,7 @@ def tree_document(snapshot: Snapshot) -> Document:
 
 
 def matrix_document(links: ShownLinks) -> Document:
-    """GB/s of each pair."""
+    """Returns the bandwidth of each pair of devices in GB/s, with its source."""
     return {"source": links.source, "gbps": [[round(cell / 1e6, 1) for cell in row] for row in links.lowest]}
 
 
@@ -189,7 +192,7 @@ def queue_entry(unit: Unit, held: str, snapshot: Snapshot, told: Remarks, last: 
 
 
 def decision_entry(one: Decision, *, done: bool = True) -> Document:
-    """done: whether it is carried out."""
+    """Returns the entry of a decision. done: False for a plan that is not carried out."""
     return {
         "round": one.round,
         "at": one.at,
@@ -239,12 +242,12 @@ def quota_rows(snapshot: Snapshot, config: KoordpyConfiguration) -> list[Documen
 
 
 def _number(resource: str, amount: int | None) -> float | int | None:
-    """Cores, bytes or devices."""
+    """Returns an amount in cores, bytes or devices."""
     return amount / 1000 if amount is not None and resource == "cpu" else amount
 
 
 def share_rows(snapshot: Snapshot, config: KoordpyConfiguration) -> list[Row]:
-    """[user or queue, accelerators that it deserves, that it holds]."""
+    """Returns rows [user or queue, its fair share in accelerators, accelerators that it uses]."""
     rows: dict[str, Row] = {}
     for (name, kind), amount in share_gauges(snapshot.quotas, config.fairness).items():
         rows.setdefault(name, [name, 0.0, 0.0])[1 if kind == "fair" else 2] = amount
@@ -254,7 +257,10 @@ def share_rows(snapshot: Snapshot, config: KoordpyConfiguration) -> list[Row]:
 def slot_document(
     snapshot: Snapshot, config: KoordpyConfiguration, planned: Mapping[str, PlannedPlace]
 ) -> Document | None:
-    """Room beside the pods of the plan. Nodes that pods are evicted from have none: what is left there is not sure."""
+    """Returns the free slots next to the planned pods; None if no node has accelerators.
+
+    A node from which pods are to be evicted has no free slots, because its remaining capacity is not certain.
+    """
     places = {
         key: (place.node, place.given)
         for key, place in planned.items()
@@ -274,7 +280,7 @@ def slot_document(
 
 
 def help_document(found: Explanation) -> Document:
-    """What an explanation adds to a unit of the queue."""
+    """Returns the part of an explanation that the page shows for a unit of the queue."""
     standing = found.standing
     return {
         "message": found.message,

@@ -1,8 +1,8 @@
-"""Where documents come from: a cluster that goes on, told in changes to whoever listens.
+"""Streams the document of a changing cluster to its listeners: a whole document, then changes.
 
-One second lies between two changes at least, and more than a hundred times what the last one took, so that watching
-costs less than a hundredth of a core however large the cluster is. Listeners share the bytes of the last change. One
-that has not taken them in time gets a whole document next, so nothing ever queues up.
+Between two changes there is at least one second, and at least 125 times the duration of the last change, so that the
+stream uses less than a hundredth of a core on clusters of any size. Listeners share the bytes of the last change. A
+listener that missed a change gets a whole document next, so nothing is buffered.
 """
 
 import asyncio
@@ -25,36 +25,36 @@ from koordpy.view.document_rows import Document, PlannedPlace, Remarks, help_doc
 from koordpy.view.view_document import LiveDocument
 
 PACE_SECONDS = 1.0
-"""From one change to the next at least."""
+"""Minimum time between two changes, in seconds."""
 PACE = 125.0
-"""So many times what the last change took, likewise: 0.8 % of a core."""
+"""Minimum time between two changes, as a multiple of the duration of the last one: 0.8 % of a core."""
 WHOLE_PACE = 10.0
-"""A whole document, or what would help a unit, is worked out anew after so many times what the last one took."""
+"""Minimum time between two whole documents, or two explanations, as a multiple of the duration of the last one."""
 STILL_SECONDS = 10.0
-"""After so long without a change listeners are told that all is well; so long an answer about a unit holds."""
+"""Seconds without a change after which listeners get a keep-alive; also the lifetime of an answer about a unit."""
 
 WHOLE, CHANGE = "whole", "change"
 Event = tuple[str, bytes]
-"""(whole or change, JSON); ("", b"") for nothing new."""
+"""(whole or change, JSON); ("", b"") for a keep-alive."""
 Teller = Callable[[Snapshot], Remarks]
 Taken = tuple[Snapshot, Remarks | Teller]
-"""A teller is called in the thread that writes."""
+"""A snapshot with its remarks, or with a function that returns them and is called in the writing thread."""
 
 
 class NotReadyError(Exception):
-    """There is nothing to see yet; the message says why."""
+    """There is no document yet; the message says why."""
 
 
 class UnknownUnitError(Exception):
-    """No such unit waits."""
+    """No pending unit has this name."""
 
 
 class Feed:
-    """What is seen of one cluster. Owned by one event loop; documents are written in a thread."""
+    """The document of one cluster and its changes. Owned by one event loop; documents are written in a thread."""
 
     def __init__(self, take: Callable[[], Taken], config: KoordpyConfiguration, *, pace: float = PACE) -> None:
-        """take: called on the loop, a snapshot of this moment. Raises NotReadyError where there is none.
-        pace: so many times what a change took lie between it and the next."""
+        """take: called on the loop; returns a current snapshot, raises NotReadyError if there is none.
+        pace: minimum time between two changes, as a multiple of the duration of the last one."""
         self._pace = pace
         self._take, self._config = take, config
         self._scene = LiveDocument(config)
@@ -68,20 +68,23 @@ class Feed:
         self._running: asyncio.Task[None] | None = None
         self._looked = -math.inf
         self._cost = 0.0
-        """Seconds that the last look took."""
+        """CPU seconds that the last change took."""
         self._explained: dict[str, tuple[float, bytes]] = {}
-        """Unit -> until when an answer holds, and the answer."""
+        """Unit -> (time until which the answer is valid, the answer)."""
         self._explain_due = 0.0
 
     async def document(self) -> bytes:
-        """Everything as it is now, or was less than a second ago. Raises NotReadyError."""
+        """Returns a whole document that is less than a second old. Raises NotReadyError."""
         await self._look()
         whole = (await self._written())[1]
         self._let_go()
         return whole
 
     async def explain(self, unit: str) -> bytes:
-        """What would help a unit that waits, at most ten seconds old. Raises NotReadyError and UnknownUnitError."""
+        """Returns what would help a pending unit, at most ten seconds old.
+
+        Raises NotReadyError and UnknownUnitError.
+        """
         async with self._explaining:
             known = self._explained.get(unit)
             if known is not None and time.monotonic() < known[0]:
@@ -97,9 +100,9 @@ class Feed:
             return answer
 
     async def events(self) -> AsyncGenerator[Event, None]:
-        """A whole document, then what changes. Raises NotReadyError."""
+        """Yields a whole document, then changes. Raises NotReadyError."""
         await self._look()
-        self._cost = 0.0  # of taking in all that was: paid once
+        self._cost = 0.0  # the first look reads the whole cluster, which happens once
         self._listeners += 1
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._run(), name="view")
@@ -126,7 +129,7 @@ class Feed:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Without a listener nothing is done, and nothing of the cluster is kept."""
+        """Stops and drops all data of the cluster if there is no listener."""
         if self._listeners:
             return
         if self._running is not None:
@@ -142,7 +145,7 @@ class Feed:
                 await self._look()
 
     async def _look(self) -> None:
-        """Takes in what changed, unless that was done within the last second."""
+        """Updates the document, unless the last update was less than a second ago."""
         now = time.monotonic()
         async with self._busy:
             if now - self._looked < PACE_SECONDS:
@@ -176,29 +179,29 @@ class Feed:
 
 
 def help_of(snapshot: Snapshot, config: KoordpyConfiguration, unit: str) -> Document:
-    """What would help a unit that waits. Raises UnknownUnitError."""
+    """Returns what would help a pending unit. Raises UnknownUnitError."""
     found = next((one for one in Groups(snapshot, config.gangs, config.stale_gangs).units() if one.id == unit), None)
     if found is None:
-        raise UnknownUnitError(f"{unit} does not wait")
+        raise UnknownUnitError(f"{unit} is not pending")
     return help_document(explain(snapshot, config, found.pending[0].key))
 
 
 def planned_by(plan: RoundPlan) -> dict[str, PlannedPlace]:
-    """Pod -> where a plan places it; where pods are evicted for it, its nominated node."""
+    """Returns pod -> its planned node, or its nominated node if pods are evicted for it first."""
     evicting = {one.unit for one in plan.evictions}
     places = {one.pod_key: PlannedPlace(one.node, one.given, one.unit in evicting) for one in plan.placements}
     return places | {one.pod_key: PlannedPlace(one.node, evicts=one.unit in evicting) for one in plan.nominations}
 
 
 class Planned:
-    """Says of all that waits what a round would do for it; nothing is carried out."""
+    """Returns the decisions that a round would make on a snapshot, as remarks; nothing is carried out."""
 
     def __init__(self, config: KoordpyConfiguration, *, source: str, warnings: tuple[str, ...] = ()) -> None:
         self._config, self._source, self._warnings = config, source, warnings
         self._last: tuple[Snapshot, Remarks] | None = None
 
     def __call__(self, snapshot: Snapshot) -> Remarks:
-        """Plans, unless nothing changed since the last time."""
+        """Plans a round; returns the last result if pods, nodes and quotas have not changed."""
         if self._last is not None:
             before, told = self._last
             if before.pods == snapshot.pods and before.nodes == snapshot.nodes and before.quotas == snapshot.quotas:
@@ -232,7 +235,7 @@ def told_by(
     states: dict[str, str] | None = None,
     planned: dict[str, PlannedPlace] | None = None,
 ) -> Remarks:
-    """What a decision log adds to a snapshot. planned: pods that were placed on paper alone."""
+    """Returns remarks from a decision log. planned: places of pods that were planned and not bound."""
     return Remarks(
         source=source,
         messages=decisions.messages.copy(),
@@ -245,14 +248,14 @@ def told_by(
 
 
 def taken_of(scheduler: Scheduler) -> tuple[Snapshot, dict[str, str]]:
-    """What a scheduler sees now, and the states of the units in its queue. Raises NotReadyError."""
+    """Returns the current snapshot of a scheduler, and the states of the units in its queue. Raises NotReadyError."""
     if late := scheduler.feeds.out_of_sync():
         raise NotReadyError(f"the cluster is still being read: {late}")
     return scheduler.inspection.seen()
 
 
 def of_scheduler(scheduler: Scheduler, config: KoordpyConfiguration, *, source: str) -> Feed:
-    """What is seen of a running scheduler."""
+    """Returns the feed of a running scheduler."""
 
     def take() -> Taken:
         snapshot, states = taken_of(scheduler)

@@ -1,6 +1,6 @@
-"""The page over HTTP: the page itself, its document, the stream of changes, and what would help one unit.
+"""Serves the web UI over HTTP: the page, its document, the stream of changes, and explanations of single units.
 
-Nothing here writes anything, and every answer is either what was asked for or one line that says why not.
+An error is answered with one line of text. Must not write to the cluster.
 """
 
 import asyncio
@@ -27,22 +27,23 @@ from koordpy.view.live_documents import CHANGE, WHOLE, Event, Feed, NotReadyErro
 from koordpy.view.view_names import name_of, path_of
 
 DOCUMENT, EVENTS, HELP = "view", "view/events", "view/help"
-"""What a scheduler serves below /debug/, and `koordpy view` below /."""
+"""Paths that a scheduler serves below /debug/, and `koordpy view` below /."""
 WRITE_SECONDS = 30.0
-"""A listener that takes no byte for so long is let go."""
+"""Timeout in seconds for writing to a listener, after which its connection is closed."""
 LISTENERS = 16
-"""Listeners at once; more are turned away."""
+"""Maximum number of concurrent listeners; more are rejected."""
 CHUNK = 1 << 18
 CONNECT_SECONDS = 5.0
 SILENT_SECONDS = 60.0
-"""A scheduler that says nothing for so long is taken for gone; it tells every ten seconds that all is well."""
+"""Seconds without data after which a scheduler counts as gone; it sends a keep-alive every ten seconds."""
 LINE_BYTES = 1 << 30
+"""Maximum size of an event of a scheduler, in bytes."""
 ASK_SECONDS = 5.0
-"""From one question for a tenant's document to the next, at least."""
+"""Minimum time between two requests for a tenant's document, in seconds."""
 
 
 class SourceError(Exception):
-    """What is to be shown cannot be had; `status` as in HTTP."""
+    """The source has no document; `status` is an HTTP status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -50,7 +51,7 @@ class SourceError(Exception):
 
 
 class Pages:
-    """Answers of one source."""
+    """Handlers that answer requests from one source."""
 
     def __init__(self, source: "Source") -> None:
         self._source, self._listeners = source, 0
@@ -59,13 +60,13 @@ class Pages:
         return {DOCUMENT: self.document, EVENTS: self.events, HELP: self.explain}
 
     async def document(self, request: web.Request) -> web.StreamResponse:
-        """The document, compressed where that is understood."""
+        """Answers with the document, compressed if the client accepts that."""
         response = web.Response(body=await self._asked(self._source.document()), content_type="application/json")
         response.enable_compression()
         return response
 
     async def explain(self, request: web.Request) -> web.StreamResponse:
-        """What would help the unit that ?unit= names."""
+        """Answers what would help the unit in the query parameter `unit`."""
         unit = request.query.get("unit", "")
         return web.Response(body=await self._asked(self._source.explain(unit)), content_type="application/json")
 
@@ -76,9 +77,9 @@ class Pages:
             raise _refused(fault) from None
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events, `whole` first, then `change`; a comment where all is well and nothing new."""
+        """Sends server-sent events: first `whole`, then `change`; a comment is a keep-alive."""
         if self._listeners >= LISTENERS:
-            raise web.HTTPTooManyRequests(text=f"{LISTENERS} pages are open already\n")
+            raise web.HTTPTooManyRequests(text=f"too many open pages (at most {LISTENERS})\n")
         response: web.StreamResponse | None = None
         self._listeners += 1
         try:
@@ -97,7 +98,7 @@ class Pages:
             await _send(response, "fault", str(fault).encode())
         except TimeoutError:
             if request.transport is not None:
-                request.transport.abort()  # what it has not taken is not kept
+                request.transport.abort()  # drops the unsent data
         except ConnectionError:
             pass
         finally:
@@ -131,7 +132,7 @@ def _refused(fault: Exception) -> web.HTTPException:
 
 @lru_cache(maxsize=1)
 def _page() -> tuple[str, str]:
-    """The page, and the policy that lets its own script run and nothing else."""
+    """Returns the page and its Content-Security-Policy, which allows only the page's own script."""
     text = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
     scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
@@ -143,7 +144,7 @@ def _page() -> tuple[str, str]:
 
 
 def page_with(document: bytes) -> str:
-    """The page as one file with its document inside, which needs no network."""
+    """Returns the page as one file with an embedded document, which needs no network."""
     inside = document.decode().replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return _page()[0].replace(
         "<!-- DOCUMENT -->", f'<script id="document" type="application/json">{inside}</script>', 1
@@ -163,22 +164,22 @@ async def _show_page(_: web.Request) -> web.Response:
 
 @web.middleware
 async def _local_names(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Lets in who asks for this machine by its own name: a page elsewhere whose name was turned to this address is not
-    to read a cluster."""
+    """Rejects requests for a host name that is not loopback, so that a foreign page cannot read the cluster by DNS
+    rebinding."""
     host = request.url.host or ""
     with contextlib.suppress(ValueError):
         if ip_address(host).is_loopback:
             return await handler(request)
     if host == "localhost":
         return await handler(request)
-    raise web.HTTPForbidden(text=f"{host} is not this machine: ask for 127.0.0.1 or localhost\n")
+    raise web.HTTPForbidden(text=f"host name {host} is not allowed: use 127.0.0.1 or localhost\n")
 
 
 @contextlib.asynccontextmanager
 async def page_of(source: "Source", address: str = "127.0.0.1:0") -> AsyncIterator[str]:
-    """Serves the page on a loopback address, and tells its URL; port 0 takes a free one.
+    """Serves the page on a loopback address, and yields its URL. Port 0 means a free port.
 
-    Raises ValueError for an address that is not of the loopback interface, OSError where it cannot be had.
+    Raises ValueError if the address is not on the loopback interface, OSError if it cannot be used.
     """
     given, port = split_address(address)
     host = given or ""
@@ -187,7 +188,9 @@ async def page_of(source: "Source", address: str = "127.0.0.1:0") -> AsyncIterat
     except ValueError:
         local = False
     if not local:
-        raise ValueError(f"{address} is not on the loopback interface: reach it by ssh -L or kubectl port-forward")
+        raise ValueError(
+            f"{address} is not on the loopback interface: use ssh -L or kubectl port-forward for access from elsewhere"
+        )
     app = web.Application(middlewares=[_local_names])
     app.router.add_get("/", _show_page)
     for path, handler in Pages(source).handlers().items():
@@ -202,11 +205,11 @@ async def page_of(source: "Source", address: str = "127.0.0.1:0") -> AsyncIterat
         await runner.cleanup()
 
 
-# -- a scheduler elsewhere --------------------------------------------------------------------------------------------
+# -- a remote scheduler -----------------------------------------------------------------------------------------------
 
 
 class Upstream:
-    """Documents of a scheduler that serves /debug/view. `async with` opens and closes its connections."""
+    """Source that forwards the documents of a scheduler at /debug/view. `async with` opens and closes connections."""
 
     def __init__(self, address: str, *, token: str = "") -> None:
         self._address = address
@@ -236,7 +239,7 @@ class Upstream:
             async for piece in response.content.iter_any():
                 rest += piece
                 if len(rest) > LINE_BYTES:
-                    raise SourceError(502, f"{self._address} sends no end of an event")
+                    raise SourceError(502, f"scheduler at {self._address} sends an endless event")
                 if piece.find(b"\n") < 0:
                     continue
                 *lines, tail = bytes(rest).split(b"\n")
@@ -263,7 +266,7 @@ class Upstream:
                     return
                 said = (await response.content.read(500)).decode(errors="replace").strip().partition("\n")[0]
                 if response.status == 404 and path != HELP:
-                    said = "it serves no view: it runs with --no-view, or is older"
+                    said = "it serves no view: it runs with --no-view, or its version is too old"
                 status = 403 if response.status in (401, 403) else 502
                 raise SourceError(status, f"scheduler at {self._address}: {said or response.reason}")
         except TimeoutError:
@@ -275,12 +278,14 @@ class Upstream:
             raise SourceError(502, f"scheduler at {self._address} cannot be reached: {why}") from None
 
 
-# -- a scheduler asked about one namespace ----------------------------------------------------------------------------
+# -- the view of one namespace ----------------------------------------------------------------------------------------
 
 
 class TenantView:
-    """Documents for a user with rights in one namespace, asked of the scheduler through the API server
-    (`operator/tenant_api.py`). The scheduler filters them; nothing here could show more."""
+    """Source for a user with rights in one namespace: asks the scheduler through the API server.
+
+    The scheduler filters the documents (`operator/tenant_api.py`), so this class has no data of other tenants.
+    """
 
     def __init__(self, client: ApiClient, namespace: str) -> None:
         self._client, self._namespace = client, namespace
@@ -289,15 +294,15 @@ class TenantView:
     async def document(self) -> bytes:
         found = await self._asked()
         if found is None:
-            raise NotReadyError("the page is being made: ask again in a moment")
+            raise NotReadyError("the page is not ready yet: try again in a moment")
         return found[0]
 
     async def explain(self, unit: str) -> bytes:
-        """What would help a unit that waits."""
+        """Returns what would help a pending unit. Raises UnknownUnitError."""
         gangs = unit.startswith("gang:")
         _, _, name = unit.removeprefix("gang:").partition(",")[0].partition("@")[0].partition("/")
         if not name or unit.startswith("gpus:"):
-            raise UnknownUnitError(f"{unit} does not wait")
+            raise UnknownUnitError(f"{unit} is not pending")
         found = await self._get("explanations", name_of("podgroup" if gangs else "pod", name))
         explained, place = found["explanation"] or {}, found["queue"] or {}
         queue = explained.get("queue") or {}
@@ -316,7 +321,7 @@ class TenantView:
         )
 
     async def events(self) -> AsyncGenerator[Event, None]:
-        """A whole document whenever one has changed."""
+        """Yields a whole document whenever it has changed, else a keep-alive."""
         before: object = None
         while True:
             found = await self._asked()
@@ -325,7 +330,7 @@ class TenantView:
             await asyncio.sleep(ASK_SECONDS)
 
     async def _asked(self) -> tuple[bytes, dict[str, Any]] | None:
-        """The document, and the same without what changes each time; None while the scheduler has not made it."""
+        """Returns (document as JSON, document without its time); None while the scheduler has not prepared it."""
         page: dict[str, Any] | None = (await self._get("pages"))["page"]
         if page is None:
             return None
@@ -348,4 +353,4 @@ class TenantView:
 
 
 Source = Feed | Upstream | TenantView
-"""Where the page's documents come from."""
+"""Source of the page's documents."""

@@ -1,11 +1,11 @@
-"""Remove names of other tenants from texts that a tenant of one namespace reads.
+"""Masks names of other tenants in texts that a tenant of one namespace reads.
 
-The rule is default deny: a `namespace/name` that is not of the tenant's namespace is masked whether or not such an
-object exists, so an answer is no oracle for names. Exceptions follow from the cluster: names of domains of the tree,
-resources and label keys, whose prefix has a dot, and numbers as in `0/64 nodes`. Names without a namespace (quotas,
-users, namespaces) are masked if the snapshot has them and they are not the tenant's own. Such a name that is also a
-word of our sentences (`words.txt`) is masked behind the noun that names its kind, in brackets and in quotes: else a
-tenant could blot out words of others' answers by a user called `nodes`. Cost: O(length of the text).
+The rule is default deny: a `namespace/name` outside of the tenant's namespace is masked even if no such object exists,
+so an answer does not reveal which names exist. Exceptions: domains of the tree, resources and label keys (their
+prefix has a dot), and numbers as in `0/64 nodes`. Names without a namespace (quotas, users, namespaces) are masked
+if the snapshot has them and they are not the tenant's own. If such a name is also a word of the scheduler's sentences
+(`words.txt`), it is only masked after the noun that names its kind, in brackets and in quotes. Otherwise a tenant with
+a user called `nodes` could mask that word in the answers of other tenants. Cost: O(length of the text).
 """
 
 import re
@@ -19,7 +19,7 @@ from koordpy.cache.snapshot import Snapshot
 from koordpy.pods.pod_info import PodInfo
 
 MASK = "(another tenant's)"
-"""Stands for a name."""
+"""Replacement of a masked name."""
 _CHARACTERS = r"[A-Za-z0-9._-]"
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9._:@/-]+")
 _QUALIFIED = re.compile(
@@ -50,40 +50,40 @@ _NOUNS = frozenset(
         "name",
     ]
 )
-"""Words behind which a name is expected."""
+"""Words after which a name is expected."""
 _BETWEEN = frozenset(("and", "or", "of", "the", "named", "more"))
-"""Words that may stand between a noun and its names, and inside a list of names."""
+"""Words that may occur between a noun and its names, and inside a list of names."""
 _FIXED = frozenset(("affinity/selector",))
 """Words with a slash in kube-scheduler's sentences."""
 _CLUSTER_KINDS = frozenset(("Node/", "ClusterNetworkTopology/", "DeviceClass/", "PriorityClass/", "StorageClass/"))
-"""Kinds without a namespace whose names are no tenant's."""
+"""Cluster-scoped kinds: names of their objects belong to no tenant."""
 _BUILT_IN = frozenset((*keys.BUILT_IN_QUOTAS, ""))
 
 
 @dataclass(frozen=True)
 class ClusterNames:
-    """What a snapshot names, gathered once for all tenants."""
+    """Names in a snapshot, gathered once for all tenants."""
 
     paths: frozenset[str]
-    """Domains of the tree as sentences call them, nodes included."""
+    """Paths of the tree's domains and nodes, as they appear in sentences."""
     public: frozenset[str]
-    """Names of nodes and domains by themselves."""
+    """Names of nodes and domains without their path."""
     quotas: frozenset[str]
     users: frozenset[str]
     namespaces: frozenset[str]
     odd: Mapping[str, tuple[frozenset[str], tuple[int, ...]]]
-    """Namespace -> names of its gangs that hold blanks or punctuation, and the lengths of these, the longest first."""
+    """Namespace -> (names of its gangs with blanks or punctuation, lengths of these names, the longest first)."""
     parents: Mapping[str, tuple[str, ...]]
-    """Quota -> names from the top down to it."""
+    """Quota -> names of the quotas from the top down to it."""
 
     @cached_property
     def loose(self) -> frozenset[str]:
-        """The names that stand without a namespace."""
+        """Names that appear in sentences without a namespace: quotas, users and namespaces."""
         return (self.quotas | self.users | self.namespaces) - _BUILT_IN
 
 
 def names_of(snapshot: Snapshot) -> ClusterNames:
-    """Gathers the names. O(pods + nodes)."""
+    """Gathers the names of a snapshot. O(pods + nodes)."""
     tree, quotas = snapshot.tree, snapshot.quotas
     paths = {tree.path(level, d) for level in range(1, tree.depth + 1) for d in range(len(tree.levels[level].names))}
     owners = {pod.owner: pod for pod in snapshot.pods.values()}
@@ -109,10 +109,10 @@ def names_of(snapshot: Snapshot) -> ClusterNames:
 
 
 class Redactor:
-    """Masks names that are not of one namespace."""
+    """Masks names that do not belong to one namespace."""
 
     def __init__(self, names: ClusterNames, namespace: str, pods: Iterable[PodInfo], snapshot: Snapshot) -> None:
-        """pods: the namespace's own, from which its quotas and users follow."""
+        """pods: pods of the namespace, which determine its quotas and users."""
         self.namespace = namespace
         own = {namespace}
         for pod in {pod.owner: pod for pod in pods}.values():
@@ -120,28 +120,28 @@ class Redactor:
             own.add(snapshot.quotas.user_of(pod))
             own.update(names.parents.get(quota, (quota,)))
         self.own: frozenset[str] = frozenset(own)
-        """Own namespace, users and quotas, with the quotas above them."""
+        """Names of the tenant: its namespace, users and quotas, with the parents of the quotas."""
         self._hidden = names.loose - self.own
         self._paths, self._public = names.paths, names.public
         self._odd = {space: found for space, found in names.odd.items() if space != namespace}
 
     def is_own(self, key: str) -> bool:
-        """True for the `namespace/name` of an object of the tenant's namespace."""
+        """Returns True if a `namespace/name` is in the tenant's namespace."""
         return key.partition("/")[0] == self.namespace
 
     def text(self, text: str) -> str:
-        """The text with a mask in place of each name of another tenant."""
+        """Returns the text with each name of another tenant masked."""
         for namespace, (names, lengths) in self._odd.items():
             text = _without_odd(text, f"{namespace}/", names, lengths)
         text = _QUALIFIED.sub(self._qualified, text)
         return self._without_loose(text) if self._hidden else text
 
     def texts(self, texts: Iterable[str]) -> list[str]:
-        """Each text, masked; texts that are equal then stand once."""
+        """Masks each text, and removes duplicates of masked texts."""
         return list(dict.fromkeys(self.text(one) for one in texts))
 
     def unit(self, gangs: Collection[str], title: str) -> str:
-        """Title of a unit: `gang` with the names of its own gangs, and how many others it has."""
+        """Returns the title of a unit: the names of the tenant's gangs, and the number of other gangs."""
         if not gangs:
             return self.text(title)
         own = [key for key in gangs if self.is_own(key)]
@@ -163,7 +163,7 @@ class Redactor:
             if space.isdigit() and bare.isdigit():
                 return found[0]
             if not _DOMAIN_LABEL.fullmatch(space):
-                return found[0]  # a namespace has no dot, underscore or capital
+                return found[0]  # a namespace has no dot, underscore or capital letter
         return f"{kind}{MASK}{tail}"
 
     def _without_loose(self, text: str) -> str:
@@ -186,15 +186,18 @@ class Redactor:
         return "".join([*out, text[at:]])
 
     def _is_plain(self, text: str, start: int, end: int, word: str) -> bool:
-        """True if a name that is this word is taken for the word: a number, a word of our sentences, a name of a node
-        or domain, or a part of a name with a slash, which is judged as a whole."""
+        """Returns True if a word is not treated as a tenant's name.
+
+        Such words are numbers, words of the scheduler's sentences, names of nodes and domains, and parts of a name with
+        a slash, which is checked as a whole.
+        """
         if text[end : end + 1] == "/" or text[max(0, start - 1) : start] == "/":
             return True
         return word.isdigit() or word.lower() in vocabulary() or word in self._public
 
 
 def _without_odd(text: str, prefix: str, names: Collection[str], lengths: Sequence[int]) -> str:
-    """A text with a mask for each of these names behind a prefix. O(occurrences of the prefix x lengths)."""
+    """Masks each of the names after a prefix. O(occurrences of the prefix x lengths)."""
     out, at = [], 0
     while (start := text.find(prefix, at)) >= 0:
         name = start + len(prefix)
@@ -210,5 +213,5 @@ def _without_odd(text: str, prefix: str, names: Collection[str], lengths: Sequen
 
 @cache
 def vocabulary() -> frozenset[str]:
-    """Words of the scheduler's own sentences."""
+    """Returns the words of the scheduler's sentences, in lower case."""
     return frozenset(Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split())

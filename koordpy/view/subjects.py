@@ -1,7 +1,7 @@
-"""What a question names: a pod, a gang, or a workload of any known kind with all of its pods.
+"""Finds the subject of a question by name: a pod, a gang, or a workload of any known kind with all of its pods.
 
-Names are looked up in one snapshot and in one namespace. A word such as `job/` chooses the kind; a bare name is looked
-up as a pod, then as a gang, then as a workload.
+Names are looked up in one snapshot and in one namespace. A prefix such as `job/` selects the kind. A name without a
+prefix is looked up as a pod, then as a gang, then as a workload.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ WORDS: Mapping[str, str] = MappingProxyType(
         **SHORT_NAMES,
     }
 )
-"""Word before the slash, in lower case -> kind."""
+"""Prefix of a name, in lower case and without the slash -> kind."""
 NAME_LABELS = {
     "Job": ("batch.kubernetes.io/job-name", "job-name"),
     "JobSet": ("jobset.sigs.k8s.io/jobset-name",),
@@ -47,32 +47,35 @@ NAME_LABELS = {
         ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob"), ("training.kubeflow.org/job-name",)
     ),
 }
-"""Kind -> labels by which its controller names it on its pods, through the objects between."""
+"""Kind -> pod labels with the workload's name, which its controller sets also through intermediate objects."""
 
 
 MAKERS_ABOVE = {"ReplicaSet": "Deployment", "Job": "CronJob"}
-"""Kind -> kind that makes it, in a cluster under its own name with a dash and a suffix, offline under its own name."""
+"""Kind -> kind of its owner. In a cluster the child's name is the owner's, a dash and a suffix; offline it is equal."""
 TEMPLATE_HASH = "pod-template-hash"
-"""Label of a Deployment's pods: the suffix of their ReplicaSet's name."""
+"""Label of a Deployment's pods with the suffix of their ReplicaSet's name."""
 
 
 class UnknownSubjectError(Exception):
-    """No such pod, gang or workload; the message is one line."""
+    """There is no such pod, gang or workload; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """kind: Pod, PodGroup (a gang) or that of a workload. key: `namespace/name`. pods: keys of its pods; gang: None
-    for a pod, and for a workload that is not exactly one gang."""
+    """A pod, gang or workload that was found by name."""
 
     kind: str
+    """Pod, PodGroup (a gang), or the kind of a workload."""
     key: str
+    """`namespace/name`."""
     pods: tuple[str, ...]
+    """Keys of its pods."""
     gang: GangRef | None = None
+    """The gang; None for a pod, and for a workload that is not exactly one gang."""
 
 
 def parse(text: str, namespace: str) -> tuple[str, str]:
-    """(kind or ANY, `namespace/name`) of `NAME`, `KIND/NAME`, `NAMESPACE/NAME` or `KIND/NAMESPACE/NAME`."""
+    """Parses `NAME`, `KIND/NAME`, `NAMESPACE/NAME` or `KIND/NAMESPACE/NAME` into (kind or ANY, `namespace/name`)."""
     first, slash, rest = text.partition("/")
     kind = WORDS.get(first.lower(), ANY) if slash else ANY
     name = rest if kind else text
@@ -80,11 +83,11 @@ def parse(text: str, namespace: str) -> tuple[str, str]:
 
 
 Makers = Mapping[tuple[str, str], Sequence[PodInfo]]
-"""(kind, name) of a workload of one namespace -> the pods that it has made, itself or through others."""
+"""(kind, name) of a workload in one namespace -> its pods, including pods of its children."""
 
 
 def makers_of(pods: Iterable[PodInfo], snapshot: Snapshot) -> Makers:
-    """The workloads that have made these pods of one namespace. O(pods)."""
+    """Returns the workloads that own these pods of one namespace. O(pods)."""
     out: dict[tuple[str, str], list[PodInfo]] = {}
     for pod in pods:
         for maker in dict.fromkeys(_makers(pod, snapshot)):
@@ -93,8 +96,10 @@ def makers_of(pods: Iterable[PodInfo], snapshot: Snapshot) -> Makers:
 
 
 def find(snapshot: Snapshot, groups: Groups, kind: str, key: str, makers: Makers | None = None) -> Subject:
-    """The subject of that kind (ANY: the first that has the name). makers: of the key's namespace, None to look.
-    Raises UnknownSubjectError."""
+    """Returns the subject with this kind and name; for ANY the first kind with the name.
+
+    makers: workloads of the namespace, None to compute them. Raises UnknownSubjectError.
+    """
     if kind in (POD, ANY) and key in snapshot.pods:
         return Subject(POD, key, (key,))
     if kind in (GANG, ANY) and (gang := groups.find(key)) is not None:
@@ -109,11 +114,11 @@ def find(snapshot: Snapshot, groups: Groups, kind: str, key: str, makers: Makers
     what = {ANY: "pod, gang or workload", GANG: "gang", POD: "pod"}.get(kind, kind)
     known = sorted(_names(makers, groups, kind, namespace))
     near = hint(key, known) if len(known) <= HINTED_NAMES else ""
-    raise UnknownSubjectError(f"no {what} {key} that waits or runs{near}")
+    raise UnknownSubjectError(f"no pending or running {what} named {key}{near}")
 
 
 def _makers(pod: PodInfo, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    """(kind, name) of each workload that has made a pod, itself or through others."""
+    """Yields (kind, name) of each workload that owns a pod, directly or through other workloads."""
     meta = pod.pod.metadata
     derived = snapshot.derived.get(pod.gang) if pod.gang is not None else None
     if derived is not None and derived.title is not None:
@@ -131,7 +136,7 @@ def _makers(pod: PodInfo, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def _only_gang(pods: Sequence[PodInfo], groups: Groups) -> GangRef | None:
-    """The gang that consists of just these pods."""
+    """Returns the gang of these pods, if they have only one gang and are all its members; else None."""
     refs = {pod.gang for pod in pods}
     gang = next(iter(refs)) if len(refs) == 1 else None
     if gang is None:
@@ -140,7 +145,7 @@ def _only_gang(pods: Sequence[PodInfo], groups: Groups) -> GangRef | None:
 
 
 def _names(makers: Makers, groups: Groups, kind: str, namespace: str) -> set[str]:
-    """What can be named in a namespace, for a hint."""
+    """Returns the names that exist in a namespace, for a spelling hint."""
     out = {f"{namespace}/{name}" for each, name in makers if kind in (ANY, each)}
     if kind in (POD, ANY):
         out.update(pod.key for pods in makers.values() for pod in pods)

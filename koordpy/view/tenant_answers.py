@@ -1,9 +1,9 @@
-"""Answer questions of tenants beside a scheduler that goes on: one view of the cluster for all, little work at a time.
+"""Answers questions of tenants in a running scheduler, with a bounded share of its time.
 
-Snapshots are taken on the event loop; all else runs in two threads of its own, one for documents and one for
-explanations, so that at most one explanation is worked out at a time. After an explanation there is a pause in
-proportion to its time, a long one for the namespace that it was for and a short one for all. Namespaces take turns. An
-answer that is not ready in time is given without its explanation. The limits stand in `plan/limits.py`.
+All tenants share one view of the cluster. Snapshots are taken on the event loop. Two separate threads do the rest, one
+for documents and one for explanations, so that one explanation is computed at a time. Each explanation is followed by a
+pause in proportion to its duration, a long one for its namespace and a short one for all. Namespaces take turns. An
+answer is sent without its explanation if that is not ready in time. The limits are in `plan/limits.py`.
 """
 
 import asyncio
@@ -52,15 +52,15 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Take = Callable[[], tuple[Snapshot, Mapping[str, str]]]
-"""A snapshot of this moment, and unit -> what was last said to it. Raises NotReadyError."""
+"""Returns a current snapshot, and unit -> its last message. Raises NotReadyError."""
 
 
 class UnknownResourceError(Exception):
-    """No node has such a resource; the message is one line."""
+    """No node has the resource; the message is one line."""
 
 
 class Answers:
-    """Documents for tenants. Owned by one event loop. Rights are checked before."""
+    """Computes documents for tenants. Owned by one event loop. The caller must have checked the user's rights."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Answers:
         tell: Callable[[], Remarks] = Remarks,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """tell: called on the loop, what the scheduler knows beside its snapshot."""
+        """tell: returns the scheduler's remarks; called on the loop."""
         self._tell = tell
         self._take, self._config, self._clock = take, config, clock
         self._board: SharedView | None = None
@@ -78,24 +78,24 @@ class Answers:
         self._boarding = asyncio.Lock()
         self._turns = Turnstile(1)
         self._due = -math.inf
-        """When the next explanation may begin."""
+        """Earliest time of the next explanation, on `clock`."""
         self._tenants_due: OrderedDict[str, float] = OrderedDict()
-        """Namespace -> when its next explanation may begin."""
+        """Namespace -> earliest time of its next explanation, on `clock`."""
         self._known: OrderedDict[tuple[str, str], tuple[float, Document]] = OrderedDict()
-        """(namespace, what) -> until when an answer holds, and the answer."""
+        """(namespace, question) -> (time until which the answer is valid, the answer)."""
         self._running: dict[tuple[str, str], asyncio.Task[Document]] = {}
         self._quick = ThreadPoolExecutor(1, "tenants")
         self._slow = ThreadPoolExecutor(1, "tenants-explain")
 
     def close(self) -> None:
-        """Ends what has not begun."""
+        """Cancels questions, and explanations that have not begun."""
         for task in self._running.values():
             task.cancel()
         self._quick.shutdown(wait=False, cancel_futures=True)
         self._slow.shutdown(wait=False, cancel_futures=True)
 
     async def why(self, namespace: str, name: str) -> Document:
-        """Why a pod, gang or workload waits. Raises NotReadyError and UnknownSubjectError."""
+        """Returns why a pod, gang or workload is pending. Raises NotReadyError and UnknownSubjectError."""
         board = await self._seen()
         subject = await self._quickly(lambda: subject_of(board, namespace, name))
         first = first_waiting(board, subject)
@@ -111,13 +111,15 @@ class Answers:
         return {**document, **self._as_of(board), "explanationInSeconds": math.ceil(wait) if wait else None}
 
     async def queue(self, namespace: str) -> Document:
-        """The namespace's rows of the queue. Raises NotReadyError."""
+        """Returns the namespace's rows of the queue. Raises NotReadyError."""
         board = await self._seen()
         return {**await self._quickly(lambda: queue_document(board, namespace)), **self._as_of(board)}
 
     async def slots(self, namespace: str, resource: str, each: int) -> Document:
-        """Free slots for pods with so many devices. resource: empty for the first kind of accelerator that a node has.
-        Raises NotReadyError and UnknownResourceError."""
+        """Returns free slots for pods with `each` devices. resource: empty for the first accelerator that a node has.
+
+        Raises NotReadyError and UnknownResourceError.
+        """
         board = await self._seen()
         name = resource or default_resource(board.snapshot, self._config)
         if name not in board.snapshot.offered:
@@ -128,7 +130,10 @@ class Answers:
         return {**found, **self._as_of(board)}
 
     async def page(self, namespace: str) -> Document:
-        """The document of the page for a namespace (docs/view.md), or when to ask again. Raises NotReadyError."""
+        """Returns the web UI's document for a namespace (docs/view.md), or the time after which to ask again.
+
+        Raises NotReadyError.
+        """
         board, told = await self._seen(), self._tell()
         found, wait = await self._worked(namespace, "page", lambda: page_document(board, namespace, told))
         return {"page": found, "retryInSeconds": math.ceil(wait) if wait else None, **self._as_of(board)}
@@ -140,7 +145,7 @@ class Answers:
         return await asyncio.get_running_loop().run_in_executor(self._quick, make)
 
     async def _seen(self) -> SharedView:
-        """The view of the cluster, made again if it is too old. Raises NotReadyError."""
+        """Returns the view of the cluster, a new one if the last is too old. Raises NotReadyError."""
         async with self._boarding:
             if self._board is not None and self._clock() < self._board_until:
                 return self._board
@@ -154,12 +159,12 @@ class Answers:
             return board
 
     def _forget(self, board: SharedView) -> None:
-        """Lets go of a view without questions, and of the pods in it."""
+        """Drops a view that has expired, so that its pods are not kept in memory."""
         if self._board is board:
             self._board, self._board_until = None, -math.inf
 
     async def _worked(self, namespace: str, what: str, make: Callable[[], Document]) -> tuple[Document | None, float]:
-        """(answer, 0), or (None, seconds after which to ask again)."""
+        """Returns (answer, 0), or (None, seconds after which to ask again)."""
         key, now = (namespace, what), self._clock()
         known = self._known.get(key)
         if known is not None and now < known[0]:
@@ -183,7 +188,7 @@ class Answers:
             logger.error("a question of namespace %s could not be answered: %s", key[0], fault)
 
     async def _work(self, key: tuple[str, str], make: Callable[[], Document]) -> Document:
-        """Works out an answer when its turn has come, and sets the pauses after it."""
+        """Computes an answer when it is the namespace's turn, and sets the pauses after it."""
         namespace = key[0]
         await asyncio.sleep(max(0.0, self._tenants_due.get(namespace, -math.inf) - self._clock()))
         async with self._turns.turn(namespace):
@@ -201,7 +206,7 @@ class Answers:
 
 
 def _put(known: OrderedDict[Any, Any], key: object, value: object, most: int) -> None:
-    """Sets an entry, and forgets the oldest of too many."""
+    """Sets an entry, and deletes the oldest one if there are more than `most`."""
     known[key] = value
     known.move_to_end(key)
     if len(known) > most:
@@ -209,7 +214,7 @@ def _put(known: OrderedDict[Any, Any], key: object, value: object, most: int) ->
 
 
 def answers_of(scheduler: Scheduler, config: KoordpyConfiguration) -> Answers:
-    """Answers from the caches of a scheduler, whether it leads or stands by."""
+    """Returns the answers from the caches of a scheduler; a standby answers, too."""
 
     def take() -> tuple[Snapshot, Mapping[str, str]]:
         return taken_of(scheduler)[0], scheduler.decisions.messages.copy()

@@ -1,8 +1,8 @@
-"""The document of the page for the tenant of one namespace: own units in full, others as what they hold of each node.
+"""Filters the web UI's document for the tenant of one namespace: its units in full, usage of other tenants per node.
 
-The filter copies field by field what a tenant may see, so a field that is new in the document is left out until it is
-named here. Other tenants' pods become one row a node, with their devices and without names. Nodes that hold no own pod
-and are kept for none lose their names.
+The filter copies each allowed field by name, so a new field of the document is left out until it is added here. Pods of
+other tenants become one row per node, with their devices and without names. A node without bound or planned pods of the
+tenant has a number instead of its name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,13 +17,13 @@ OTHERS = "(others)"
 
 
 class _Nodes:
-    """Names of nodes as a tenant sees them."""
+    """Names of nodes as shown to a tenant."""
 
     def __init__(self, names: list[str], seen: set[str]) -> None:
         self.names = {name: name if name in seen else f"(node {i})" for i, name in enumerate(names, 1)}
 
     def of(self, name: str) -> str:
-        """The name shown; empty for none, and for a node that is gone."""
+        """Returns the shown name; empty for the empty name, and for a node that no longer exists."""
         return self.names.get(name, "")
 
     def each(self, names: Iterable[str]) -> list[str]:
@@ -31,7 +31,7 @@ class _Nodes:
 
 
 def page_for(document: Mapping[str, Any], masked: Redactor) -> Document:
-    """A whole document, filtered for the redactor's namespace."""
+    """Returns a whole document, filtered for the redactor's namespace."""
     tree = document["tree"]
     own = {key: row for key, row in document["pods"].items() if masked.is_own(key)}
     units = [one for one in document["queue"]["units"] if any(map(masked.is_own, (*one["gangs"], *one["pods"])))]
@@ -46,7 +46,7 @@ def page_for(document: Mapping[str, Any], masked: Redactor) -> Document:
     return {
         "version": document["version"],
         "taken": document["taken"],
-        "source": f"namespace {masked.namespace}; other tenants without names",
+        "source": f"namespace {masked.namespace}; names of other tenants are hidden",
         "warnings": [],
         "tree": {"layers": tree["layers"], "domains": domains, "nodes": list(nodes.names.values())},
         "nodes": {nodes.names[name]: row for name, row in document["nodes"].items() if name in nodes.names},
@@ -110,7 +110,7 @@ def _unit(one: Mapping[str, Any], nodes: _Nodes, masked: Redactor) -> Document:
 
 
 def _unit_name(unit: str, masked: Redactor) -> str:
-    """The id of a unit; of gangs that are planned together the own ones."""
+    """Returns the id of a unit with only the tenant's gangs; the mask if it has none."""
     prefix, colon, names = unit.rpartition(":") if unit.startswith(("gang:", "gpus:")) else ("", "", unit)
     own = [name for name in names.split(",") if masked.is_own(name)]
     return f"{prefix}{colon}{','.join(own)}" if own else MASK
@@ -126,7 +126,7 @@ def _quota(one: Mapping[str, Any], masked: Redactor) -> Document:
 
 
 def _concerns(one: Mapping[str, Any], masked: Redactor) -> bool:
-    """True for a decision about an own unit, or with an own victim."""
+    """Returns True if a decision is about a unit of the tenant, or has a victim of the tenant."""
     return _unit_name(one["unit"], masked) != MASK or any(masked.is_own(victim[0]) for victim in one["victims"])
 
 

@@ -1,8 +1,8 @@
-"""Answers for the tenant of one namespace: why its units wait, its rows of the queue, free slots of each domain.
+"""Documents for the tenant of one namespace: why its units are pending, its rows of the queue, free slots per domain.
 
-A `SharedView` is one view of the cluster for all tenants: the order of the queue is worked out once, each answer then
-costs what it lists. Documents are made field by field from own objects; objects of other tenants are counts. Sentences
-pass the `Redactor`. Nothing here does I/O or waits.
+A `SharedView` is one view of the cluster for all tenants: it orders the queue once, and each answer costs only what it
+lists. Documents contain the tenant's objects field by field, and only counts of other tenants' objects. All sentences
+pass through the `Redactor`. Must not do I/O or wait.
 """
 
 from collections import Counter
@@ -36,41 +36,42 @@ from koordpy.view.view_document import LiveDocument
 
 Document = dict[str, Any]
 SIZES = (1, 8, 64)
-"""Pods of the gangs that `slots` counts."""
+"""Gang sizes, in pods, for which `slots` counts how many gangs fit."""
 UNDECIDED = "no round has decided about it yet"
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """One unit of the queue. place: from 1 among the units that wait for room; None for one that is held."""
+    """One unit of the queue."""
 
     unit: Unit
     place: int | None
+    """Place in the queue, from 1; None for a unit that a gate blocks before planning."""
     held: str = ""
-    """What holds it before planning."""
+    """Reason why a gate blocks the unit; empty if none does."""
 
 
 @dataclass(frozen=True)
 class SharedView:
-    """The cluster at one moment, as answers need it."""
+    """The cluster at one moment, prepared for answers to all tenants."""
 
     snapshot: Snapshot
     config: KoordpyConfiguration
     messages: Mapping[str, str]
-    """Unit -> what the scheduler last said to it; empty on a replica that does not lead."""
+    """Unit -> its last message; empty on a standby."""
     groups: Groups
     rows: tuple[QueueRow, ...]
     by_namespace: Mapping[str, tuple[QueueRow, ...]]
-    """Rows of the units with a waiting pod in the namespace."""
+    """Namespace -> rows of the units with a pending pod in it."""
     names: ClusterNames
     pods: Mapping[str, tuple[PodInfo, ...]]
     """Namespace -> its pods."""
 
     makers: dict[str, Makers] = field(default_factory=dict)
-    """Namespace -> its workloads, of namespaces that were asked about."""
+    """Namespace -> its workloads, for namespaces of earlier questions."""
 
     def makers_in(self, namespace: str) -> Makers:
-        """The workloads of a namespace."""
+        """Returns the workloads of a namespace."""
         found = self.makers.get(namespace)
         if found is None:
             found = self.makers[namespace] = makers_of(self.pods.get(namespace, ()), self.snapshot)
@@ -78,7 +79,7 @@ class SharedView:
 
     @cached_property
     def number_of_pods(self) -> int:
-        """Pods that wait, of all tenants."""
+        """Number of pending pods of all tenants."""
         return sum(len(row.unit.pending) for row in self.rows)
 
     @cached_property
@@ -95,7 +96,7 @@ class SharedView:
 
 
 def board_of(snapshot: Snapshot, config: KoordpyConfiguration, messages: Mapping[str, str]) -> SharedView:
-    """Works out the order of the queue, and which row is in which namespace."""
+    """Builds the shared view: orders the queue, and indexes rows and pods by namespace."""
     groups = Groups(snapshot, config.gangs, config.stale_gangs)
     ready, held = waiting(groups, snapshot, config)
     rows = [QueueRow(unit, place) for place, unit in enumerate(ready, 1)]
@@ -122,7 +123,10 @@ def board_of(snapshot: Snapshot, config: KoordpyConfiguration, messages: Mapping
 
 
 def told(pod: PodInfo) -> str | None:
-    """What a waiting pod was told last, by its condition: the scheduler writes it when it changes, and not at once."""
+    """Returns the message of a pending pod's PodScheduled condition, which may be older than the last decision.
+
+    None if the pod has no such condition.
+    """
     there = condition_of(pod.pod.status.conditions, POD_SCHEDULED)
     return there.message if there is not None and there.status == "False" else None
 
@@ -131,7 +135,7 @@ def told(pod: PodInfo) -> str | None:
 
 
 def subject_of(board: SharedView, namespace: str, name: str) -> Subject:
-    """What a question of a tenant names. Raises UnknownSubjectError, also for names of other namespaces."""
+    """Returns the subject of a tenant's question. Raises UnknownSubjectError, also for names of other namespaces."""
     kind, key = parse(name, namespace)
     if key.partition("/")[0] != namespace:
         key = f"{namespace}/{name}"  # a slash in the name of a gang; never another namespace
@@ -139,13 +143,13 @@ def subject_of(board: SharedView, namespace: str, name: str) -> Subject:
 
 
 def first_waiting(board: SharedView, subject: Subject) -> PodInfo | None:
-    """The pod that an explanation is about: the first that waits; None if none does."""
+    """Returns the first pending pod, which is explained; None if no pod is pending."""
     pods = (board.snapshot.pods[key] for key in subject.pods if key in board.snapshot.pods)
     return next((pod for pod in pods if pod.pending), None)
 
 
 def why_document(board: SharedView, namespace: str, subject: Subject, explanation: Document | None) -> Document:
-    """All of the subject that is in the namespace. explanation: of `explanation_document`, None where there is none."""
+    """Returns the part of the subject that is in the namespace. explanation: see `explanation_document`; optional."""
     masked = board.redactor(namespace)
     known = [board.snapshot.pods[key] for key in subject.pods if masked.is_own(key) and key in board.snapshot.pods]
     pods = sorted(known, key=lambda pod: (not pod.pending,))
@@ -178,7 +182,7 @@ def _pod_document(board: SharedView, masked: Redactor, pod: PodInfo) -> Document
     reason = there.reason if there is not None and last is not None else "Waiting"
     if pod.nominated_node:
         said = f"{message} " if message != UNDECIDED else ""
-        reason, message = "Preempting", f"{said}Room on {pod.nominated_node} is kept for it."
+        reason, message = "Preempting", f"{said}Capacity on {pod.nominated_node} is reserved for it."
         out["node"] = pod.nominated_node
     return out | {"reason": reason, "message": masked.text(message), "lastTold": masked.text(last) if last else None}
 
@@ -228,7 +232,7 @@ def _place(board: SharedView, unit: Unit | None) -> Document | None:
 
 
 def explanation_document(board: SharedView, namespace: str, pod: PodInfo) -> Document:
-    """What would help a pod that waits, without nodes' names: the planner's own explanation. The expensive part."""
+    """Returns the planner's explanation of a pending pod, without names of nodes. This is the expensive part."""
     found: Explanation = explain(board.snapshot, board.config, pod.key)
     masked = board.redactor(namespace)
     reasons: Counter[str] = Counter()
@@ -281,7 +285,7 @@ def _standing(found: Standing | None, masked: Redactor) -> Document | None:
 
 
 def queue_document(board: SharedView, namespace: str) -> Document:
-    """Rows of the namespace's units with their places among all; other units as counts."""
+    """Returns the rows of the namespace's units with their places in the whole queue; other units are only counted."""
     masked = board.redactor(namespace)
     rows = board.by_namespace.get(namespace, ())
     waits = sum(row.place is not None for row in rows)
@@ -333,7 +337,7 @@ def _asks(pods: Iterable[PodInfo]) -> Counter[str]:
 
 
 def page_document(board: SharedView, namespace: str, told: Remarks) -> Document:
-    """The document of the page with the namespace's own units in full. The expensive part is the whole document."""
+    """Returns the web UI's document for a namespace. The expensive part is the whole document, before the filter."""
     whole = LiveDocument(board.config)
     whole.update(board.snapshot, told)
     return page_for(whole.whole(), board.redactor(namespace))
@@ -343,14 +347,14 @@ def page_document(board: SharedView, namespace: str, told: Remarks) -> Document:
 
 
 def default_resource(snapshot: Snapshot, config: KoordpyConfiguration) -> str:
-    """The first kind of accelerator that some node has."""
+    """Returns the first accelerator resource that some node has, or the first configured one if no node has any."""
     families = (*config.gpu.resources, *keys.NPU_RESOURCES)
     offered = snapshot.offered
     return next((one for one in families if one in offered and one not in keys.HUNDREDTHS), families[0])
 
 
 def slots_document(board: SharedView, resource: str, each: int) -> Document:
-    """Gangs of pods with so many devices each that fit, and free slots of each domain above the nodes."""
+    """Returns how many gangs of pods with `each` devices fit, and the free slots of each domain above the nodes."""
     snapshot, config = board.snapshot, board.config
     made = asking({resource: str(each)}, config.scheduler_names[0])
     pod = pod_info(made, scheduler_names=frozenset(config.scheduler_names), readers=snapshot.readers)
@@ -371,7 +375,7 @@ def slots_document(board: SharedView, resource: str, each: int) -> Document:
             }
         )
         if level < snapshot.tree.depth:
-            listed = (one for one in found if not one.private)  # such a domain has the name of a node
+            listed = (one for one in found if not one.private)  # a private domain has the name of a node
             domains += [
                 {"layer": one.layer, "name": one.path, "nodes": one.nodes, "slots": one.slots} for one in listed
             ]

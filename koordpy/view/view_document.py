@@ -1,6 +1,6 @@
-"""The JSON that the page draws (docs/view.md): a whole one of a snapshot, then changes from one snapshot to the next.
+"""The JSON document that the page draws (docs/view.md), and its changes from one snapshot to the next.
 
-What did not change between two snapshots is the same object in both, so a change costs what it touches.
+Unchanged parts are the same objects in two snapshots, so the cost of a change depends on the changed parts only.
 """
 
 from koordpy.api.times import seconds
@@ -33,29 +33,30 @@ from koordpy.view.document_rows import (
 )
 
 VERSION = 1
-"""Of the JSON. It changes where a reader of the last one would read something wrong."""
+"""Version of the document. It is raised when a reader of the previous version would misread the document."""
 DECISION_SECONDS = 3600.0
+"""Age in seconds after which a decision is dropped from the document."""
 DECISIONS_KEPT = 100
-"""The latest decisions that are kept at any age."""
+"""Number of latest decisions that stay in the document at any age."""
 NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 class LiveDocument:
-    """The rows of a cluster, kept up from snapshot to snapshot. Not to be used by two threads at once."""
+    """The document of a cluster, updated from snapshot to snapshot. Must not be used by two threads at once."""
 
     def __init__(self, config: KoordpyConfiguration) -> None:
         self._config = config
         self._snapshot: Snapshot | None = None
         self._told = Remarks()
         self._parts: Document = {}
-        """The parts that are replaced as a whole, as last written."""
+        """Parts of the document that are replaced as a whole, by name."""
         self._nodes: dict[str, Row] = {}
         self._pods: dict[str, Row] = {}
         self._links: dict[int, tuple[ShownLinks, int]] = {}
         self._decisions: list[Document] = []
 
     def whole(self) -> Document:
-        """Everything, as of the last `update`."""
+        """Returns the whole document, as of the last `update`."""
         return {
             "version": VERSION,
             **self._parts,
@@ -65,8 +66,10 @@ class LiveDocument:
         }
 
     def update(self, snapshot: Snapshot, told: Remarks) -> Document:
-        """Takes a snapshot in; what changed since the last one: parts as in `whole`, rows that are gone are null, and
-        the decisions that are new."""
+        """Updates the document from a snapshot, and returns the change since the last one.
+
+        A change has the changed parts as in `whole`, changed rows (null: deleted), and the new decisions.
+        """
         before, self._snapshot = self._snapshot, snapshot
         nodes = self._changed_nodes(before, snapshot)
         pods = self._changed_pods(before, snapshot)
@@ -117,7 +120,10 @@ class LiveDocument:
         return changed_rows(self._nodes, fresh)
 
     def _node(self, node: NodeInfo, snapshot: Snapshot) -> Row:
-        """[accelerators, marks, those that are sick, number of the matrix of links, what they are]."""
+        """Returns [number of accelerators, marks, unhealthy ones, number of the matrix of links, product].
+
+        Marks are letters. c: cordoned, d: being deleted, n: not ready.
+        """
         marks = "c" * node.unschedulable + "d" * node.going
         marks += "n" * any(taint.key in NOT_READY for taint in node.taints)
         for view in snapshot.families.values():
@@ -155,8 +161,8 @@ class LiveDocument:
         return changed_rows(self._pods, fresh)
 
     def _pod(self, pod: PodInfo, now: Snapshot) -> Row | None:
-        """[node, gang, rank, accelerators, which of the node's or null, state, priority, user, quota, since,
-        workload]."""
+        """Returns [node, gang, rank, accelerators, their indexes or null, state, priority, user, quota, since,
+        workload]. None if the pod has ended, or is neither bound, pending nor gated."""
         if pod.finished or not (pod.node or pod.pending or pod.pod.spec.scheduling_gates):
             return None
         node = pod.node or pod.nominated_node
@@ -180,7 +186,7 @@ class LiveDocument:
     # -- the queue ----------------------------------------------------------------------------------------------------
 
     def _queue(self, snapshot: Snapshot, told: Remarks) -> Document:
-        """Units in the order of their turns, then those that are held."""
+        """Returns the units in queue order, then the units that gates block."""
         groups = Groups(snapshot, self._config.gangs, self._config.stale_gangs)
         free, held = waiting(groups, snapshot, self._config)
         last = {one.unit: one for one in (*told.decisions, *told.plans)}
@@ -199,9 +205,3 @@ class LiveDocument:
         old = sum(1 for one in self._decisions if one["at"] < now - DECISION_SECONDS)
         del self._decisions[: max(0, min(old, len(self._decisions) - DECISIONS_KEPT))]
         return found
-
-
-# -- quotas, shares, slots --------------------------------------------------------------------------------------------
-
-
-# -- one unit ---------------------------------------------------------------------------------------------------------

@@ -1,23 +1,25 @@
-"""The names of the aggregated API `view.koordpy.io`, which the server and the plugin share."""
+"""Names and paths of the aggregated API `view.koordpy.io`, shared by the server and the kubectl plugin."""
 
 from koordpy.view.subjects import WORDS
 
 GROUP, VERSION = "view.koordpy.io", "v1alpha1"
 RESOURCES = {"explanations": "Explanation", "queues": "Queue", "slots": "Slots", "pages": "Page"}
-"""Resource -> kind. All are namespaced and are only read: `get`."""
+"""Resource -> kind. All are namespaced, and only `get` is served."""
 WITH_NAMES = frozenset(("explanations",))
-"""Resources that have many names; the others have one, `current`."""
+"""Resources with many names; any other resource has the single name `current`."""
 ANY_KIND = "any"
 
 
 def name_of(kind_word: str, name: str) -> str:
-    """The name of an Explanation: `KIND.NAME`; kind_word: empty for any kind."""
+    """Returns the name of an Explanation, `KIND.NAME`. kind_word: empty for any kind."""
     return f"{kind_word.lower() or ANY_KIND}.{name}"
 
 
 def name_in_path(text: str) -> str | None:
-    """`KIND/NAME` or `NAME` of the name of an Explanation; None where it is none. A kind has no dot, so the first ends
-    it."""
+    """Parses the name of an Explanation into `KIND/NAME` or `NAME`; None if it is invalid.
+
+    The first dot ends the kind, because a kind has no dot.
+    """
     word, dot, name = text.partition(".")
     if not dot or not name:
         return None
@@ -27,5 +29,5 @@ def name_in_path(text: str) -> str | None:
 
 
 def path_of(namespace: str, resource: str, name: str = "current") -> str:
-    """Path of a question; the name is to be quoted by the caller."""
+    """Returns the path of a resource. The caller must have quoted the name."""
     return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{resource}/{name}"

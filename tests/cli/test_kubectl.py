@@ -94,9 +94,12 @@ async def test_a_gang_is_told_of_with_all_that_its_members_hear(cluster: Live, a
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("why", "wid"), "error: no pod, gang or workload default/wid that waits or runs, did you mean default/wide?"),
-        (("why", "pod/wide"), "error: no pod default/wide that waits or runs"),
-        (("why", "vast", "-n", "other"), "error: no pod, gang or workload other/vast that waits or runs"),
+        (
+            ("why", "wid"),
+            "error: no pending or running pod, gang or workload named default/wid, did you mean default/wide?",
+        ),
+        (("why", "pod/wide"), "error: no pending or running pod named default/wide"),
+        (("why", "vast", "-n", "other"), "error: no pending or running pod, gang or workload named other/vast"),
         (("why", "vast", "--context", "there"), "error: the cluster cannot be read: "),
         (("slots", "--gpus", "0"), "error: argument --gpus: "),
         (("why",), "error: the following arguments are required: NAME"),
@@ -110,7 +113,7 @@ async def test_what_cannot_be_answered_is_a_line_and_status_1(cluster: Live, ask
 
 
 async def test_options_stand_before_or_behind_the_word(cluster: Live, ask: Any) -> None:
-    line = "error: no pod, gang or workload other/vast that waits or runs"
+    line = "error: no pending or running pod, gang or workload named other/vast"
     for words in (("-n", "other", "why", "vast"), ("why", "-n", "other", "vast"), ("why", "vast", "-n", "other")):
         assert (await ask(*words))[2][0].startswith(line), words
     assert json.loads((await ask("-o", "json", "-n", "other", "queue"))[1])["units"] == []

@@ -122,8 +122,8 @@ def test_gpu_pair_has_the_pair_of_gpus_with_256_gbps(end: End) -> None:
 @pytest.mark.parametrize(
     ("pod", "why"),
     [
-        ("notebook", "the node with the highest total of the scores"),
-        ("gpu-pair", "the only node that takes it; GPUs 5, 6"),
+        ("notebook", "the node with the highest total score"),
+        ("gpu-pair", "the only feasible node; GPUs 5, 6"),
     ],
 )
 def test_a_node_that_alone_takes_a_pod_is_not_called_the_best(forecasts: list[Forecast], pod: str, why: str) -> None:

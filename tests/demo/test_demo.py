@@ -72,7 +72,7 @@ def test_headless_keeps_every_promise_and_leaves_nothing(
     lines = out.splitlines()
     verdict = [line for line in lines if line.startswith(("ok  ", "FAILED"))]
     assert len(verdict) == number
-    assert f"{len(verdict)} of {len(verdict)} promises kept" in lines[-1]
+    assert f"{len(verdict)} of {len(verdict)} checks passed" in lines[-1]
     assert any(told in line for line in lines)
     assert all(any(goal in line for line in lines) for goal in ("networkTopologyAware", "gangs.defaults.gather"))
     assert list(tmp_path.iterdir()) == []
@@ -106,7 +106,7 @@ def test_where_nothing_can_be_written_it_says_what_to_do(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     assert main(["demo", "--headless"]) == 1
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith("koordpy demo: no folder for its files: ") and "set TMPDIR" in err
+    assert out == "" and err.startswith("koordpy demo: no temporary folder: ") and "set TMPDIR" in err
 
 
 def test_ctrl_c_in_the_middle_is_no_traceback(tmp_path: Path) -> None:
@@ -116,5 +116,5 @@ def test_ctrl_c_in_the_middle_is_no_traceback(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
     assert (process.returncode, err) == (130, "")
-    assert out.endswith("\ninterrupted: the cluster is gone\n")
+    assert out.endswith("\ninterrupted: the cluster is deleted\n")
     assert list(tmp_path.iterdir()) == []

@@ -60,9 +60,9 @@ def test_every_promise_holds_where_the_scheduler_does_what_the_planner_says(fore
         (lambda pods: moved(pods, "notebook", "node-1"), "plain-pod is placed as the planner places it offline"),
         (
             lambda pods: moved(pods, "replica-a-stage-1", "node-8"),
-            "no node has more accelerators given away than it has",
+            "no node has more accelerators in use than it has",
         ),
-        (lambda pods: idle(pods, "prefill-1"), "every pod that has a node runs"),
+        (lambda pods: idle(pods, "prefill-1"), "every bound pod runs"),
         (lambda pods: unbound(pods, "prefill-1"), "gang-group is placed as the planner places it offline"),
         (lambda pods: bound(pods, "elastic-8", "node-63"), "elastic is placed as the planner places it offline"),
         (lambda pods: pods.pop("default/multiples-0"), "multiples is placed as the planner places it offline"),

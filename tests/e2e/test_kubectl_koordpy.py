@@ -132,7 +132,7 @@ async def test_what_is_wrong_is_a_line_and_kubectls_exit_status(
     good = Plugin(controlplane, controlplane.kubeconfig())
     missing = await good("why", "nobody")
     assert (missing.returncode, missing.stdout) == (1, "")
-    assert missing.stderr == "error: no pod, gang or workload default/nobody that waits or runs\n"
+    assert missing.stderr == "error: no pending or running pod, gang or workload named default/nobody\n"
     context = await good("tree", "--context", "elsewhere")
     assert context.returncode == 1 and "contexts[elsewhere]: no such entry" in context.stderr
     stranger = await Plugin(controlplane, controlplane.kubeconfig("stranger", token="wrong"))("queue")

@@ -90,7 +90,7 @@ async def test_an_invalid_topology_is_told_to_its_owner_and_after_a_restart_to_t
             return [e["note"] for e in events if e["regarding"]["kind"] == "ClusterNetworkTopology"]
 
         (note,) = await eventually(event, what="its event", processes=[first])
-        assert note == f"{FAULT}; meanwhile what counts is spineLayer > blockLayer > nodeLayer"
+        assert note == f"{FAULT}; the hierarchy in use is still spineLayer > blockLayer > nodeLayer"
         assert (
             f"WARNING koordpy.operator.topology_status ClusterNetworkTopology default: {note}" in first.log.read_text()
         )

@@ -161,4 +161,4 @@ def test_the_commands_work_with_it_the_solver_among_them(site: Path, tmp_path: P
 
 
 def test_the_demo_plays_with_it(site: Path) -> None:
-    assert "promises kept" in python(site, "-m", "koordpy", "demo", "--headless", "--speed", "50")
+    assert "checks passed" in python(site, "-m", "koordpy", "demo", "--headless", "--speed", "50")

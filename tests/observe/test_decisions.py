@@ -66,7 +66,7 @@ def test_a_decision_says_where_and_why_and_repeats_itself_quietly(lines: pytest.
     decisions.record(placed(), number=3, at=0.0)
     assert messages(lines) == [
         "gang:team-b/b1: 0 of 9 members fit (infeasible)",
-        "gang:team-b/b1: 1 of 1 pods on n1 in blockLayer (optimal)",
+        "gang:team-b/b1: 1 of 1 pod on n1 in blockLayer (optimal)",
     ]
     assert decisions.recent()[0]["placed"] == 1
     assert len(decisions.recent()) == 4
@@ -171,7 +171,7 @@ def test_a_gang_that_is_complete_in_a_moment_is_not_said_to_wait_for_members(lin
     assert decisions.next_due() == 11.0
     decisions.record(placed(), number=2, at=10.5)
     decisions.release(20.0)
-    assert messages(lines) == ["gang:team-b/b1: 1 of 1 pods on n1 in blockLayer (optimal)"]
+    assert messages(lines) == ["gang:team-b/b1: 1 of 1 pod on n1 in blockLayer (optimal)"]
     assert decisions.next_due() is None
     assert len(decisions.recent()) == 2, "/debug/decisions has both"
 
@@ -197,7 +197,7 @@ def test_a_gang_that_is_linked_meanwhile_is_not_said_to_wait_by_itself(lines: py
     decisions.record(replace(plan, units=units, placements=placements), number=2, at=10.5)
     decisions.release(20.0)
     (line,) = messages(lines)
-    assert line.startswith(f"{linked}: 1 of 1 pods on n1")
+    assert line.startswith(f"{linked}: 1 of 1 pod on n1")
 
 
 def test_a_thousand_gangs_that_wait_cost_a_line_each_to_look_through() -> None:
@@ -229,4 +229,4 @@ def test_victims_of_a_plan_that_is_not_carried_out_are_not_logged(lines: pytest.
     decisions = DecisionLog()
     decisions.record(evicting(["quota"], to=1), number=1, at=0.0)
     decisions.record(placed(), number=2, at=0.0)
-    assert messages(lines) == ["gang:team-b/b1: 1 of 1 pods on n1 in blockLayer (optimal)"]
+    assert messages(lines) == ["gang:team-b/b1: 1 of 1 pod on n1 in blockLayer (optimal)"]

@@ -155,7 +155,7 @@ async def test_a_topology_that_became_invalid_is_a_warning_in_the_log_an_event_a
         fault = "spec.hierarchy[0].labelKey: layer datacenterLayer has none; only the lowest layer may"
         assert fault in told["default"]["message"]
         assert told["default"]["message"].endswith(
-            "meanwhile what counts is datacenterLayer > spineLayer > blockLayer > acceleratorLayer > nodeLayer"
+            "the hierarchy in use is still datacenterLayer > spineLayer > blockLayer > acceleratorLayer > nodeLayer"
         )
         assert told["other"]["message"] == "only the object named default is used"
         logged = [record.getMessage() for record in caplog.records]

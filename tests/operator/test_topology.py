@@ -86,7 +86,7 @@ def test_a_bad_hierarchy_is_named_and_the_details_stay_as_they_were() -> None:
 @pytest.mark.parametrize(
     ("manifest", "unlabelled", "valid", "degraded"),
     [
-        (topology(), 0, "True", ("False", "all nodes that count have the labels of all layers")),
+        (topology(), 0, "True", ("False", "all checked nodes have the labels of all layers")),
         (
             one_layer("network.topology.koordpy.io/blocks"),
             0,
@@ -130,7 +130,7 @@ def test_an_object_of_another_name_is_told_that_it_is_not_used() -> None:
             [topology()],
             two_chains(),
             0,
-            "spec.hierarchy[1]: a second chain starts at b, the first starts at a; meanwhile what counts is"
+            "spec.hierarchy[1]: a second chain starts at b, the first starts at a; the hierarchy in use is still"
             " datacenterLayer > spineLayer > blockLayer > acceleratorLayer > nodeLayer",
             id="it became invalid",
         ),
@@ -138,7 +138,7 @@ def test_an_object_of_another_name_is_told_that_it_is_not_used() -> None:
             [],
             two_chains(),
             0,
-            "spec.hierarchy[1]: a second chain starts at b, the first starts at a; meanwhile what counts is nodeLayer",
+            "spec.hierarchy[1]: a second chain starts at b, the first starts at a; the hierarchy in use is still nodeLayer",
             id="it is invalid at the start",
         ),
     ],
@@ -199,7 +199,7 @@ def told(cluster: Live) -> list[tuple[str, str]]:
 
 
 LACKS = ("TopologyDegraded", "rackLayer: 1 of 2 nodes lacks the label example.com/rack: b")
-WHOLE = ("TopologyRepaired", "all nodes that count have the labels of all layers")
+WHOLE = ("TopologyRepaired", "all checked nodes have the labels of all layers")
 
 
 def gauge(scheduler: Scheduler) -> float:

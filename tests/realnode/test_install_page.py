@@ -79,7 +79,7 @@ async def test_the_page_installs_upgrades_and_removes_it(shell: Shell, alone: Wo
     await shell.until("helm install")
     await release.ready()
     # dry: it is told in the log, and not done
-    await alone.until("it plans", lambda: f"gang:{alone.namespace}/gang: 1 of 1 pods" in release.logs())
+    await alone.until("it plans", lambda: f"gang:{alone.namespace}/gang: 1 of 1 pod" in release.logs())
     assert not (await alone.pods())["waits"]["spec"].get("nodeName")
     assert f"gang:{alone.namespace}/gang" in await shell.until("kubectl --namespace koordpy-system logs")
     await shell.until("helm upgrade")

@@ -87,7 +87,7 @@ async def test_one_view_of_the_cluster_serves_all_until_it_is_old(scene: Scene, 
 async def test_another_namespace_has_no_rows_and_counts(answers: Answers) -> None:
     found = await answers.queue("elsewhere")
     assert (found["units"], found["others"]) == ([], {"waiting": 3, "held": 0, "pods": 3})
-    with pytest.raises(UnknownSubjectError, match="no pod, gang or workload elsewhere/p1"):
+    with pytest.raises(UnknownSubjectError, match="no pending or running pod, gang or workload named elsewhere/p1"):
         await answers.why("elsewhere", "p1")
     with pytest.raises(UnknownSubjectError):
         await answers.why("elsewhere", "default/p1")

@@ -154,7 +154,7 @@ async def test_a_scheduler_is_seen_through_its_health_port(cluster: Cluster, sch
         told = json.loads(await upstream.explain("default/waits"))
         assert told["help"] == list(explain(cluster.state.snapshot(0.0), CONFIG, "default/waits").would_fit_if)
         assert any(GPU in one for one in told["help"])
-        with pytest.raises(SourceError, match="default/nobody does not wait"):
+        with pytest.raises(SourceError, match="default/nobody is not pending"):
             await upstream.explain("default/nobody")
 
 
@@ -186,7 +186,7 @@ async def test_what_is_not_there_is_told(cluster: Cluster, scheduler: Callable[.
         with pytest.raises(SourceError, match=r"127.0.0.1:9 cannot be reached"):
             await upstream.document()
     async with Upstream(await scheduler(view=False)) as upstream:
-        with pytest.raises(SourceError, match="it serves no view: it runs with --no-view, or is older"):
+        with pytest.raises(SourceError, match="it serves no view: it runs with --no-view, or its version is too old"):
             await anext(upstream.events())
     cluster.ready = False
     async with Upstream(await scheduler()) as upstream:
@@ -198,7 +198,7 @@ async def test_a_page_of_another_name_may_not_read_it(feed: Feed) -> None:
     async with page_of(feed) as url, aiohttp.ClientSession() as session:
         async with session.get(url, headers={"Host": "evil.example:80"}) as response:
             assert response.status == 403
-            assert "is not this machine" in await response.text()
+            assert "use 127.0.0.1 or localhost" in await response.text()
         async with session.get(url) as response:
             policy = response.headers["Content-Security-Policy"]
             assert "default-src 'none'" in policy

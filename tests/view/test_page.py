@@ -56,8 +56,8 @@ def demo(browser: Browser) -> Iterator[str]:
         assert run.stdout is not None
         url = ""
         for line in run.stdout:
-            url = line.partition("the page: ")[2].strip() or url
-            if "promises kept" in line:
+            url = line.partition("web UI: ")[2].strip() or url
+            if "checks passed" in line:
                 break
         yield url
         run.terminate()
@@ -124,7 +124,7 @@ def test_the_demo_is_seen(browser: Browser, demo: str) -> None:
     rooms = browser.js(
         "[...document.querySelectorAll('#slots tr')].map((one) => [...one.cells].map((cell) => cell.textContent))"
     )
-    assert rooms[0] == ["inside one", "largest gang", "domain", "of 8", "of 64", "of 512"]
+    assert rooms[0] == ["layer", "largest gang", "domain", "gangs of 8", "gangs of 64", "gangs of 512"]
     assert rooms[1] == ["cluster", "13 × 8", "–", "13", "1", "0"]
     assert len(rooms) == 6
     queue = browser.text("#queue")
@@ -202,7 +202,7 @@ def test_quotas_and_decisions_are_seen(browser: Browser, demo: str) -> None:
     quotas = browser.text("#quotas")
     assert "koordinator-default-quota" in quotas
     assert "used 395 · request" in quotas
-    assert "holds 395 of" in quotas
+    assert "using 395 of" in quotas
     browser.click_on("nav [data-for=decisions]")
     count = browser.js("Number(document.querySelector('#slider').max)")
     assert count > 10
@@ -345,7 +345,7 @@ def test_the_weakest_links_of_a_gang_are_a_matrix(browser: Browser, serve: Any) 
     browser.open(f"{url}#gang=default/g")
     browser.until(LIVE)
     text = browser.text("#selected")
-    assert "Weakest links" in text
+    assert "Slowest link" in text
     assert browser.js("document.querySelectorAll('#selected .links .weak').length") == 4
     quiet(browser, url)
 
@@ -354,13 +354,13 @@ def test_an_empty_cluster_says_so(browser: Browser, serve: Any) -> None:
     url = serve(feed_of(make_state()))
     browser.open(url)
     browser.until(LIVE)
-    assert "Nothing waits." in browser.text("#queue")
+    assert "No pending gangs or pods." in browser.text("#queue")
     assert "0 nodes, 0 accelerators" in browser.text("#source")
     assert set(legend(browser).values()) == {0}
     browser.js("document.querySelector('#tree').focus()")
     browser.key("ArrowDown")
     browser.click_on("nav [data-for=decisions]")
-    assert "Nothing was decided yet." in browser.text("#decisions")
+    assert "No decisions yet." in browser.text("#decisions")
     quiet(browser, url)
 
 
@@ -453,7 +453,7 @@ def test_names_with_scripts_are_names(browser: Browser, serve: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("said", "line"), [
-    ((WHOLE, json.dumps({"version": 2}).encode()), "This page reads version 1 of the document, and this is version 2"),
+    ((WHOLE, json.dumps({"version": 2}).encode()), "This page reads version 1 of the document, got version 2"),
     (SourceError(403, "scheduler at x:1: needs a bearer token"), "needs a bearer token"),
     (SourceError(502, "scheduler at x:1 cannot be reached: refused"), "cannot be reached: refused"),
     (NotReadyError("the cluster is still being read: pods"), "still being read: pods"),
@@ -464,7 +464,7 @@ def test_what_cannot_be_shown_is_one_line(browser: Browser, serve: Any, said: An
     browser.until("!document.querySelector('#fault').hidden")
     text = browser.text("#fault")
     assert line in text
-    assert "rying again in" in text
+    assert "etrying in" in text
     assert "\n" not in text.strip()
 
 
@@ -506,8 +506,8 @@ def test_quotas_are_bars_that_say_who_borrows_from_whom(browser: Browser, serve:
     browser.click_on("nav [data-for=quotas]")
     text = browser.text("#quotas [data-quota=borrower]")
     assert "min 8 · runtime 14 · used 12 · request 14 · max 16" in text
-    assert "borrows 4 above its min of what lender (8) leaves unused" in text
-    assert "lends up to 8 of its min" in browser.text("#quotas [data-quota=lender]")
+    assert "borrowing 4 above min, from lender (8 unused)" in text
+    assert "lending up to 8 of its min" in browser.text("#quotas [data-quota=lender]")
     width = "parseFloat(document.querySelector('#quotas [data-quota=borrower] .{}').style.{})"
     used, want = (browser.js(width.format(kind, "width")) for kind in ("used", "want"))
     assert (used, want) == (75, 87.5)
@@ -794,7 +794,7 @@ def test_the_latest_decisions_stay_with_their_reasons(browser: Browser, serve: A
         "at": 100.0,
         "unit": "gang:default/g",
         "what": "bound",
-        "line": "gang:default/g: 1 of 1 pods on n0 (optimal)",
+        "line": "gang:default/g: 1 of 1 pod on n0 (optimal)",
         "why": "",
         "placed": 1,
         "pods": 1,
@@ -820,10 +820,10 @@ def test_the_latest_decisions_stay_with_their_reasons(browser: Browser, serve: A
     browser.until(LIVE)
     browser.until("doc.taken > 7000")
     recent = browser.text("#recent")
-    assert "1 of 1 pods on n0 (optimal)" in recent
-    assert recent.index("no room.") < recent.index("1 of 1 pods")
+    assert "1 of 1 pod on n0 (optimal)" in recent
+    assert recent.index("no room.") < recent.index("1 of 1 pod")
     browser.js("choose(['gang', 'default/g'])")
-    assert "1 of 1 pods on n0 (optimal)" in browser.text("#selected .decided")
+    assert "1 of 1 pod on n0 (optimal)" in browser.text("#selected .decided")
     quiet(browser, url)
 
 

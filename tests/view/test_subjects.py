@@ -134,13 +134,13 @@ def test_the_objects_between_a_workload_and_its_pods_are_seen_through(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("pod/train", "no pod team/train"),
-        ("job/alone", "no Job team/alone"),
-        ("pg/alone", "no gang team/alone"),
-        ("other/train", "no pod, gang or workload other/train"),
-        ("jobset/train", "no JobSet team/train"),
-        ("job/trian", "no Job team/trian that waits or runs, did you mean team/train?"),
-        ("secret/train", "no pod, gang or workload secret/train"),
+        ("pod/train", "no pending or running pod named team/train"),
+        ("job/alone", "no pending or running Job named team/alone"),
+        ("pg/alone", "no pending or running gang named team/alone"),
+        ("other/train", "no pending or running pod, gang or workload named other/train"),
+        ("jobset/train", "no pending or running JobSet named team/train"),
+        ("job/trian", "no pending or running Job named team/trian, did you mean team/train?"),
+        ("secret/train", "no pending or running pod, gang or workload named secret/train"),
     ],
 )
 def test_what_is_not_there_is_told_by_its_kind(world: tuple[Snapshot, Groups], text: str, said: str) -> None:
