@@ -138,7 +138,8 @@ def test_an_object_of_another_name_is_told_that_it_is_not_used() -> None:
             [],
             two_chains(),
             0,
-            "spec.hierarchy[1]: a second chain starts at b, the first starts at a; the hierarchy in use is still nodeLayer",
+            "spec.hierarchy[1]: a second chain starts at b, the first starts at a; "
+            "the hierarchy in use is still nodeLayer",
             id="it is invalid at the start",
         ),
     ],
