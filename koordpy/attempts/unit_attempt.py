@@ -260,7 +260,7 @@ def protect_nominations(
     awaits = outcome.nodes if promised else {}
     draft.reserve(awaits, waits_for={pod for pod, _ in closed})
     key, plugins = min(closed, key=lambda one: natural_key(one[0]))
-    text = f"it would invalidate the nomination of pod {key}"
+    text = f"its placement would invalidate the nomination of pod {key}"
     refusal = f"0/{len(figures.snapshot.nodes)} nodes are available: {text}."
     held = Gate(refusal, GangStatus.UNSCHEDULABLE, plugins=plugins)
     return WaitingUnit(Attempt(unit, Proof.UNKNOWN, rejected=outcome.attempt.rejected), held, awaits=awaits)

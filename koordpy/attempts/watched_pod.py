@@ -101,7 +101,7 @@ class Watch(Generic[T]):
             self._mark = figures.draft.mark()
 
     def ends(self, outcomes: list[UnitOutcome], figures: RoundState, plan: RoundPlan, kept: Reservation | None) -> None:
-        """Called at the end of a round. kept: capacity ([nodes, resources]) that is reserved for a promised start."""
+        """Called at the end of a round. kept: the reservation of a promised start; None for none."""
         found = next((one for one in outcomes if one.unit.id == self._unit), None)
         if found is not None and not isinstance(found, DeferredUnit):
             diagnosis = found.diagnosis if isinstance(found, WaitingUnit) else None

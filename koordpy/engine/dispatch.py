@@ -316,7 +316,7 @@ class Dispatcher:
         whole = json.encode(rejected).decode()
         parts = [whole[i : i + MOST_CHARACTERS] for i in range(0, len(whole), MOST_CHARACTERS)]
         for number, part in enumerate(parts, 1):
-            logger.error("%s: the refused plan, %d of %d: %s", rejected.unit, number, len(parts), part)
+            logger.error("%s: the rejected plan, part %d of %d: %s", rejected.unit, number, len(parts), part)
 
     def _bindings_ended(self, reports: Iterable[GangReport], first_tried: float, commit: UnitCommit) -> None:
         """Handles the end of all Bindings of a gang unit: counts, and reports gangs that are scheduled now."""

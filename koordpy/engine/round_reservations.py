@@ -22,15 +22,15 @@ class RoundReservations:
     def __init__(self, feeds: Feeds) -> None:
         self._queue = feeds.queue
         self.awaiting: dict[str, list[Reservation]] = {}
-        """Unit -> the places that it waits for, from its last attempt."""
+        """Unit -> reservations of nodes for its members, from its last attempt."""
         self._terminating: dict[str, dict[str, str]] = {}
-        """Unit in `awaiting` -> key and uid of the terminating pods that its places may depend on."""
+        """Unit in `awaiting` -> key and uid of the terminating pods that its reservations may depend on."""
         self.promised: PromisedStart | None = None
         """The promised start of the last round; None for none."""
         feeds.listeners.pod_gone.append(self._pod_gone)
 
     def add_to(self, snapshot: Snapshot, tried: frozenset[str]) -> Snapshot:
-        """Returns the snapshot with the places of waiting units as reservations, except units that this round tries.
+        """Returns the snapshot with the reservations of waiting units, except units that this round tries.
 
         Drops the reservations of a unit if its pods were deleted, bound or moved to another unit, or if its victims
         stay.
@@ -60,7 +60,7 @@ class RoundReservations:
         return replace(snapshot, reservations={**written, **kept})
 
     def keep(self, plan: RoundPlan, snapshot: Snapshot) -> None:
-        """Records the places that a round has found for its units, which replace their earlier ones."""
+        """Records the reservations that a round has made for its units, in place of their earlier ones."""
         given_up: set[tuple[str, str]] = set()
         for tried in plan.units:
             given_up |= {(one.holder, one.node) for one in self.awaiting.pop(tried.unit, ())}
@@ -73,7 +73,7 @@ class RoundReservations:
                 self._terminating[unit] = _terminating_for(self.awaiting[unit], ending, snapshot)
         taken = {one.node for one in plan.placements}
         for cut in plan.deferred:
-            # the place was free for this attempt and was given to another unit, so it must not be reserved again
+            # the reservation did not count in this attempt, and its node was given to another unit: not restored
             if any(one.node in taken for one in self.awaiting.get(cut.unit, ())):
                 given_up |= {(one.holder, one.node) for one in self.awaiting.pop(cut.unit)}
         given_up -= {(one.pod_key, one.node) for one in plan.placements}

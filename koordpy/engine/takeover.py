@@ -82,5 +82,5 @@ class Takeover:
     def _report_half_bound(self) -> None:
         for ref, tally, need in self._feeds.state.gangs.tallies():
             if tally.half_bound(need):
-                text = "gang %s is half bound, %d of %d: it is tried first"
+                text = "gang %s is half bound (%d of %d members): planned first"
                 logger.warning(text, ref.key, tally.present, need)

@@ -303,7 +303,7 @@ async def test_of_a_drained_node_only_its_member_goes_and_comes_back(world: Worl
     await world.running("wide", 4)
     await world.says("wide", scheduled=4, Scheduled="True", Stale="False")
     for kind in ("PodGroup", "Job"):
-        assert await world.notes("wide", "GangRepaired", kind) == ["4 members are bound or have Succeeded"]
+        assert await world.notes("wide", "GangRepaired", kind) == ["4 members bound or Succeeded"]
 
 
 @nodes(12, ASKED)

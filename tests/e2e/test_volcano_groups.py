@@ -97,7 +97,7 @@ async def test_gangs_by_groups_of_volcano_and_what_their_status_says(
                 await until("train", Unschedulable="gang default/train: needed 3, available in the cluster: 2.")
                 room = {"cpu": "8", "memory": "8Gi", "pods": "9", "nvidia.com/gpu": "1"}
                 await api.make_nodes(1, allocatable=room, name=lambda i: f"more{i}")
-                text = "3 pods are bound, of minMember 3"
+                text = "3 pods bound, minMember is 3"
                 await until("train", phase="Running", running=3, Scheduled=text)
                 await group(api, "later", 1)
                 for i in range(3):

@@ -410,7 +410,7 @@ class Contention:
         return not (
             self.later
             or committer.open
-            or committer.aside
+            or committer.waiting_for_claims
             or evictor.open
             or scheduler.queue._wakes
             or any(entry.state in BUSY for entry in scheduler.queue.entries.values())

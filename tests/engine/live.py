@@ -170,7 +170,7 @@ class Live:
             # what was broadcast is heeded with the next poll
             return self.is_known_to(scheduler, *plurals) and not (
                 committer.open
-                or committer.aside
+                or committer.waiting_for_claims
                 or queue._wakes
                 or any(one.state in _BUSY for one in queue.entries.values())
             )

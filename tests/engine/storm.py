@@ -236,7 +236,7 @@ class Storm:
         return not (
             any(isinstance(one.client, Wire) and one.client.busy for one in self.replicas)
             or committer.open
-            or committer.aside
+            or committer.waiting_for_claims
             or committer._releasing
             or scheduler.releaser._tasks
             or scheduler.reserver._asking

@@ -63,7 +63,7 @@ async def test_pods_that_wait_for_volumes_keep_no_other_from_being_bound() -> No
         cluster.pod("plain")
         await until(lambda: cluster.bound("plain"))
         assert cluster.places() == {"plain": "n1"}
-        assert len(scheduler.committer.aside) == 3
+        assert len(scheduler.committer.waiting_for_claims) == 3
         async with storage.controller():
             await until(lambda: cluster.bound("p-0", "p-1", "p-2"))
 
@@ -91,7 +91,7 @@ async def test_a_volume_is_kept_while_its_write_is_under_way() -> None:
             storage.claim(name)
         write = hold_writes(scheduler.claims)
         cluster.create(pod_with("p", "first"))
-        await until(lambda: len(scheduler.committer.aside) == 1)
+        await until(lambda: len(scheduler.committer.waiting_for_claims) == 1)
         cluster.create(pod_with("q", "second"))
         await until(lambda: "didn't find available persistent volumes" in cluster.condition("q").get("message", ""))
         assert storage.holder("v1") == ""
@@ -108,7 +108,7 @@ async def test_a_write_whose_reply_is_lost_is_found_by_the_next_plan() -> None:
         cluster.create(pod_with("p", "data"))
         await until(lambda: cluster.bound("p"))
         assert (storage.holder("v1"), storage.holder("v2")) == ("data", "")
-        assert not scheduler.committer.aside
+        assert not scheduler.committer.waiting_for_claims
 
 
 async def test_a_claim_bound_to_what_the_node_does_not_reach_sends_the_pod_after_it() -> None:
@@ -135,7 +135,7 @@ async def test_a_claim_that_is_bound_to_a_volume_nobody_has_heard_of_yet_is_wait
         storage.step()
         await until(lambda: cluster.is_known_to(scheduler, "persistentvolumeclaims"))
         await asyncio.sleep(0.2)
-        assert cluster.places() == {} and len(scheduler.committer.aside) == 1
+        assert cluster.places() == {} and len(scheduler.committer.waiting_for_claims) == 1
         cluster.server.faults.clear()
         await until(lambda: cluster.bound("p"))
 
@@ -147,7 +147,7 @@ async def test_a_claim_made_anew_under_its_name_is_another() -> None:
         storage.volume("v2", "n1", size="8Gi")
         storage.claim("data")
         cluster.create(pod_with("p", "data"))
-        await until(lambda: storage.holder("v1") == "data" and len(scheduler.committer.aside) == 1)
+        await until(lambda: storage.holder("v1") == "data" and len(scheduler.committer.waiting_for_claims) == 1)
         first = storage.get_claim("data")["metadata"]["uid"]
         cluster.server.store.remove("persistentvolumeclaims", "data", "default")
         storage.claim("data")
@@ -164,7 +164,7 @@ async def test_a_pod_whose_claim_goes_while_it_waits_is_told_so() -> None:
         await until(lambda: storage.selected("data") == "n1")
         cluster.server.store.remove("persistentvolumeclaims", "data", "default")
         await until(lambda: 'persistentvolumeclaim "data" not found' in cluster.condition("p").get("message", ""))
-        assert cluster.places() == {} and not scheduler.committer.aside
+        assert cluster.places() == {} and not scheduler.committer.waiting_for_claims
 
 
 async def test_a_claim_or_class_that_comes_wakes_the_pod_that_waits_for_it() -> None:
@@ -267,7 +267,7 @@ async def test_a_volume_lost_while_its_claim_waits_voids_the_plan_and_another_is
         storage.volume("v2", "n1", size="8Gi")
         storage.claim("data")
         cluster.create(pod_with("p", "data"))
-        await until(lambda: storage.holder("v1") == "data" and len(scheduler.committer.aside) == 1)
+        await until(lambda: storage.holder("v1") == "data" and len(scheduler.committer.waiting_for_claims) == 1)
         if fate == "deleted":
             cluster.server.store.remove("persistentvolumes", "v1")
         else:
@@ -312,7 +312,7 @@ async def test_a_gang_whose_volume_another_took_is_planned_again_as_a_whole() ->
             assert cluster.places() == {}
             async with storage.controller():
                 await until(lambda: cluster.bound("g-0", "g-1"))
-            assert not scheduler.committer.aside
+            assert not scheduler.committer.waiting_for_claims
 
 
 async def test_gangs_get_volumes_of_a_class_that_has_made_some_before() -> None:

@@ -64,7 +64,7 @@ async def test_a_job_that_lost_a_node_is_told_of_and_named_until_it_is_whole() -
         cluster.delete("taker")
         await until(lambda: cluster.bound("train-1"))
         await until(lambda: bool(told(cluster, "GangRepaired")))
-        assert told(cluster, "GangRepaired") == [("Job", "train", "", "3 members are bound or have Succeeded")]
+        assert told(cluster, "GangRepaired") == [("Job", "train", "", "3 members bound or Succeeded")]
         assert figures(scheduler, "koordpy_gang_degraded") == {}
 
 

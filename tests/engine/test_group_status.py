@@ -324,4 +324,4 @@ async def test_a_gang_whose_others_have_succeeded_is_not_called_half_bound(caplo
         async with cluster.running() as scheduler:
             await until(scheduler.leading.is_set)
         said = [record.getMessage() for record in caplog.records if "half bound" in record.getMessage()]
-        assert said == ["gang default/lost is half bound, 1 of 2: it is tried first"]
+        assert said == ["gang default/lost is half bound (1 of 2 members): planned first"]

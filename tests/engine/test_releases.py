@@ -251,7 +251,7 @@ async def test_a_lease_that_is_lost_among_the_writes_of_claims_leaves_nothing_th
             scheduler.reserver._client.patch = lose  # type: ignore[method-assign]
             cluster.create(claiming("p", "one", "two"))
             await until(lambda: not scheduler.leading.is_set())
-            await until(lambda: not scheduler.committer.aside)
+            await until(lambda: not scheduler.committer.waiting_for_claims)
             assert cluster.places() == {}
         cluster.server.store.update("nodes", "n1", lambda obj: {**obj, "spec": {"unschedulable": True}})
         cluster.nodes(node("n2", gpus=0, cpu=4, memory_gib=8))

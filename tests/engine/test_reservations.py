@@ -113,7 +113,7 @@ async def test_a_device_is_kept_while_its_allocation_is_under_way() -> None:
         claim(cluster, "second")
         write = hold_writes(scheduler.reserver)
         cluster.create(claiming("p", "first"))
-        await until(lambda: len(scheduler.committer.aside) == 1)
+        await until(lambda: len(scheduler.committer.waiting_for_claims) == 1)
         cluster.create(claiming("q", "second"))
         await until(lambda: "cannot allocate all claims" in cluster.condition("q").get("message", ""))
         assert not devices(cluster, "first")

@@ -189,7 +189,7 @@ async def test_a_gang_that_was_given_up_and_is_whole_again_says_so() -> None:
         cluster.create(*gang("g", 2, gpus=1)[1:])
         await until(lambda: cluster.bound("g-0", "g-1"))
         await until(lambda: stale(cluster).get("reason") == "MinimumMet")
-        assert stale(cluster)["message"] == "2 members are bound or have Succeeded, minMember is 2"
+        assert stale(cluster)["message"] == "2 members bound or Succeeded, minMember is 2"
         assert (stale(cluster)["status"], stale(cluster)["lastTransitionTime"]) == ("False", since)
         cluster.delete("g-0")
         cluster.delete("g-1")
@@ -207,7 +207,7 @@ async def test_a_gang_whose_member_comes_back_in_time_goes_on() -> None:
         await until(lambda: stale(cluster).get("status") == "False" and told(cluster, "GangRepaired"))
         assert (stale(cluster)["reason"], told(cluster, "GangRepaired")) == (
             "MinimumMet",
-            ["2 members are bound or have Succeeded"],
+            ["2 members bound or Succeeded"],
         )
         cluster.ahead_seconds += 61
         await asyncio.sleep(5)

@@ -56,7 +56,7 @@ async def test_rejected_credentials_are_one_line_that_says_so(caplog: pytest.Log
             await until(lambda: fault.hits > 100)
         (line,) = loud(caplog)
         assert line.startswith(f"credentials rejected by {server.url} (401 ")
-        assert line.endswith("they are those of a file; retrying")
+        assert line.endswith("source: a file; retrying")
 
 
 async def test_missing_rights_are_one_line_with_verbs_and_resources(caplog: pytest.LogCaptureFixture) -> None:

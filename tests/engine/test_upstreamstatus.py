@@ -66,7 +66,7 @@ ON = [info("a", "n1"), info("b", "n1")]
 @pytest.mark.parametrize(
     ("of", "pods", "verdict", "said"),
     [
-        (group(GANG), ON, None, condition("True", "Scheduled", "2 pods have a node, 2 were needed")),
+        (group(GANG), ON, None, condition("True", "Scheduled", "2 pods bound, 2 required")),
         (group(GANG), [ON[0], info("b", assumed="n1")], None, None),
         (group(GANG), [ON[0], info("b", "", "Succeeded")], None, "True"),
         (group(GANG), [ON[0], evicted(info("b", "", "Succeeded"))], None, None),

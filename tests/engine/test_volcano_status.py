@@ -103,7 +103,7 @@ async def test_a_group_says_how_its_gang_fares() -> None:
             room = "gang default/g: needed 2, available in the cluster: 1"
             await until(is_so(cluster, "g", "Inqueue", "Unschedulable", "NotEnoughResources", room))
             cluster.nodes(small("n2", cpu=1))
-            await until(is_so(cluster, "g", "Running", "Scheduled", "Scheduled", "2 pods are bound, of minMember 2"))
+            await until(is_so(cluster, "g", "Running", "Scheduled", "Scheduled", "2 pods bound, minMember is 2"))
             false = {one["type"]: one["status"] for one in status(cluster, "g")["conditions"]}
             assert false == {"Unschedulable": "False", "Scheduled": "True"}
             set_phase(cluster, "Running", "a", "b")
@@ -120,7 +120,7 @@ async def test_a_group_says_how_its_gang_fares() -> None:
             cluster.server.store.remove(GROUPS, "g", "default")
             group(cluster, "g", 1)
             member(cluster, "a", "g")
-            await until(is_so(cluster, "g", "Running", "Scheduled", "Scheduled", "1 pods are bound"))
+            await until(is_so(cluster, "g", "Running", "Scheduled", "Scheduled", "1 pod bound"))
             cluster.delete("a")
             await until(lambda: said(cluster, "g")[0] == "Inqueue")
 

@@ -50,7 +50,7 @@ class Committer:
     ) -> None:
         """failed: called with (pod, unit, reason) if the API server refuses a Binding, or a claim cannot be bound."""
         self._claims, self._devices, self._releaser, self._failed = claims, devices, releaser, failed
-        self.aside: set[asyncio.Task[None]] = set()
+        self.waiting_for_claims: set[asyncio.Task[None]] = set()
         """Tasks of units that wait for their claims."""
         self._releasing: set[asyncio.Task[None]] = set()
         self._binder, self._epoch, self._lease = binder, epoch, lease_name(context.settings.election)
@@ -112,7 +112,7 @@ class Committer:
         if claims:
             # the time limit starts after the claims are bound
             commit.deadline = math.inf
-            begin(self._bind_claims(commit, claims, waiting_seconds), f"claims of {unit}", self.aside)
+            begin(self._bind_claims(commit, claims, waiting_seconds), f"claims of {unit}", self.waiting_for_claims)
         else:
             self._line_up(commit)
 
@@ -130,7 +130,7 @@ class Committer:
                 group.create_task(self._confirmations.run())
         finally:
             # claims stay as they are; the next leader continues from there
-            for task in (*self.aside, *self._releasing):
+            for task in (*self.waiting_for_claims, *self._releasing):
                 task.cancel()
 
     async def drain(self, seconds: float) -> None:

@@ -36,8 +36,10 @@ class UnitCommit:
     on_done: Callable[["UnitCommit"], None] | None = None
     total: int = 0
     left: int = 0
+    """Number of Bindings without a known outcome."""
     sent: int = 0
     withdrawn: bool = False
+    """True if no Binding of the unit may be sent any more."""
     lost: list[str] = field(default_factory=list)
     """Keys of pods that were not bound."""
     by_others: int = 0

@@ -57,7 +57,7 @@ class PodChanges:
         known = self._state.pod(pod.key)
         ours = pod.spec.scheduler_name in self._state.scheduler_names
         if ours and known is not None and known.uid == pod.metadata.uid and not known.finished:
-            logger.warning("pod %s was turned down by its node: %s", pod.key, pod.status.reason)
+            logger.warning("pod %s was rejected by its kubelet: %s", pod.key, pod.status.reason)
             for heard in self._hub.listeners.conflict:
                 heard(pod.status.reason)
 

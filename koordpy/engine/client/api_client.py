@@ -134,7 +134,7 @@ class ApiClient:
         meta = pod.metadata if pod is not None else None
         if meta is not None and (not meta.uid or (meta.namespace, meta.name) != (namespace, name)):
             text = (
-                f"asked for pod {namespace}/{name}, the answer is about {meta.namespace}/{meta.name}, uid {meta.uid!r}"
+                f"requested pod {namespace}/{name}, the reply is about {meta.namespace}/{meta.name}, uid {meta.uid!r}"
             )
             raise ApiError(200, "Undecodable", text)
         return pod

@@ -52,7 +52,7 @@ class Complaints:
             if now - self._rejected_at >= AGAIN_SECONDS:
                 self._rejected_at = now
                 logger.error(
-                    "credentials rejected by %s (%s): nothing can be read or written; they are those of %s; retrying",
+                    "credentials rejected by %s (%s): nothing can be read or written; source: %s; retrying",
                     self._access.server, error, self._access.source or "the caller",
                 )  # fmt: skip
             return True

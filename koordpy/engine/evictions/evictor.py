@@ -118,7 +118,7 @@ class Evictor:
         except Dropped as dropped:
             why = str(dropped)
         except Exception as error:
-            logger.exception("%s: evicting failed", plan.unit)
+            logger.exception("%s: evictions failed", plan.unit)
             why = f"{type(error).__name__}: {error}"
         if gone:
             self._metrics.preemption_victims.observe(len(gone))

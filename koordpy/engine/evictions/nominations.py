@@ -72,7 +72,7 @@ class Nominations:
         """Clears nominations of units in favour of more important units. The units are planned again."""
         units = list(units)
         for unit in units:
-            logger.info("%s: a more important unit gets the capacity it is nominated to; planned again", unit)
+            logger.info("%s: its nominations are cleared for a more important unit; planned again", unit)
             self._forget(unit)
         await self.clear(pods)
         for unit in units:
@@ -121,7 +121,7 @@ class Nominations:
                 self._queue.broadcast(Wake.ASKED, "NominationEnd")
             elif any(self._is_void(info) for info in waiting) and self._may_write():
                 self._forget(unit)
-                logger.info("%s: the capacity it is nominated to will not be freed; planned again", unit)
+                logger.info("%s: its nominated nodes will not have enough capacity; planned again", unit)
                 await self.clear(waiting)
                 self._queue.touch(unit, "NominationVoid")
             elif unit not in self._planned_again and not self._terminating(members, waiting):

@@ -9,6 +9,7 @@ show the first and owners look at the second.
 import abc
 from collections.abc import Iterable, Sequence
 
+from koordpy.api.counted_nouns import counted
 from koordpy.engine.engine_context import Context
 from koordpy.engine.evictions.held_rounds import StaleWatch
 from koordpy.engine.status.event_recorder import ObjectReference
@@ -100,7 +101,7 @@ class GangWriter(Reconciler):
         elif known:
             self._degraded.discard(ref.key)
             if number := self._context.state.gangs.whole(ref):
-                self._report_to_both(ref, GANG_REPAIRED, f"{number} members are bound or have Succeeded")
+                self._report_to_both(ref, GANG_REPAIRED, f"{counted(number, 'member')} bound or Succeeded")
 
     def _grace_half_over(self, ref: GangRef) -> None:
         if ref.source is self.source and self._losses is not None and (found := self._losses.state(ref)) is not None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from koordpy.api.counted_nouns import counted
 from koordpy.api.objects import Condition, condition_of
 from koordpy.api.pod_endings import DISRUPTED
 from koordpy.api.pod_groups import PodGroup, PodGroupStatus
@@ -152,7 +153,7 @@ def _scheduled(
     old = condition_of(group.status.conditions, SCHEDULED)
     if have >= max(1, least):
         return condition_for(
-            group, SCHEDULED, "True", SCHEDULED, f"{have} members have a node or have Succeeded, minMember is {least}"
+            group, SCHEDULED, "True", SCHEDULED, f"{counted(have, 'member')} bound or Succeeded, minMember is {least}"
         )
     told = report.message if report is not None and report.status is not GangStatus.SCHEDULED else ""
     reason = report.status.value if report is not None and told else GangStatus.INCOMPLETE.value
@@ -195,7 +196,7 @@ def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
         return None
     if old.status != "True" and (old.reason == WHOLE or not gang.runs(group.spec.min_member)):
         return None
-    text = f"{gang.present} members are bound or have Succeeded, minMember is {group.spec.min_member}"
+    text = f"{counted(gang.present, 'member')} bound or Succeeded, minMember is {group.spec.min_member}"
     return condition_for(group, STALE, "False", WHOLE, text)
 
 

@@ -14,6 +14,7 @@ from typing import Generic
 
 import msgspec
 
+from koordpy.api.counted_nouns import counted
 from koordpy.decoding.wire_json import Undecodable, unreadable
 from koordpy.engine.client.api_client import ApiClient
 from koordpy.engine.client.api_errors import ApiError, Unreachable
@@ -122,7 +123,7 @@ class Reflector(Generic[T]):
                 pause = self._after_failure(error)
             except Exception:
                 # after an unknown error a fresh list is better than to stop watching the cluster
-                logger.exception("%s: the reflector failed; it goes on with a fresh list", self.resource.name)
+                logger.exception("%s: the reflector failed; listing again", self.resource.name)
                 self._version = None
                 pause = self._backoff.next()
             await asyncio.sleep(pause)
@@ -225,7 +226,7 @@ class Reflector(Generic[T]):
         await self._apply(fresh)
         self.trouble = ""
         if not self.synced.is_set() or not self.served:
-            logger.info("%s: %d in sync", self.resource.name, len(self.objects))
+            logger.info("%s: in sync, %s", self.resource.name, counted(len(self.objects), "object"))
             self.synced.set()
         self.served = True
         if self._on_access is not None:
