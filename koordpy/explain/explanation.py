@@ -42,23 +42,27 @@ RANKS_OPEN = "rank order: not proven best"
 
 @dataclass(frozen=True, slots=True)
 class NodeExplanation:
-    """One node and the pod alone. reasons: (plugin, code, message); scores unweighted, feasible nodes only."""
+    """One node and the pod alone."""
 
     node: str
     feasible: bool
     reasons: tuple[tuple[str, str, str], ...]
+    """(plugin, code, message) of each refusal; empty for a feasible node."""
     scores: dict[str, float]
+    """Plugin -> unweighted score; empty for a node that is not feasible."""
     total: int
+    """Weighted total of the scores; 0 for a node that is not feasible."""
 
 
 class DomainExplanation(NamedTuple):
-    """One domain above the node layer, or the chosen domain: slots for further pods, and the number of pods to
-    place."""
+    """One domain above the node layer, or the chosen domain."""
 
     layer: str
     name: str
     slots: int
+    """Slots for further pods."""
     needed: int
+    """Number of pods to place."""
     chosen: bool
     reason: str
 

@@ -30,9 +30,10 @@ class Refusal:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """Verdict of one or more filters. which: [nodes] 0 if the pod fits, i > 0 for refusals[i - 1]."""
+    """Verdict of one or more filters on every node."""
 
     which: NDArray[np.int32]
+    """[nodes] 0 if the pod fits, i > 0 for refusals[i - 1]."""
     refusals: tuple[Refusal, ...] = ()
 
     @property

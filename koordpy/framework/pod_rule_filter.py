@@ -85,9 +85,10 @@ class Rule(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Domains:
-    """The domains of one node label. of: [nodes] number of the domain, -1 without the label."""
+    """The domains of one node label."""
 
     of: Ints
+    """[nodes] number of the domain, -1 without the label."""
     count: int
 
     @cached_property

@@ -44,19 +44,21 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class Unlabelled:
-    """Nodes that are a private domain at a layer. keys: labels of the layer; empty for a layer of HyperNodes."""
+    """Nodes that are a private domain at a layer."""
 
     layer: str
     keys: tuple[str, ...]
+    """Labels of the layer; empty for a layer of HyperNodes."""
     nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The tree with its numbers. domains: depth first, siblings in natural order, the cluster first."""
+    """The tree with its numbers."""
 
     layers: tuple[str, ...]
     domains: tuple[Domain, ...]
+    """Depth first, siblings in natural order, the cluster first."""
     unlabelled: tuple[Unlabelled, ...]
     split: tuple[tuple[str, str, tuple[str, ...]], ...]
     """(layer, name, paths) of each name with several paths: these are different domains, and often one of their labels
@@ -69,19 +71,19 @@ GANG_PODS = (1, 8, 64)
 
 @dataclass(frozen=True, slots=True)
 class FreeForGangs:
-    """Free capacity for gangs of pods that use all accelerators of a node each.
-
-    per_pod: accelerators of one pod, as many as the largest node has. gangs: accelerators of each size of gang.
-    slots[level][domain]: further pods that fit. layers: (layer, for each size the gangs that fit, each inside one
-    domain). largest: per layer the domain with the largest gang; ties by the order of the tree.
-    """
+    """Free capacity for gangs of pods that use all accelerators of a node each."""
 
     resource: str
     per_pod: int
+    """Accelerators of one pod, as many as the largest node has."""
     gangs: tuple[int, ...]
+    """Accelerators of each size of gang."""
     slots: tuple[tuple[int, ...], ...]
+    """[level][domain] further pods that fit."""
     layers: tuple[tuple[str, tuple[int, ...]], ...]
+    """(layer, for each size the gangs that fit, each inside one domain)."""
     largest: tuple["LargestGang", ...]
+    """Per layer the domain with the largest gang; ties by the order of the tree."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,12 +39,16 @@ def applies(problem: Problem) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NodeCounts:
-    """Result of counting: the chosen ranks, node -> number of new pods, and the chosen domain c as (level, domain)."""
+    """Result of counting."""
 
     ranks: tuple[int, ...]
+    """Ranks of the chosen members."""
     counts: dict[int, int]
+    """Node -> number of new pods."""
     level: int
+    """Level of the chosen domain c."""
     domain: int
+    """Index of the chosen domain c in its level."""
 
 
 def count(problem: Problem) -> NodeCounts | Solution:

@@ -20,14 +20,13 @@ Held = Mapping[tuple[int, int], int]
 
 @dataclass(frozen=True, eq=False)
 class Apart:
-    """One term of required anti-affinity: no other pod of the shapes `meant` in the domain of a pod of `shape`.
-
-    groups: [nodes] number of the node's domain; -1 without the label: the term cannot conflict there.
-    """
+    """One term of required anti-affinity: no other pod of the shapes `meant` in the domain of a pod of `shape`."""
 
     shape: int
     meant: tuple[int, ...]
+    """Shapes that the term matches."""
     groups: Ints
+    """[nodes] number of the node's domain; -1 without the label: the term cannot conflict there."""
 
     @property
     def signs(self) -> tuple[Ints, ...]:
@@ -42,16 +41,15 @@ class Apart:
 
 @dataclass(frozen=True, eq=False)
 class Near:
-    """Required affinity of the pods of one shape, all terms together. Part of a LinkedAffinity.
-
-    meant: shapes of new pods that match all terms. groups: per term [nodes] number of the domain, -1 without the label;
-    the pod needs every label. existing: per term [domains] pods that run before the plan and match all terms.
-    """
+    """Required affinity of the pods of one shape, all terms together. Part of a LinkedAffinity."""
 
     shape: int
     meant: tuple[int, ...]
+    """Shapes of new pods that match all terms."""
     groups: tuple[Ints, ...]
+    """Per term [nodes] number of the domain, -1 without the label; the pod needs every label."""
     existing: tuple[Ints, ...]
+    """Per term [domains] pods that run before the plan and match all terms."""
 
     @property
     def matches_itself(self) -> bool:
@@ -145,23 +143,23 @@ class LinkedAffinity:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """A DoNotSchedule topology spread constraint of the pods of a shape.
-
-    meant: shapes that its selector matches. groups: [nodes] domain; -1 where pods are not counted and the shape cannot
-    be placed. base: [domains] running pods that match. eligible: [domains] True for the domains of the global minimum;
-    with fewer than min_domains of them the minimum is 0. The count of a domain with such a pod may exceed the minimum
-    by at most max_skew.
-    """
+    """A DoNotSchedule topology spread constraint of the pods of a shape."""
 
     plugin: ClassVar[str] = "PodTopologySpread"
 
     shape: int
     meant: tuple[int, ...]
+    """Shapes that its selector matches."""
     groups: Ints
+    """[nodes] domain; -1 where pods are not counted and the shape cannot be placed."""
     base: Ints
+    """[domains] running pods that match."""
     eligible: NDArray[np.bool_]
+    """[domains] True for the domains of the global minimum."""
     max_skew: int
+    """How far the count of a domain with such a pod may exceed the minimum."""
     min_domains: int = 1
+    """Number of eligible domains below which the minimum is 0."""
 
     @property
     def signs(self) -> tuple[Ints, ...]:
@@ -188,11 +186,11 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class InOneDomain:
-    """A part of a unit: all new pods of the shapes `meant` must be in one domain. groups: [nodes] number of the node's
-    domain."""
+    """A part of a unit: all new pods of the shapes `meant` must be in one domain."""
 
     meant: tuple[int, ...]
     groups: Ints
+    """[nodes] number of the node's domain."""
 
     @property
     def shape(self) -> int:

@@ -18,12 +18,14 @@ class NotCountable(Exception):
 
 @dataclass(frozen=True, eq=False)
 class PackedCosts:
-    """kinds: [nodes] number of a node's table; tables: per kind the cost of m = 0 .. pods; base: larger than any sum of
-    costs."""
+    """Costs of equal pods on nodes, packed into integers."""
 
     kinds: Ints
+    """[nodes] number of the node's table."""
     tables: tuple[tuple[int, ...], ...]
+    """Per kind the cost of m = 0 .. pods."""
     base: int
+    """Larger than any sum of costs."""
 
     @property
     def idle(self) -> list[int]:

@@ -61,14 +61,16 @@ Vector = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Devices:
-    """A ByCount that depends only on numbers of devices. Its vector is (nodes used by pods with two or more devices,
-    devices left free on the nodes used, pods that request two or more).
+    """A ByCount that depends only on numbers of devices.
 
-    asks: devices per pod of each shape; free: [nodes] free devices.
+    Its vector is (nodes used by pods with two or more devices, devices left free on the nodes used, pods that request
+    two or more).
     """
 
     asks: tuple[int, ...]
+    """Devices per pod of each shape."""
     free: Ints
+    """[nodes] free devices."""
 
 
 @dataclass(frozen=True, eq=False)

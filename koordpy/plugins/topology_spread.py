@@ -46,8 +46,7 @@ def own_selector(constraint: TopologySpreadConstraint, labels: Labels) -> LabelS
 
 @dataclass(frozen=True, eq=False)
 class Constraint:
-    """One constraint on the nodes. matching: [nodes] pods that the selector matches; included: [nodes] True if the node
-    counts for the domains."""
+    """One constraint on the nodes."""
 
     max_skew: int
     min_domains: int
@@ -56,8 +55,11 @@ class Constraint:
     selector: LabelSelector | None
     domains: Domains
     included: Mask
+    """[nodes] True if the node counts for the domains."""
     matching: Ints
+    """[nodes] pods that the selector matches."""
     counts_itself: bool
+    """True if the selector matches the pod itself."""
 
     @property
     def counts(self) -> Ints:

@@ -89,8 +89,7 @@ class VolumeReach:
 
 @dataclass(frozen=True, eq=False)
 class _Delayed:
-    """A claim that waits for its first consumer. selected: the node for which its volume is already being provisioned;
-    empty for none."""
+    """A claim that waits for its first consumer."""
 
     key: str
     claim: PersistentVolumeClaim
@@ -100,6 +99,7 @@ class _Delayed:
     room: Mask
     """[nodes] True where the driver reports enough storage capacity."""
     selected: str
+    """Node for which its volume is already being provisioned; empty for none."""
 
 
 class _Offer(NamedTuple):
@@ -126,14 +126,16 @@ class _OpenClaims(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class OpenClaim:
-    """A claim without a chosen volume. candidates: names, smallest first. made: [nodes] True where a volume can be
-    provisioned. reserved: True if the only candidate is already reserved for the claim."""
+    """A claim without a chosen volume."""
 
     key: str
     class_name: str
     candidates: tuple[str, ...]
+    """Names of the volumes that it can use, smallest first."""
     made: Mask
+    """[nodes] True where a volume can be provisioned."""
     reserved: bool
+    """True if the only candidate is already reserved for the claim."""
 
 
 class VolumeBinding(Rule):

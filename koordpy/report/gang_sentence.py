@@ -13,15 +13,14 @@ from koordpy.plan.limits import LISTED_DOMAINS, SENTENCE_CHARACTERS
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """`needed K, available in LAYER: DOMAIN: SLOTS, ...; ADDITION; ...` in parts, without the gang's name.
-
-    text: all before the list of domains. domains: `DOMAIN: SLOTS` in the order of the sentence; empty if the text needs
-    no list. additions: other limits of the gang, each after a semicolon.
-    """
+    """`needed K, available in LAYER: DOMAIN: SLOTS, ...; ADDITION; ...` in parts, without the gang's name."""
 
     text: str
+    """All before the list of domains."""
     domains: tuple[str, ...] = ()
+    """`DOMAIN: SLOTS` in the order of the sentence; empty if the text needs no list."""
     additions: tuple[str, ...] = ()
+    """Other limits of the gang, each after a semicolon."""
 
     def adding(self, additions: Iterable[str]) -> "Needed":
         """Returns the sentence with further additions at the end."""
@@ -40,17 +39,15 @@ class Needed:
 
 @dataclass(frozen=True, slots=True)
 class GangSentence:
-    """The part of a message that is about one gang.
-
-    unit: id of the GangGroup as users write it. met: `gang NS/NAME: minMember 4 met, 2 more waiting for room; ` of a
-    gang with its minimum met, else empty. never: why the unit never fits, empty if it may; it is omitted if the text of
-    `needed` ends with it.
-    """
+    """The part of a message that is about one gang."""
 
     unit: str
+    """Id of the GangGroup as users write it."""
     needed: Needed
     met: str = ""
+    """`gang NS/NAME: minMember 4 met, 2 more waiting for room; ` of a gang with its minimum met, else empty."""
     never: str = ""
+    """Why the unit never fits, empty if it may; omitted from the message if the text of `needed` ends with it."""
 
     @property
     def first(self) -> str:

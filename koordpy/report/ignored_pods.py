@@ -16,10 +16,12 @@ _CALLED = frozenset({"koord", "koordinator", "koordinator-scheduler", "koordpy",
 
 
 class IgnoredPod(NamedTuple):
-    """The reason why a pod is ignored (`why`), and the change that would let koordpy schedule it (`miss`)."""
+    """The result for an ignored pod."""
 
     why: str
+    """Reason why the pod is ignored."""
     miss: str
+    """Change that would let koordpy schedule it, as an end of `Would fit if`; empty without one."""
     ours: bool = False
     """True if koordpy is meant to schedule the pod: it only has gates, or its schedulerName is a misspelt name of
     koordpy."""

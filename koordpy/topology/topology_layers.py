@@ -66,9 +66,10 @@ class Layers:
 
 @dataclass(frozen=True, slots=True)
 class TopologyFault:
-    """A fault of the object; `field` is a path from the root."""
+    """A fault of the ClusterNetworkTopology."""
 
     field: str
+    """Path from the root of the object; empty for the whole object."""
     text: str
 
     def __str__(self) -> str:

@@ -20,15 +20,17 @@ from koordpy.problems.problem_building import hard_level
 
 @dataclass(frozen=True)
 class Case:
-    """pod: the pod to explain. plan: the round as it would be planned now; alone: the round without any unit before
-    this one."""
+    """The pending unit and its cluster."""
 
     snapshot: Snapshot
     config: KoordpyConfiguration
     unit: Unit
     pod: PodInfo
+    """The pod to explain."""
     plan: RoundPlan
+    """The round as it would be planned now."""
     alone: RoundPlan
+    """The round that plans this unit only."""
 
     @cached_property
     def figures(self) -> RoundState:

@@ -34,22 +34,25 @@ class Effort(IntEnum):
 
 @dataclass(frozen=True)
 class World:
-    """Input of the planner. only: ids of the units to plan; None for all pending units."""
+    """Input of the planner."""
 
     snapshot: Snapshot
     config: KoordpyConfiguration
     only: frozenset[str] | None = None
+    """Ids of the units to plan; None for all pending units."""
 
 
 @dataclass(frozen=True)
 class ClusterChange:
-    """text: an end of `Would fit if`, in the subjunctive. size: among changes of one effort, the smaller needs less."""
+    """A change that may let the unit start."""
 
     text: str
+    """An end of `Would fit if`, in the subjunctive."""
     effort: Effort
     make: Callable[[World], World]
     """Returns the world after the change. Raises VariantError if that world is not known exactly."""
     size: int = 0
+    """Order among changes of one effort: the smaller needs less."""
     family: str = ""
     """Equal for changes of which only the first that helps is shown; empty for an independent change."""
     also: tuple[Callable[[World], World], ...] = ()

@@ -15,10 +15,11 @@ from koordpy.problems.problem_building import unit_multiples
 
 @dataclass(frozen=True)
 class PartNeeds:
-    """lacks: domain of the level -> number of missing slots, above 0."""
+    """Slots that domains of a level lack."""
 
     level: int
     lacks: dict[int, int]
+    """Domain of the level -> number of missing slots, above 0."""
 
 
 def part_needs(case: Case) -> PartNeeds | None:

@@ -25,16 +25,18 @@ from koordpy.placement.solver.whole_groups import GroupType, group_types
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Result of one region. pipeline: per level, the top layer first, the negated number of whole groups; domains:
-    number with members, per level; counted: vector of the ByCount; model: has the goals as constraints; None for a
-    single node."""
+    """Result of one region."""
 
     region: Region
     pipeline: tuple[int, ...]
+    """Per level, the top layer first, the negated number of whole groups."""
     domains: tuple[int, ...]
+    """Per level, the number of domains with members."""
     counted: tuple[int, ...]
+    """Vector of the ByCount."""
     score: int
     model: CountModel | None = None
+    """Model with the goals as constraints; None for a single node."""
 
 
 class Gather:

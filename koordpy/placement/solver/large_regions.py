@@ -25,23 +25,26 @@ from koordpy.plan.limits import MEASURE_UNITS, MEASURES
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A placement in a region. pods: node -> pods per shape (positions in FillingCapacity); worth: lower bound on the
-    first numbers of the ByCount vector, as far as known; least: per level, the top layer first, the domains that every
-    placement opens at least; empty if not known."""
+    """A placement in a large region, found without a model."""
 
     pods: Mapping[int, Sequence[int]]
+    """Node -> pods per shape (positions in FillingCapacity)."""
     worth: tuple[int, ...] = ()
+    """Lower bound on the first numbers of the ByCount vector, as far as known."""
     least: tuple[int, ...] = ()
+    """Per level, the top layer first, the domains that every placement opens at least; empty if not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """domains: per level, the top layer first, the number of domains with members; nodes: node -> amount used on it;
-    worth: with `left`, the number of nodes that provide two or more, and the amount left on used nodes."""
+    """Fewest domains with enough of one measure."""
 
     domains: tuple[int, ...]
+    """Per level, the top layer first, the number of domains with members."""
     nodes: Mapping[int, int]
+    """Node -> amount used on it."""
     worth: tuple[int, ...] = ()
+    """(nodes that provide two or more, amount left on used nodes); empty if not computed."""
 
 
 def is_large(room: FillingCapacity, region: Region) -> bool:
