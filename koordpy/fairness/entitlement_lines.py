@@ -105,6 +105,8 @@ class Mins(EntitlementLines):
 
 @dataclass(frozen=True)
 class _Users(EntitlementLines):
+    """Shares of users in mode gpu-count."""
+
     snapshot: Snapshot
     shares: UserShares
 
@@ -131,6 +133,8 @@ class _Users(EntitlementLines):
 
 @dataclass(frozen=True)
 class _Queues(EntitlementLines):
+    """Shares of queues in modes exact and kai."""
+
     snapshot: Snapshot
     shares: QueueShares
 
@@ -158,8 +162,10 @@ class _Queues(EntitlementLines):
 
 
 def above(use: int, share: Fraction | int) -> int:
-    """Returns the usage beyond a share: usage stays above the share as long as less than this is evicted, in whole
-    units."""
+    """Returns the usage beyond a share, rounded up.
+
+    Usage stays above the share as long as less than this is evicted.
+    """
     return ceil(use - share)
 
 

@@ -92,6 +92,7 @@ def exact_and_whole_shares(
 
 
 def _exact_siblings(total: Rational, family: _Family, group: list[int], k: Rational) -> list[Rational]:
+    """Returns unrounded shares of siblings: guarantees first, then the rest by weight; both by descending priority."""
     claims = [family.claims[i] for i in group]
     quotas = [total if claim.quota is None else claim.quota for claim in claims]
     caps = [family.caps[i] for i in group]
@@ -126,8 +127,10 @@ def _exact_siblings(total: Rational, family: _Family, group: list[int], k: Ratio
 
 
 def _weights(claims: Sequence[Claim], k: Rational) -> tuple[list[int], bool]:
-    """Returns (weights as whole numbers, True if they are unmodified): w, or max(0, w + k (w - usage)) with w
-    normalised."""
+    """Returns (weights as whole numbers, True if they are unmodified).
+
+    A weight is w, or max(0, w + k (w - usage)) with w normalised.
+    """
     plain = _whole_numbers([claim.weight for claim in claims])
     bent = _with_past_usage(claims, plain, k) if k else []
     return (_whole_numbers(bent), False) if any(bent) else (plain, True)
@@ -164,6 +167,7 @@ def _fill(rest: int, needs: list[int], weights: list[int]) -> tuple[list[Rationa
 
 
 def _whole_shares(family: _Family, shares: Sequence[Rational], unit: Rational) -> list[Rational]:
+    """Returns shares in multiples of `unit`, from the top down: floors, then one more each by largest remainder."""
     claims = family.claims
     units: list[int] = [0] * len(claims)
     for parent, group in family.groups():
@@ -194,6 +198,7 @@ def kai_shares(total: Rational, claims: Sequence[Claim], *, k: Rational = 0, uni
 
 
 def _kai_siblings(total: Rational, family: _Family, group: list[int], k: Rational, unit: Rational) -> list[Rational]:
+    """Returns the shares of siblings by KAI-Scheduler's formula, in multiples of `unit`."""
     claims = [family.claims[i] for i in group]
     quotas = [total if claim.quota is None else claim.quota for claim in claims]
     scale = _scale((total, unit), quotas, [family.caps[i] for i in group])
@@ -233,8 +238,10 @@ def _kai_siblings(total: Rational, family: _Family, group: list[int], k: Rationa
 
 
 def _kai_weights(claims: Sequence[Claim], k: Rational) -> list[int]:
-    """Returns max(0, w + k (w - usage)) with w normalised, as whole numbers up to a common factor; all 0 if none is
-    positive."""
+    """Returns max(0, w + k (w - usage)) with w normalised, as whole numbers up to a common factor.
+
+    All 0 if none is positive.
+    """
     plain = _whole_numbers([claim.weight for claim in claims])
     return _whole_numbers(_with_past_usage(claims, plain, k)) if k else plain
 

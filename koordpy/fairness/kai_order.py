@@ -62,8 +62,10 @@ class Kai(ByShare):
         return _Weakness(tuple(most.get(r) for r in self._resources), self.ages.get(queue, oldest), self.name(queue))
 
     def _above(self, queue: ShareQueue, held: Mapping[str, int], shares: Mapping[str, Any]) -> bool:
-        """Returns True if a queue uses more than its share of each kind that it counts; a kind without request is not
-        exceeded."""
+        """Returns True if a queue uses more than its share of each kind that it counts.
+
+        A kind without request is not exceeded.
+        """
         kinds = [kind for kind in _KINDS if any(counts(self.quotas, queue, r) for r in kind)]
         return bool(kinds) and all(
             sum(_weighed(r, held[r]) for r in kind if r in held)
@@ -74,8 +76,9 @@ class Kai(ByShare):
 
 @dataclass(frozen=True, slots=True)
 class _Weakness:
-    """KAI-Scheduler's last criterion: the queue with the smaller allocatable is first; if neither is smaller, the older
-    one.
+    """KAI-Scheduler's last criterion: the queue with the smaller allocatable is first.
+
+    If neither is smaller, the older queue is first.
 
     most: per resource; None if it is not counted, which is skipped in comparisons. The relation is not transitive: of
     three or more queues it may form a cycle, which no order can satisfy.

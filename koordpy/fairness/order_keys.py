@@ -69,8 +69,10 @@ class ByShare(QueueKeys):
         self.shares = queue_shares(self.quotas, config, self.ages)
 
     def oldest(self, pods: Iterable[PodInfo]) -> Mapping[ShareQueue, float]:
-        """Returns the age of the oldest job of each queue; empty in mode exact, because unrounded shares do not depend
-        on it."""
+        """Returns the age of the oldest job of each queue.
+
+        Empty in mode exact, because unrounded shares do not depend on it.
+        """
         return {}
 
     def queue_of_pod(self, pod: PodInfo) -> ShareQueue:

@@ -26,8 +26,10 @@ NEVER = float("inf")
 
 @dataclass(frozen=True)
 class Shares(Generic[K, V]):
-    """Shares of all queues or users. exact: unrounded (KAI's formula gives whole units anyway). whole: in whole
-    units."""
+    """Shares of all queues or users.
+
+    exact: unrounded (KAI's formula gives whole units anyway). whole: in whole units.
+    """
 
     exact: Mapping[K, V]
     whole: Mapping[K, V]
@@ -53,8 +55,10 @@ def oldest_jobs(whose: Callable[[PodInfo], K], pods: Iterable[PodInfo]) -> dict[
 
 
 def queue_ages(quotas: Quotas, oldest: Mapping[ShareQueue, float]) -> dict[ShareQueue, float]:
-    """Returns every queue, from the oldest on, with the creation of its ElasticQuota, else of its oldest job; ties by
-    name."""
+    """Returns every queue, from the oldest on, with the creation of its ElasticQuota, else of its oldest job.
+
+    Sorted by age; ties by name.
+    """
     ages = {ShareQueue(name): quota.created for name, quota in quotas.tree.quotas.items()}
     for queue in (*quotas.queues, *quotas.queues_waiting):
         if not queue.quota:
@@ -64,8 +68,10 @@ def queue_ages(quotas: Quotas, oldest: Mapping[ShareQueue, float]) -> dict[Share
 
 
 def queue_shares(quotas: Quotas, config: Fairness, ages: Mapping[ShareQueue, float]) -> QueueShares:
-    """Returns the shares of all queues in the modes exact and kai. ages: every queue, the oldest first
-    (`queue_ages`)."""
+    """Returns the shares of all queues in the modes exact and kai.
+
+    ages: every queue, the oldest first (`queue_ages`).
+    """
     exact: dict[ShareQueue, dict[str, Rational]] = {queue: {} for queue in ages}
     whole: dict[ShareQueue, dict[str, Rational]] = {queue: {} for queue in ages}
     asked = {name for sums in (quotas.queues, quotas.queues_waiting) for held in sums.values() for name in held}
@@ -88,6 +94,7 @@ def counts(quotas: Quotas, queue: ShareQueue, resource: str) -> bool:
 
 
 def _claims(quotas: Quotas, config: Fairness, queues: Sequence[ShareQueue], resource: str) -> list[Claim]:
+    """Returns the claims of queues for one resource, with parents by position."""
     position = {queue.quota: i for i, queue in enumerate(queues) if queue.quota}
     held, waiting, every = quotas.queues, quotas.queues_waiting, quotas.tree.quotas
     claims = []

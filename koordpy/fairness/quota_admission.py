@@ -251,6 +251,7 @@ class Admission:
     def _refusal_of(
         self, unit: Unit, gate: _Gate, path: tuple[str, ...], asked: Mapping[str, int], over: Sequence[str]
     ) -> QuotaRefusal:
+        """Returns the refusal of a unit by one limit. over: the exceeded resources."""
         gang, needed, room = "", 0, 0
         if unit.is_gang:
             gang, needed = unit.group_id, max(1, sum(unit.need(g) for g in unit.gangs))
@@ -326,8 +327,7 @@ class Admission:
         return False
 
     def _amounts_left(self, unit: Unit, use: QuotaUse) -> Iterator[tuple[set[str], str, int]]:
-        """Yields (keys of the pending pods that a limit counts, resource, amount left) for every limit that counts
-        some.
+        """Yields (keys of pods, resource, amount left) for every limit that counts pending pods of a unit.
 
         If usage exceeds a limit already, 0 is left: only pods that request the resource are refused.
         """

@@ -127,8 +127,10 @@ class _Level:
         return quota.lends and not self.settings.guarantee_usage
 
     def _add_request(self, quota: QuotaNode) -> None:
-        """Computes request and guarantee of a quota after its children; pods directly in an inner quota count as
-        well."""
+        """Computes request and guarantee of a quota after its children.
+
+        Pods directly in an inner quota count as well.
+        """
         resource, name = self.resource, quota.name
         if resource not in quota.max:
             return
@@ -146,8 +148,10 @@ class _Level:
         return min(self.request[name], self.quotas.tree.quotas[name].max[self.resource])
 
     def _totals(self) -> dict[str, int]:
-        """Returns tree-id -> total of its top quotas. The default tree gets the rest, without usage of built-in
-        quotas."""
+        """Returns tree-id -> total of its top quotas.
+
+        The default tree gets the rest, without usage of built-in quotas.
+        """
         tree, resource = self.quotas.tree, self.resource
         totals: dict[str, int] = {}
         for name in tree.children.get(TOP, ()):
@@ -170,6 +174,7 @@ class _Level:
             todo += [(children[name], self.runtime.get(name, amount)) for name in siblings if name in children]
 
     def _siblings(self, names: list[str], total: int) -> None:
+        """Steps 1 and 2: gives each sibling its min as far as requested; `_distribute` shares the rest."""
         resource, quotas = self.resource, self.quotas.tree.quotas
         least = {name: quotas[name].least(resource) for name in names}
         every = sum(least.values())
@@ -186,8 +191,10 @@ class _Level:
         self._distribute(sharing, total - sum(self.runtime[name] for name in names))
 
     def _distribute(self, sharing: list[str], rest: int) -> None:
-        """Steps 3 and 4: shares by weight in whole units; a quota with enough drops out, and its excess is shared
-        again."""
+        """Steps 3 and 4: shares by weight in whole units.
+
+        A quota with enough drops out, and its excess is shared again.
+        """
         quotas = self.quotas.tree.quotas
         while rest > 0 and sharing:
             weights = {name: quotas[name].weight.get(self.resource, 0) for name in sharing}

@@ -50,10 +50,10 @@ class RoundShares:
     A tenant is a namespace, or all namespaces that one ElasticQuota lists (`planning.shareBy`).
 
     The order of the queue does not divide planning time: a tenant may come first with thousands of units, each of which
-    takes long to be refused. Once a round has planned for `shared` seconds, a tenant that used an equal part of them is
-    passed over while other tenants that used less have units of the same or a higher priority. These are units that
-    have not had their turn, or that were created during the round. Before that, and if only less important units wait,
-    the order of the queue alone decides.
+    takes long to be refused. So each tenant has an equal part of the first `shared` seconds of a round. After them, a
+    tenant that used its part is passed over if other tenants used less and have units of the same or a higher priority.
+    These are units that have not had their turn, or that were created during the round. Before that, and if only less
+    important units wait, the order of the queue alone decides.
     """
 
     def __init__(self, units: Iterable[Turn], budget: PlanningBudget, tenant_of: Callable[[str], str] = str) -> None:

@@ -22,16 +22,20 @@ class Proof(StrEnum):
 
 
 def proof_of(*, placed: bool, sure: bool) -> Proof:
-    """Returns the certainty of a search's answer. placed: a placement was found. sure: the search left nothing
-    undecided."""
+    """Returns the certainty of a search's answer.
+
+    placed: a placement was found. sure: the search left nothing undecided.
+    """
     if placed:
         return Proof.OPTIMAL if sure else Proof.FEASIBLE
     return Proof.INFEASIBLE if sure else Proof.UNKNOWN
 
 
 def combined(proofs: Iterable[Proof], *, placed: bool) -> Proof:
-    """Returns the certainty of the best of several answers. proofs: of each answer. placed: at least one placement
-    exists."""
+    """Returns the certainty of the best of several answers.
+
+    proofs: of each answer. placed: at least one placement exists.
+    """
     return proof_of(placed=placed, sure=set(proofs) <= {Proof.OPTIMAL, Proof.INFEASIBLE})
 
 
@@ -123,8 +127,7 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """A pod that waits for victims on its node: the node is written to status.nominatedNodeName until the victims are
-    gone."""
+    """A pod that waits for victims on its node. Live, the node is written to status.nominatedNodeName."""
 
     pod_key: str
     uid: str
@@ -217,8 +220,10 @@ RANKS_OPEN = SolverRun(RANKS, Proof.UNKNOWN, 0.0)
 
 
 def ranks_proven(runs: Iterable[SolverRun]) -> bool:
-    """Returns True if no order of ranks is better (goal 7). An unproven order is still the same for the same
-    problem."""
+    """Returns True if no order of ranks is better (goal 7).
+
+    An unproven order is still the same for the same problem.
+    """
     return all(run.stage != RANKS for run in runs)
 
 

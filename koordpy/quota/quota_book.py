@@ -1,8 +1,8 @@
 """The quota and user of every pod, and their usage: updated per event, summed per snapshot.
 
-Source: quota-fairness.md 1. Pods are grouped by the few labels that decide their quota and user (`Owner`), so that
-50,000 pods are some hundred sums, and a new or deleted quota moves sums, not pods. A Draft has a `QuotaUse` on top of
-the snapshot's `Quotas`, which follows every placement, eviction and undo.
+Source: quota-fairness.md 1. Pods are grouped by the few labels that decide their quota and user (`Owner`), so 50,000
+pods are some hundred sums. A new or deleted quota moves sums, not pods. A Draft has a `QuotaUse` on top of the
+snapshot's `Quotas`, which follows every placement, eviction and undo.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,8 +42,10 @@ def device_hundredths(requests: Mapping[str, int]) -> int:
 
 
 def card_hundredths(amounts: Mapping[str, int]) -> int:
-    """Returns the accelerators of one node or pod, in hundredths; a card with several resource names is counted
-    once."""
+    """Returns the accelerators of one node or pod, in hundredths.
+
+    A card with several resource names is counted once.
+    """
     gpus = npus = 0
     for name, amount in amounts.items():
         if name in _DEVICES and amount:
@@ -162,8 +164,7 @@ class Quotas:
 
     @cached_property
     def users_sharing(self) -> Sums:
-        """User -> requests of its assigned pods outside the system quota, which is subtracted from the total before
-        sharing."""
+        """User -> requests of its assigned pods, without pods of the system quota."""
         return _summed((self._users[owner], held) for owner, held in self._sharing())
 
     @cached_property
@@ -211,8 +212,10 @@ class _OwnerCache(dict[Owner, K]):
 
 
 class QuotaUse:
-    """Usage of quotas and users: a snapshot with a plan's changes on top. `change` with the opposite sign undoes a
-    change."""
+    """Usage of quotas and users: a snapshot with a plan's changes on top.
+
+    `change` with the opposite sign undoes a change.
+    """
 
     def __init__(self, quotas: Quotas) -> None:
         self.quotas = quotas

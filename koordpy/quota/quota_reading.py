@@ -82,6 +82,7 @@ class _QuotaReading:
     # -- one object ---------------------------------------------------------------------------------------------------
 
     def _read(self, key: str, obj: ElasticQuota) -> QuotaNode:
+        """Reads one object, and records its faults."""
         meta = obj.metadata
         labels = meta.labels
         most = self._amounts(key, "spec.max", obj.spec.max)
@@ -109,6 +110,7 @@ class _QuotaReading:
         )
 
     def _amounts(self, key: str, where: str, raw: Quantities) -> Amounts:
+        """Reads a resource list; entries with a fault are left out."""
         out: Amounts = {}
         if said := too_many(len(raw), QUOTA_RESOURCES, "resources"):
             self._fault(key, where, said, "no more pods start in it: name fewer")
@@ -124,6 +126,7 @@ class _QuotaReading:
         return out
 
     def _minimum(self, key: str, least: Amounts, most: Amounts) -> Amounts:
+        """Returns min limited to max, without zeros; records the faults."""
         out: Amounts = {}
         for name, amount in least.items():
             if name not in most:
@@ -140,8 +143,10 @@ class _QuotaReading:
     def _annotated(
         self, key: str, notes: Mapping[str, str], name: str, read: Callable[[str, RawQuantity], int]
     ) -> Amounts | None:
-        """Returns a resource list in an annotation, each amount read by `read`; None if it is absent or not a
-        mapping."""
+        """Returns a resource list in an annotation, each amount read by `read`.
+
+        None if it is absent or not a mapping.
+        """
         if name not in notes:
             return None
         where, remedy = f"metadata.annotations[{name}]", 'it is ignored: write JSON such as {"cpu": 8}'
@@ -255,8 +260,10 @@ class _QuotaReading:
             self._fault(child.key, where, text, "it counts in its parent's tree: give both the same tree-id")
 
     def _check_sum(self, parent: QuotaNode, children: list[QuotaNode]) -> None:
-        """Checks the sum of mins. The fault is that of the child, in order of age, with which the sum exceeds the
-        parent's min."""
+        """Checks the sum of mins.
+
+        The fault is that of the child, in order of age, with which the sum exceeds the parent's min.
+        """
         for resource in sorted({name for child in children for name in child.min}):
             total, over = 0, None
             for child in children:
@@ -291,8 +298,10 @@ class _QuotaReading:
 
 
 def _thousandths(resource: str, raw: RawQuantity) -> int:
-    """Returns a weight, which may be a fraction of a device, rounded up. Raises ValueError if unreadable or
-    negative."""
+    """Returns a weight, which may be a fraction of a device, rounded up.
+
+    Raises ValueError if unreadable or negative.
+    """
     value = parse_exact(raw)
     if value < 0:
         raise ValueError(f"{str(raw)!r} is negative")

@@ -129,8 +129,10 @@ class QuotaTree:
         return keys.SYSTEM_QUOTA if namespace == keys.SYSTEM_NAMESPACE else keys.DEFAULT_QUOTA
 
     def tenant_of(self, namespace: str) -> str:
-        """Returns the tenant that a namespace shares planning time with, if that is shared by quota. Labels of pods are
-        ignored."""
+        """Returns the tenant that a namespace shares planning time with, if that is shared by quota.
+
+        Labels of pods are ignored.
+        """
         found = self.namespaces.get(namespace)
         return namespace if found is None else f"ElasticQuota {found}"
 

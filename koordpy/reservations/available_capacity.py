@@ -53,8 +53,7 @@ class AvailableCapacity:
 
     @cached_property
     def held(self) -> Ints:
-        """[n, resources] requests of the nominated pods on these nodes, beyond the freed capacity that they are charged
-        to."""
+        """[n, resources] requests of the nominated pods on these nodes, beyond freed capacity."""
         snapshot = self.snapshot
         out = np.zeros((len(self.at), snapshot.allocatable.shape[1]), dtype=np.int64)
         for i, node in enumerate(self.at.tolist()):
@@ -83,8 +82,10 @@ class AvailableCapacity:
         request: Sequence[tuple[int, int]],
         names: Sequence[str],
     ) -> Verdict:
-        """Returns the verdict of all filters with the nominated pods on their nodes; nodes without nominated pods
-        pass."""
+        """Returns the verdict of all filters with the nominated pods on their nodes.
+
+        Nodes without nominated pods pass.
+        """
         which = np.zeros(len(snapshot.nodes), dtype=np.int32)
         refusals: list[Refusal] = []
         for i, node in enumerate(self.at.tolist()):
@@ -116,8 +117,10 @@ class AvailableCapacity:
         return [found for rule in rules if (found := rule.beside(node, held)) is not None]
 
     def requests(self, i: int, columns: Mapping[str, int]) -> dict[str, int]:
-        """Returns resource -> requests of the nominated pods on the i-th node. columns: resource -> its column of
-        `held`."""
+        """Returns resource -> requests of the nominated pods on the i-th node.
+
+        columns: resource -> its column of `held`.
+        """
         row = self.held[i].tolist()
         return {name: row[column] for name, column in columns.items() if row[column]}
 
@@ -151,6 +154,7 @@ class ClaimsOfNominated:
         return [self._known[key] for key in keys]
 
     def _take(self, pod: PodInfo, node: int, reservation: Reservation) -> Reservation:
+        """Assigns a nominated pod on the draft, and returns its reservation with volumes and devices of its claims."""
         draft, storage = self._draft, self._draft.snapshot.storage
         offered = claim_view(draft.snapshot.families).objects
         claims: dict[str, str] = {}

@@ -100,8 +100,10 @@ class ReservationLedger:
         return NettedUse(base, pods=unit.pending, leaving=terminating, coming=coming)
 
     def _is_closed(self, key: str, node: int, asker: PodInfo, together: Collection[str]) -> bool:
-        """Returns True if the capacity of a nominated pod that the draft has not placed is closed to a pod; see
-        `ClosedTo`."""
+        """Returns True if the capacity of a nominated pod that the draft has not placed is closed to a pod.
+
+        See `ClosedTo`.
+        """
         if key in together or key in self.draft.placed:
             return False
         one, holder = self.draft.reservations[key], self.snapshot.pods[key]
@@ -141,8 +143,10 @@ class ReservationLedger:
 
     @cached_property
     def _feasible_before(self) -> dict[str, int]:
-        """Nominations of earlier rounds that fit beside more important ones on the same node, in the form of
-        `feasible`."""
+        """Nominations of earlier rounds that fit their node, in the form of `feasible`.
+
+        More important nominations on the same node come first.
+        """
         snapshot = self.snapshot
         known = snapshot.reservations
         pods = [snapshot.pods[key] for key in known if key in snapshot.pods]
@@ -204,10 +208,10 @@ class ReservationLedger:
         return bool(losers) and not losers.isdisjoint(parties(asker, self.snapshot.quotas))
 
     def _inferred_losers(self, pod: PodInfo, node: int) -> frozenset[ShareQueue]:
-        """Returns quotas and users from which capacity was reclaimed, judged by the pods that terminate on a pod's
-        node.
+        """Returns the quotas and users from which capacity was reclaimed for a nominated pod.
 
-        Reclaim is assumed if such a pod is not less important, or if the eviction API evicted it.
+        Judged by the pods that terminate on its node: reclaim is assumed if such a pod is not less important, or if the
+        eviction API evicted it.
         """
         quotas, fairness = self.snapshot.quotas, self.config.fairness
         by_quota = fairness.reclaim != "off" and self.config.preemption.across_quotas != "any"
@@ -265,8 +269,10 @@ class ReservationLedger:
         return _without_zeros(out, relief=relief)
 
     def _unplaced_by_quota(self) -> dict[str, Amounts]:
-        """Returns quota -> requests of the nominated pods that the draft has not placed, minus requests of the
-        terminating pods that it has not evicted."""
+        """Returns quota -> reserved minus terminating requests.
+
+        Reserved are nominated pods that the draft has not placed. Terminating are pods that it has not evicted.
+        """
         pods, quotas, draft = self.snapshot.pods, self.snapshot.quotas, self.draft
         out: dict[str, Amounts] = {}
         for sign, some in (

@@ -32,6 +32,7 @@ def faults_of_claims(pods: Iterable[PodInfo], draft: Draft) -> list[str]:
 
 
 def _volumes(pod: PodInfo, node: NodeInfo, draft: Draft) -> list[str]:
+    """Returns the faults of a pod's volumes on its node."""
     objects, faults = draft.snapshot.storage, []
     for mounted in pod.pod.spec.volumes:
         if mounted.persistent_volume_claim is not None:
@@ -112,6 +113,7 @@ class _Devices:
             self.slices.setdefault(offered.id, []).append(offered.slice.spec)
 
     def faults(self, pod: PodInfo, node: NodeInfo) -> list[str]:
+        """Returns the faults of the devices that are allocated to a pod's resource claims."""
         objects, faults = self.objects, list[str]()
         for name, taken in (self.draft.given_of(pod.key, CLAIMS) or {}).items():
             kept = reserved_devices(self.draft.reserved_claims(pod))

@@ -142,6 +142,7 @@ class EvictionCheck:
         return faults
 
     def _check_group(self, group: Unit, going: set[str]) -> list[str]:
+        """Returns the faults of the evicted members of one GangGroup."""
         faults, core, stays = [], False, False
         for gang in group.gangs:
             bound = self._live_members(gang)

@@ -97,6 +97,7 @@ def check_claims(placed: Iterable[PodInfo], draft: Draft) -> list[PlanFault]:
 
 
 def _capacity_faults(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[str]:
+    """Returns the faults of nodes that lack capacity for the placed pods."""
     draft: Draft = figures.draft
     index, columns = figures.snapshot.index, figures.snapshot.columns
     asked: dict[str, dict[str, int]] = {}
@@ -199,8 +200,10 @@ def path_of(name: str, snapshot: Snapshot) -> tuple[object, ...]:
 
 
 def check_gathered(unit: Unit, nodes: Mapping[str, str], figures: RoundState) -> list[str]:
-    """Returns the faults by MustGather (also of parts) and podCountMultiple, by node labels, over bound and new
-    members."""
+    """Returns the faults by MustGather (also of parts) and podCountMultiple.
+
+    By node labels, over bound and new members.
+    """
     if not any(gang.wish.gather or gang.hard_keys or gang.has_parts for gang in unit.gangs):
         return []
     snapshot = figures.snapshot

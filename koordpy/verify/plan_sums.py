@@ -55,8 +55,10 @@ class PlanSums(EvictionCheck):
         return sorted(self.requested & set(self.tree.quotas[name].max))
 
     def limits_after(self, gone: Iterable[PodInfo]) -> Mapping[str, Mapping[str, int]]:
-        """Returns quota -> resource -> limit once some pods are gone: usage of pods in no quota is then shared as
-        well."""
+        """Returns quota -> resource -> limit once some pods are gone.
+
+        Usage of pods in no quota is then shared as well.
+        """
         freed: Counter[str] = Counter()
         for pod in gone if self.config.quota.no_quota_yields != "never" else ():
             if self.quotas.quota_of(pod) not in self.tree.quotas:
@@ -76,8 +78,10 @@ class PlanSums(EvictionCheck):
         return faults
 
     def is_guaranteed(self, pod: PodInfo, lost: Sums) -> bool:
-        """Returns True if the preemptor ends within its guarantee against a pod: below the LCA, in the requested
-        resources."""
+        """Returns True if the preemptor ends within its guarantee against a pod.
+
+        Checked below the LCA, in the requested resources.
+        """
         ours = self.preemptor_quotas(pod)
         if not ours or not self.counted_resources(self.leaf):
             return False

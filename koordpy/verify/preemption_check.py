@@ -125,6 +125,7 @@ class VictimCheck(PlanSums):
         return faults
 
     def _by_priority(self, taken: Sequence[EvictedUnit], lost: Sums, gone: Sequence[PodInfo]) -> list[str]:
+        """Returns the faults of victims by rule `priority` (3.1)."""
         if not taken:
             return []
         faults = []
@@ -149,6 +150,7 @@ class VictimCheck(PlanSums):
         return [*faults, *self._share_floors(own, gone), *self._tenants(lost).preempted(taken, gone)]
 
     def _by_quota(self, taken: Sequence[EvictedUnit], lost: Sums) -> list[str]:
+        """Returns the faults of victims by rule `quota` (3.2)."""
         if not taken:
             return []
         quotas = self.tree.quotas
@@ -215,6 +217,7 @@ class VictimCheck(PlanSums):
         return faults
 
     def _by_share(self, taken: Sequence[EvictedUnit], lost: Sums, gone: Sequence[PodInfo]) -> list[str]:
+        """Returns the faults of victims by rule `fair-share` (3.3)."""
         lines = self.at.lines
         if not taken:
             return []
@@ -264,6 +267,7 @@ class VictimCheck(PlanSums):
         return faults
 
     def _by_consolidation(self, taken: Sequence[EvictedUnit]) -> list[str]:
+        """Returns the faults of units that consolidation moves (3.4)."""
         if not taken:
             return []
         least, pods, check = (

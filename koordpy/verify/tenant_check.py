@@ -98,6 +98,7 @@ class TenantCheck:
         return self._scene
 
     def _quotas_on(self, names: frozenset[str]) -> Quotas:
+        """Returns the quotas with capacity, usage and demand on the named nodes only."""
         total, cards = Counter[str](), 0
         for node in self.snapshot.nodes:
             if node.name in names and node.node.metadata.deletion_timestamp is None:
@@ -218,8 +219,10 @@ class TenantCheck:
     def _may_cross(
         own: ShareQueue, tenant: ShareQueue, resource: str, more: int, units: Sequence[Mapping[str, int]], scene: _Scene
     ) -> bool:
-        """Returns True if condition (b) of 3.1 is satisfied in one resource. more: what the preemptor's tenant gains of
-        it."""
+        """Returns True if condition (b) of 3.1 is satisfied in one resource.
+
+        more: what the preemptor's tenant gains of it.
+        """
         lines = scene.lines
         if not lines.counted(tenant, resource):
             return False
@@ -266,6 +269,7 @@ class TenantCheck:
         return faults
 
     def _is_marked(self, pod: PodInfo) -> bool:
+        """Returns True if a pod or its PodGroup is marked as not to be moved; live also without a controller."""
         notes, group = pod.pod.metadata.annotations, None
         if pod.gang is not None:
             group = self.snapshot.pod_groups.get(pod.gang.key)

@@ -108,10 +108,10 @@ def _constraints(pod: PodInfo) -> list[TopologySpreadConstraint]:
 
 
 def _affinity(placed: Mapping[bytes, Sequence[Placed]], before: Sequence[Placed], draft: Draft) -> list[str]:
-    """Returns the faults by required affinity of a plan's pods by shape (kube-parity.md 2.7). before: pods outside the
-    plan.
+    """Returns the faults by required affinity of a plan's pods by shape (kube-parity.md 2.7).
 
-    A pod must be placed near an unlinked match if any exists; linked pods without one share one domain.
+    before: pods outside the plan. A pod must be placed near an unlinked match if any exists; linked pods without one
+    share one domain.
     """
     own = {shape: same for shape, same in placed.items() if _required_terms(same[0][0])}
     rest = [*before, *(one for shape, same in placed.items() if shape not in own for one in same)]
@@ -171,8 +171,10 @@ def _matches(pod: PodInfo, other: PodInfo, draft: Draft) -> bool:
 
 
 def _spread(same: Sequence[tuple[PodInfo, str]], everyone: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
-    """Returns the faults by DoNotSchedule constraints of pods of one shape: their domains against the one with the
-    fewest."""
+    """Returns the faults by DoNotSchedule constraints of pods of one shape.
+
+    The pods of their domains are compared with the domain that has the fewest.
+    """
     one, faults = same[0][0], []
     constraints, own = _constraints(one), one.pod.metadata.labels
     for constraint in constraints:

@@ -1,11 +1,12 @@
 """Evicts units of quotas that use more than their runtime for too long, before any unit is planned.
 
 Source: quota-fairness.md 5. Units are chosen from the least important on, until the quota is within its runtime. Then a
-reprieve, from the most important on, keeps each unit that is not needed for that, and each unit that no pod needs to
-start (a dry run of the queue). Disruption budgets and protected pods are respected. Usage of pods in no quota is
-ignored as far as they would yield to a unit (quota-fairness.md 4): that unit would use the capacity and have to give it
-back again. Capacity of terminating pods counts as given back; otherwise every round until they are gone would evict
-more.
+reprieve keeps units, from the most important on: units that are not needed for that, and units that no pod needs to
+start (a dry run of the queue). Disruption budgets and protected pods are respected.
+
+Usage of pods in no quota is ignored as far as they would yield to a unit (quota-fairness.md 4). Otherwise that unit
+would use the capacity, and have to give it back again. Capacity of terminating pods counts as given back. Otherwise
+every round until they are gone would evict more.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -81,8 +82,7 @@ def give_back_overuse(context: RoundContext) -> None:
 
 
 def _due(pool: Pool, figures: RoundState) -> list[_Due]:
-    """Returns the units that each overdue quota would give back, one quota after the other, and evicts them from the
-    draft."""
+    """Returns the units that each overdue quota would give back, and evicts them from the draft."""
     admission, quotas = figures.admission, figures.snapshot.quotas
     names = overdue(quotas, admission.figures, figures.config.quota, now=figures.snapshot.now)
     waiting = figures.groups.units() if names else []
@@ -170,8 +170,10 @@ def _runtime(
     asking: Collection[str],
     freed: Mapping[str, int] = MappingProxyType({}),
 ) -> Amounts:
-    """Returns the limit of a quota's use: its runtime if only the units of `asking` have demand, and if pods in no
-    quota use `freed` less."""
+    """Returns the limit of a quota's use.
+
+    Its runtime if only the units of `asking` have demand, and if pods in no quota use `freed` less.
+    """
     admission, quotas = figures.admission, figures.snapshot.quotas
     others = [unit for unit in waiting if unit.id not in asking]
     view = replace(figures.view, demand=without(others, quotas, {name}))
@@ -179,8 +181,10 @@ def _runtime(
 
 
 def _excess(name: str, limit: Amounts, figures: RoundState) -> Amounts:
-    """Returns by how much the use exceeds a limit, by resource; without terminating pods. Empty if it is within the
-    limit."""
+    """Returns by how much the use exceeds a limit, by resource; without terminating pods.
+
+    Empty if it is within the limit.
+    """
     quotas, use = figures.snapshot.quotas, figures.draft.quotas
     ending = [
         pod.requests for pod in figures.reservations.terminating if name in quotas.tree.path(quotas.quota_of(pod))
@@ -229,8 +233,10 @@ def _select_units(
 
 
 def _with_unit(pool: Pool, taken: list[int], i: int) -> list[int]:
-    """Returns `taken` with one more unit; empty if its gang is evicted as a whole already, or may not lose more
-    members."""
+    """Returns `taken` with one more unit.
+
+    Empty if its gang is evicted as a whole already, or may not lose more members.
+    """
     unit = pool.units[i]
     if unit.kind is UnitKind.CORE:
         return [*(k for k in taken if pool.units[k].group != unit.group), i]
@@ -248,8 +254,10 @@ def _with_unit(pool: Pool, taken: list[int], i: int) -> list[int]:
 
 
 def _units_inside(pool: Pool, figures: RoundState, name: str) -> dict[int, Amounts]:
-    """Returns unit -> amounts it uses in a quota and below; only units of koordpy's schedulers wholly inside the
-    quota."""
+    """Returns unit -> amounts it uses in a quota and below.
+
+    Only units of koordpy's schedulers wholly inside the quota.
+    """
     holdings, party = pool.holdings(Mins(figures.snapshot.quotas)), Party(name)
     out: dict[int, Amounts] = {}
     for i, alive in enumerate(pool.alive):

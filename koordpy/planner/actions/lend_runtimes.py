@@ -112,8 +112,10 @@ class _Loans:
         return [other for other in others if (reach & ~self._reaches.of(other)).any()]
 
     def _state_without(self, own: frozenset[str], apart: list[Unit]) -> RoundState:
-        """Returns round state without unsatisfiable demand and without that of `apart`; demand in quotas of `own` still
-        counts."""
+        """Returns round state without unsatisfiable demand and without that of `apart`.
+
+        Demand in quotas of `own` still counts.
+        """
         key = own, frozenset(unit.id for unit in apart)
         if key not in self._demands:
             quotas = self._figures.snapshot.quotas
@@ -122,8 +124,10 @@ class _Loans:
 
 
 def _usable_capacity(units: Iterable[Unit], figures: RoundState) -> NDArray[np.int64]:
-    """Returns [nodes, columns]: free capacity that pending pods of the units could use, by labels, taints and size, now
-    or once other pods are gone."""
+    """Returns [nodes, columns]: free capacity that pending pods of the units could use.
+
+    A pod could use a node by labels, taints and size, now or once other pods are gone.
+    """
     draft, columns = figures.draft, figures.snapshot.columns
     free, amounts = draft.free(), np.zeros_like(draft.used)
     for pod in {pod.shape: pod for unit in units for pod, _ in unit.kinds}.values():

@@ -36,8 +36,10 @@ NO_PROMISE = "no start can be promised: too few running pods say when they end"
 
 
 def moment(seconds: float) -> str:
-    """Returns a time such as `2026-01-01T02:00:00Z`, rounded up to a whole second, so that the start is not promised
-    early."""
+    """Returns a time such as `2026-01-01T02:00:00Z`.
+
+    Rounded up to a whole second, so that the start is not promised early.
+    """
     return rfc3339(ceil(seconds))
 
 
@@ -136,6 +138,7 @@ class Backfill(QueuePolicy):
         return self.runtimes.end_from_now(unit)
 
     def _reserve(self, unit: Unit, start: float, nodes: Mapping[str, int]) -> None:
+        """Records the promised start of a unit, with its nodes and the pods that end there by then."""
         snapshot = self._figures.snapshot
         asked = np.zeros_like(snapshot.allocatable)
         for key, node in nodes.items():
@@ -166,8 +169,10 @@ class Backfill(QueuePolicy):
         return withheld(held.unit.title, ClosedTo.LONGER, np.asarray(np.maximum(out, 0)), held.start)
 
     def _earliest(self, unit: Unit) -> tuple[float, Mapping[str, int]] | None:
-        """Returns (time, pod key -> node) of the earliest end after which the unit can be placed; None if there is
-        none."""
+        """Returns (time, pod key -> node) of the earliest end after which the unit can be placed.
+
+        None if there is none.
+        """
         own = {pod.key for pod in unit.members}
         ends = {end for end, pod in self._ends if pod.key not in own}
         ends |= {end for key in self._figures.draft.placed if (end := self._placed_end(key)) != inf}
@@ -199,6 +204,7 @@ class Backfill(QueuePolicy):
         return self.runtimes.end_from_now(unit) <= held.start
 
     def _attempt_after_promise(self, unit: Unit, held: _Promise) -> UnitOutcome:
+        """Places a later unit; unless it ends by the promised start, it may not use reserved capacity."""
         closed = None if self._ends_in_time(unit, held) else self.withheld
         # a separate search, because victims are those of the draft as it is now
         search = cache(lambda: PreemptionSearch(self._figures, self._ways)) if self._ways else None
@@ -225,8 +231,7 @@ class Backfill(QueuePolicy):
         return outcome.note_capacity(promise=reserved, beside_promise=True)
 
     def _delays_start(self, outcome: PlacedUnit, held: _Promise) -> bool:
-        """Returns True if a placement delays the reserved unit by more than the capacity it uses, such as by
-        affinity."""
+        """Returns True if a placement delays the reserved unit by other means than capacity, such as affinity."""
         draft, nodes = self._figures.draft, outcome.nodes
         plain = not any(self._figures.snapshot.pods[key].ties or draft.given(key) for key in nodes)
         plain = plain and not isinstance(outcome, PreemptingUnit)
@@ -252,6 +257,8 @@ class Backfill(QueuePolicy):
 
 
 def _lacks_capacity(outcome: UnitOutcome) -> TypeGuard[WaitingUnit]:
-    """Returns True if a unit is proven not to fit: not blocked by a gate or a quota, not rejected by a check, not
-    undecided."""
+    """Returns True if a unit is proven not to fit.
+
+    False if a gate or a quota blocks it, if a check rejected its plan, or if the attempt is undecided.
+    """
     return isinstance(outcome, WaitingUnit) and outcome.lacks_capacity and outcome.attempt.proof is Proof.INFEASIBLE

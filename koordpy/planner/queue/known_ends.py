@@ -63,8 +63,10 @@ class Runtimes:
         return found
 
     def end_of(self, pod: PodInfo) -> float:
-        """Returns the time at which a bound pod ends, at least now, in seconds since the epoch; infinite if its end is
-        unknown."""
+        """Returns the time at which a bound pod ends, at least now, in seconds since the epoch.
+
+        Infinite if its end is unknown.
+        """
         length = inf if pod.pod.metadata.deletion_timestamp else self._of(pod)
         if length == inf:
             return inf

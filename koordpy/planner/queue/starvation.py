@@ -108,8 +108,10 @@ class StarvationGuard(QueuePolicy):
         return f"holding nodes [{' '.join(names)}]" + (f": waiting for {waiting}" if waiting else "")
 
     def settle(self, unit: Unit, outcome: UnitOutcome) -> UnitOutcome:
-        """Reserves nodes for a starving unit without capacity. Adds to other outcomes on how many nodes the reservation
-        blocks."""
+        """Reserves nodes for a starving unit without capacity.
+
+        Adds to other outcomes on how many nodes the reservation blocks.
+        """
         if not isinstance(outcome, WaitingUnit) or not outcome.lacks_capacity:
             return outcome
         if kept := self.blocked_message(unit):
@@ -119,8 +121,10 @@ class StarvationGuard(QueuePolicy):
         return outcome
 
     def considers(self, unit: Unit) -> bool:
-        """Reserves nodes also for a starving unit that is not due. Returns False: only backfill tries units that are
-        not due."""
+        """Reserves nodes also for a starving unit that is not due.
+
+        Returns False: only backfill tries units that are not due.
+        """
         if self._backfill is None and self._reservation is None and unit.id in self._starving:
             with self._figures.draft.trial():
                 outcome = plan_unit(unit, self._figures)

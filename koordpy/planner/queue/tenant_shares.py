@@ -21,8 +21,10 @@ Amount = int | float | str
 
 @dataclass(frozen=True, slots=True)
 class TenantShare:
-    """One tenant. used, share: cards in mode gpu-count, else by resource. usage: always None, because past use is not
-    counted."""
+    """One tenant.
+
+    used, share: cards in mode gpu-count, else by resource. usage: always None, because past use is not counted.
+    """
 
     queue: str
     used: Amount | Mapping[str, Amount]
@@ -42,6 +44,7 @@ def tenant_shares(snapshot: Snapshot, fairness: Fairness) -> tuple[TenantShare, 
 
 
 def _share(tenant: Party, lines: EntitlementLines, use: QuotaUse, mode: str) -> TenantShare:
+    """Returns usage and share of one tenant."""
     name = tenant.quota or tenant.user
     if mode == "gpu-count":
         used, share = lines.use(use, tenant, ACCELERATORS), lines.share(tenant, ACCELERATORS)

@@ -112,6 +112,7 @@ class UnitOrder:
                 self._ascend(leaf, keys_)
 
     def _tree(self, keys_: QueueKeys) -> _QueueNode:
+        """Builds the tree of queues with their jobs, and computes all keys."""
         root = _QueueNode(ShareQueue(""))
         nodes: dict[ShareQueue, _QueueNode] = {}
         for job in self._rest:

@@ -2,9 +2,13 @@
 
 Source: docs/rules/preemption.md 3.1. A tenant is a user (gpu-count) or a queue (exact, kai). Entitlements are the
 shares on the nodes that the preemptor could use (`usable_shares`). Units of another tenant may be evicted in two cases:
-(a) the tenant keeps min(use, share), or (b) its use is above its share before each unit is evicted, and the preemptor's
-tenant ends with no larger excess than that tenant had. The rule does not protect tenants between two ElasticQuotas,
-against system priorities, and against a guarantee.
+
+- (a) The tenant keeps min(use, share).
+- (b) The tenant is above its share before each unit is evicted, and the preemptor's tenant ends with no larger excess
+than that tenant had.
+
+The protection does not apply between two ElasticQuotas, to a preemptor of system priority, and within the preemptor's
+guarantee.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -63,10 +67,10 @@ class AcrossUsers:
         return any(any(True for _ in self.protected_tenants(i)) for i, _ in self.holdings.tally(free))
 
     def gate(self, other: Tenancy) -> list[tuple[Party, str, int]] | None:
-        """Returns what must be evicted from the preemptor's quotas, so that the plan is within its guarantee against a
-        tenant.
+        """Returns what must be evicted from the preemptor's quotas so that the plan is within its guarantee.
 
-        As (quota, resource, amount); empty if it is within the guarantee anyway, None if it has no guarantee.
+        The guarantee is the one against another tenant. As (quota, resource, amount); empty if the plan is within it
+        anyway, None if there is no guarantee.
         """
         own = tuple(below(self.mins.path, other.quota))
         if own not in self._gates:
@@ -74,6 +78,7 @@ class AcrossUsers:
         return self._gates[own]
 
     def _gate(self, own: Path) -> list[tuple[Party, str, int]] | None:
+        """Returns the result of `gate` for the preemptor's quotas below the LCA."""
         mins = self.mins
         if not own or not mins.counted(mins.path[-1]):
             return None
@@ -132,8 +137,10 @@ class AcrossUsers:
         return self._excess_lacking(tenant, resource) <= self.lines.used(self.own.tenant, resource)
 
     def _excess_lacking(self, tenant: Party, resource: str) -> int:
-        """Returns what must be evicted from the preemptor's tenant, so that it ends with no larger excess than another
-        tenant."""
+        """Returns how much of the preemptor's tenant must be evicted.
+
+        Afterwards its excess is no larger than that of the other tenant.
+        """
         lines, own = self.lines, self.own.tenant
         mine = lines.after(own, resource) - lines.lines.exact(own, resource)
         theirs = lines.used(tenant, resource) - lines.lines.exact(tenant, resource)
@@ -142,8 +149,10 @@ class AcrossUsers:
     # --- limits on all victims ----------------------------------------------------------------------------------------
 
     def bind(self, own: Mapping[int, int], every: Pairs) -> tuple[list[Limit], list[Crossing], list[Either]]:
-        """Returns the limits on units evicted by rule `priority` (own: unit -> option). every: (option, unit) of all
-        rules."""
+        """Returns the limits on units evicted by rule `priority` (own: unit -> option).
+
+        every: (option, unit) of all rules.
+        """
         groups: dict[Party, dict[tuple[tuple[Party, str, int], ...] | None, list[int]]] = {}
         for i, o in own.items():
             for one in self.protected_tenants(i):

@@ -70,8 +70,10 @@ class Entitlement:
                         yield party
 
     def _is_guaranteed(self, own: tuple[Party, ...]) -> bool:
-        """Returns True if the preemptor ends within its guarantee: the quotas of `own` are within their min without
-        evictions."""
+        """Returns True if the preemptor ends within its guarantee without evictions.
+
+        Its quotas in `own` are then within their min.
+        """
         mins = self.mins
         if not own or not mins.counted(mins.path[-1]):
             return False
@@ -88,8 +90,10 @@ class Entitlement:
 
     @staticmethod
     def _tenants(i: int, users: AcrossUsers) -> Iterator[Party]:
-        """Yields the tenants of a unit within their share of what it uses, or of what the preemptor requests if it uses
-        nothing."""
+        """Yields the tenants of a unit within their share.
+
+        Of the resources that the unit uses; if it uses none, of those that the preemptor requests.
+        """
         lines = users.lines
         for one in users.protected_tenants(i):
             held = [r for r, n in users.held(i, one.tenant).items() if n and lines.lines.counted(one.tenant, r)]

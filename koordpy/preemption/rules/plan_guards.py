@@ -81,8 +81,11 @@ class PlanGuards:
     # --- harm ---------------------------------------------------------------------------------------------------------
 
     def harm(self, unit: VictimUnit) -> int:
-        """Returns the harm of evicting a unit: accelerators in hundredths; milli-cores of cpu if the members request no
-        accelerator; pods if they request no cpu either."""
+        """Returns the harm of evicting a unit.
+
+        In hundredths of accelerators; in milli-cores of cpu if the members request no accelerator; in pods if they
+        request no cpu either.
+        """
         if self.accelerators:
             return unit.devices
         return sum(pod.requests.get(CPU, 0) for pod in unit.pods) if self.cpu else len(unit.pods)
@@ -93,8 +96,10 @@ class PlanGuards:
         return None if factor is None else floor(factor * (self.accelerators or self.cpu or self.pods))
 
     def limits(self, rule: RuleName, own: Mapping[int, int], pool: Pool) -> list[Limit]:
-        """Returns the limits on the victims of one rule, for the solver. own: index of a unit in the pool -> its
-        option."""
+        """Returns the limits on the victims of one rule, for the solver.
+
+        own: index of a unit in the pool -> its option.
+        """
         most = self.most(rule)
         if most is None:
             return []
@@ -117,8 +122,10 @@ class PlanGuards:
         return any(self._moves or rule is not RuleName.CONSOLIDATION for rule in self._factors)
 
     def bears(self, guard: Guard, rules: Mapping[RuleName, Mask], pool: Pool) -> bool:
-        """Returns True if a guard changes the victims of one step of rules. rules: the units that each of its rules
-        allows."""
+        """Returns True if a guard changes the victims of one step of rules.
+
+        rules: the units that each of its rules allows.
+        """
         if guard is Guard.SURPLUS:
             return any((mask & ~self.allowed(rule, pool, mask)).any() for rule, mask in rules.items())
         every = ((rule, {i: i for i in np.nonzero(mask)[0].tolist()}) for rule, mask in rules.items())

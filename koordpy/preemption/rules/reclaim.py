@@ -76,14 +76,18 @@ class Reclaim:
         return above(self.used(party, resource), self.lines.share(party, resource))
 
     def spare(self, party: Party, resource: str) -> int:
-        """Returns how much may be evicted such that min(used before, entitlement) is left, with members placed there
-        counted."""
+        """Returns how much may be evicted such that min(used before, entitlement) is left.
+
+        Members placed there count.
+        """
         return spare(self.used(party, resource), self.lines.share(party, resource)) + self._added(party, resource)
 
     @cached_property
     def closed(self) -> str:
-        """Why the preemptor has nothing to reclaim, with its numbers; empty if it may reclaim, or has no counted
-        request."""
+        """Why the preemptor has nothing to reclaim, with its numbers.
+
+        Empty if it may reclaim, or has no counted request.
+        """
         for party in self.path[-1:]:
             for resource in self.counted(party):
                 after = self.after(party, resource)
@@ -219,8 +223,10 @@ class Reclaim:
         return out
 
     def _options_with_floor(self, taken: Mapping[int, Amounts], resource: str) -> tuple[int, ...]:
-        """Returns the options under which a tenant's entitlement in a resource is protected. taken: option ->
-        amounts."""
+        """Returns the options under which a tenant's entitlement in a resource is protected.
+
+        taken: option -> amounts.
+        """
         return tuple(taken)
 
     def _evicted_amounts(self, own: Mapping[int, int]) -> dict[Party, dict[int, Amounts]]:
@@ -234,8 +240,10 @@ class Reclaim:
     # --- messages ---------------------------------------------------------------------------------------------------
 
     def why(self, i: int) -> str:
-        """Returns the numbers that allow the eviction of a unit: `quota b uses 12 of min 8 nvidia.com/gpu, quota a gets
-        4 of min 4`."""
+        """Returns the numbers that allow the eviction of a unit.
+
+        Such as `quota b uses 12 of min 8 nvidia.com/gpu, quota a gets 4 of min 4`.
+        """
         resource, uses = self._overuse(i)
         own = self.path[-1]
         line = quantity_text(resource, int(self.lines.share(own, resource)))
@@ -243,8 +251,7 @@ class Reclaim:
         return f"{uses}, quota {own.quota} gets {gets} of min {line}"
 
     def _overuse(self, i: int) -> tuple[str, str]:
-        """Returns a resource of which the tenant of a unit's first pod uses more than its entitlement, and a text on
-        it."""
+        """Returns (resource, text): the tenant of a unit's first pod uses more than its entitlement of the resource."""
         path = next(iter(self.holdings.held(i)))
         if not path:
             used = {r: self.use.used(DEFAULT_QUOTA, r) for r in self.counted(self.path[-1])}

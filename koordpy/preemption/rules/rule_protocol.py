@@ -108,8 +108,10 @@ class Law:
 
     @property
     def admissible(self) -> bool:
-        """True if evictions could let the quotas admit the unit: victims are preemptible, so non-preemptible usage
-        cannot fall."""
+        """True if evictions could let the quotas admit the unit.
+
+        Victims are preemptible, so evictions cannot reduce non-preemptible usage.
+        """
         asked: dict[str, Amounts] = {}
         for pod in self.pods:
             for party in self.mins.lines.path(pod) if pod.owner.rigid else ():
@@ -188,8 +190,10 @@ class VictimRule(ABC):
         return ""
 
     def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Pairs) -> None:
-        """Adds limits on all chosen victims. own: unit -> its option by this rule. every: (option, unit) of all
-        rules."""
+        """Adds limits on all chosen victims.
+
+        own: unit -> its option by this rule. every: (option, unit) of all rules.
+        """
         return
 
     def why(self, law: Law, unit: int) -> str:

@@ -21,8 +21,10 @@ def below(path: Path, other: Path) -> Path:
 
 
 class TenantUsage:
-    """Usage by tenant. units: those of the pool, which only grow. foreign: returns True for units of another
-    scheduler."""
+    """Usage by tenant.
+
+    units: those of the pool, which only grow. foreign: returns True for units of another scheduler.
+    """
 
     def __init__(self, units: Sequence[VictimUnit], foreign: Callable[[int], bool], lines: EntitlementLines) -> None:
         self.units, self.foreign, self.lines = units, foreign, lines

@@ -17,11 +17,10 @@ from koordpy.quota.quota_book import CARDS
 
 
 def unclaimed_share(pods: Sequence[PodInfo], figures: RoundState, lines: EntitlementLines | None) -> str:
-    """Returns text such as `fairness: user alice uses 0, share 2; user bob uses 4, share 2; fairness.reclaim is
-    quotas`.
+    """Returns a sentence on the share that reclaim would give to the pods' tenant.
 
-    Empty if the share of the pods' tenant is reclaimed anyway, or if reclaim would give it nothing. lines: fair shares;
-    None in mode off.
+    Such as `fairness: user alice uses 0, share 2; user bob uses 4, share 2; fairness.reclaim is quotas`. Empty if the
+    share is reclaimed anyway, or if reclaim would give nothing. lines: fair shares; None in mode off.
     """
     fairness, use = figures.config.fairness, figures.draft.quotas
     path = lines.path(pods[0]) if lines is not None else ()

@@ -151,8 +151,10 @@ class TenantShares:
         self._known: dict[bytes | None, UsableShares | None] = {}
 
     def of(self, pods: Iterable[PodInfo]) -> UsableShares | None:
-        """Returns the shares on the nodes that could take one of some pods; None if no shares are computed (mode
-        off)."""
+        """Returns the shares on the nodes that could take one of some pods.
+
+        None if no shares are computed (mode off).
+        """
         figures = self._figures
         if figures.config.fairness.mode == "off":
             return None

@@ -49,8 +49,10 @@ class ReclaimMin(VictimRule):
 
 
 class Preempt(VictimRule):
-    """Evicts units of strictly lower priority, unless the entitlement of another quota or tenant protects them alone
-    (preemption.md 3.1)."""
+    """Evicts units of strictly lower priority (preemption.md 3.1).
+
+    Except units that the entitlement of another quota or tenant protects by themselves.
+    """
 
     name = RuleName.PRIORITY
     reason = "Preempted"

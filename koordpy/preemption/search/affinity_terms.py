@@ -67,6 +67,7 @@ class _Near(NamedTuple):
 
 
 def _near(shape: int, rule: OwnTerms, kinds: Sequence[PodInfo], standing: Sequence[tuple[PodInfo, int]]) -> list[_Near]:
+    """Returns the required affinity of a shape by one rule; empty if the rule has no required term."""
     meant = tuple(i for i, other in enumerate(kinds) if rule.wants(other))
     if (near := rule.tie(shape, meant)) is None:
         return []
@@ -78,6 +79,7 @@ def _near(shape: int, rule: OwnTerms, kinds: Sequence[PodInfo], standing: Sequen
 def _spread(
     shape: int, spreading: Spreading, kinds: Sequence[PodInfo], standing: Sequence[tuple[PodInfo, int]]
 ) -> list[AffinityTerm]:
+    """Returns the spread constraints of a shape, with the evictable pods that count in each domain."""
     own = kinds[shape]
     counted = [(pod.key, node, spreading.counting(pod, node)) for pod, node in standing]
     out = []

@@ -153,6 +153,7 @@ class _ChoiceReader:
     selectors: Collection[str]
 
     def unit(self, i: int) -> UnitFigures:
+        """Returns the numbers of unit `i` of the pool, with its devices and the pods that attract the preemptor."""
         pool = self.pool
         known = pool.figures.get(i)
         if known is None:
@@ -171,6 +172,7 @@ class _ChoiceReader:
         return replace(known, attracts=tuple(sorted(attracts.items()))) if attracts else known
 
     def _read(self, i: int) -> UnitFigures:
+        """Returns the numbers of a unit that do not depend on the preemptor."""
         unit = self.pool.units[i]
         covered = Counter(b for pod in unit.pods for b in self.pool.counting(pod)) if self.pool.budgets else {}
         return UnitFigures(

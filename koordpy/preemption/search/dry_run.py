@@ -64,8 +64,10 @@ class DryRun:
             return self._place(places, share)
 
     def fits_at(self, units: Sequence[int], places: Places) -> bool:
-        """Returns True if the members fit these very places once some units are gone; False also if more than sums
-        decides."""
+        """Returns True if the members fit these very places once some units are gone.
+
+        False also if more than sums decides.
+        """
         preemptors, figures = self.preemptors, self.figures
         if any(figures.of(pod).has_rules for pod in self._kinds()):
             return False
@@ -77,8 +79,10 @@ class DryRun:
             return not violations(self._preemptor_problem(), nodes)
 
     def fits(self, units: Sequence[int], share: float = 1.0) -> bool:
-        """Returns True if the members fit anywhere once some units are gone. share: time limit as a share of a
-        placement's."""
+        """Returns True if the members fit anywhere once some units are gone.
+
+        share: time limit as a share of a placement's.
+        """
         unit, figures = self.preemptors.unit, self.figures
         if not is_counted(self.preemptors.pods, figures.scene) or rules_decide(unit, figures):
             return bool(self.place(units).nodes)
@@ -87,8 +91,10 @@ class DryRun:
             return bool(self._place().nodes) if found is None else found
 
     def place_and_return(self, units: Sequence[int], layout: Layout) -> DryRunResult:
-        """Returns the nodes of the members and the new nodes of moved units: the best placement first, then the
-        layout's."""
+        """Returns the nodes of the members and the new nodes of moved units.
+
+        The best placement is tried first, then the layout's.
+        """
         with self.without_units(units):
             sure = True
             for places in (None, layout.places) if layout.places else (None,):
@@ -144,10 +150,9 @@ class DryRun:
     def overfull(
         self, units: Sequence[int], places: Places, among: Sequence[int]
     ) -> list[tuple[Load, tuple[int, ...]]]:
-        """Returns the nodes that cannot take the pods which a choice puts on them, for preemptors with monotone
-        filters.
+        """Returns the nodes that cannot take the pods of a choice. Only for preemptors with monotone filters.
 
-        Per node: the smallest part of its load that is rejected, and the units of `among` of which at least one must be
+        Per node: the smallest part of its load that is rejected, and units of `among`. At least one of these must be
         evicted, too, before the node takes that part.
         """
         out = []
@@ -227,8 +232,10 @@ class DryRun:
     def _required_units(
         self, node: int, load: Mapping[int, int], now: Mapping[int, int], rest: Sequence[int]
     ) -> tuple[int, ...]:
-        """Returns the units of which one must be evicted: with all other units of `rest` gone, the load is still
-        rejected."""
+        """Returns the units of which one must be evicted.
+
+        With all other units of `rest` gone, the load is still rejected.
+        """
         draft = self.figures.draft
         needed = []
         for i in rest:
@@ -253,8 +260,7 @@ class DryRun:
 
 
 def _within(problem: Problem, wanted: Problem, places: Places) -> Problem:
-    """Returns the problem with at most as many pods on each node as `places` has there, by shape of the
-    preemptors' problem."""
+    """Returns the problem with at most `places` pods on each node. places: by shape of the problem `wanted`."""
     shapes = dict.fromkeys((wanted.members[rank].shape, problem.members[rank].shape) for rank in wanted.pending)
     most: dict[int, dict[int, int]] = {}
     for was, now in shapes:

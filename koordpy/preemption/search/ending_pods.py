@@ -136,11 +136,10 @@ def waits_on_nominated(pod: PodInfo, figures: RoundState) -> bool:
 
 
 def crowds_siblings(unit: Unit, nodes: Mapping[str, int], figures: RoundState) -> bool:
-    """Returns True if a plan for some members (pod key -> node) would waste victims that are terminating for their
-    unit.
+    """Returns True if a plan for some members (pod key -> node) would waste terminating victims of their unit.
 
-    That is the case if members start elsewhere than on their nominated nodes while nominated members are left, and if
-    the remaining members would be too few to start by themselves (only-waiting).
+    Victims are wasted if nominated members are left without a node, and other members start elsewhere than on their
+    nominated nodes. The same applies if the remaining members are too few to start by themselves (only-waiting).
     """
     names, pods = figures.snapshot.nodes, figures.snapshot.pods
     left = [pod for pod in unit.pending if pod.key not in nodes]

@@ -17,8 +17,10 @@ Notes = Mapping[str, Mapping[str, str]]
 
 
 class SearchEnd(StrEnum):
-    """Why a search for victims ended, in order of precedence: if parts of a search end differently, the last one
-    counts."""
+    """Why a search for victims ended, in ascending order of precedence.
+
+    If parts of a search end differently, the last of their values counts.
+    """
 
     NO_RULE = "no-rule"
     """No rule may evict a pod for the unit: rules are off, or the unit waits for other capacity first."""

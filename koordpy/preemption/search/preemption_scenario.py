@@ -79,8 +79,10 @@ class PreemptionScenario:
         return SearchEnd.BOUNDED, f"preemption: {lack.text}." if lack.reclaimable else ""
 
     def _bound_of_moves(self) -> Bound | None:
-        """Returns the bound for moves, which free nothing in total; too many movable pods are not searched
-        (`MOVES`)."""
+        """Returns the bound for moves, which free nothing in total.
+
+        Too many movable pods are not searched (`MOVES`).
+        """
         pods = sum(len(self.pool.units[i].pods) for i in np.nonzero(self.eligible)[0].tolist())
         free = np.maximum(self.figures.draft.free(), 0).sum(axis=0)
         asked = self.preemptors.problem.asked.items()

@@ -106,8 +106,10 @@ class PreemptionSearch:
     def _read_plan(
         self, plan: PreemptionPlan
     ) -> tuple[Sequence[EvictedUnit], Mapping[str, int], Mapping[str, int], Round]:
-        """Returns the inputs of a check: victims, pod key -> node position of members and of moved pods, and the
-        round."""
+        """Returns the inputs of a check: (victims, nodes of members, new nodes of moved pods, round).
+
+        Nodes are given as pod key -> node position.
+        """
         taken = [EvictedUnit(victim.unit.pods, str(victim.rule)) for victim in plan.victims]
         back = {one.pod.key: one.node for one in plan.back}
         return taken, dict(plan.nodes), back, Round(self.figures, self._lines, self.pool.budgets, self._checked)

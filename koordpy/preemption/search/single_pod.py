@@ -41,12 +41,11 @@ class SinglePod:
         self._on: dict[int, list[int]] = {}
 
     def cheapest(self, pod: PodInfo, problem: Problem, rule: str, eligible: Mask) -> Mask | None:
-        """Returns [units]: the cheapest units that free a node for one pod; empty if it is proven that no node can be
-        freed.
+        """Returns [units]: the cheapest units that free a node for one pod.
 
-        None means "not decided here". problem: of the pod alone, without a gather goal. eligible: units that the rule
-        allows. Units under a PodDisruptionBudget without allowance are left out; if one of them may be needed, the
-        general search decides.
+        Empty if it is proven that no node can be freed. None means "not decided here". problem: of the pod alone,
+        without a gather goal. eligible: units that the rule allows. Units under a PodDisruptionBudget without allowance
+        are left out; if one of them may be needed, the general search decides.
         """
         if self._size != len(self.pool.units):
             self._read()
@@ -69,6 +68,7 @@ class SinglePod:
         return out
 
     def _update(self, table: _UnitTable, problem: Problem, eligible: Mask) -> None:
+        """Recomputes the answers of nodes that have changed since the table was current."""
         draft, shape = self.figures.draft, problem.shapes[problem.members[problem.pending[0]].shape]
         nodes = set(np.nonzero(shape.allowed)[0].tolist())
         if table.seen >= 0:
@@ -86,6 +86,7 @@ class SinglePod:
                 table.answers[node] = answer
 
     def _read(self) -> None:
+        """Indexes the units by node, and drops all answers."""
         self._size = len(self.pool.units)
         self._tables.clear()
         self._on.clear()

@@ -34,8 +34,10 @@ class StaleState:
         return f"gang {key} has {self.have} of {self.min_member} members"
 
     def warning(self, key: str, now: float | None = None) -> str:
-        """Returns the message of the events: the consequence and its time. now: seconds since the epoch; None if the
-        grace period has just begun."""
+        """Returns the message of the events: the consequence and its time.
+
+        now: seconds since the epoch; None if the grace period has just begun.
+        """
         if self.grace < 0:
             return self.text(key)
         left = self.grace if now is None or self.due is None else max(0.0, self.due - now)

@@ -187,8 +187,10 @@ class Pool:
         return out
 
     def without_lent(self, eligible: NDArray[np.bool_]) -> Mask:
-        """Returns `eligible` without surplus units if the core of their gang is eligible, so that each pod is in one
-        unit."""
+        """Returns `eligible` without surplus units of gangs with an eligible core.
+
+        So each pod is in one unit.
+        """
         counted = eligible.copy()
         for lendings in self.lendings.values():
             for one in lendings:

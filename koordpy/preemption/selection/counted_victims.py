@@ -73,6 +73,8 @@ def shortcut(choices: Choices) -> Choice | None:
 
 
 class _Search:
+    """One search for the least harmful options of a choice."""
+
     def __init__(self, choices: Choices) -> None:
         self.choices, self.problem = choices, choices.problem
         self.number = len(self.problem.pending)
@@ -153,6 +155,7 @@ class _Search:
     # --- per node ---------------------------------------------------------------------------------------------------
 
     def _choose(self, usable: list[int]) -> list[int] | None:
+        """Returns the least harmful of the usable options: covers per node, combined over nodes."""
         order = sorted(usable, key=lambda o: self._unit(o).rank)
         rank, width = {o: i for i, o in enumerate(order)}, len(order)
         self.late = width + LEVEL_BITS
@@ -191,8 +194,10 @@ class _Search:
         return Gathered(self.problem, self.regions, nodes, self.number, late=self.late).solve()
 
     def _gangs(self) -> tuple[dict[int, int], set[int]]:
-        """Returns option -> number of its gang, if a core is among the options; and the cores. Gangs are found by their
-        limits."""
+        """Returns option -> number of its gang, if a core is among the options; and the cores.
+
+        Gangs are found by their limits.
+        """
         gangs: dict[int, int] = {}
         cores = {o for o in range(len(self.choices.options)) if self._unit(o).breaks}
         if cores:
@@ -207,8 +212,7 @@ class _Search:
     # --- victims that give back to a quota --------------------------------------------------------------------------
 
     def _solve_with_give_back(self, on: dict[int, list[Item]]) -> list[int] | None:
-        """Returns the options of the least sum over nodes, if the victims must also give back to a quota on any
-        nodes."""
+        """Returns the options of the least sum over nodes if the victims must also give back to a quota."""
         step = gcd(*(item.frees[-1] for items in on.values() for item in items))
         if not step:
             return None
@@ -246,8 +250,10 @@ class _Search:
         return sorted({*on, *np.nonzero(self.problem.slots_of[self.shape])[0].tolist()})
 
     def _offers(self, node: int, items: list[Item], step: int, wanted: int) -> list[tuple[int, int, int, Options]]:
-        """Returns (pods, steps given back, cost, options) of one node, without the empty offer. wanted: maximum
-        steps."""
+        """Returns (pods, steps given back, cost, options) of one node, without the empty offer.
+
+        wanted: maximum steps.
+        """
         free = self.free[node]
         whole = [have + sum(item.frees[c] for item in items) for c, have in enumerate(free)]
         number = min(self.number, *(have // amount for have, amount in zip(whole, self.request, strict=True)))

@@ -76,8 +76,10 @@ class FreedCapacity:
                 self.model.add(linear([*asked, *freed]) <= free).only_enforce_if(some)
 
     def _looser(self, node: int, column: int, other: int, weight: int, each: int) -> bool:
-        """Returns True if a node always has at least weight / each times as much of a column as of another, for any
-        victims."""
+        """Returns True if a node has at least weight / each times as much of a column as of another.
+
+        For any set of victims.
+        """
         free = self._choices.problem.free[node]
         rooms = [dict(enumerate(free.tolist())), *(frees for _, frees in self._relief.get(node, ()))]
         return bool(free[column] >= 0) and all(

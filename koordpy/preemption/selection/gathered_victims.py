@@ -115,6 +115,7 @@ class Gathered:
         return out
 
     def _build(self) -> None:
+        """Builds the tables of all domains, from the nodes up to the root."""
         tree = self.tree
         for node in sorted(self.offers):
             words = np.array([self._word(early) for early in self._early[node]], dtype=np.int64)
@@ -180,6 +181,7 @@ class Gathered:
         return one.late[m]
 
     def _split(self, level: int, one: _Domain, m: int) -> None:
+        """Finds the best split of m pods over the children of a domain, among the splits with the least words."""
         own = [self.domains[level + 1][child].own for child in one.children]
         wanted: list[list[int]] = [[] for _ in range(len(own) + 1)]
         ways: list[dict[int, list[int]]] = [{} for _ in own]
@@ -215,6 +217,7 @@ class Gathered:
         one.split[m] = split[::-1]
 
     def _take(self, level: int, domain: int, m: int, out: list[int]) -> None:
+        """Appends the options for m pods in a domain to `out`."""
         if not m:
             return
         if level == self.tree.depth:

@@ -159,6 +159,7 @@ def _in_region(
     place: str,
     most: Mapping[int, int],
 ) -> Lack | None:
+    """Returns what is lacking in one region; None if the sums allow all pending members there."""
     inside = allowed[nodes] > 0
     for column, need in sorted(problem.asked.items(), key=lambda item: names[item[0]] if item[0] < len(names) else "~"):
         if column == 0 or column >= len(names):

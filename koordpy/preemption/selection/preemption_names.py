@@ -30,8 +30,10 @@ EVERY_WAY = tuple(Way)
 
 
 class Guard(StrEnum):
-    """A protection that may withhold a plan which its rules allow (preemption.md 3.1, 3.4, 3.7); also the reason in
-    metrics."""
+    """A protection that may withhold a plan which its rules allow (preemption.md 3.1, 3.4, 3.7).
+
+    Also the reason in metrics.
+    """
 
     SHARE = "share"
     SURPLUS = "surplus"

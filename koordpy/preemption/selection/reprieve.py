@@ -58,8 +58,10 @@ def reprieved(choices: Choices, enough: Enough, start: tuple[int, ...]) -> tuple
 
 
 def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
-    """Returns the shortest sufficient prefix of the options in order of cost, within all limits; empty if none
-    suffices."""
+    """Returns the shortest sufficient prefix of the options in order of cost, within all limits.
+
+    Empty if none suffices.
+    """
     taken: list[int] = []
     units: set[int] = set()
     room = _RemainingSlack(choices)

@@ -43,8 +43,10 @@ class UnitFigures(msgspec.Struct, frozen=True):
 
 
 class Option(NamedTuple):
-    """A unit under a rule. rule: position in the order of rules; if two rules allow a unit, it carries the earlier
-    one."""
+    """A unit under a rule.
+
+    rule: position in the order of rules; if two rules allow a unit, it carries the earlier one.
+    """
 
     unit: int
     rule: int
@@ -369,7 +371,9 @@ def cost_levels(choices: Choices, taken: Collection[int]) -> Cost:
 
 
 def late_levels(choices: Choices, taken: Collection[int]) -> tuple[int, int]:
-    """Returns levels 8 and 9: the sum of priorities; the chosen units as bits of a number, the most important
-    highest."""
+    """Returns (level 8, level 9).
+
+    Level 8 is the sum of priorities. Level 9 is a number with one bit for each chosen unit, the most important highest.
+    """
     units = [choices.units[choices.options[o].unit] for o in taken]
     return sum(unit.priorities for unit in units), sum(1 << unit.rank for unit in units)

@@ -153,6 +153,7 @@ def find_candidates(
 
 
 def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list[Lending]]:
+    """Returns the victim units of one GangGroup, and the limits between them. gone: keys of evicted pods."""
     staying = {
         gang.ref: tuple(pod for pod in gang.bound if pod.key not in gone and not terminating(pod))
         for gang in unit.gangs

@@ -95,8 +95,10 @@ class _Levels:
         return last is not None and (last.status is Proof.INFEASIBLE or bool(last.fault))
 
     def _gathered(self, topology: Topology) -> None:
-        """Minimises level 7. Attraction depends on the layer of the new pods, so with attraction that is fixed
-        first."""
+        """Minimises level 7.
+
+        Attraction depends on the layer of the new pods, so with attraction that is fixed first.
+        """
         goals = topology.layers()
         if topology.attracted:
             self.model.minimise_all(goals, share=LATE_LEVEL_SHARE)

@@ -100,6 +100,7 @@ class VictimsModel(CountModel):
         return known
 
     def _limits(self) -> None:
+        """Adds all limits of the choice."""
         for limit in self.choices.limits:
             self._limit(limit)
         for crossing in self.choices.crossings:
@@ -187,6 +188,7 @@ class VictimsModel(CountModel):
             self.model.add_bool_or(enough).only_enforce_if(*within, self.more(o, 0))
 
     def _blockers(self) -> None:
+        """Adds: a pod is placed only if a unit of each of its blockers is evicted."""
         for (shape, node), blockers in self.choices.blockers.items():
             if (shape, node) not in self.at:
                 continue
@@ -238,8 +240,10 @@ class VictimsModel(CountModel):
         return out
 
     def attracting_away(self, domain_of: Ints) -> dict[int, list[Term]]:
-        """Returns domain -> pods that attract the preemptor and are evicted with the chosen units. domain_of:
-        [nodes]."""
+        """Returns domain -> pods that attract the preemptor and are evicted with the chosen units.
+
+        domain_of: [nodes].
+        """
         return self._leaving(
             (int(domain_of[node]), u, pods) for u in self.of_unit for node, pods in self.choices.units[u].attracts
         )

@@ -48,8 +48,10 @@ class Topology:
         return [term for d, used in self.model.used[level].items() if d not in self.held[level] for term in used]
 
     def _attraction(self) -> list[cp_model.IntVar]:
-        """Returns per level an upper bound on the attracting pods in the used domain; only useful if one domain is
-        used."""
+        """Returns per level an upper bound on the attracting pods in the used domain.
+
+        Only useful if one domain is used.
+        """
         attract, tree = self.model.problem.attract, self.tree
         out = []
         for level in range(tree.depth + 1):
