@@ -65,11 +65,11 @@ class GangBook:
         self._tallies: dict[GangRef, GangTally] = {}
         self._uncounted: dict[GangRef, None] = {}
         """Gangs with several owners that changed since they were last counted."""
-        self._made: dict[str, dict[str, PodInfo]] = {}
+        self._default_members: dict[str, dict[str, PodInfo]] = {}
         """Upstream PodGroup that a controller created by default -> its pods, which are in other gangs."""
-        self._adding: dict[GangRef, dict[str, int]] = {}
+        self._default_counts: dict[GangRef, dict[str, int]] = {}
         """Gang -> default PodGroup of its pods -> number of these pods."""
-        self._added: dict[GangRef, tuple[UpstreamPodGroup, ...]] = {}
+        self._default_groups: dict[GangRef, tuple[UpstreamPodGroup, ...]] = {}
         self._podless: dict[GangRef, None] = {}
         """Gangs without object and pods that have Succeeded members; the latest last."""
         self.recorded: dict[GangRef, None] = {}
@@ -148,7 +148,7 @@ class GangBook:
         if info.pod.spec.scheduler_name in self._names:
             tally.ours += sign
         if info.made_group:
-            self._count_made(gang, info, sign)
+            self._count_default(gang, info, sign)
         owner = info.controller
         if owner not in tally.owners and self._records.of(owner).number:
             self._history.changed.add(gang)
@@ -158,19 +158,19 @@ class GangBook:
             if self._records.of(owner).number:
                 self._history.changed.add(gang)
 
-    def _count_made(self, gang: GangRef, info: PodInfo, sign: int) -> None:
-        key, counts = info.made_group, self._adding.setdefault(gang, {})
+    def _count_default(self, gang: GangRef, info: PodInfo, sign: int) -> None:
+        key, counts = info.made_group, self._default_counts.setdefault(gang, {})
         counts[key] = counts.get(key, 0) + sign
         if sign > 0:
-            self._made.setdefault(key, {})[info.key] = info
+            self._default_members.setdefault(key, {})[info.key] = info
         else:
-            self._made.get(key, {}).pop(info.key, None)
-            if not self._made.get(key):
-                self._made.pop(key, None)
+            self._default_members.get(key, {}).pop(info.key, None)
+            if not self._default_members.get(key):
+                self._default_members.pop(key, None)
         if not counts[key]:
             del counts[key]
         if not counts:
-            del self._adding[gang]
+            del self._default_counts[gang]
 
     def _count(self, gang: GangRef) -> None:
         """Counts the members of the present run: immediately if that is cheap, otherwise when the gang is next read."""
@@ -262,29 +262,31 @@ class GangBook:
 
     def of_upstream(self, key: str) -> list[PodInfo]:
         """Returns the pods of an upstream PodGroup, also those in other gangs."""
-        return [*self.members(GangRef.of(key, GangSource.UPSTREAM)), *self._made.get(key, {}).values()]
+        return [*self.members(GangRef.of(key, GangSource.UPSTREAM)), *self._default_members.get(key, {}).values()]
 
     def made_of(self, ref: GangRef) -> Iterable[str]:
         """`namespace/name` of the upstream PodGroups that were created by default for pods of a gang."""
-        return self._adding.get(ref, {})
+        return self._default_counts.get(ref, {})
 
     def gangs_of_made(self, key: str) -> Iterable[GangRef]:
         """Returns the gangs with pods of an upstream PodGroup that was created by default."""
-        return dict.fromkeys(info.gang for info in self._made.get(key, {}).values() if info.gang is not None)
+        return dict.fromkeys(info.gang for info in self._default_members.get(key, {}).values() if info.gang is not None)
 
     def passed(self) -> frozenset[str]:
         """Returns the upstream PodGroups with all pods in other gangs."""
-        return frozenset(key for key in self._made if GangRef.of(key, GangSource.UPSTREAM) not in self._members)
+        return frozenset(
+            key for key in self._default_members if GangRef.of(key, GangSource.UPSTREAM) not in self._members
+        )
 
     def made_groups(self) -> Mapping[GangRef, tuple[UpstreamPodGroup, ...]]:
         """Returns gang -> upstream PodGroups created by default for its pods. Unchanged values are the same object."""
         found: dict[GangRef, tuple[UpstreamPodGroup, ...]] = {}
-        for ref, counts in self._adding.items():
+        for ref, counts in self._default_counts.items():
             groups = tuple(self.upstream[key] for key in sorted(counts, key=natural_key) if key in self.upstream)
-            before = self._added.get(ref, ())
+            before = self._default_groups.get(ref, ())
             same = len(before) == len(groups) and all(map(is_, before, groups))
             found[ref] = before if same else groups
-        self._added = found
+        self._default_groups = found
         return found
 
     def named(self) -> list[GangRef]:

@@ -42,7 +42,7 @@ class PodBook:
         self.readers = families.readers
         self.families = families.books
         """Family of devices -> its book."""
-        self._told = frozenset[str]().union(*(book.told_resources for book in self.families.values()))
+        self._tracked_resources = frozenset[str]().union(*(book.told_resources for book in self.families.values()))
         """Resources for which a device book accounts the devices of assumed pods."""
         self.scheduler_names = scheduler_names
         self.quotas = QuotaBook(quota)
@@ -341,7 +341,7 @@ class PodBook:
 
     def _read_by_annotations(self, info: PodInfo) -> bool:
         """Returns whether annotations state the devices of a pod, because no book accounts them when it is assumed."""
-        return any(is_extended(name) and name not in self._told for name in info.requests)
+        return any(is_extended(name) and name not in self._tracked_resources for name in info.requests)
 
     def foresee_nomination(self, key: str, node: str, losers: Iterable[ShareQueue] = ()) -> None:
         """Records that a pending pod is being nominated to a node, and reserves its capacity there. node: empty for no

@@ -45,7 +45,7 @@ def without_pods(snapshot: Snapshot, gone: Iterable[PodInfo]) -> Snapshot:
         raise VariantError
     used, scored = snapshot.used.copy(), snapshot.score_used.copy()
     for pod in bound:
-        _take_off(pod, snapshot, used, scored)
+        _subtract(pod, snapshot, used, scored)
     counts = _counts(bound, snapshot)
     members = _filtered(snapshot.members, pods)
     return replace(
@@ -56,7 +56,7 @@ def without_pods(snapshot: Snapshot, gone: Iterable[PodInfo]) -> Snapshot:
         pending=tuple(pod for pod in snapshot.pending if pod.key not in pods),
         members=members,
         selectors=counts_without(snapshot.selectors, counts.selectors),
-        quotas=_asked_otherwise(snapshot.quotas, gone=pods.values()),
+        quotas=_with_requests(snapshot.quotas, gone=pods.values()),
         classes=counts_without(snapshot.classes, counts.classes),
         terms=counts_without(snapshot.terms, counts.terms),
         ports=counts_without(snapshot.ports, counts.ports),
@@ -144,7 +144,7 @@ def with_pods(snapshot: Snapshot, pods: Iterable[PodInfo]) -> Snapshot:
         pods={**snapshot.pods, **given},
         pending=tuple(pod for pod in waiting.values() if pod.pending),
         members=members,
-        quotas=_asked_otherwise(snapshot.quotas, gone=before, come=given.values()),
+        quotas=_with_requests(snapshot.quotas, gone=before, come=given.values()),
         memo={},
     )
 
@@ -184,7 +184,7 @@ def _filtered(
     return out
 
 
-def _take_off(pod: PodInfo, snapshot: Snapshot, used: Ints, scored: Ints) -> None:
+def _subtract(pod: PodInfo, snapshot: Snapshot, used: Ints, scored: Ints) -> None:
     node = snapshot.index.get(pod.node)
     if node is None:
         return
@@ -220,7 +220,7 @@ def _counts(pods: Iterable[PodInfo], snapshot: Snapshot) -> _Counts:
     return _Counts(book)
 
 
-def _asked_otherwise(quotas: Quotas, *, gone: Iterable[PodInfo] = (), come: Iterable[PodInfo] = ()) -> Quotas:
+def _with_requests(quotas: Quotas, *, gone: Iterable[PodInfo] = (), come: Iterable[PodInfo] = ()) -> Quotas:
     """Returns the quotas with other used and requested amounts. gone: removed pods; come: added pods."""
     held, waiting = Tally[Owner, str](), Tally[Owner, str]()
     for pods, sign in ((gone, 1), (come, -1)):

@@ -57,7 +57,7 @@ class WorkloadBook(DerivedBook):
         self.records.drop(uid)
 
     def put_pod(self, info: PodInfo) -> None:
-        pod, named = info.pod, self._said_by(info)
+        pod, named = info.pod, self._named_gang(info)
         upstream = named.key if named is not None and named.source is GangSource.UPSTREAM else ""
         self.put(
             info.key,
@@ -69,7 +69,7 @@ class WorkloadBook(DerivedBook):
             beside=bool(upstream) and gang_ref(pod, volcano=self.volcano, upstream=False) is not None,
         )
 
-    def _said_by(self, info: PodInfo) -> GangRef | None:
+    def _named_gang(self, info: PodInfo) -> GangRef | None:
         """Returns the gang that a pod names itself, ignoring derived gangs except for a PodGroup created by default."""
         if info.pod.spec.scheduling_group is None:
             return info.gang
@@ -154,7 +154,7 @@ class WorkloadBook(DerivedBook):
     def filed(self, info: PodInfo) -> tuple[GangRef | None, int | None, str]:
         """Returns (gang, rank index, PodGroup that a controller created by default for a pod in another gang) of a
         known pod."""
-        known, named, made = self._pods[info.key], self._said_by(info), ""
+        known, named, made = self._pods[info.key], self._named_gang(info), ""
         gang = self._refs.get(known.gang) if self._is_free(named) else named
         if known.passes:
             beside = gang_ref(info.pod, volcano=self.volcano, upstream=False)
@@ -208,16 +208,16 @@ def _steps(workload: Workload) -> list[_StepPods]:
 def _never_met(least: int, steps: list[_StepPods], owner: OwnerReference) -> str:
     """Returns why a PodGroup over all steps of its owner can never reach minMember `least`; empty if it can. In an
     MPIJob, a minMember above the number of its pods is set by the user, so the PodGroup remains in use."""
-    most, whose = max((step.size for step in steps), default=least), f"{owner.kind} {owner.name}"
+    most, owner_text = max((step.size for step in steps), default=least), f"{owner.kind} {owner.name}"
     never = f"minMember {least} can never"
     if least > most:
         if owner.kind != TRAIN_JOB[1]:
             return ""
         sizes = [step.size for step in steps]
         listed = f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
-        return f"{never} exist at once, {whose} has steps of {listed}: each step is its own gang"
+        return f"{never} exist at once, {owner_text} has steps of {listed}: each step is its own gang"
     late = next((step for step in steps if step.later is not None), None)
     if late is None or late.later is None or least <= max(step.first for step in steps):
         return ""
-    text = f"{whose} creates role {late.role} when {late.later.text}"
+    text = f"{owner_text} creates role {late.role} when {late.later.text}"
     return f"{never} start together, {text}: each role is its own gang"

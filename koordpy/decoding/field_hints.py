@@ -61,7 +61,7 @@ def _within(least: int, most: int | None = None) -> Look:
     return look
 
 
-def _like(*words: str) -> Look:
+def _similar_to(*words: str) -> Look:
     """Returns a check for a field with other valid words: only a word similar to one of koordpy's gets a warning."""
 
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
@@ -98,13 +98,13 @@ def _repeated(field: str) -> Look:
 
 
 @lru_cache(1 << 14)
-def _is(pattern: str, text: str) -> bool:
+def _matches(pattern: str, text: str) -> bool:
     return re.fullmatch(pattern, text) is not None
 
 
 def _named(pattern: str, noun: str, most: int = 63) -> Look:
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
-        if isinstance(raw, str) and raw and not (len(raw) <= most and _is(pattern, raw)):
+        if isinstance(raw, str) and raw and not (len(raw) <= most and _matches(pattern, raw)):
             walk.doubt(path, f"{literal(raw)} is not a valid {noun}: an API server refuses it")
 
     return look
@@ -151,7 +151,7 @@ VALUES: Mapping[type, Mapping[str, Look]] = MappingProxyType(
         ObjectMeta: {"labels": _pairs(values=True), "annotations": _pairs(values=False)},
         PodGroupSpec: {"minMember": _within(0)},
         UpstreamGang: {"minCount": _within(1)},
-        DeviceEntry: {"type": _like("gpu")},
+        DeviceEntry: {"type": _similar_to("gpu")},
     }
 )
 """Struct -> field -> check of its value."""
@@ -161,7 +161,7 @@ def _absent(raw: Any) -> bool:
     return raw is None or raw in ("", [], {})
 
 
-def _wants(*fields: str) -> Look:
+def _requires(*fields: str) -> Look:
     """Returns a check for mandatory fields. Fields with a default of koordpy are excluded, because dumps omit them."""
 
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
@@ -185,7 +185,7 @@ def _values_of_operator(raw: Any, path: str, walk: FieldWalk) -> None:
 
 
 def _terms(raw: Any, path: str, walk: FieldWalk) -> None:
-    _wants("nodeSelectorTerms")(raw, path, walk)
+    _requires("nodeSelectorTerms")(raw, path, walk)
     terms = raw.get("nodeSelectorTerms")
     for i, term in enumerate(terms if isinstance(terms, list) else ()):
         if isinstance(term, dict) and _absent(term.get("matchExpressions")) and _absent(term.get("matchFields")):
@@ -193,7 +193,7 @@ def _terms(raw: Any, path: str, walk: FieldWalk) -> None:
 
 
 def _spread(raw: Any, path: str, walk: FieldWalk) -> None:
-    _wants("topologyKey")(raw, path, walk)
+    _requires("topologyKey")(raw, path, walk)
     if raw.get("minDomains") is not None and raw.get("whenUnsatisfiable") == "ScheduleAnyway":
         walk.doubt(key_path(path, "minDomains"), "needs whenUnsatisfiable DoNotSchedule: an API server refuses it")
 
@@ -205,13 +205,13 @@ def _one_policy(raw: Any, path: str, walk: FieldWalk) -> None:
 
 WHOLE: Mapping[type, tuple[Look, ...]] = MappingProxyType(
     {
-        Requirement: (_wants("key", "operator"), _values_of_operator),
+        Requirement: (_requires("key", "operator"), _values_of_operator),
         NodeSelector: (_terms,),
         UpstreamPolicy: (_one_policy,),
         TopologySpreadConstraint: (_spread,),
-        PodAffinityTerm: (_wants("topologyKey"),),
-        PodSpec: (_wants("containers"),),
-        Container: (_wants("name"),),
+        PodAffinityTerm: (_requires("topologyKey"),),
+        PodSpec: (_requires("containers"),),
+        Container: (_requires("name"),),
     }
 )
 """Struct -> checks of several fields together."""

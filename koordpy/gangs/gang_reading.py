@@ -48,13 +48,13 @@ def _settings(namespace: str, meta: ObjectMeta) -> tuple[TopologyWish, Named, fl
             fault = f"annotation {key} cannot be read: {what}"
     if keys.GANG_GROUPS in notes:
         try:
-            links = _linked(notes[keys.GANG_GROUPS], namespace)
+            links = _parse_links(notes[keys.GANG_GROUPS], namespace)
         except UnreadableError as what:
             fault = fault or f"annotation {keys.GANG_GROUPS} cannot be read: {what}"
-    return wish, links, _waiting(notes.get(keys.GANG_WAITING_TIME)), fault or misspelt_setting(notes)
+    return wish, links, _waiting_seconds(notes.get(keys.GANG_WAITING_TIME)), fault or misspelt_setting(notes)
 
 
-def _linked(text: str, namespace: str) -> Named:
+def _parse_links(text: str, namespace: str) -> Named:
     """Returns the gangs in a `groups` annotation. Raises `UnreadableError`."""
     raw = read_json(text)
     if not isinstance(raw, list):
@@ -67,7 +67,7 @@ def _linked(text: str, namespace: str) -> Named:
     return Named.of(namespace, raw)
 
 
-def _waiting(text: str | None) -> float | None:
+def _waiting_seconds(text: str | None) -> float | None:
     """Returns waiting-time in seconds; None if absent. An invalid or negative value is read as the default (2.9)."""
     if text is None:
         return None
@@ -78,7 +78,7 @@ def _waiting(text: str | None) -> float | None:
     return value if value > 0 else DEFAULT_WAITING_SECONDS
 
 
-def _doubts(ref: GangRef, meta: ObjectMeta, wish: TopologyWish) -> tuple[str, ...]:
+def _warnings(ref: GangRef, meta: ObjectMeta, wish: TopologyWish) -> tuple[str, ...]:
     """Returns warnings about settings without effect, or with another effect than their author may expect."""
     if ref.source is GangSource.NAMED:  # other keys and values of its pods are checked pod by pod
         odd = tuple(odd_values(OF_GANGS, meta.labels, meta.annotations))
@@ -87,7 +87,7 @@ def _doubts(ref: GangRef, meta: ObjectMeta, wish: TopologyWish) -> tuple[str, ..
     return (*odd, *(f"networkTopologyAware: {doubt}" for doubt in wish.doubts))
 
 
-def _said(key: str, meta: ObjectMeta, pods: tuple[PodInfo, ...]) -> str | None:
+def _annotation_of(key: str, meta: ObjectMeta, pods: tuple[PodInfo, ...]) -> str | None:
     """Returns an annotation of the gang's object, or of one of its pods; None if absent."""
     if key in meta.annotations:
         return meta.annotations[key]
@@ -296,7 +296,7 @@ def _read_own(snapshot: Snapshot, ref: GangRef) -> Gang:
         fault, doubts = f"PodGroup cannot be read: {wrong}", ()
     said = _annotated(snapshot, ref, meta)
     by_timeout = timeout > 0 and keys.GANG_WAITING_TIME not in meta.annotations
-    wish = with_device_rules(said.wish, lambda key: _said(key, meta, pods), snapshot)
+    wish = with_device_rules(said.wish, lambda key: _annotation_of(key, meta, pods), snapshot)
     return replace(
         said,
         exists=exists,
@@ -309,7 +309,7 @@ def _read_own(snapshot: Snapshot, ref: GangRef) -> Gang:
         fault=fault or said.fault,
         one_victim=one_victim,
         unsupported=unsupported,
-        doubts=(*doubts, *_doubts(ref, meta, wish)),
+        doubts=(*doubts, *_warnings(ref, meta, wish)),
         later=later,
     )
 

@@ -111,7 +111,7 @@ class MemberConstraintReader:
         self.ties: list[Tie] = []
         self.one_of: list[frozenset[bytes]] = []
         self.among_members: frozenset[bytes] = frozenset()
-        self._shunned: dict[tuple[bytes, frozenset[bytes]], int] = {}
+        self._anti_affinity_columns: dict[tuple[bytes, frozenset[bytes]], int] = {}
         """(nodes with the label, matched shapes) of an anti-affinity term -> its column."""
 
     def read(self) -> MemberConstraints:
@@ -160,7 +160,7 @@ class MemberConstraintReader:
                     one = np.ones(len(self.snapshot.nodes), dtype=np.int64)
                     self._column(one, {shape: 1 for shape in self.kinds if shape in holders})
 
-    def _meant(self, term: PodAffinityTerm, owner: PodInfo) -> list[bytes]:
+    def _matched_shapes(self, term: PodAffinityTerm, owner: PodInfo) -> list[bytes]:
         """Returns the shapes that a term of `owner` matches."""
         namespaces = self.snapshot.namespaces
         return [
@@ -172,7 +172,7 @@ class MemberConstraintReader:
     def _positions(self, shapes: Sequence[bytes]) -> tuple[int, ...]:
         return tuple(sorted(self.position[shape] for shape in shapes))
 
-    def _others(self, shape: bytes, meant: Sequence[bytes]) -> int:
+    def _other_members(self, shape: bytes, meant: Sequence[bytes]) -> int:
         """Returns the number of members of the given shapes, without one pod of `shape` itself."""
         return sum(self.number[one] for one in meant) - (shape in meant)
 
@@ -185,10 +185,10 @@ class MemberConstraintReader:
         meant: dict[bytes, list[bytes]] = {}
         for shape, pod in self.kinds.items():
             if wanted := pod.ties.terms.affinity.required:
-                each = [set(self._meant(term, pod)) for term in wanted]
+                each = [set(self._matched_shapes(term, pod)) for term in wanted]
                 meant[shape] = [one for one in self.kinds if all(one in some for some in each)]
         matched = {one for shape, ones in meant.items() for one in ones if one != shape}
-        self.among_members = frozenset(shape for shape, ones in meant.items() if self._others(shape, ones))
+        self.among_members = frozenset(shape for shape, ones in meant.items() if self._other_members(shape, ones))
         owners = [self._near(shape, ones) for shape, ones in meant.items() if shape in self.among_members | matched]
         for linked in linked_sets(owners):
             tie = LinkedAffinity(tuple(linked))
@@ -205,8 +205,8 @@ class MemberConstraintReader:
 
     def _anti_affinity(self, shape: bytes, pod: PodInfo, terms: Terms) -> None:
         for term in terms.anti_affinity.required:
-            meant = self._meant(term, pod)
-            if not self._others(shape, meant):
+            meant = self._matched_shapes(term, pod)
+            if not self._other_members(shape, meant):
                 continue
             domains = self.table.of(term.topology_key)
             whole = self.most
@@ -216,11 +216,11 @@ class MemberConstraintReader:
                     self._column(np.where(domains.labelled, 1, whole).astype(np.int64), {shape: 1})
                 continue
             key = domains.labelled.tobytes(), frozenset(meant)
-            if key not in self._shunned:
-                self._shunned[key] = len(self.columns)
+            if key not in self._anti_affinity_columns:
+                self._anti_affinity_columns[key] = len(self.columns)
                 room = np.where(domains.labelled, whole, whole * whole).astype(np.int64)
                 self._column(room, dict.fromkeys(meant, 1))
-            column = self._shunned[key]
+            column = self._anti_affinity_columns[key]
             self.asks[shape] = [(at, whole if at == column else amount) for at, amount in self.asks[shape]]
 
     def _disks(self) -> None:
@@ -297,7 +297,7 @@ class MemberConstraintReader:
             uses = Counter(
                 volume for shape, found in kinds.items() for volume in found for _ in range(self.number[shape])
             )
-            held = self._held(driver)
+            held = self._volumes_on_nodes(driver)
             if max(uses.values()) > 1 or any(volume in there for there in held.values() for volume in uses):
                 for shape in kinds:
                     self._refuse(shape, "NodeVolumeLimits", "volumes of drivers with a limit")
@@ -309,7 +309,7 @@ class MemberConstraintReader:
                     room[at] = limit - len(held.get(name, ()))
             self._column(room, {shape: len(found) for shape, found in kinds.items()})
 
-    def _held(self, driver: str) -> dict[str, set[CsiVolume]]:
+    def _volumes_on_nodes(self, driver: str) -> dict[str, set[CsiVolume]]:
         """Returns node name -> volumes of a driver on it, including the draft's placements."""
         objects, draft = self.snapshot.storage, self.draft
         out: dict[str, set[CsiVolume]] = {}
@@ -357,7 +357,7 @@ class MemberConstraintReader:
             ]
             for constraint in spreading.constraints
         ]
-        if not any(self._others(shape, ones) for ones in meant):
+        if not any(self._other_members(shape, ones) for ones in meant):
             return
         for change in self.draft.changes:
             spreading.change(*change)

@@ -158,7 +158,7 @@ class Expansion:
             self._present.add(pod.key)
             if (lineage := known.lineage(pod)).workload.roles:
                 self._file(pod, lineage)
-        self._taken = set(self._present)
+        self._used_names = set(self._present)
 
     def _put(self, top: Top, workload: Workload) -> None:
         for role in workload.roles:
@@ -277,9 +277,9 @@ class Expansion:
     def _meta(self, slot: Slot, maker: Head, base: ObjectMeta, owner: OwnerReference) -> ObjectMeta:
         """Returns the metadata of the pod of a slot. maker: the topmost object; base: metadata of the template."""
         name = slot.name
-        while f"{maker.namespace}/{name}" in self._taken:
+        while f"{maker.namespace}/{name}" in self._used_names:
             name = f"{name}-{maker.kind.lower()}"
-        self._taken.add(f"{maker.namespace}/{name}")
+        self._used_names.add(f"{maker.namespace}/{name}")
         return ObjectMeta(
             name=name,
             namespace=maker.namespace,

@@ -36,9 +36,9 @@ def run_gangs(bucket: PodBucket, config: Gangs, schedulers: Container[str]) -> B
     if not free:
         return NO_GANGS
     run = WorkloadRun.of(free)
-    spoken = {one.seat.role for one in bucket.members.values() if one.named}
-    if bucket.derivation is None or not bucket.derivation.holds(run, spoken):
-        bucket.derivation = Derivation(run, config, schedulers, spoken)
+    naming_roles = {one.seat.role for one in bucket.members.values() if one.named}
+    if bucket.derivation is None or not bucket.derivation.holds(run, naming_roles):
+        bucket.derivation = Derivation(run, config, schedulers, naming_roles)
     derivation = bucket.derivation
     gangs = tuple(derivation.gangs(run))
     return BucketGangs(

@@ -162,7 +162,7 @@ class Known:
         pod = self._pod_at(f"{namespace}/{owner.name}") if owner.kind == "Pod" else None
         return pod if pod is not None and pod.metadata.uid == owner.uid else None
 
-    def _held_by(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:
+    def _owner_of_owner_pod(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:
         """Returns the StatefulSet that controls the pod that an ownerReference names; None for none."""
         pod = self._holder(owner, namespace)
         above = pod.metadata.controller if pod is not None else None
@@ -209,7 +209,7 @@ class Known:
             if owner is None:
                 break
             found = self.find(owner, namespace)
-            above = found.head.owner if found is not None else self._held_by(owner, namespace)
+            above = found.head.owner if found is not None else self._owner_of_owner_pod(owner, namespace)
             if any(one is found for one in chain) or (found is None and above is None):
                 break
             chain += [found] if found is not None else []

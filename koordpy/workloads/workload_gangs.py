@@ -108,7 +108,7 @@ def _meta(run: WorkloadRun, role: Role) -> ObjectMeta:
     return ObjectMeta(namespace=run.workload.head.namespace, name=run.workload.head.name, annotations=notes)
 
 
-def _asks(said: Mapping[str, str]) -> bool:
+def _requests_gang(said: Mapping[str, str]) -> bool:
     if said.get(keys.GANG_AUTO) == "on" or (keys.GANG_MIN in said and keys.GANG_NAME not in said):
         return True
     text = said.get(keys.GANG_TOPOLOGY, said.get(keys.GANG_TOPOLOGY_ALIAS))
@@ -124,12 +124,14 @@ def _asks(said: Mapping[str, str]) -> bool:
 class Derivation:
     """Derives the gangs of one run; keeps what it has read of the manifests until they change."""
 
-    def __init__(self, run: WorkloadRun, config: Gangs, schedulers: Container[str], spoken: Container[str]) -> None:
-        """schedulers: names of this scheduler; spoken: roles with pods that name a gang themselves."""
-        self.run, self.top, self._seen = run, run.lineage.top, self._look(run, spoken)
+    def __init__(
+        self, run: WorkloadRun, config: Gangs, schedulers: Container[str], naming_roles: Container[str]
+    ) -> None:
+        """schedulers: names of this scheduler; naming_roles: roles with pods that name a gang themselves."""
+        self.run, self.top, self._seen = run, run.lineage.top, self._pod_properties(run, naming_roles)
         self._workload, head = run.workload, run.workload.head
         every = run.roles
-        ours = [role for role in every if self._is_ours(role, schedulers)]
+        ours = [role for role in every if self._is_served(role, schedulers)]
         self._others = [role for role in every if role not in ours]
         """Roles of pods that another scheduler places."""
         self._several = len(every) > 1
@@ -139,11 +141,11 @@ class Derivation:
             role
             for role in ours
             if self._metas[role.name].annotations.get(keys.GANG_AUTO) != "off"
-            and (run.members.get(role.name) or role.name not in spoken)
+            and (run.members.get(role.name) or role.name not in naming_roles)
         ]
         said = [self._metas[role.name].annotations for role in self._roles]
         speaking = [*run.notes, *run.oldest.values(), *(role.template.annotations for role in every)]
-        self._asked = any(totals_of_others(run.workload, speaking)) or any(map(_asks, said))
+        self._asked = any(totals_of_others(run.workload, speaking)) or any(map(_requests_gang, said))
         self._asked = self._asked or run.workload.policy == "gang"
         if head.kind in ROLLED:
             self._asked = any(asks(one.annotations) for role in every for one in run.templates(role))
@@ -158,24 +160,24 @@ class Derivation:
         """True if the pods are a gang, not plain pods (workloads.md 3)."""
 
     @staticmethod
-    def _look(run: WorkloadRun, spoken: Container[str]) -> object:
+    def _pod_properties(run: WorkloadRun, naming_roles: Container[str]) -> object:
         """Returns the properties of the pods that matter beyond their number; None if pods are read instead of
         templates."""
         roles = run.roles
         if not all(role.template.raw for role in roles):
             return None
-        silent = [role.name for role in roles if role.name in spoken]
+        silent = [role.name for role in roles if role.name in naming_roles]
         templates = [id(one) for role in roles for one in run.templates(role)] if run.workload.sets else []
         return list(run.members), silent, list(totals_of_others(run.workload, run.oldest.values())), templates
 
-    def holds(self, run: WorkloadRun, spoken: Container[str]) -> bool:
+    def holds(self, run: WorkloadRun, naming_roles: Container[str]) -> bool:
         """Returns whether the derivation is still valid for the run as it is now."""
         before, now = self.run.chain, run.chain
         if len(now) != len(before) or any(map(is_not, before, now)) or self.run.lineage.missing != run.lineage.missing:
             return False
-        return self._seen is not None and self._seen == self._look(run, spoken)
+        return self._seen is not None and self._seen == self._pod_properties(run, naming_roles)
 
-    def _is_ours(self, role: Role, schedulers: Container[str]) -> bool:
+    def _is_served(self, role: Role, schedulers: Container[str]) -> bool:
         """Returns whether this scheduler places a role: the template decides, or the pods of a role without one."""
         if role.template.raw:
             return self.run.templates(role)[0].scheduler in schedulers
@@ -196,7 +198,7 @@ class Derivation:
         no gang, yields only groups of surplus pods, which the controller will delete."""
         if not self._is_read:
             return
-        self.run, self._standing = run, _standing(run)
+        self.run, self._live_counts = run, _live_counts(run)
         if self._workload.sets:
             self.top = run.head
         born = [role for role in self._roles if not role.after or run.members.get(role.name)]
@@ -208,16 +210,16 @@ class Derivation:
         others = (one for role in self._others for one in run.members.get(role.name, ()))
         self._beside = tuple(one.key for one in others if one.stands)
         runs = any(one.stands for role in self._roles for one in run.members.get(role.name, ()))
-        is_told = self._workload.counted and run.is_present
+        is_counted = self._workload.counted and run.is_present
         for role in born:
             members = [one for one in run.members.get(role.name, ()) if not one.failed]
             alive = sum(one.alive for one in members)
-            parts = list(run.wanted(role)) if is_told else []
-            wanted = sum(number for _, number in parts) if is_told else alive
-            own = sum(part.least(number) for part, number in parts) if is_told else alive
+            parts = list(run.wanted(role)) if is_counted else []
+            wanted = sum(number for _, number in parts) if is_counted else alive
+            own = sum(part.least(number) for part, number in parts) if is_counted else alive
             halted = self._halted(role) if not wanted else ""
             self._wanted_by_set = {part.key: number for part, number in parts}
-            beyond = self._beyond(role, members, parts) if is_told and not (halted and self.is_gang) else []
+            beyond = self._beyond(role, members, parts) if is_counted and not (halted and self.is_gang) else []
             gone = {key for _, _, found in beyond for key in found}
             members = [one for one in members if one.key not in gone]
             if not (members or wanted or gone):
@@ -345,7 +347,7 @@ class Derivation:
         number = index_of(said.get(keys.BIND_MEMBER_COUNT, "")) or 0
         if self._workload.sets:  # a rollout takes pods from a ReplicaSet: this is no loss
             number = min(number, self._wanted_by_set.get(one.seat.part, 0))
-        return one.bound and self._standing[said.get(keys.BIND_GROUP_ID, "")] < number
+        return one.bound and self._live_counts[said.get(keys.BIND_GROUP_ID, "")] < number
 
 
 def _last(role: Role, members: Sequence[WorkloadPod], wanted: int) -> tuple[str, ...]:
@@ -362,7 +364,7 @@ def _last(role: Role, members: Sequence[WorkloadPod], wanted: int) -> tuple[str,
     return tuple(one.key for one in list(there.values())[wanted:] if not one.bound)
 
 
-def _standing(run: WorkloadRun) -> dict[str, int]:
+def _live_counts(run: WorkloadRun) -> dict[str, int]:
     """Returns BIND_GROUP_ID of pods that were bound together -> number of pods of their roles that are bound or
     Succeeded. Succeeded pods include those that only the status of the workload counts. For ReplicaSets of one
     Deployment, only the pods of the sets with this group id are counted."""
