@@ -94,7 +94,7 @@ def _jobs(key: str, count: int, size: int, *, nodes: int) -> Row:
         Line("cpu_ms", f"{what}: CPU a pod, from the start to the last bind", "ms"),
         Line("cpu_group_ms", "the same gangs by PodGroup", "ms"),
         Line("cpu_percent", "Jobs in percent of PodGroups: CPU", "%", Goal(at_most=110.0)),
-        Line("memory_percent", "the same: most memory held", "%", Goal(at_most=110.0)),
+        Line("memory_percent", "the same: peak memory", "%", Goal(at_most=110.0)),
     )
     play = partial(jobs.play, jobs=count, size=size)
     return Row(key, lines, play, partial(LiveCluster.grow, nodes=nodes), extra=True)
@@ -105,7 +105,7 @@ def _shapes(count: int, each: int, gangs: int, size: int, *, nodes: int) -> Row:
     lines = (
         Line("first_s", f"{what}: start to first bind", "s", Goal(at_most=2.0)),
         Line("last_s", "the same: start to last bind", "s", bounded=True),
-        Line("peak_mb", "the same: most memory held", "MB", Goal(at_most=600.0)),
+        Line("peak_mb", "the same: peak memory", "MB", Goal(at_most=600.0)),
     )
     play = partial(waiting.shapes, shapes=count, each=each, gangs=gangs, size=size)
     bound = partial(bounds.seconds_to_bind, count=count * each + gangs * size)
@@ -116,7 +116,7 @@ def _hopeless(key: str, nodes: int, free: int, *, told_s: float, cpu_s: float, w
     size = _share(512, nodes)
     what = f"hopeless gang of {size} x 8 GPUs, {free or 'none'} would fit"
     lines = (
-        Line("told_s", f"{what}: last pod created to all told", "s", Goal(at_most=told_s), bounded=True),
+        Line("told_s", f"{what}: last pod created to last message", "s", Goal(at_most=told_s), bounded=True),
         Line("cpu_s", f"the same: CPU in {window_s:g} s", "s", Goal(at_most=cpu_s)),
     )
     return Row(
@@ -156,7 +156,7 @@ def _start(
     what = f"{nodes:,} nodes, {bound:,} bound pods"
     lines = (
         Line("first_s", f"{what}: start to first bind", "s", _at_most(goal_s), bounded=True),
-        Line("peak_mb", "the same: most memory held", "MB", _at_most(goal_mb)),
+        Line("peak_mb", "the same: peak memory", "MB", _at_most(goal_mb)),
     )
     prepare = partial(starting.prepare, nodes=nodes, bound=bound)
     return Row(key, lines, starting.play, prepare, bounds.seconds_to_list, extra)
