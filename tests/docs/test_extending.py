@@ -1,5 +1,6 @@
 """docs/extending.md holds: its modules and lines of registration, in a copy of the source, do what the page prints."""
 
+import json
 import os
 import shlex
 import shutil
@@ -35,27 +36,57 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return top
 
 
-@pytest.mark.parametrize("block", COMMANDS, ids=[block.text.partition("\n")[0] for block in COMMANDS])
-def test_the_page_prints_what_the_commands_print(block: Block, extended: Path) -> None:
-    command, _, wanted = block.text.partition("\n")
-    words = shlex.split(command.removeprefix("$ "))
-    assert words[0] == "koordpy"
+ANSWERS = """
+import contextlib, io, json, sys
+from koordpy.cli.main import main
+
+answers = []
+for words in json.load(sys.stdin):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        main(words)
+    answers.append([out.getvalue(), err.getvalue()])
+json.dump(answers, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def answers(extended: Path) -> dict[str, tuple[str, str]]:
+    """Command line -> stdout and stderr of the extended koordpy. One process gives all, because each compiles it."""
+    lines = [block.text.partition("\n")[0] for block in COMMANDS]
+    commands = [shlex.split(line.removeprefix("$ ")) for line in lines]
+    assert {words[0] for words in commands} == {"koordpy"}
+    given = json.dumps([words[1:] for words in commands])
+    told = json.loads(told_by(ANSWERS, extended, given, COLUMNS="120"))
+    return {line: (out, err) for line, (out, err) in zip(lines, told, strict=True)}
+
+
+def told_by(program: str, extended: Path, given: str = "", **environment: str) -> str:
+    """What a program prints that imports the extended koordpy."""
     run = subprocess.run(
-        [sys.executable, "-m", *words],
+        [sys.executable, "-c", program],
         cwd=extended,
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(extended), *BESIDE]),
-            "COLUMNS": "120",
             "PYTHONUTF8": "1",
+            **environment,
         },
+        input=given,
         capture_output=True,
         encoding="utf-8",
         timeout=300,
         check=False,
     )
-    assert warnings_of(run.stderr) == ""
-    assert matches(run.stdout, wanted), run.stdout
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+@pytest.mark.parametrize("block", COMMANDS, ids=[block.text.partition("\n")[0] for block in COMMANDS])
+def test_the_page_prints_what_the_commands_print(block: Block, answers: dict[str, tuple[str, str]]) -> None:
+    command, _, wanted = block.text.partition("\n")
+    out, err = answers[command]
+    assert warnings_of(err) == ""
+    assert matches(out, wanted), out
 
 
 GIVEN_TWICE = """
@@ -70,17 +101,8 @@ main(["simulate", "-f", "fpgas.yaml", "-o", "yaml"])
 
 
 def test_the_check_of_a_family_catches_a_part_that_is_given_twice(extended: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", GIVEN_TWICE],
-        cwd=extended,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(extended), *BESIDE]), "PYTHONUTF8": "1"},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
-        check=False,
-    )
-    text = " ".join(run.stdout.split())
-    assert "reason: SchedulerError" in text, run.stdout + run.stderr
+    text = " ".join(told_by(GIVEN_TWICE, extended).split())
+    assert "reason: SchedulerError" in text, text
     assert "default/pair-1: regions [4, 5, 6] have another holder" in text
     assert "bindings: []" in text and "evictions: []" in text
 

@@ -75,14 +75,14 @@ def test_a_plan_of_twice_as_many_kinds_takes_about_twice_the_work() -> None:
 
 
 def test_victims_for_many_kinds_are_found_in_bounded_work_and_none_goes_in_vain() -> None:
-    world = World().add(TWO_LAYERS, *nodes_of(rack(10, 10)), group("train", 200))
-    for i in range(400):
+    world = World().add(TWO_LAYERS, *nodes_of(rack(10, 5)), group("train", 100))
+    for i in range(200):
         world.add(pod(f"low-{i}", cpu="2", at=f"n{i // 4 % 10}x{i // 40}", priority=1))
-    world.add(*(pod(f"p-{i}", gang="train", cpu=f"{1000 + i}m", priority=9) for i in range(200)))
+    world.add(*(pod(f"p-{i}", gang="train", cpu=f"{1000 + i}m", priority=9) for i in range(100)))
     plans: list[RoundPlan] = []
-    assert calls_of(lambda: plans.append(world.plan())) < 10_000_000
+    assert calls_of(lambda: plans.append(world.plan())) < 5_000_000
     assert not plans[0].rejected
-    assert len(plans[0].placements) == 200 and 110 <= len(plans[0].evictions) <= 130
+    assert len(plans[0].placements) == 100 and 55 <= len(plans[0].evictions) <= 65
 
 
 def test_kinds_that_say_the_same_of_nodes_are_looked_at_once() -> None:
