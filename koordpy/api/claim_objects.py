@@ -1,4 +1,4 @@
-"""Wire objects of dynamic resource allocation (resource.k8s.io v1; v1beta1 and v1beta2 where they differ).
+"""Wire objects of dynamic resource allocation (resource.k8s.io v1, with the differing fields of v1beta1 and v1beta2).
 
 As in `objects.py`, only fields that a decision may depend on are declared. Unsupported fields are kept raw, so that
 they can be rejected.

@@ -72,6 +72,7 @@ class FieldWalk:
         return len(self.doubts) < MAX_DOUBTS
 
     def doubt(self, path: str, text: str) -> None:
+        """Records a warning, up to `MAX_DOUBTS` for one object."""
         if self.doubtful:
             self.doubts.append(Fault(path, text))
 

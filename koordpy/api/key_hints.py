@@ -17,7 +17,7 @@ LABEL, ANNOTATION = "label", "annotation"
 
 
 class Holder(StrEnum):
-    """Kinds of objects with keys, distinguished as far as different keys are read on them."""
+    """Kinds of objects with labels and annotations; each kind has a different set of keys that are read on it."""
 
     GROUP = "a PodGroup"
     PLAIN = "a pod in no gang"
@@ -199,7 +199,7 @@ def _near(key: str) -> str:
 
 
 _PART = 5
-"""Minimum length of an unknown name that is part of a known one to be taken for it."""
+"""Minimum length of an unknown name that counts as misspelt because it is a part of a known name."""
 
 
 def _folded(name: str) -> str:

@@ -106,7 +106,7 @@ ASCEND_LABELS = (TOR_AFFINITY, SUPER_POD_AFFINITY, NPU_310_STRATEGY, NPU_DUO, NP
 ASCEND_ANNOTATIONS = (SCHEDULE_POLICY, SP_BLOCK, AFFINITY_CONFIG, RECOVER_POLICY)
 """Keys of a job: read from its PodGroup, or from its pods."""
 
-# Ascend: annotations in every Binding of an NPU pod, in addition to the one named like its resource
+# Ascend: annotations in every Binding of an NPU pod, in addition to the annotation named like its resource
 DISTRIBUTED_JOB = "distributed-job"
 RANK_INDEX = "hccl/rankIndex"
 SHARED_TOR = "isSharedTor"

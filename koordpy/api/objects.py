@@ -283,6 +283,7 @@ class Condition(Wire, frozen=True):
 
 
 def condition_of(conditions: Iterable[Condition], type: str) -> Condition | None:
+    """Returns the condition of a type; None for none."""
     return next((condition for condition in conditions if condition.type == type), None)
 
 

@@ -43,8 +43,9 @@ _NOTHING = msgspec.Raw(b"{}")
 
 
 class WorkloadObject(KubernetesObject, frozen=True):
-    """A Job, a JobSet or another workload: its metadata, and spec and status as sent, which are read where the kind is
-    known. As text they take a tenth of the memory."""
+    """A Job, a JobSet or another workload: its metadata, and the JSON text of spec and status.
+
+    The text is decoded by the reader of its kind, and takes a tenth of the memory of decoded values."""
 
     spec: msgspec.Raw = _NOTHING
     status: msgspec.Raw = _NOTHING

@@ -1,4 +1,4 @@
-"""Values of unquoted scalars in manifests; the text of a number is kept where it matters.
+"""Values of unquoted scalars in manifests; the text of a number is kept if it is more exact than its value.
 
 A quantity is read from its text (`cpu: 0.10`, 2^53 + 1; kube-parity.md 2.5), and a label value that looks like a number
 is a fault. The rules are those of YAML 1.1 as Kubernetes reads it; times and sexagesimal numbers stay strings.

@@ -1,4 +1,4 @@
-"""Cache of the cluster: objects are stored as they change, and immutable Snapshots are taken; a Draft is a plan's copy
+"""Cache of the cluster: objects are stored as they change, and read as immutable Snapshots; a Draft is a plan's copy
 with undo.
 
 `ClusterState` passes each object to a book (nodes, pods, gangs, neighbours, workloads). A snapshot costs O(changed

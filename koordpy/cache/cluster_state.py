@@ -1,4 +1,4 @@
-"""The cache of the cluster: stores objects as they change and takes Snapshots.
+"""The cache of the cluster: stores objects as they change and creates Snapshots.
 
 Each subject has a book, which documents the cost of its changes. This module passes objects to the books and combines
 them into a Snapshot.
@@ -199,7 +199,7 @@ class ClusterState(PodBook):
         return {"nodes": len(self.nodes), "pods": len(self._pods), "assumed_pods": len(self.assumed_pods())}
 
     def snapshot(self, now: float) -> Snapshot:
-        """Takes a snapshot. now: seconds since the epoch."""
+        """Returns a snapshot of the current state. now: seconds since the epoch."""
         nodes, neighbours = self.nodes, self.neighbours
         self.regroup(now)
         books = {family: devices for family, devices in self.families.items() if not devices.is_idle}
@@ -262,6 +262,7 @@ class ClusterState(PodBook):
         )
 
     def quota_view(self) -> Quotas:
+        """Returns the quotas with the current total of all nodes."""
         return self.quotas.view(self.nodes.total(), self.nodes.cards())
 
     @property

@@ -34,6 +34,7 @@ class _Expected:
     """Reservation of stage ASSUMED while the Binding is not confirmed; None for no Binding."""
 
     def shown(self) -> Pod:
+        """Returns the pod with its expected changes."""
         pod = self.pod
         if self.nominated is not None:
             pod = changed(pod, status=changed(pod.status, nominated_node_name=self.nominated))
@@ -113,6 +114,7 @@ class ExpectedPods:
     # -- assumed pods -------------------------------------------------------------------------------------------------
 
     def assumed(self) -> Iterator[tuple[str, Reservation]]:
+        """Yields (key, reservation) of each assumed pod."""
         return ((key, one.assumption) for key, one in self._by_pod.items() if one.assumption is not None)
 
     def assumption(self, key: str) -> Reservation | None:

@@ -294,6 +294,7 @@ class GangBook:
         return [ref for ref in self._members if ref.source is not GangSource.WORKLOAD]
 
     def members(self, ref: GangRef) -> tuple[PodInfo, ...]:
+        """Returns the pods that name a gang."""
         return tuple(self._members.get(ref, {}).values())
 
     def gang(self, ref: GangRef) -> Members:
@@ -301,6 +302,7 @@ class GangBook:
         return Members(pods=self.members(ref), past=self.past(ref))
 
     def views(self) -> dict[GangRef, tuple[PodInfo, ...]]:
+        """Returns gang -> its pods, for a snapshot; rebuilds only changed gangs."""
         for ref in self._changed:
             members = self._members.get(ref)
             if members:

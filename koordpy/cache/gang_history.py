@@ -28,7 +28,7 @@ MOST_KEPT = 10_000
 Larger numbers change no decision.
 """
 SCHEDULED = "Scheduled"
-"""Condition type for whether a gang has its minimum; its transition time tells since when."""
+"""Condition type: True if a gang has its minimum. Its transition time is when this changed."""
 LONG_AGO = 1.0
 MOST_BESIDE = 16
 """Maximum number of owners of one run that are remembered after their pods are deleted, and that a status lists."""

@@ -37,10 +37,12 @@ class Members:
 
     @cached_property
     def pending(self) -> tuple[PodInfo, ...]:
+        """Members without a node."""
         return tuple(pod for pod in self.members if pod.pending)
 
     @cached_property
     def bound(self) -> tuple[PodInfo, ...]:
+        """Members on a node, also those that are being deleted."""
         return tuple(pod for pod in self.members if pod.bound)
 
     @cached_property

@@ -58,6 +58,7 @@ class NodeBook:
         return iter(self._nodes.values())
 
     def get(self, name: str) -> NodeInfo | None:
+        """Returns a node by name; None if unknown."""
         return self._nodes.get(name)
 
     def put(self, node: Node) -> None:
@@ -164,6 +165,7 @@ class NodeBook:
 
     @property
     def tree(self) -> Tree:
+        """The topology tree; rebuilt on first use after a change of labels, layers or HyperNodes."""
         if self._tree is None:
             labels = {name: info.labels for name, info in self._nodes.items()}
             self.hypernode_faults = ()
@@ -180,7 +182,7 @@ class NodeBook:
 
     @property
     def label_gaps(self) -> LabelGaps:
-        """Gaps of all nodes, whether checked or not."""
+        """Gaps of all nodes, checked or not."""
         tree = self.tree
         if self._label_gaps is None or self._label_gaps[0] is not tree:
             found = LabelGaps.of(tree, lambda: (info.labels for info in self._nodes.values()))
@@ -206,6 +208,7 @@ class NodeBook:
         return self._accelerated[1]
 
     def in_order(self, tree: Tree) -> tuple[NodeInfo, ...]:
+        """Returns the nodes in the order of a tree."""
         return tuple(self._nodes[name] for name in tree.node_names)
 
     def total(self) -> Amounts:

@@ -27,6 +27,7 @@ class RecordBook:
         dict."""
 
     def of(self, uid: str) -> Record:
+        """Returns the record of a controller by its uid; an empty one if it counts nothing."""
         return self._records.get(uid, NO_RECORD)
 
     def naming(self, ref: GangRef) -> Collection[str]:

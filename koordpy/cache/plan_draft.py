@@ -28,7 +28,7 @@ class Draft:
         self.used = snapshot.used.copy()
         self.score_used = snapshot.score_used.copy()
         self._cut = frozenset(np.nonzero((snapshot.used >= MAX_SUM).any(axis=1))[0].tolist())
-        """Positions of nodes with used amounts cut at `MAX_SUM`: an eviction there does not reduce the amount."""
+        """Positions of nodes with used amounts cut at `MAX_SUM`: such an amount does not change."""
         self.placed: dict[str, int] = {}
         """Pod key -> node position, of the pods that this draft has placed."""
         self.placed_on: dict[int, dict[str, PodInfo]] = {}
@@ -108,6 +108,7 @@ class Draft:
         self._journal.append(partial(self._unassign, info, node))
 
     def evict(self, info: PodInfo) -> None:
+        """Evicts a bound pod. Raises ValueError if it is already evicted."""
         if info.key in self.evicted:
             raise ValueError(f"{info.key} is evicted already")
         node = self.snapshot.index.get(info.node, -1)
@@ -168,6 +169,7 @@ class Draft:
         return {family: one.given[key] for family, one in self.ledgers.items() if key in one.given} or NOTHING_GIVEN
 
     def mark(self) -> int:
+        """Returns a mark of the current changes, for `undo`."""
         return len(self._journal)
 
     def undo(self, mark: int) -> None:

@@ -50,7 +50,7 @@ class PodBook:
         self._pods: dict[str, PodInfo] = {}
         self._pending: dict[str, PodInfo] = {}
         self._reservations: dict[str, Reservation] = {}
-        """Nominated pod -> its reservation; `losers` only as far as this process has seen the reclaim."""
+        """Nominated pod -> its reservation; `losers` only if this process has decided the reclaim."""
         self.expected = ExpectedPods()
         self.workloads = WorkloadBook(gangs, scheduler_names)
         self.gangs = GangBook(scheduler_names, self.workloads.records)
@@ -64,6 +64,7 @@ class PodBook:
         """Pod with a new gang or rank -> its former gang. The reader clears the dict."""
 
     def pod(self, key: str) -> PodInfo | None:
+        """Returns a pod by `namespace/name`; None if unknown."""
         return self._pods.get(key)
 
     def pods(self) -> Iterator[PodInfo]:

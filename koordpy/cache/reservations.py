@@ -104,7 +104,7 @@ class Reservation:
 
 
 def nomination(pod: str, node: str, losers: Iterable[ShareQueue] = ()) -> Reservation:
-    """Returns the reservation of a nominated pod, as rounds after the one that found its node see it."""
+    """Returns the reservation of a nominated pod, as later rounds see it."""
     return Reservation(pod, ReservationStage.NOMINATED, ClosedTo.RANK, node=node, losers=frozenset(losers))
 
 

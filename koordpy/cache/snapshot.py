@@ -160,6 +160,7 @@ class Snapshot:
 
     @cached_property
     def index(self) -> Mapping[str, int]:
+        """Node name -> position in the node arrays."""
         return self.tree.index
 
     @cached_property

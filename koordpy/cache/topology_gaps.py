@@ -112,7 +112,7 @@ def bare_text(layer: Layer, meant: str, *, named: bool = False) -> str:
 
 @dataclass(frozen=True)
 class LabelGaps:
-    """Gaps of all nodes, whether checked or not. They change only with the tree. bare: level of a layer with a label
+    """Gaps of all nodes, checked or not. They change only with the tree. bare: level of a layer with a label
     that no node has -> similar key on nodes, empty for none."""
 
     bare: Mapping[int, str] = field(default_factory=dict)

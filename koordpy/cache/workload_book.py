@@ -57,6 +57,7 @@ class WorkloadBook(DerivedBook):
         self.records.drop(uid)
 
     def put_pod(self, info: PodInfo) -> None:
+        """Stores the current state of a pod, with the gang or PodGroup that it names."""
         pod, named = info.pod, self._named_gang(info)
         upstream = named.key if named is not None and named.source is GangSource.UPSTREAM else ""
         self.put(

@@ -226,7 +226,7 @@ class Planning(Section, frozen=True):
     """Time limits of live rounds and searches."""
 
     round_seconds: WallTime = 0.5
-    """Maximum time of one search in seconds, apart from the unit in progress. Also the maximum search time that one
+    """Maximum time of one search in seconds; the unit in progress may exceed it. Also the maximum search time that one
     tenant may be ahead of another."""
     search_seconds: WallTime = 2.0
     """Seconds that a unit waits for its search before its pods report that victims are being searched."""

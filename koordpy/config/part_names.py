@@ -52,7 +52,7 @@ class PartHandling(Enum):
 
     REFUSED = "refused"
     COUNTED = "counted"
-    """The request is counted by number. The device plugin selects the device; a warning says so."""
+    """The request is counted by number. The device plugin selects the device, and a warning is reported."""
 
 
 @remembered(1 << 12)

@@ -21,12 +21,14 @@ PERCENT = re.compile(r"[0-9]+%", re.ASCII)
 
 
 def check_quantity(resource: str, raw: Any) -> None:
+    """Raises ValueError if a value is not a valid quantity of a resource."""
     if isinstance(raw, bool) or not isinstance(raw, (str, int, float)):
         raise ValueError(f"{kind_name(raw)} in place of a quantity")
     units(resource, raw)
 
 
 def read_text(raw: Any, path: str, walk: FieldWalk) -> Any:
+    """Reads a string; an unquoted number on which YAML readers disagree is read as its text."""
     if isinstance(raw, str):
         return raw
     if isinstance(raw, Number) and raw.soft:
@@ -105,6 +107,7 @@ def choice_reader(values: list[Any]) -> Read:
 
 
 def quantity_values(raw: Any, path: str, walk: FieldWalk) -> Any:
+    """Reads a mapping of quantities; entries with null or a fault are left out."""
     if not isinstance(raw, dict):
         walk.fault(path, f"{shown(raw)} in place of a mapping")
         return {}
@@ -135,6 +138,7 @@ _read_whole = number_reader(whole=True)
 
 
 def read_int_or_percent(raw: Any, path: str, walk: FieldWalk) -> Any:
+    """Reads a whole number or a percentage such as `25%`."""
     if isinstance(raw, str):
         if not PERCENT.fullmatch(raw):
             walk.fault(path, f"{raw!r} is neither a whole number nor a percentage")

@@ -145,6 +145,7 @@ def with_device_rules(wish: TopologyWish, said: Callable[[str], str | None], sna
 
 
 def oldest_pod(pods: Sequence[PodInfo]) -> PodInfo:
+    """Returns the oldest of pods, at least one; equal ages are ordered by name."""
     return min(pods, key=lambda pod: (pod.created, natural_key(pod.name)))
 
 

@@ -115,6 +115,7 @@ class MemberConstraintReader:
         """(nodes with the label, matched shapes) of an anti-affinity term -> its column."""
 
     def read(self) -> MemberConstraints:
+        """Returns the constraints of all kinds; none for a single pending pod."""
         if self.number.total() > 1:
             self._ports()
             if any(pod.ties.volumes for pod in self.kinds.values()):

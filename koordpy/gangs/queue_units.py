@@ -97,6 +97,7 @@ class Unit:
 
     @cached_property
     def bound_any(self) -> bool:
+        """True if any gang has bound members."""
         return any(gang.bound for gang in self.gangs)
 
     def changed(self, change: Callable[[PodInfo], PodInfo | None]) -> "Unit":

@@ -1,6 +1,6 @@
 """Rounds without a cluster, on a cache that changes only between rounds: for `koordpy simulate` and `koordpy explain`.
 
-The planner is the one of the live scheduler. Bindings, evictions and disruption budgets are applied to the cache after
+The planner of the live scheduler is used. Bindings, evictions and disruption budgets are applied to the cache after
 each round.
 
 Main types: `SimulationResult` (`simulated_rounds.py`): the rounds; `BudgetLedger` (`budget_ledger.py`): disruption

@@ -304,7 +304,7 @@ class Expansion:
             yield from self._new_claims((one for one in own if one.name in named), maker)
 
     def _new_claims(self, wanted: Iterable[SlotClaim], maker: Head) -> Iterator[PersistentVolumeClaim]:
-        """Yields those of the claims that do not exist."""
+        """Yields the claims in `wanted` that do not exist."""
         for one in wanted:
             key = f"{maker.namespace}/{one.name}"
             if key not in self._claims:

@@ -76,6 +76,7 @@ DAEMON_TAINTS = (
 
 
 def daemon_tolerations(spec: PodSpec) -> list[Toleration]:
+    """Returns the tolerations of a DaemonSet's pod: those of its template and of `DAEMON_TAINTS`."""
     own = [Toleration(key=key, operator="Exists", effect=effect) for key, effect in DAEMON_TAINTS]
     return [*spec.tolerations, *(one for one in own if one not in spec.tolerations)]
 

@@ -181,7 +181,7 @@ def filled_group(group: UpstreamPodGroup, priorities: Priorities) -> UpstreamPod
     return None if found is None else replace(group, spec=replace(spec, priority=found.value))
 
 
-# -- the others -------------------------------------------------------------------------------------------------------
+# -- other kinds ------------------------------------------------------------------------------------------------------
 
 
 def filled_node(node: Node, *, allocatable_given: bool) -> Node:

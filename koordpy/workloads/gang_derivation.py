@@ -285,7 +285,7 @@ class DerivedBook:
         return tuple(found)
 
     def _is_unseen(self, filed: FiledPod) -> bool:
-        """True if no owner of a pod is known yet. The PodGroup that the pod names may be made by that owner."""
+        """True if no owner of a pod is known yet. That owner may have created the PodGroup that the pod names."""
         return not filed.lineage.chain and self._awaited(filed) is not None
 
     def _awaited(self, filed: FiledPod) -> OwnerReference | None:

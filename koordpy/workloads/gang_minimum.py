@@ -1,4 +1,4 @@
-"""Determines how many pods of each role must start together, and which setting says so.
+"""Determines how many pods of each role must start together, and which setting requires it.
 
 Source: workloads.md 5.2 and 8.
 """
@@ -26,7 +26,7 @@ class Minimum:
     """The setting that states the number; empty for the default of the kind."""
     fault: str = ""
     doubt: str = ""
-    """Warning if the setting may not be what its author meant."""
+    """Warning if the setting may differ from its author's intent; empty for none."""
 
 
 MIN_REPLICAS = "minReplicas"

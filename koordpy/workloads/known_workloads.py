@@ -144,6 +144,7 @@ class Known:
         return tuple(self._under.get(uid, ()))
 
     def all(self) -> Iterator[Workload]:
+        """Yields all known workloads."""
         return filter(None, map(self.get, list(self._by_uid)))
 
     def finished(self) -> Iterator[str]:

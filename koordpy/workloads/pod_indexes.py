@@ -26,6 +26,7 @@ class Indexes(Set[int]):
 
     @property
     def spans(self) -> Iterator[tuple[int, int]]:
+        """Yields (first, last) of each span, in order."""
         return zip(self._first, self._last, strict=True)
 
     def __contains__(self, index: object) -> bool:

@@ -53,7 +53,7 @@ class Derived:
     apart: bool = False
     """True if the gang starts alone, because the rest of its run is already bound."""
     succeeded: bool = False
-    """True if a member has Succeeded, also if only the status of its controller says so."""
+    """True if a member has Succeeded, also if only the status of its controller shows it."""
     joined: bool = True
     """True if the gang is planned together with the other roles of its run."""
     presumed: bool = False
@@ -76,7 +76,7 @@ class Derived:
     missing: bool = False
     """True if the object that the pods name does not exist."""
     whole: tuple[str, int] | None = None
-    """(gang, members) that must start together with other roles of the run; None if each role starts alone."""
+    """(PodGroup, number of members) that its tasks must reach together; None if only the gang's minimum applies."""
     domains: tuple[SharedDomain, ...] = ()
     hard_keys: tuple[str, ...] = ()
     """Node labels of which all pods share one value, from spec.scheduling of the Job. Only for pods that name no
@@ -122,7 +122,7 @@ def _requests_gang(said: Mapping[str, str]) -> bool:
 
 
 class Derivation:
-    """Derives the gangs of one run; keeps what it has read of the manifests until they change."""
+    """Derives the gangs of one run; reads the manifests once, until they change."""
 
     def __init__(
         self, run: WorkloadRun, config: Gangs, schedulers: Container[str], naming_roles: Container[str]
@@ -345,7 +345,7 @@ class Derivation:
         """Returns whether fewer members are bound or Succeeded than were bound together with this pod."""
         said = one.pod.metadata.annotations
         number = index_of(said.get(keys.BIND_MEMBER_COUNT, "")) or 0
-        if self._workload.sets:  # a rollout takes pods from a ReplicaSet: this is no loss
+        if self._workload.sets:  # a rollout takes pods from a ReplicaSet: these pods are not lost
             number = min(number, self._wanted_by_set.get(one.seat.part, 0))
         return one.bound and self._live_counts[said.get(keys.BIND_GROUP_ID, "")] < number
 

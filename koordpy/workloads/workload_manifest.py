@@ -25,6 +25,7 @@ class AskedFields:
         """Values that an API server would reject."""
 
     def know(self, path: str, raw: Mapping[str, Any], *names: str) -> None:
+        """Records the names of known fields of the mapping at a path."""
         self.names.setdefault(path, (raw, set()))[1].update(names)
 
 
@@ -56,16 +57,19 @@ class Source:
             self.asked.know(self.path, self.raw, *names)
 
     def where(self, name: str) -> str:
+        """Returns the path of a field from the root of the manifest."""
         if self.path:
             return f"{self.path}.{name}"
         return self.spec_path if name == "spec" else name
 
     def fault(self, name: str, text: str) -> None:
+        """Records a fault of a field, once, up to `FAULTS` faults."""
         fault = Fault(self.where(name), text)
         if len(self.faults) < FAULTS and fault not in self.faults:
             self.faults.append(fault)
 
     def has(self, name: str) -> bool:
+        """Returns whether a field is present and not null."""
         self.knows(name)
         return self.raw.get(name) is not None
 
@@ -113,6 +117,7 @@ class Source:
         return found
 
     def flag(self, name: str) -> bool:
+        """Returns whether a boolean field is true; a value of another type is recorded as a fault."""
         self.knows(name)
         value = self.raw.get(name)
         if value is not None and not isinstance(value, bool):
@@ -168,6 +173,7 @@ class Head:
 
 
 def controlling(api_version: str, kind: str, name: str, uid: str) -> OwnerReference:
+    """Returns a controlling ownerReference."""
     return OwnerReference(api_version=api_version, kind=kind, name=name, uid=uid, controller=True)
 
 

@@ -210,7 +210,7 @@ class StepCondition:
     text: str
     """`role driver Ready`."""
     met: bool = False
-    """True if the status says that the state is reached."""
+    """True if the state is reached according to the status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +247,8 @@ class Role:
     least: int | None = None
     """The smallest number of pods of an elastic role (minReplicas); None if the role is not elastic."""
     half_of: str | None = None
-    """The role of the spec that was split into this role and others. Empty for a spec without named roles; None if the
-    role was not split."""
+    """Role of the spec that was split into this role and others. Empty for a spec without named roles; None if the role
+    was not split."""
     detail: str = ""
     """`2 Jobs of 2`."""
     domains: tuple[SharedDomain, ...] = ()

@@ -35,6 +35,7 @@ class WorkloadPod:
 
     @property
     def leaving(self) -> bool:
+        """True if the pod is being deleted."""
         return bool(self.pod.metadata.deletion_timestamp)
 
     @property
@@ -155,6 +156,7 @@ class WorkloadRun:
 
     @property
     def began(self) -> float:
+        """Creation time of the oldest pod, in seconds since the epoch; infinite without pods."""
         return min((one.created for found in self.members.values() for one in found), default=float("inf"))
 
     @property
@@ -176,5 +178,6 @@ class WorkloadRun:
 
     @property
     def roles(self) -> Sequence[Role]:
+        """The roles of the workload, or of the group of this run."""
         of_group = self.workload.of_group
         return self.workload.roles if of_group is None else of_group(self.seat.group)

@@ -63,6 +63,7 @@ def job_part(source: Source, name: str, uid: str, *, of_jobset: bool = False, no
 
 
 def job_slot(name: str, uid: str, indexed: bool, i: int) -> Slot:
+    """Returns the pod of a completion index, or of a number if the Job is not Indexed."""
     labels = {JOB_NAME: name, CONTROLLER_UID: uid, "job-name": name, "controller-uid": uid}
     marks = {JOB_COMPLETION_INDEX: str(i)} if indexed else {}
     return Slot(f"{name}-{i}", {**labels, **marks}, marks)
@@ -87,6 +88,7 @@ def _scheduling(source: Source) -> tuple[str, int | None, tuple[str, ...], bool]
 
 
 def read_job(source: Source, head: Head) -> Workload:
+    """Reads a Job as a workload with one role."""
     spec = source.at("spec")
     part = job_part(source, head.name, head.uid)
     parallelism, completions = sizes(spec)

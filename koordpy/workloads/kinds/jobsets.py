@@ -56,9 +56,9 @@ class _Listed:
             self.total += one.count("replicas", 1)
             self.of_group[one.text("groupName", "default")] += one.count("replicas", 1)
         self.before, self.group_before = 0, Counter[str]()
-        """Number of Jobs of the replicatedJobs that are read so far."""
+        """Number of Jobs of the replicatedJobs before the current one."""
         self.replicas: dict[str, int] = {}
-        """Name of a replicatedJob that is read so far -> its replicas."""
+        """Name of a replicatedJob before the current one -> its replicas."""
 
     def status_of(self, name: str) -> Source:
         return self.status.get(name) or Source({})
@@ -143,7 +143,7 @@ class _ReplicatedJob:
             yield make(name=self.name + half, parts=halves, after=before, half_of=self.name)
 
     def _parts(self, jobs: JobStates) -> Iterator[JobPart]:
-        """Yields the part of each Job. Of the Jobs that do not exist, as many are finished as the status says."""
+        """Yields the part of each Job. Of the Jobs that do not exist, the status states how many are finished."""
         head, over = self._head, self._over
         alike = job_part(self._job, "", "", of_jobset=True, note=self._note)
         """Part of the Jobs that do not exist."""

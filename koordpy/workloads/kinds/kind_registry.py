@@ -27,7 +27,7 @@ class Child(NamedTuple):
     api_version: str
     kind: str
     spec: tuple[str, ...]
-    """Path of its spec in the creating object; a TrainJob's JobSet comes from its runtime (`trainer`)."""
+    """Path of its spec in the creating object; the JobSet of a TrainJob is in its runtime (`trainer`)."""
     meta: tuple[str, ...] = ("metadata",)
     """Path of its labels and annotations in the creating object."""
 

@@ -114,6 +114,7 @@ class _Groups:
 
 
 def read_leader_worker_set(source: Source, head: Head) -> Workload:
+    """Reads a LeaderWorkerSet; each group has its own roles."""
     groups = _Groups(source, head)
 
     def seat(pod: Pod) -> PodSeat | None:

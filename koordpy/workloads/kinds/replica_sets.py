@@ -67,7 +67,7 @@ def read_replica_set(source: Source, head: Head) -> Workload:
 
 
 def read_daemon_set(source: Source, head: Head) -> Workload:
-    """Reads a DaemonSet; its nodes are known only where its pods are created."""
+    """Reads a DaemonSet; its nodes are determined when its pods are created."""
     return _one_role(source, head, JobPart(number=0, filling=Filling.NODE), is_kind=False)
 
 
@@ -78,7 +78,7 @@ def read_pod_gang(source: Source, head: Head) -> Workload:
     spec = source.at("spec")
     whole = [SharedDomain(label, must=must) for label, must in zip(_packed(spec), (True, False), strict=True) if label]
     apart: dict[str, list[SharedDomain]] = {}
-    """Role -> its own domain, and those of the topology groups that contain it."""
+    """Role -> its own shared domain, and the shared domains of the topology groups that contain it."""
     for i, one in enumerate(spec.list("topologyConstraintGroupConfigs")):
         label, _ = _packed(one)
         for name in dict.fromkeys(one.texts("podGroupNames")) if label else ():
