@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from koordpy.api.counted_nouns import counted
 from koordpy.api.keys import BUILT_IN_QUOTAS, DEFAULT_QUOTA
 from koordpy.api.quantity import quantity_text
 from koordpy.cache.plan_draft import Draft
@@ -68,7 +69,7 @@ class QuotaRefusal:
         parts.append(f"request: {_listed(self.request)}")
         parts.append(f"exceedDimensions: [{' '.join(sorted(self.limit))}]")
         if self.gang:
-            parts.append(f"gang {self.gang} needs {self.needed} members, quota has room for {self.room}")
+            parts.append(f"gang {self.gang} needs {counted(self.needed, 'member')}, quota has room for {self.room}")
         if self.outside:
             parts.append(f"pods in no quota use: {_listed(self.outside)}")
         return ", ".join(parts)
@@ -317,10 +318,10 @@ class Admission:
 
     def _exceeds_a_limit(self, unit: Unit, use: QuotaUse) -> bool:
         """Returns True if even the smallest requests exceed some limit, resource by resource."""
-        for counted, resource, room in self._amounts_left(unit, use):
+        for pod_keys, resource, room in self._amounts_left(unit, use):
             least = 0
             for gang in unit.gangs:
-                asked = [p.requests.get(resource, 0) if p.key in counted else 0 for p in gang.pending]
+                asked = [p.requests.get(resource, 0) if p.key in pod_keys else 0 for p in gang.pending]
                 least += sum(sorted(asked)[: unit.need(gang)])
             if least > room:
                 return True
@@ -335,9 +336,9 @@ class Admission:
         names = {at for pod in first.values() for at in self.quotas.tree.path(self.quotas.quota_of(pod))}
         for name in sorted(names):
             for gate in self._gates(name, use, unit):
-                counted = {pod.key for pod in self._counted(unit.pending, gate)}
-                for resource in gate.used if counted else ():
-                    yield counted, resource, max(0, gate.free(resource))
+                pod_keys = {pod.key for pod in self._counted(unit.pending, gate)}
+                for resource in gate.used if pod_keys else ():
+                    yield pod_keys, resource, max(0, gate.free(resource))
 
     # -- placement problem --------------------------------------------------------------------------------------------
 
@@ -350,10 +351,10 @@ class Admission:
             return ()
         first = {pod.shape: pod for pod in reversed(unit.pending)}
         out: dict[Allowance, None] = {}
-        for counted, resource, room in self._amounts_left(unit, use):
+        for pod_keys, resource, room in self._amounts_left(unit, use):
             amounts = [0] * len(numbers)
             for shape, pod in first.items():
-                if pod.key in counted:
+                if pod.key in pod_keys:
                     amounts[numbers[shape]] = pod.requests.get(resource, 0)
             if sum(amounts[numbers[pod.shape]] for pod in unit.pending) > room:
                 out[Allowance(room, tuple(amounts))] = None

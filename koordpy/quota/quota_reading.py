@@ -134,7 +134,7 @@ class _QuotaReading:
                 continue
             if amount > most[name]:
                 text = f"min {name} {quantity_text(name, amount)} > max {quantity_text(name, most[name])}"
-                remedy = "min counts as max: lower min or raise max"
+                remedy = "max is used as min: lower min or raise max"
                 self._fault(key, key_path("spec.min", name), text, remedy, excess=amount - most[name])
             if amount:
                 out[name] = min(amount, most[name])
@@ -194,7 +194,7 @@ class _QuotaReading:
     def _check_parents(self) -> None:
         """Moves quotas without a valid parent to the top, with min 0."""
         loose = []
-        where, remedy = PARENT, "it counts at the top with min 0: "
+        where, remedy = PARENT, "it is placed at the top with min 0: "
         for quota in self.quotas.values():
             if not quota.parent:
                 continue

@@ -149,7 +149,7 @@ def test_12_the_need_of_a_gang_is_admitted_whole() -> None:
         "gang default/g: minMember 2 met, 1 more waiting for room; gang default/g: needed 1, quota a has room for 0."
     )
     assert messages(done)["p-3"].startswith(f"{first} 0/1 nodes are available: Insufficient quotas, ")
-    assert "gang default/g needs 1 members, quota has room for 0" in messages(done)["p-3"]
+    assert "gang default/g needs 1 member, quota has room for 0" in messages(done)["p-3"]
     assert (done.gangs[0].status, done.gangs[0].proof) == (GangStatus.SCHEDULED, Proof.OPTIMAL)
 
 
