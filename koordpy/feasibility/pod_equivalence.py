@@ -11,20 +11,20 @@ from koordpy.placement.problem import Shape
 from koordpy.pods.pod_info import PodInfo
 
 
-def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo], told: Sequence[bytes]) -> list[int]:
+def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo], distinct_keys: Sequence[bytes]) -> list[int]:
     """Returns for each shape, given a pod of it, the position of the first shape that is equal to it.
 
-    Only valid if members have no rules about each other, because such rules refer to shapes. told: a key that also
-    distinguishes shapes, such as the slots of their copies, or the whole pod if other pods affect its nodes.
+    Only valid if members have no rules about each other, because such rules refer to shapes. distinct_keys: keys that
+    also distinguish shapes, such as the slots of their copies, or the whole pod if other pods affect its nodes.
     """
     first: dict[Hashable, int] = {}
     return [
-        first.setdefault((_everything(shape, pod), by), i)
-        for i, (shape, pod, by) in enumerate(zip(shapes, pods, told, strict=True))
+        first.setdefault((_placement_inputs(shape, pod), by), i)
+        for i, (shape, pod, by) in enumerate(zip(shapes, pods, distinct_keys, strict=True))
     ]
 
 
-def _everything(shape: Shape, pod: PodInfo) -> Hashable:
+def _placement_inputs(shape: Shape, pod: PodInfo) -> Hashable:
     """Returns all that a placement, a quota or the devices of a node can depend on."""
     asked = tuple(sorted(pod.requests.items()))
     return shape.request, shape.allowed.tobytes(), shape.score.tobytes(), asked, pod.owner, apart(pod)

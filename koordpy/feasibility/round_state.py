@@ -107,7 +107,7 @@ class RoundState:
         """Pod key -> annotations for the Binding of a pod that this round has placed."""
         self._shapes: dict[bytes, ShapeState] = {}
         self._among: dict[GangRef, tuple[tuple[int, View], MemberConstraints]] = {}
-        self._ordinary: set[bytes] = set()
+        self._plain_keys: set[bytes] = set()
         """Shapes that are their own key (see `key`)."""
         self.built: tuple[Unit, tuple[int, View], Problem] | None = None
         """(unit, moment, Problem) of the last Problem built; None before."""
@@ -256,7 +256,7 @@ class RoundState:
 
     def key(self, pod: PodInfo) -> bytes:
         """Returns a key that is equal for pending pods with the same shape state in this round."""
-        if pod.shape in self._ordinary and not self.draft.has_nominations:
+        if pod.shape in self._plain_keys and not self.draft.has_nominations:
             return pod.shape
         key, refusal = pod.shape, self._among_refusal(pod)
         if refusal is not None:
@@ -267,7 +267,7 @@ class RoundState:
         if signature := device_signature(pod, self.scene) if pod.asks else "":
             key += signature.encode()
         elif not (self.draft.has_nominations or self.scene.spread_defaults or self.concerned(pod)):
-            self._ordinary.add(pod.shape)
+            self._plain_keys.add(pod.shape)
         return key
 
     def of(self, pod: PodInfo) -> ShapeState:
@@ -276,7 +276,7 @@ class RoundState:
         found = self._shapes.get(key)
         if found is None:
             refusal = refusal_of(pod, self.scene) or self._among_refusal(pod)
-            found = self._shapes[key] = ShapeState(self, pod, self._first_figures(pod), refusal)
+            found = self._shapes[key] = ShapeState(self, pod, self._static_of(pod), refusal)
         else:
             found.refresh()
         return found
@@ -291,7 +291,7 @@ class RoundState:
 
     def lets_in(self, pod: PodInfo) -> NDArray[np.bool_]:
         """Returns [nodes] True if labels and taints admit a pod."""
-        return self._first_figures(pod).before.fits
+        return self._static_of(pod).before.fits
 
     @property
     def cache(self) -> PlannerCache:
@@ -300,7 +300,7 @@ class RoundState:
 
     def could_hold(self, pod: PodInfo) -> NDArray[np.bool_]:
         """Returns [nodes] True if labels and taints admit a pod and the node, when empty, is large enough."""
-        able = self._first_figures(pod).before.fits
+        able = self._static_of(pod).before.fits
         asked = {name: amount for name, amount in pod.requests.items() if not self.ignored(name)}
         for column, amount in self.snapshot.vector(asked):
             able = able & (self.snapshot.allocatable[:, column] >= amount)
@@ -308,18 +308,18 @@ class RoundState:
                 break
         return able
 
-    def _first_figures(self, pod: PodInfo) -> Static:
+    def _static_of(self, pod: PodInfo) -> Static:
         read = read_of(pod)
         static = self._static.get(read)
         if static is None:
-            parts, refusal = self._first_words(pod)
+            parts, refusal = self._first_verdicts(pod)
             scores = static_scores(self.snapshot.nodes, pod.pod, self._added)
             static = self._static[read] = Static(before=chain(parts), refusal=refusal, scores=scores)
         return static
 
-    def _first_words(self, pod: PodInfo) -> tuple[list[Verdict], Refusal | None]:
+    def _first_verdicts(self, pod: PodInfo) -> tuple[list[Verdict], Refusal | None]:
         return node_filters.first_words(self.snapshot.nodes, pod.pod, self._added)
 
     def words(self, pod: PodInfo) -> list[Verdict]:
         """Returns the verdict of each filter on every node, also on nodes that an earlier filter refuses."""
-        return [*self._first_words(pod)[0], *self.of(pod).later_words()]
+        return [*self._first_verdicts(pod)[0], *self.of(pod).later_words()]

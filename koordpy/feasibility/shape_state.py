@@ -88,12 +88,12 @@ class ShapeState:
         self.rules: Sequence[Rule] = rules_of(pod, owner.scene) if self.refusal is None else []
         """The filters that read more than the pod and a node."""
         self._copies: list[Ints] = []
-        self._soft: list[SoftScore] = scores_of(pod, owner.scene) if self.refusal is None else []
-        self._by_feasible = any(one.fixed for one in self._soft)
+        self._soft_scores: list[SoftScore] = scores_of(pod, owner.scene) if self.refusal is None else []
+        self._by_feasible = any(one.fixed for one in self._soft_scores)
         """True if a score changes only with the set of feasible nodes."""
         self._followers: tuple[Rule | SoftScore, ...] = (
             *self.rules,
-            *(one for one in self._soft if not one.fixed),
+            *(one for one in self._soft_scores if not one.fixed),
         )
         for change in owner.draft.changes:
             for one in self._followers:
@@ -104,10 +104,10 @@ class ShapeState:
         count = len(snapshot.nodes)
         self.slots: Ints = np.zeros(count, dtype=np.int64)
         self.fit: Ints = np.zeros(count, dtype=np.int64)
-        self._word: tuple[int, Verdict] | None = None
-        self._seen, self._heard = owner.draft.version, len(owner.draft.changes)
+        self._cached_verdict: tuple[int, Verdict] | None = None
+        self._version_seen, self._changes_seen = owner.draft.version, len(owner.draft.changes)
         self._update(slice(None))
-        self._level()
+        self._normalise()
 
     def _passes(self) -> Ints:
         """Returns [nodes] 1 if every filter passes except the resource fit."""
@@ -117,7 +117,7 @@ class ShapeState:
         for rule in self.rules:
             if not rule.local:
                 passes = passes & rule.verdict().fits
-        self._far = passes
+        self._far_passes = passes
         for rule in self.rules:
             if rule.local:
                 passes = passes & rule.verdict().fits
@@ -197,18 +197,21 @@ class ShapeState:
     def refresh(self) -> None:
         """Applies the draft's changes since the last call."""
         draft = self._owner.draft
-        if self._seen == draft.version:
+        if self._version_seen == draft.version:
             return
         renewed = self._ledger is not draft.reservations
-        rows, changes = np.array(draft.touched_since(self._seen), dtype=np.int64), draft.changes[self._heard :]
-        self._seen, self._heard = draft.version, len(draft.changes)
-        moved = bool(changes) and self._follow(changes, rows)
+        rows, changes = (
+            np.array(draft.touched_since(self._version_seen), dtype=np.int64),
+            draft.changes[self._changes_seen :],
+        )
+        self._version_seen, self._changes_seen = draft.version, len(draft.changes)
+        moved = bool(changes) and self._apply_changes(changes, rows)
         if renewed:
             self._ledger, self._reserved = draft.reservations, self._owner.available_to(self.pod)
             self.allowed = self._passes()
         if moved or renewed:
             self._update(slice(None))
-            self._level()
+            self._normalise()
             return
         fitted = self.slots[rows] > 0 if self._by_feasible else None
         if len(rows) <= FEW_ROWS and not self._copies and self._reserved is None:
@@ -217,11 +220,11 @@ class ShapeState:
         else:
             self._update(rows)
         if self._varies or (fitted is not None and not np.array_equal(fitted, self.slots[rows] > 0)):
-            self._level()
+            self._normalise()
         else:
-            self.total[rows] = self.soft[rows] + self._by_room(rows)
+            self.total[rows] = self.soft[rows] + self._capacity_scores(rows)
 
-    def _follow(self, changes: Sequence[tuple[PodInfo, int, int]], rows: NDArray[np.int64]) -> bool:
+    def _apply_changes(self, changes: Sequence[tuple[PodInfo, int, int]], rows: NDArray[np.int64]) -> bool:
         """Reports the last changes of the draft, all on the nodes `rows`, to the rules and scores.
 
         Returns True if a verdict may also have changed on other nodes.
@@ -241,7 +244,7 @@ class ShapeState:
         if moved or (local and self._reserved is not None):
             self.allowed = self._passes()
         elif local:
-            passes = self._far[rows]
+            passes = self._far_passes[rows]
             for rule in local:
                 passes = passes & rule.verdict().fits[rows]
             # a problem that was built before must not change, so the array is copied
@@ -277,7 +280,7 @@ class ShapeState:
             room = np.minimum(room, copies[rows])
         self.slots[rows] = np.maximum(room, 0) * self.allowed[rows]
         if self._reserved is not None:
-            self._keep_room(self._reserved)
+            self._subtract_reservations(self._reserved)
         self.fit[rows] = resources_fit(
             owner.snapshot,
             owner.draft.used,
@@ -287,7 +290,7 @@ class ShapeState:
             config=owner.config.scores.node_resources_fit,
         )
 
-    def _keep_room(self, reserved: AvailableCapacity) -> None:
+    def _subtract_reservations(self, reserved: AvailableCapacity) -> None:
         """Subtracts the reservations of other holders from the slots of their nodes."""
         at = reserved.at
         free = self._owner.snapshot.allocatable[at] - self._owner.draft.used[at] - reserved.held
@@ -296,23 +299,23 @@ class ShapeState:
             room = np.minimum(room, reserved.copies(self.rules, self._owner.snapshot.columns))
         self.slots[at] = np.minimum(self.slots[at], np.maximum(room, 0) * self.allowed[at])
 
-    def _level(self) -> None:
+    def _normalise(self) -> None:
         """Normalises the scores over the nodes that are feasible now."""
         scores = self._owner.config.scores
         raw = self.static.scores
-        moving = any(not one.silent and not one.fixed for one in self._soft)
+        moving = any(not one.silent and not one.fixed for one in self._soft_scores)
         self._varies = bool(raw.untolerated.any() or raw.preferred.any() or moving)
         self.soft: Ints = np.zeros(len(self.slots), dtype=np.int64)
         """Total without the packing scores; used if a gather goal exists."""
         feasible = self.slots > 0
         for plugin, values in normalised(raw, feasible).items():
             self.soft = self.soft + scores.weight(plugin) * values
-        for one in self._soft:
+        for one in self._soft_scores:
             if scores.weight(one.plugin) and not one.silent:
                 self.soft = self.soft + scores.weight(one.plugin) * one.values(feasible)
-        self.total: Ints = self.soft + self._by_room(slice(None))
+        self.total: Ints = self.soft + self._capacity_scores(slice(None))
 
-    def _by_room(self, rows: NDArray[np.int64] | slice) -> Ints:
+    def _capacity_scores(self, rows: NDArray[np.int64] | slice) -> Ints:
         """Returns the weighted scores of the given nodes that depend on their free capacity."""
         weights = self._owner.config.scores
         total = weights.weight(PACKING) * self.fit[rows]
@@ -337,7 +340,7 @@ class ShapeState:
         """Returns plugin -> [nodes] 0..100, unweighted."""
         feasible = self.slots > 0
         soft = {plugin: np.zeros(len(feasible), dtype=np.int64) for plugin in SCORES}
-        soft |= {one.plugin: one.values(feasible) for one in self._soft}
+        soft |= {one.plugin: one.values(feasible) for one in self._soft_scores}
         return {
             **normalised(self.static.scores, feasible),
             **soft,
@@ -348,9 +351,9 @@ class ShapeState:
     def verdict(self) -> Verdict:
         """Returns the combined verdict of all filters on the current draft, for this pod alone."""
         version = self._owner.draft.version
-        if self._word is None or self._word[0] != version:
-            self._word = version, chain([self.static.before, *self.later_words()])
-        return self._word[1]
+        if self._cached_verdict is None or self._cached_verdict[0] != version:
+            self._cached_verdict = version, chain([self.static.before, *self.later_words()])
+        return self._cached_verdict[1]
 
     def later_words(self) -> list[Verdict]:
         """Returns the verdict of each filter after the first four of the table."""

@@ -36,7 +36,7 @@ class EmptyNodes:
         self._figures, self._snapshot = figures, figures.snapshot
         self._room: Ints = np.maximum(self._snapshot.allocatable - self._snapshot.staying, 0)
         """[nodes, resources] capacity less that of pods that never end."""
-        self._open = _opened(self._snapshot.nodes)
+        self._open = _without_cordons(self._snapshot.nodes)
         self._matching: dict[bytes, Mask] = {}
         self._able: dict[bytes, Mask] = {}
 
@@ -44,13 +44,13 @@ class EmptyNodes:
         """Returns (resource, most on a matching node, request) of each resource that no matching node has enough of."""
         rows = self._room[self._matches(pod)]
         out = []
-        for name, amount in self._asked(pod).items():
+        for name, amount in self._request_of(pod).items():
             most = int(rows[:, self._snapshot.columns[name]].max(initial=0))
             if most < amount:
                 out.append((name, most, amount))
         return out
 
-    def _asked(self, pod: PodInfo) -> dict[str, int]:
+    def _request_of(self, pod: PodInfo) -> dict[str, int]:
         """Returns the request of a pod, its pod slot included: resource -> amount that a node must have free."""
         return {PODS: 1, **{name: n for name, n in pod.requests.items() if n and not self._figures.ignored(name)}}
 
@@ -74,7 +74,7 @@ class EmptyNodes:
         known = self._able.get(pod.shape)
         if known is None:
             known = self._matches(pod) & ~self._never_served(pod)
-            for name, amount in self._asked(pod).items():
+            for name, amount in self._request_of(pod).items():
                 known = known & (self._room[:, self._snapshot.columns[name]] >= amount)
             self._able[pod.shape] = known
         return known
@@ -113,7 +113,7 @@ class EmptyNodes:
                     held[family][node] += asked_of(pod, family)
         columns, shapes = [free], []
         for pod in kinds.values():
-            request = tuple((snapshot.columns[name], amount) for name, amount in self._asked(pod).items())
+            request = tuple((snapshot.columns[name], amount) for name, amount in self._request_of(pod).items())
             for family, could in usable.items():
                 if devices := asked_of(pod, family):
                     request = (*request, (free.shape[1] + len(columns) - 1, devices))
@@ -151,7 +151,7 @@ class EmptyNodes:
                     yield Allowance(max(0, most - held), tuple(asked))
 
 
-def _opened(nodes: tuple[NodeInfo, ...]) -> tuple[NodeInfo, ...]:
+def _without_cordons(nodes: tuple[NodeInfo, ...]) -> tuple[NodeInfo, ...]:
     """Returns the nodes without cordons and condition taints; the same tuple if no node has any."""
     opened = tuple(map(_uncordoned, nodes))
     return nodes if all(map(is_, opened, nodes)) else opened

@@ -42,14 +42,14 @@ class EmptyShortage(EmptyNodes):
         """Returns the shortage of a unit without a placement on the empty cluster. unit, problem: without its parts."""
         return (
             divided_sentence(unit, problem, figures)
-            or self._beyond_multiple(unit, problem, figures)
+            or self._multiple_too_large(unit, problem, figures)
             or self._missing_label(unit, problem, figures)
             or self._too_few_domains(unit, problem, figures)
             or (self._room_short if one_kind(problem) else self._sums_short)(unit, problem, figures)
-            or self._beside_multiple(unit, problem, figures)
+            or self._multiple_short(unit, problem, figures)
         )
 
-    def _beyond_multiple(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+    def _multiple_too_large(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
         """Returns that no number of members is a multiple, or that no domain has slots for one multiple; else empty."""
         asked, tree = unit_multiples(unit, figures), problem.tree
         level, wrong = wrong_multiple(unit, problem.core_size, asked)
@@ -120,7 +120,7 @@ class EmptyShortage(EmptyNodes):
         Counts the nodes that match a shape with a request for the resource. Slots of one shape are no bound for the
         others.
         """
-        asked = {pod.shape: self._asked(pod) for pod in unit_kinds(unit)}
+        asked = {pod.shape: self._request_of(pod) for pod in unit_kinds(unit)}
         more = " more" if problem.bound else ""
         for where, level, inside in self._places(unit, problem, figures):
             sums = problem.tree.levels[level].sums
@@ -155,7 +155,7 @@ class EmptyShortage(EmptyNodes):
             yield f"{name} {value}" if problem.bound else f"the largest {name}", 0, masks
         yield "the cluster", 0, [every]
 
-    def _beside_multiple(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+    def _multiple_short(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
         """Returns that there is no placement, with the multiples if there is one without them."""
         if problem.multiples and has_placement(unit, replace(problem, multiples={}), figures):
             asked = unit_multiples(unit, figures).items()

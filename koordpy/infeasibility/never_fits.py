@@ -114,7 +114,7 @@ class EmptyCluster(EmptyShortage):
         factor = 1 if self._snapshot.live else EMPTIED_OFFLINE
         self._units, self._pods = EMPTIED_UNITS * factor, EMPTIED_PODS * factor
         """Remaining numbers of units to place, and of pods to evict on drafts, in this round."""
-        self._left_alone: RoundState | None = None
+        self._all_emptied: RoundState | None = None
         """Round state of the cluster without any pod that can end; None until it is needed."""
         self._cache = PlannerCache() if self._open is not self._snapshot.nodes else None
 
@@ -257,8 +257,8 @@ class EmptyCluster(EmptyShortage):
         """Returns the round state of a draft without other pods that can end; None if too many would have to be
         evicted."""
         own = {pod.key for pod in unit.members if pod.bound}
-        if not own and self._left_alone is not None:
-            return self._left_alone
+        if not own and self._all_emptied is not None:
+            return self._all_emptied
         leaving = [pod for pod in self._snapshot.pods.values() if pod.bound and pod.key not in own]
         self._pods -= len(leaving)
         if self._pods < 0:
@@ -273,7 +273,7 @@ class EmptyCluster(EmptyShortage):
         draft.withhold(withheld("pods of DaemonSets and mirror pods", ClosedTo.ALL, self._snapshot.staying))
         found = self._figures.of_draft(draft, config, self._cache)
         if not own:
-            self._left_alone = found
+            self._all_emptied = found
         return found
 
 

@@ -76,12 +76,12 @@ def build(unit: Unit, figures: RoundState, *, emptied: bool = False) -> Problem:
         known = figures.built = unit, figures.moment, _build(unit, figures, emptied=False)
     if not emptied:
         return known[2]
-    if _looks_further(unit, figures):
+    if _has_rules(unit, figures):
         return _build(unit, figures, emptied=True)
     return replace(known[2], by_count=None, standing=None)
 
 
-def _looks_further(unit: Unit, figures: RoundState) -> bool:
+def _has_rules(unit: Unit, figures: RoundState) -> bool:
     """Returns True if filters depend on more than numbers: devices by name, or other pods."""
     return any(figures.of(pod).has_rules for pod in {pod.shape: pod for pod in unit.pending}.values())
 
@@ -96,7 +96,7 @@ def _build(unit: Unit, figures: RoundState, *, emptied: bool) -> Problem:
     members: list[Member] = []
     gangs = {gang.ref: i for i, gang in enumerate(unit.gangs)}
     free = figures.draft.free()
-    among = _among(unit, figures)
+    among = _member_constraints(unit, figures)
     held = figures.available_to(min(unit.pending, key=lambda pod: pod.priority)) if unit.pending else None
     if held is not None:
         free[held.at] -= held.held
@@ -113,7 +113,7 @@ def _build(unit: Unit, figures: RoundState, *, emptied: bool) -> Problem:
     devices = free.shape[1]
     tied = among is not None and bool(among.ties)  # interactions refer to members by shape alone
     parts = tuple(parts_of(unit, snapshot.tree.layers)) if has_parts(unit) else ()
-    inside = _inside(parts)
+    inside = _parts_of_pods(parts)
     kinds: list[PodInfo] = []
     lone = len(unit.pending) == 1 and not emptied
     for pod in unit.members:
@@ -147,7 +147,7 @@ def _build(unit: Unit, figures: RoundState, *, emptied: bool) -> Problem:
             allowed = own.allowed_beside(judged)
             shapes.append(Shape(request, allowed, (own.soft if goal else own.total).copy()))
         members.append(Member(gang=gang, shape=number))
-    gathered, shapes = _gathered(parts, inside, kinds, shapes, figures.draft)
+    gathered, shapes = _one_domain_rules(parts, inside, kinds, shapes, figures.draft)
     if copies:
         free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)
     alone = _alone(kinds, shapes, free, figures) if not (lone or emptied) else ()
@@ -156,9 +156,10 @@ def _build(unit: Unit, figures: RoundState, *, emptied: bool) -> Problem:
         ruled = [emptied and figures.of(pod).has_rules for pod in kinds]
         if among is not None and among.one_of:
             ruled = [
-                told or any(pod.shape in some for some in among.one_of) for told, pod in zip(ruled, kinds, strict=True)
+                distinct or any(pod.shape in some for some in among.one_of)
+                for distinct, pod in zip(ruled, kinds, strict=True)
             ]
-        shapes, kinds, members, alone = _merged(shapes, kinds, members, alone, ruled)
+        shapes, kinds, members, alone = _merge_shapes(shapes, kinds, members, alone, ruled)
     one_of = among.one_of if among is not None else ()
     valued = worth(kinds, unit.members, figures, gather=goal) if not emptied else None
     return Problem(
@@ -192,7 +193,7 @@ def _build(unit: Unit, figures: RoundState, *, emptied: bool) -> Problem:
     )
 
 
-def _inside(parts: Sequence[GatheredPart]) -> dict[str, tuple[int, ...]]:
+def _parts_of_pods(parts: Sequence[GatheredPart]) -> dict[str, tuple[int, ...]]:
     """Returns pod -> positions of the parts that it is in."""
     out: dict[str, tuple[int, ...]] = {}
     for i, part in enumerate(parts):
@@ -201,7 +202,7 @@ def _inside(parts: Sequence[GatheredPart]) -> dict[str, tuple[int, ...]]:
     return out
 
 
-def _gathered(
+def _one_domain_rules(
     parts: Sequence[GatheredPart],
     inside: Mapping[str, tuple[int, ...]],
     kinds: Sequence[PodInfo],
@@ -246,21 +247,21 @@ def _alone(kinds: Sequence[PodInfo], shapes: Sequence[Shape], free: Ints, figure
     return tuple(own if own is not None and fewer else any_number for own, fewer in zip(found, few, strict=True))
 
 
-def _merged(
+def _merge_shapes(
     shapes: list[Shape], kinds: list[PodInfo], members: list[Member], alone: tuple[Ints, ...], ruled: Sequence[bool]
 ) -> tuple[list[Shape], list[PodInfo], list[Member], tuple[Ints, ...]]:
     """Returns the same with equal shapes merged. ruled: per kind True if its nodes depend on other pods."""
     seen = {id(one): one.tobytes() for one in alone}  # kinds that may be placed in any number share one array
     copied = [seen[id(one)] for one in alone] or [b""] * len(kinds)
-    told = [pod.shape if depends else own for depends, pod, own in zip(ruled, kinds, copied, strict=True)]
-    first = alike(shapes, kinds, told)
+    distinct = [pod.shape if depends else own for depends, pod, own in zip(ruled, kinds, copied, strict=True)]
+    first = alike(shapes, kinds, distinct)
     kept = sorted(set(first))
     number = {old: new for new, old in enumerate(kept)}
     moved = [replace(one, shape=number[first[one.shape]]) if one.node is None else one for one in members]
     return [shapes[i] for i in kept], [kinds[i] for i in kept], moved, tuple(alone[i] for i in kept if alone)
 
 
-def _among(unit: Unit, figures: RoundState) -> MemberConstraints | None:
+def _member_constraints(unit: Unit, figures: RoundState) -> MemberConstraints | None:
     """Returns the constraints among the members; None for most units."""
     found = next((pod.gang for pod in unit.pending if pod.gang is not None and figures.concerned(pod)), None)
     return figures.among(found) if found is not None else None

@@ -161,12 +161,12 @@ def place_in_order(problem: Problem) -> Solution:
     taken, sure = _as_far_as_they_fit(problem, not_all=found.proof is Proof.INFEASIBLE)
     if not taken:
         return Solution({}, proof_of(placed=False, sure=sure), found.runs)
-    best = place_problem(_just(problem, taken))
+    best = place_problem(_only_all_of(problem, taken))
     proof = best.proof if sure or not best.placed else Proof.FEASIBLE
     return Solution(best.nodes, proof, (*found.runs, *best.runs))
 
 
-def _just(problem: Problem, ranks: Collection[int]) -> Problem:
+def _only_all_of(problem: Problem, ranks: Collection[int]) -> Problem:
     """Returns the problem of placing all of just these pods."""
     return replace(only_ranks(problem, ranks), needs=(len(ranks),))
 
@@ -183,7 +183,7 @@ def _as_far_as_they_fit(problem: Problem, *, not_all: bool) -> tuple[list[int], 
         fits, fails = 0, len(left) + (not not_all)
         while fails - fits > 1:
             middle = (fits + fails) // 2
-            proof = could_place(_just(problem, [*taken, *left[:middle]]))
+            proof = could_place(_only_all_of(problem, [*taken, *left[:middle]]))
             sure = sure and proof is not Proof.UNKNOWN
             if proof is Proof.FEASIBLE:
                 fits = middle
@@ -203,7 +203,7 @@ def _one_by_one(problem: Problem, found: Solution) -> Solution:
     best, taken, sure = Solution({}, Proof.INFEASIBLE), list[int](), True
     runs = list(found.runs)
     for rank in pending:
-        tried = place_problem(_just(problem, [*taken, rank]))
+        tried = place_problem(_only_all_of(problem, [*taken, rank]))
         runs += tried.runs
         sure &= tried.proof is not Proof.UNKNOWN
         if tried.placed:

@@ -25,8 +25,10 @@ def holder_of_room(unit: Unit, figures: RoundState) -> str:
                 takes = figures.of(waiting).verdict().which[snapshot.index[old.node]] == 0
             if takes:
                 owner = old.pod.metadata.controller
-                whose = f" of {owner.kind} {owner.name}" if owner is not None else ""
-                return f"pod {key}{whose} uses the capacity (with maxSurge 0 and maxUnavailable 1 it is deleted first)"
+                of_owner = f" of {owner.kind} {owner.name}" if owner is not None else ""
+                return (
+                    f"pod {key}{of_owner} uses the capacity (with maxSurge 0 and maxUnavailable 1 it is deleted first)"
+                )
     return ""
 
 

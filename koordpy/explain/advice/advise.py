@@ -82,14 +82,14 @@ def _changes(case: Case) -> Iterator[ClusterChange]:
 
 def _helpful(changes: Iterable[ClusterChange], trials: Trials) -> Iterator[str]:
     """Yields the texts of the changes that help; of each family only the first."""
-    done, told, lines = set[str](), set[str](), 0
+    done, shown, lines = set[str](), set[str](), 0
     for change in changes:
         if lines >= ADVICE_LINES or trials.spent:
             return
-        if (change.reduce is None and change.text in told) or (change.family and change.family in done):
+        if (change.reduce is None and change.text in shown) or (change.family and change.family in done):
             continue
-        if (text := trials.line(change)) and text not in told:
-            told |= {change.text, text}
+        if (text := trials.line(change)) and text not in shown:
+            shown |= {change.text, text}
             done |= {change.family, change.spares}
             lines += 1
             yield text

@@ -58,7 +58,7 @@ def _meant_group(case: Case) -> Iterator[ClusterChange]:
 
         def edit(snapshot: Snapshot) -> Snapshot:
             pods = (snapshot.pods[pod.key] for pod in case.unit.pending if pod.gang == ref)
-            return with_pods(_left(snapshot, ref), [structs.replace(pod, gang=other) for pod in pods])
+            return with_pods(_without_pods_of(snapshot, ref), [structs.replace(pod, gang=other) for pod in pods])
 
         text = f"its label named {other.name}: PodGroup {near} exists"
         yield ClusterChange(text, Effort.MISTAKE, of_snapshot(edit))
@@ -86,7 +86,7 @@ def _meant_keys(case: Case) -> Iterator[ClusterChange]:
     yield ClusterChange(text, Effort.MISTAKE, of_snapshot(edit), len(names))
 
 
-def _left(snapshot: Snapshot, ref: GangRef) -> Snapshot:
+def _without_pods_of(snapshot: Snapshot, ref: GangRef) -> Snapshot:
     """Returns the snapshot with no pod in a gang."""
     return replace(snapshot, members={one: pods for one, pods in snapshot.members.items() if one != ref}, memo={})
 
@@ -283,7 +283,7 @@ def _independent(case: Case) -> Iterator[ClusterChange]:
     def edit(snapshot: Snapshot) -> Snapshot:
         pods = [structs.replace(snapshot.pods[pod.key], gang=None, index=None) for pod in unit.pending]
         derived = {ref: one for ref, one in snapshot.derived.items() if ref != gang.ref}
-        return replace(with_pods(_left(snapshot, gang.ref), pods), derived=derived)
+        return replace(with_pods(_without_pods_of(snapshot, gang.ref), pods), derived=derived)
 
     text = (
         f'its pods were independent: annotation {keys.GANG_AUTO}: "off" on {gang.derived.title} makes them plain pods'

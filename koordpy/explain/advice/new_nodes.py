@@ -64,7 +64,7 @@ class _Growth:
         self._case, self._template, self._remark = case, template, remark
         self.node = case.snapshot.nodes[template]
         self._resource = _shown(pod, self.node)
-        self.elsewhere = _elsewhere(case, pod, template)
+        self.elsewhere = _like_in_other_places(case, pod, template)
         self._firsts: dict[int, Callable[[World], World]] = {}
 
     def change(self, number: int, size: int, *, wherever: bool) -> ClusterChange:
@@ -95,7 +95,7 @@ def _more_like(case: Case, pod: PodInfo, template: int, place: int, remark: str)
         return
     growth = _Growth(case, pod, template, remark)
     few = list(range(least, min(least + ADVICE_TEMPLATES, ADVICE_NEW_NODES + 1)))
-    most = min(max(least, _for_all(case, growth.node)), ADVICE_NEW_NODES)
+    most = min(max(least, _with_earlier_units(case, growth.node)), ADVICE_NEW_NODES)
     for wherever in (True, False) if exact_place(case, template) and growth.elsewhere else (True,):
         rank = 2 * place + (not wherever)
 
@@ -126,7 +126,7 @@ def _more_in_parts(case: Case, pod: PodInfo, needs: PartNeeds, remark: str) -> I
     like = {domain: next((i for i in able if domain_of[i] == domain), -1) for domain in needs.lacks}
     if len(like) > ADVICE_NAMED or min(like.values()) < 0:
         return
-    takes = {domain: max(1, _takes(case.snapshot.nodes[i], pod)) for domain, i in like.items()}
+    takes = {domain: max(1, _pods_per_empty_node(case.snapshot.nodes[i], pod)) for domain, i in like.items()}
     numbers = {domain: ceil(lack / takes[domain]) for domain, lack in needs.lacks.items()}
     if sum(numbers.values()) <= ADVICE_NEW_NODES:
         whole = _in_domains(case, pod, needs.level, like, numbers, remark)
@@ -158,13 +158,13 @@ def _in_domains(
 ) -> ClusterChange:
     """Returns a change with `numbers` of new nodes per domain; like: domain -> a node in it to copy."""
     tree, nodes = case.snapshot.tree, case.snapshot.nodes
-    told = [domain for domain, number in numbers.items() if number]
-    templates = [nodes[like[domain]] for domain in told]
-    paths = [f"{tree.layer_name(level)} {tree.path(level, domain)}" for domain in told]
-    more = [f"{numbers[domain]} in {path}" for domain, path in zip(told[1:], paths[1:], strict=True)]
-    first = f"{_with(numbers[told[0]], _shown(pod, templates[0]), templates[0])} in {paths[0]}"
+    chosen = [domain for domain, number in numbers.items() if number]
+    templates = [nodes[like[domain]] for domain in chosen]
+    paths = [f"{tree.layer_name(level)} {tree.path(level, domain)}" for domain in chosen]
+    more = [f"{numbers[domain]} in {path}" for domain, path in zip(chosen[1:], paths[1:], strict=True)]
+    first = f"{_with(numbers[chosen[0]], _shown(pod, templates[0]), templates[0])} in {paths[0]}"
     text = f"there were {_joined([first, *more])}, like {listed([node.name for node in templates])}{remark}"
-    new = [node for domain, node in zip(told, templates, strict=True) for _ in range(numbers[domain])]
+    new = [node for domain, node in zip(chosen, templates, strict=True) for _ in range(numbers[domain])]
     first_names, last_names = (of_snapshot(_NewNodes(new, start)) for start in ("0", "~"))
     size = 2 * len(new) * ADVICE_TEMPLATES
     return ClusterChange(text, Effort.NEW_NODE, first_names, size, "new nodes", also=(last_names,))
@@ -196,7 +196,7 @@ def _able_when_empty(case: Case, pod: PodInfo) -> list[int]:
         node = nodes[i]
         if node.unschedulable or any(repels(taint, pod.pod.spec.tolerations) for taint in node.taints):
             continue
-        if any(one.code is Code.UNRESOLVABLE for one in static[i]) or not _takes(node, pod):
+        if any(one.code is Code.UNRESOLVABLE for one in static[i]) or not _pods_per_empty_node(node, pod):
             continue
         able.append(i)
     return able
@@ -204,39 +204,39 @@ def _able_when_empty(case: Case, pod: PodInfo) -> list[int]:
 
 def _label_keys(case: Case, pod: PodInfo) -> list[str]:
     """Returns the node labels that rules of a pod or its gangs refer to."""
-    told = {constraint.topology_key for constraint in pod.pod.spec.topology_spread_constraints}
+    chosen = {constraint.topology_key for constraint in pod.pod.spec.topology_spread_constraints}
     terms = pod.ties.terms
     if terms:
-        told |= {term.topology_key for term in (*terms.affinity.required, *terms.anti_affinity.required)}
-    told |= {key for gang in case.unit.gangs for key in gang.hard_keys}
-    return sorted(told - {HOSTNAME})
+        chosen |= {term.topology_key for term in (*terms.affinity.required, *terms.anti_affinity.required)}
+    chosen |= {key for gang in case.unit.gangs for key in gang.hard_keys}
+    return sorted(chosen - {HOSTNAME})
 
 
 def _templates(case: Case, pod: PodInfo) -> dict[object, int]:
     """Returns nodes to copy: one of each sort of node in each hard domain, domains with the most free slots first."""
-    keys_told = _label_keys(case, pod)
+    label_keys = _label_keys(case, pod)
     found: dict[object, int] = {}
     for i in _able_when_empty(case, pod):
         node = case.snapshot.nodes[i]
-        labels = tuple(node.labels.get(key) for key in keys_told)
+        labels = tuple(node.labels.get(key) for key in label_keys)
         found.setdefault((case.domain_of[i], tuple(sorted(node.allocatable.items())), labels), i)
     return dict(list(found.items())[:ADVICE_TEMPLATES])
 
 
-def _elsewhere(case: Case, pod: PodInfo, template: int) -> list[int]:
+def _like_in_other_places(case: Case, pod: PodInfo, template: int) -> list[int]:
     """Returns a few nodes of the same sort and hard domain as one, in other places.
 
     These are the first such place, the last, and one for each value of the labels that rules refer to. So a place that
     rules about other pods forbid is among them: a new node there would not help.
     """
-    nodes, tree, keys_told = case.snapshot.nodes, case.snapshot.tree, _label_keys(case, pod)
+    nodes, tree, label_keys = case.snapshot.nodes, case.snapshot.tree, _label_keys(case, pod)
     finest = tree.domain_of[tree.depth - 1].tolist()
 
     def place(i: int) -> object:
-        return finest[i], tuple(nodes[i].labels.get(key) for key in keys_told)
+        return finest[i], tuple(nodes[i].labels.get(key) for key in label_keys)
 
     def labels(i: int) -> object:
-        return tuple(nodes[i].labels.get(key) for key in keys_told)
+        return tuple(nodes[i].labels.get(key) for key in label_keys)
 
     found = {place(template): template}
     static, own = case.grounds(pod), nodes[template]
@@ -250,7 +250,7 @@ def _elsewhere(case: Case, pod: PodInfo, template: int) -> list[int]:
     return list(dict.fromkeys([*others[:1], *others[-1:], *by_label.values()]))[: ADVICE_NAMED + 1]
 
 
-def _takes(node: NodeInfo, pod: PodInfo) -> int:
+def _pods_per_empty_node(node: NodeInfo, pod: PodInfo) -> int:
     """Returns the number of pods of a kind that an empty node takes, by resources alone."""
     amounts = [node.allocatable.get(name, 0) // amount for name, amount in pod.requests.items() if amount]
     return min([*amounts, node.allocatable.get("pods", 0)])
@@ -271,11 +271,11 @@ def _least(case: Case, template: int) -> int:
         most = max(most, lacks / has if has else inf if lacks > 0 else 0)
     if len(case.kinds) == 1:
         lacks = case.needed - int(case.slots[case.domain_of[template]])
-        most = max(most, lacks / max(1, _takes(node, case.kinds[0])))
+        most = max(most, lacks / max(1, _pods_per_empty_node(node, case.kinds[0])))
     return ADVICE_NEW_NODES + 1 if most == inf else ceil(most)
 
 
-def _for_all(case: Case, node: NodeInfo) -> int:
+def _with_earlier_units(case: Case, node: NodeInfo) -> int:
     """Returns the number of new nodes for the unit and all units pending before it, by the sum of each resource.
 
     The units before it may use all of the capacity that is added for the unit.

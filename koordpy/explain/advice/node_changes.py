@@ -129,8 +129,8 @@ def _in_layers(case: Case) -> Iterator[ClusterChange]:
             new = {k: v for k, v in labels.items() if any(k not in node.labels for node in some)}
             if not new:
                 continue
-            told = " and ".join(f"{key}={value}" for key, value in new.items())
-            text = f"{listed([node.name for node in some])} had label{'s' if len(new) > 1 else ''} {told}"
+            label_text = " and ".join(f"{key}={value}" for key, value in new.items())
+            text = f"{listed([node.name for node in some])} had label{'s' if len(new) > 1 else ''} {label_text}"
             made = [_with_labels(node, new) for node in some]
             yield ClusterChange(
                 text, Effort.OPEN_NODE, of_snapshot(_OtherNodes(made)), number + len(new), "layer label"

@@ -32,7 +32,7 @@ def pod_changes(case: Case) -> Iterator[ClusterChange]:
     yield from _selectors(case)
     yield from _tolerations(case)
     yield from _annotations(case)
-    yield from _rigid(case)
+    yield from _preemptible(case)
     yield from _smaller(case)
 
 
@@ -161,7 +161,7 @@ def _without_note(pod: Pod, *, key: str) -> Pod:
     return replace(pod, metadata=replace(pod.metadata, annotations=left))
 
 
-def _rigid(case: Case) -> Iterator[ClusterChange]:
+def _preemptible(case: Case) -> Iterator[ClusterChange]:
     """Yields preemptible pods, if the min of their quota refuses them as non-preemptible."""
     admission = Admission(case.figures.draft, case.config.quota, case.figures.reservations)
     refused = any(one.limit_name == "min" for one in admission.core_refusals(case.unit, case.figures.draft.quotas))

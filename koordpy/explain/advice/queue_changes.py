@@ -38,7 +38,7 @@ def _promised(case: Case) -> Iterator[ClusterChange]:
     """Yields the end of the pods that a promised start waits for."""
     promise = case.plan.reservation
     if promise is not None and promise.unit != case.unit.id:
-        yield from _short(case, promise.start)
+        yield from _declared_end(case, promise.start)
     if promise is None or promise.unit != case.unit.id:
         return
     runtimes = Runtimes(case.snapshot)
@@ -48,7 +48,7 @@ def _promised(case: Case) -> Iterator[ClusterChange]:
     yield ClusterChange(text, Effort.NOTHING, of_snapshot(without(ended)), 1)
 
 
-def _short(case: Case, start: float) -> Iterator[ClusterChange]:
+def _declared_end(case: Case, start: float) -> Iterator[ClusterChange]:
     """Yields a declared end before the start that is promised to another unit."""
     seconds = int(start - case.snapshot.now)
     if seconds <= 0:

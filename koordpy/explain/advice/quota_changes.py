@@ -34,14 +34,14 @@ def quota_changes(case: Case) -> Iterator[ClusterChange]:
     snapshot, quotas = case.snapshot, case.snapshot.quotas
     if not quotas.tree.quotas:
         return
-    yield from _leaves(case)
+    yield from _leaf_quotas(case)
     refusals = _refusals(case, snapshot)
     yield from _raised_alone(case, refusals)
     yield from _raised_together(case, refusals)
     yield from _guaranteed(case)
-    yield from _left_alone(case, refusals)
+    yield from _quota_pods_ended(case, refusals)
     if any(one.limit_name == "runtime" for one in refusals):
-        yield from _unasked(case, refusals)
+        yield from _pending_removed(case, refusals)
 
 
 def _refusals(case: Case, snapshot: Snapshot) -> list[QuotaRefusal]:
@@ -51,7 +51,7 @@ def _refusals(case: Case, snapshot: Snapshot) -> list[QuotaRefusal]:
     return [one for one in admission.core_refusals(case.unit, draft.quotas) if one.limit]
 
 
-def _leaves(case: Case) -> Iterator[ClusterChange]:
+def _leaf_quotas(case: Case) -> Iterator[ClusterChange]:
     """Yields the leaves of an inner quota that pods name."""
     quotas = case.snapshot.quotas
     name = next((n for pod in case.unit.pending if (n := quotas.quota_of(pod)) in quotas.tree.quotas), "")
@@ -201,7 +201,7 @@ def _guaranteed(case: Case) -> Iterator[ClusterChange]:
         yield from _change(case, sorted(raises), len(raises), "min")
 
 
-def _left_alone(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
+def _quota_pods_ended(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
     """Yields the fewest running pods of a refusing quota to end, so that the quota can take the unit's request."""
     quotas = case.snapshot.quotas
     for refusal in refusals:
@@ -222,13 +222,13 @@ def _left_alone(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterCha
                 gone = []
                 break
             gone.append(inside.pop())
-        if gone and (told := ended(gone, case)):
-            text = f"{told}, which count{'s' if len(gone) == 1 else ''} in quota {refusal.quota}"
+        if gone and (names_ended := ended(gone, case)):
+            text = f"{names_ended}, which count{'s' if len(gone) == 1 else ''} in quota {refusal.quota}"
             made = of_snapshot(without(gone))
             yield ClusterChange(text, Effort.OTHERS_END, made, len(gone), "quota ended", spares=FEWEST)
 
 
-def _unasked(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
+def _pending_removed(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
     """Yields the removal of pending pods in other quotas, because runtimes reserve capacity for them."""
     quotas, own = case.snapshot.quotas, {pod.key for pod in case.unit.members}
     resources = {resource for one in refusals for resource in one.limit or ()}

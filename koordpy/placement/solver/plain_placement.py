@@ -41,11 +41,11 @@ class Plain:
         if not room.could(0).any():
             return None
         if len(room.shapes) * min(len(self.ranks), int((room.most > 0).sum())) > problem.sizes.model_pods:
-            raise TooLarge  # checked before `_like`: which nodes can be left out is not computed then
+            raise TooLarge  # checked before `_candidates`: which nodes can be left out is not computed then
         if problem.by_count is not None and problem.by_count.always:
             wanted = dict(zip(room.shapes, room.wanted, strict=True))
             room = FillingCapacity(replace(problem, by_count=None), wanted)
-        keep = self._like(room, np.zeros(len(problem.free), dtype=np.int64), limit=len(self.ranks))
+        keep = self._candidates(room, np.zeros(len(problem.free), dtype=np.int64), limit=len(self.ranks))
         return self._model(keep, room=room, alike=room.type_of)
 
     def solve(self) -> dict[int, int] | None:
@@ -61,7 +61,7 @@ class Plain:
         scarce = model.minimise("scarce", model.on_scarce(), bound=self._fewest_scarce())
         nodes = model.minimise("nodes", model.opened(depth), bound=self._fewest())
         most = max(1, nodes + standing)
-        keep = self._like(self.room, reference, limit=most)
+        keep = self._candidates(self.room, reference, limit=most)
         single = self._model(keep, most_nodes=most)
         single.hold(single.on_scarce(), scarce)
         single.hold(single.opened(depth), nodes)
@@ -83,7 +83,9 @@ class Plain:
             each.hold(each.lost_score(), score)
             each.hold(self._slots(each, reference), slots)
             start = [names[rank] for rank in self.ranks]
-            names = dict(zip(self.ranks, LeastNames(each, problem.name_rank).deal(self._asked(), start), strict=True))
+            names = dict(
+                zip(self.ranks, LeastNames(each, problem.name_rank).deal(self._shape_positions(), start), strict=True)
+            )
         return names
 
     def _fewest_scarce(self) -> int:
@@ -117,7 +119,7 @@ class Plain:
             model.use(cell)  # the slots goal also counts nodes that are used by bound pods
         return model
 
-    def _like(self, room: FillingCapacity, sort: Ints, *, limit: int) -> list[int]:
+    def _candidates(self, room: FillingCapacity, sort: Ints, *, limit: int) -> list[int]:
         """Returns the nodes that may be used: of nodes with equal capacity and equal `sort`, at most `limit` that can
         be needed.
 
@@ -151,8 +153,10 @@ class Plain:
             nodes.append(node)
             if node in pods:
                 plans.append(pods[node])
-        return dict(zip(self.ranks, deal(list(kinds.values()), self._asked(), self.problem.name_rank), strict=True))
+        return dict(
+            zip(self.ranks, deal(list(kinds.values()), self._shape_positions(), self.problem.name_rank), strict=True)
+        )
 
-    def _asked(self) -> list[int]:
+    def _shape_positions(self) -> list[int]:
         """Returns the shape position of each pod in rank order."""
         return [self.shape_at[self.problem.members[rank].shape] for rank in self.ranks]

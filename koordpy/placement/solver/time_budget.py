@@ -71,14 +71,16 @@ class TimeBudget:
         fault = _first_words(model.validate()) if status == cp_model.MODEL_INVALID else ""
         self.runs.append(SolverRun(stage=stage, status=proof, deterministic_time=used, fault=fault))
         if proof in (Proof.FEASIBLE, Proof.UNKNOWN):
-            self.leave_open(stage, told=False)
+            self.leave_open(stage, record=False)
         return proof, list(solver.response_proto.solution)
 
-    def leave_open(self, stage: str, *, told: bool = True) -> None:
-        """Records that a stage has no proof. told: True if the first such stage is recorded as a separate run, because
-        it had no solve."""
+    def leave_open(self, stage: str, *, record: bool = True) -> None:
+        """Records that a stage has no proof.
+
+        record: True to record the first such stage as a separate run, because it had no solve.
+        """
         first, self.proven = self.proven, self.proven and stage == NAMES
-        if told and first:
+        if record and first:
             self.runs.append(SolverRun(stage=stage, status=Proof.UNKNOWN, deterministic_time=0.0))
 
     def leave_ranks_open(self) -> None:
