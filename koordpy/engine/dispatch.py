@@ -132,7 +132,7 @@ class Dispatcher:
         if begun.searches:
             for tenant in (entry.tenant for unit in plan.units if (entry := entries.get(unit.unit)) is not None):
                 self._queue.turns.took(tenant, seconds / len(plan.units))
-        found = _Round(
+        parts = _Round(
             plan,
             begun,
             seconds,
@@ -148,23 +148,23 @@ class Dispatcher:
         refused = [
             entry
             for unit in plan.units
-            if (entry := entries.get(unit.unit)) is not None and self._carry_out_unit(unit, entry, found)
+            if (entry := entries.get(unit.unit)) is not None and self._carry_out_unit(unit, entry, parts)
         ]
         # a pod bound during planning was no victim candidate in this round, like an assumed pod
         self._refusals.round_ended(refused, [*begun.assumed, *begun.concurrent.placed])
-        if found.void:
+        if parts.void:
             for entry in refused:
                 self._queue.touch(entry.unit, "PlanOvertaken")
         tried = {unit.unit for unit in plan.units}
         for one in plan.deferred:
             tried.add(one.unit)
             if (waits := entries.get(one.unit)) is not None:
-                self._defer(waits, one, found)
+                self._defer(waits, one, parts)
         for name, entry in entries.items():
             if name not in tried:
                 # its pods are deleted or in another unit now; the feeds have updated the queue, or will
                 self._queue.settle_error(entry)
-        for unit_id, victims in found.evictions.items():
+        for unit_id, victims in parts.evictions.items():
             # evictions without a preemptor: of stale gangs, and of quotas above their runtime
             overtaken_beside = begun.concurrent.touches(snapshot, (), victims)
             if unit_id not in tried and self._rooms.victims_unchanged(victims) and not overtaken_beside:
@@ -177,27 +177,27 @@ class Dispatcher:
         for rejected in plan.rejected:
             self._log_rejected_plan(rejected)
 
-    def _carry_out_unit(self, unit: UnitReport, entry: Entry, found: _Round) -> bool:
+    def _carry_out_unit(self, unit: UnitReport, entry: Entry, parts: _Round) -> bool:
         """Carries out one unit's part of the plan. Returns True if pods of the unit stay pending."""
-        name, begun = unit.unit, found.begun
+        name, begun = unit.unit, parts.begun
         for text in unit.solver_faults:
             if self.told.is_new(name, text, entry.namespace):
                 logger.error("%s: %s", name, text)
-        placed, left = found.placements.get(name, []), found.pending.get(name, [])
-        victims = found.evictions.get(name, [])
-        if self._has_changed(entry, placed, victims, found) or self._has_to_wait(entry, victims, found):
+        placed, left = parts.placements.get(name, []), parts.pending.get(name, [])
+        victims = parts.evictions.get(name, [])
+        if self._has_changed(entry, placed, victims, parts) or self._has_to_wait(entry, victims, parts):
             if placed:
-                found.void.add(name)
+                parts.void.add(name)
             return False
         if victims:
             for verdict in left:
                 self._refusals.tell(verdict)
-            self._rooms.start(found.plan, name, victims, entry)
+            self._rooms.start(parts.plan, name, victims, entry)
             return False
         entry.replanned_for_capacity = False
         gangs = _gangs_of(begun.snapshot, unit.pod_keys)
         waiting = min((read_gang(begun.snapshot, ref).waiting_seconds for ref in gangs), default=WAITING_SECONDS)
-        reports = tuple(found.reports[ref] for ref in gangs if ref in found.reports)
+        reports = tuple(parts.reports[ref] for ref in gangs if ref in parts.reports)
         if placed:
             first = begun.began if entry.first_tried is None else entry.first_tried
             entry.first_tried = None
@@ -214,26 +214,26 @@ class Dispatcher:
             if not (placed and report.status is GangStatus.SCHEDULED):
                 for writer in self._gangs:
                     writer.verdict(report, waiting)
-        share = found.seconds / found.pods
+        share = parts.seconds / parts.pods
         self._refusals.count(entry, left, gang=bool(gangs), placed=bool(placed), seconds=share)
         # with the core placed, each further member may preempt pods by itself (preemption.md 1)
         further = bool(placed and left) and self._rooms.evictor is not None
         for verdict in left if not further else ():
             self._refusals.tell(verdict)
         if left:
-            waits = {(one.pod_key, one.node) for one in found.plan.awaiting}
+            waits = {(one.pod_key, one.node) for one in parts.plan.awaiting}
             self._refusals.clear_failed_nominations(name, left, begun.snapshot, waits)
         short = sum(max(0, report.min_member - report.members) for report in reports)
         # Verdicts are worded at the end of the round, on the draft without its victims. A node that fits then refuses
         # nothing and gives no hint, so capacity is added to the hints here.
-        also = Wake.ROOM if found.evictions else Wake.NOTHING
+        also = Wake.ROOM if parts.evictions else Wake.NOTHING
         seconds = share * len(unit.pod_keys)
         self._refusals.settle(entry, left, gang=bool(gangs), seconds=seconds, short=short, also=also)
         if further:
             self._queue.touch(name, "CorePlaced")
         return bool(left) and not any(verdict.never for verdict in left)
 
-    def _defer(self, entry: Entry, deferral: Deferral, found: _Round) -> None:
+    def _defer(self, entry: Entry, deferral: Deferral, parts: _Round) -> None:
         """Queues a unit that was not decided. Its pods get a condition once its search takes long."""
         if deferral.reason is not DeferralReason.SEARCH and entry.search is None:
             self._queue.settle_for_round(entry, passed_over=deferral.reason is DeferralReason.TURN)
@@ -242,21 +242,21 @@ class Dispatcher:
         search = entry.search
         if search is not None and not search.reported and self._clock() - search.since >= self._search_seconds:
             search.reported = True
-            text = f"0/{len(found.begun.snapshot.nodes)} nodes are available: still looking for victims."
+            text = f"0/{len(parts.begun.snapshot.nodes)} nodes are available: still looking for victims."
             for key in entry.pods:
                 info = self._state.pod(key)
                 gang = info.gang.key if info is not None and info.gang is not None else None
                 self._refusals.tell(PendingPod(key, entry.unit, gang, Reason.UNSCHEDULABLE, text))
 
     def _has_changed(
-        self, entry: Entry, placed: Sequence[Placement], victims: Sequence[Eviction], found: _Round
+        self, entry: Entry, placed: Sequence[Placement], victims: Sequence[Eviction], parts: _Round
     ) -> bool:
         """Returns True if the cluster changed so that a unit's plan is stale. The unit is then planned again.
 
         After a search another search plans it, and the nodes of the stale plan are withheld from other units.
         """
-        unit, begun = entry.unit, found.begun
-        why = overtaken(self._state, begun.snapshot, placed, found.foreign, found.victims if victims else ())
+        unit, begun = entry.unit, parts.begun
+        why = overtaken(self._state, begun.snapshot, placed, parts.foreign, parts.victims if victims else ())
         if not why and victims and not self._rooms.victims_unchanged(victims):
             why = "victim"
         if not why and (placed or victims) and begun.concurrent.touches(begun.snapshot, placed, victims):
@@ -266,15 +266,15 @@ class Dispatcher:
         logger.info("%s: its plan was overtaken (%s); planning again", unit, why)
         self._metrics.conflicts.labels(f"overtaken_{why}").inc()
         if begun.searches and why != "pod":
-            self._reservations.withhold(unit, found.plan, placed)
+            self._reservations.withhold(unit, parts.plan, placed)
             self._queue.settle_for_search(entry, stale=True)
         else:
             self._queue.settle_again(entry)
         return True
 
-    def _has_to_wait(self, entry: Entry, victims: Sequence[Eviction], found: _Round) -> bool:
+    def _has_to_wait(self, entry: Entry, victims: Sequence[Eviction], parts: _Round) -> bool:
         """Returns True if a unit's plan may not be carried out yet. An ordinary round then plans the unit again."""
-        if entry.unit in found.early:
+        if entry.unit in parts.early:
             logger.debug("%s: planned again once the evicted pods of other units have ended", entry.unit)
         elif not (victims and self._rooms.may_need_no_victims(entry)):
             return False

@@ -37,8 +37,8 @@ class RoundReservations:
         """
         given_up = False
         for unit, known in list(self.awaiting.items()):
-            there = [snapshot.pods.get(one.holder) for one in known]
-            if any(info is None or not info.pending for info in there):
+            pods = [snapshot.pods.get(one.holder) for one in known]
+            if any(info is None or not info.pending for info in pods):
                 del self.awaiting[unit]
             elif any(self._queue.unit_of.get(one.holder) not in (unit, None) for one in known):
                 # a member is in another gang now, which has no reservation
@@ -56,8 +56,8 @@ class RoundReservations:
             return snapshot
         written = snapshot.reservations
         losers = {key: one.losers for key, one in written.items()}
-        kept = {one.holder: replace(one, losers=losers.get(one.holder, frozenset())) for one in awaited}
-        return replace(snapshot, reservations={**written, **kept})
+        reserved = {one.holder: replace(one, losers=losers.get(one.holder, frozenset())) for one in awaited}
+        return replace(snapshot, reservations={**written, **reserved})
 
     def keep(self, plan: RoundPlan, snapshot: Snapshot) -> None:
         """Records the reservations that a round has made for its units, in place of their earlier ones."""
@@ -71,10 +71,10 @@ class RoundReservations:
             ending = [pod for pod in snapshot.pods.values() if pod.bound and pod.pod.metadata.deletion_timestamp]
             for unit in {one.unit for one in plan.awaiting}:
                 self._terminating[unit] = _terminating_for(self.awaiting[unit], ending, snapshot)
-        taken = {one.node for one in plan.placements}
+        used_nodes = {one.node for one in plan.placements}
         for cut in plan.deferred:
             # the reservation did not count in this attempt, and its node was given to another unit: not restored
-            if any(one.node in taken for one in self.awaiting.get(cut.unit, ())):
+            if any(one.node in used_nodes for one in self.awaiting.get(cut.unit, ())):
                 given_up |= {(one.holder, one.node) for one in self.awaiting.pop(cut.unit)}
         given_up -= {(one.pod_key, one.node) for one in plan.placements}
         if given_up:

@@ -36,7 +36,7 @@ LOOK_SECONDS = 1.0
 NOT_LEADING_SECONDS = 0.1
 TURNS_TO_SEND = 4
 """Turns of the event loop after a round, in which its Bindings are sent. The next snapshot blocks the loop for longer
-than that, so it is taken only afterwards."""
+than that, so it is delayed until then."""
 
 
 class SchedulingLoop:
@@ -141,20 +141,20 @@ class SchedulingLoop:
         for unit in stale:
             self._queue.hurry(unit, "StaleGang")
         over = watching and self._watches.over_used()
-        taken = self._take(also=stale)
-        if not (taken.entries or stale or over or self._forgets):
+        round_input = self._take(also=stale)
+        if not (round_input.entries or stale or over or self._forgets):
             return
         self._forgets = False
         budget = round_budget(self._queue, self._settings, self._clock, gives_back=over)
-        planning, number = self._plan(taken, budget, also=stale)
+        planning, number = self._plan(round_input, budget, also=stale)
         await asyncio.wait((planning,))
-        await self._carry_out(taken, planning, number)
+        await self._carry_out(round_input, planning, number)
 
     def _start_search(self) -> None:
         """Starts a search for units that wait for one."""
-        taken = self._take(searches=True)
-        planning, number = self._plan(taken, search_budget(self._settings, self._clock))
-        self._searches.start(Search(taken, planning, number))
+        round_input = self._take(searches=True)
+        planning, number = self._plan(round_input, search_budget(self._settings, self._clock))
+        self._searches.start(Search(round_input, planning, number))
 
     async def _end_search(self) -> None:
         search = self._searches.end()
@@ -183,32 +183,32 @@ class SchedulingLoop:
         return RoundInput(by_unit, snapshot, began, foreign, assumed, searches=searches)
 
     def _plan(
-        self, taken: RoundInput, budget: PlanningBudget, *, also: Iterable[str] = ()
+        self, round_input: RoundInput, budget: PlanningBudget, *, also: Iterable[str] = ()
     ) -> tuple[asyncio.Future[RoundPlan], int]:
         """Starts planning in a worker thread. Returns the future plan and the number of the round."""
         self.rounds += 1
-        units = frozenset((*taken.entries, *also))
+        units = frozenset((*round_input.entries, *also))
         loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._executor, self._planner, taken.snapshot, units, budget), self.rounds
+        return loop.run_in_executor(self._executor, self._planner, round_input.snapshot, units, budget), self.rounds
 
-    async def _carry_out(self, taken: RoundInput, planning: asyncio.Future[RoundPlan], number: int) -> None:
+    async def _carry_out(self, round_input: RoundInput, planning: asyncio.Future[RoundPlan], number: int) -> None:
         """Carries out a finished plan, or handles the error that its planner raised."""
-        entries = [*taken.entries.values()]
+        entries = [*round_input.entries.values()]
         try:
             plan = planning.result()
         except Exception as error:
             logger.exception("planning failed for %s", counted(len(entries), "unit"))
-            self._planner_failed(taken, error)
+            self._planner_failed(round_input, error)
             return
-        seconds = self._clock() - taken.began
-        if not taken.searches and entries and all(entry.light for entry in entries):
+        seconds = self._clock() - round_input.began
+        if not round_input.searches and entries and all(entry.light for entry in entries):
             self._light_seconds = seconds / max(1, sum(entry.load for entry in entries))
         self._metrics.planned(plan, seconds=seconds)
         self._metrics.snapshot_age.observe(seconds)
         self._decisions.record(plan, number=number, at=self._now())
         if self._searches.search is not None:
-            self._searches.note_placements(plan, taken.snapshot)
-        self._dispatcher.apply(plan, taken, seconds=seconds)
+            self._searches.note_placements(plan, round_input.snapshot)
+        self._dispatcher.apply(plan, round_input, seconds=seconds)
         if plan.reservation is not self._reservations.promised:
             self._reservations.promise(plan.reservation)
         for _ in range(TURNS_TO_SEND if plan.placements else 0):
@@ -229,14 +229,14 @@ class SchedulingLoop:
         info = self._state.pod(key)
         return self._feeds.names.of_pod(info) if info is not None and info.pending else None
 
-    def _planner_failed(self, taken: RoundInput, error: Exception) -> None:
-        entries = [*taken.entries.values()]
+    def _planner_failed(self, round_input: RoundInput, error: Exception) -> None:
+        entries = [*round_input.entries.values()]
         if len(entries) == 1:
             self._refusals.planner_failed(entries[0], error)
             return
-        self._single[taken.searches] = len(entries)
+        self._single[round_input.searches] = len(entries)
         for entry in entries:
-            if taken.searches:
+            if round_input.searches:
                 self._queue.settle_for_search(entry)
             else:
                 self._queue.settle_again(entry)

@@ -83,9 +83,9 @@ class UnschedulableHandler:
             counts["error" if verdict.reason is Reason.SCHEDULER_ERROR else "unschedulable", profile] += 1
         for labels, number in counts.items():
             self._metrics.attempts.labels(*labels).inc(number)
-            taken = self._metrics.attempt_seconds.labels(*labels)
+            histogram = self._metrics.attempt_seconds.labels(*labels)
             for _ in range(number):
-                taken.observe(seconds)
+                histogram.observe(seconds)
         if gang:
             result = "scheduled" if placed else "unschedulable"
             profile = profile or next((pod.profile for pod in entry.pods.values()), self._any_profile)

@@ -148,8 +148,8 @@ class DeviceReserver:
         return {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status} if status else None
 
     def _check_free(self, key: str, planned: Allocation) -> None:
-        if taken := claim_book(self._state.families).objects.view().allocated & _devices(planned):
-            raise ClaimsFailed("conflict", f"device {min(taken).device} is not free for resource claim {key} any more")
+        if used := claim_book(self._state.families).objects.view().allocated & _devices(planned):
+            raise ClaimsFailed("conflict", f"device {min(used).device} is not free for resource claim {key} any more")
 
     def _is_available(self, allocation: Allocation, name: str) -> bool:
         selector, node = allocation.node_selector, self._state.nodes.get(name)
@@ -354,12 +354,12 @@ class DeviceReleaser:
         claim = await self._client.get_or_none(path, type=ResourceClaim)
         if claim is None:
             return True
-        kept = [consumer for consumer in claim.status.reserved_for if consumer.uid not in uids]
+        remaining = [consumer for consumer in claim.status.reserved_for if consumer.uid not in uids]
         status: dict[str, object] = {}
-        reserved = len(kept) < len(claim.status.reserved_for)
+        reserved = len(remaining) < len(claim.status.reserved_for)
         if reserved:
-            status["reservedFor"] = msgspec.to_builtins(kept) or None
-        if deallocate and (reserved or unused) and not kept and claim.status.allocation is not None:
+            status["reservedFor"] = msgspec.to_builtins(remaining) or None
+        if deallocate and (reserved or unused) and not remaining and claim.status.allocation is not None:
             status["allocation"] = None
         if not status:
             take_reply(self._state, claim)
@@ -385,8 +385,8 @@ class DeviceReleaser:
     async def _unprotect(self, path: str, claim: ResourceClaim) -> None:
         """Removes the finalizer. Errors are ignored, because a claim controller removes it, too."""
         meta = claim.metadata
-        gone = {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}
-        body = {"metadata": {"resourceVersion": meta.resource_version, **gone}}
+        removal = {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}
+        body = {"metadata": {"resourceVersion": meta.resource_version, **removal}}
         try:
             written = await self._client.patch(path, body, kind="strategic", type=ResourceClaim)
         except (ApiError, Unreachable) as error:

@@ -87,13 +87,13 @@ class Obstacles:
             return "pod"
         if now.pod.metadata.deletion_timestamp is not None:
             return "pod"
-        there = self._state.nodes.get(node)
-        if there is None or (not job.commit.sent and differs(there, job.node)):
+        current = self._state.nodes.get(node)
+        if current is None or (not job.commit.sent and differs(current, job.node)):
             return "node"
         if self._feeds.pods.foreign_marks.get(node, 0) != job.mark and overcommitted(self._state, node):
             return "room"
-        if taken := devices_lost(self._state, [job.placement]):
-            return taken
+        if lost := devices_lost(self._state, [job.placement]):
+            return lost
         if self._clock() > job.commit.deadline:
             return "late"
         return "withdrawn" if job.commit.withdrawn else ""

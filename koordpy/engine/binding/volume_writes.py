@@ -141,8 +141,8 @@ class ClaimBinder:
         self._bind_seconds = context.settings.config.filters.volume_binding.bind_timeout
         self._places = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._listening: dict[str, set[asyncio.Event]] = {}
-        for heard in (context.feeds.listeners.claimed, context.feeds.listeners.pod_gone):
-            heard.append(self._changed)
+        for listeners in (context.feeds.listeners.claimed, context.feeds.listeners.pod_gone):
+            listeners.append(self._changed)
 
     def _changed(self, key: str) -> None:
         """Called when a claim or pod (`namespace/name`) or a volume (name) changes."""

@@ -46,8 +46,8 @@ class Hub:
 
     def topology_changed(self) -> None:
         """Notifies listeners that domains, or the nodes in them, may have changed."""
-        for heard in self.listeners.topology:
-            heard()
+        for listener in self.listeners.topology:
+            listener()
 
     def layers_changed(self, event: str) -> None:
         """Wakes gangs after a change of layers, because their topology settings depend on them."""

@@ -25,7 +25,7 @@ from koordpy.pods.volume_book import claim_key
 from koordpy.quota.quota_owners import counts_in
 
 T = TypeVar("T", bound=Wire)
-Means = Callable[[Any, Any, Any], None]
+OnChange = Callable[[Any, Any, Any], None]
 """Function of (object, state before, state after); None before for a new object, None after for a deleted one."""
 
 
@@ -35,28 +35,33 @@ class Changes(Generic[T]):
     def __init__(
         self,
         hub: Hub,
-        means: Means,
+        on_change: OnChange,
         *,
-        look: Callable[[ClusterState, T], Any] | None = None,
+        state_of: Callable[[ClusterState, T], Any] | None = None,
         put: Callable[[T], None] | None = None,
     ) -> None:
-        """look: returns the part of the state to compare; None compares the watch objects. put: stores an object; None
-        stores it in the state itself."""
-        self._state, self._means, self._look, self._put = hub.state, means, look, put or hub.state.upsert
+        """state_of: returns the part of the state to compare; None compares the watch objects. put: stores an object;
+        None stores it in the state itself."""
+        self._state, self._on_change, self._state_of, self._put = (
+            hub.state,
+            on_change,
+            state_of,
+            put or hub.state.upsert,
+        )
 
     def upsert(self, obj: T, old: T | None) -> None:
-        if self._look is None:
+        if self._state_of is None:
             self._put(obj)
-            self._means(obj, old, obj)
+            self._on_change(obj, old, obj)
             return
-        before = self._look(self._state, obj)
+        before = self._state_of(self._state, obj)
         self._put(obj)
-        self._means(obj, before, self._look(self._state, obj))
+        self._on_change(obj, before, self._state_of(self._state, obj))
 
     def delete(self, obj: T) -> None:
-        before = self._look(self._state, obj) if self._look is not None else obj
+        before = self._state_of(self._state, obj) if self._state_of is not None else obj
         self._state.delete(type(obj), object_key(obj))
-        self._means(obj, before, self._look(self._state, obj) if self._look is not None else None)
+        self._on_change(obj, before, self._state_of(self._state, obj) if self._state_of is not None else None)
 
 
 class ServedVersions(Generic[T]):
@@ -106,28 +111,28 @@ class _OneVersion(Generic[T]):
 def node_changes(hub: Hub) -> Changes[Node]:
     """Returns the sink of nodes."""
 
-    def means(node: Node, before: NodeInfo | None, after: NodeInfo | None) -> None:
+    def on_change(node: Node, before: NodeInfo | None, after: NodeInfo | None) -> None:
         wake = of_node(before, after)
         event = "NodeAdd" if before is None else "NodeUpdate" if after is not None else "NodeDelete"
         hub.queue.broadcast(wake, event)
         if wake & (Wake.NODE_ADDED | Wake.NODE_GONE | Wake.NODE_LABELS):
             hub.topology_changed()
 
-    return Changes(hub, means, look=lambda state, node: state.nodes.get(node.metadata.name))
+    return Changes(hub, on_change, state_of=lambda state, node: state.nodes.get(node.metadata.name))
 
 
 def topology_changes(hub: Hub) -> Changes[ClusterNetworkTopology]:
     """Returns the sink of ClusterNetworkTopologies."""
 
-    def means(topology: ClusterNetworkTopology, before: object, after: object) -> None:
+    def on_change(topology: ClusterNetworkTopology, before: object, after: object) -> None:
         if before != after:
             hub.layers_changed("TopologyUpdate")
         hub.topology_changed()
 
-    def look(state: ClusterState, _: ClusterNetworkTopology) -> object:
+    def state_of(state: ClusterState, _: ClusterNetworkTopology) -> object:
         return state.nodes.topology is not None, state.nodes.layers, tuple(state.nodes.topology_faults)
 
-    return Changes(hub, means, look=look)
+    return Changes(hub, on_change, state_of=state_of)
 
 
 def hypernode_changes(hub: Hub) -> Changes[HyperNode]:
@@ -136,13 +141,13 @@ def hypernode_changes(hub: Hub) -> Changes[HyperNode]:
     Their status, a count of nodes, is ignored.
     """
 
-    def means(obj: HyperNode, before: HyperNode | None, after: HyperNode | None) -> None:
+    def on_change(obj: HyperNode, before: HyperNode | None, after: HyperNode | None) -> None:
         same = before is not None and after is not None and before.spec == after.spec
         if hub.state.nodes.topology is None and not same:
             hub.layers_changed("HyperNode")
             hub.topology_changed()
 
-    return Changes(hub, means)
+    return Changes(hub, on_change)
 
 
 # -- settings of gangs and quotas -------------------------------------------------------------------------------------
@@ -151,14 +156,14 @@ def hypernode_changes(hub: Hub) -> Changes[HyperNode]:
 def group_changes(hub: Hub, source: GangSource) -> Changes[Any]:
     """Returns the sink of one kind of PodGroups."""
 
-    def look(state: ClusterState, group: PodGroup | UpstreamPodGroup) -> PodGroup | UpstreamPodGroup | None:
+    def state_of(state: ClusterState, group: PodGroup | UpstreamPodGroup) -> PodGroup | UpstreamPodGroup | None:
         key = object_key(group)
         return state.gangs.groups.get(key) if source is GangSource.GROUP else state.gangs.upstream.get(key)
 
     def said(group: Any) -> object:
         return group and (group.metadata.uid, group.spec, group.metadata.annotations)
 
-    def means(group: Any, before: Any, after: Any) -> None:
+    def on_change(group: Any, before: Any, after: Any) -> None:
         if said(before) == said(after):
             return
         ref = GangRef(group.metadata.namespace, group.metadata.name, source)
@@ -167,10 +172,10 @@ def group_changes(hub: Hub, source: GangSource) -> Changes[Any]:
         for one in (ref, *made):
             for unit in hub.names.concerned(one):
                 hub.queue.touch(unit, "PodGroupUpdate")
-        for heard in hub.listeners.gang:
-            heard(ref)
+        for listener in hub.listeners.gang:
+            listener(ref)
 
-    return Changes(hub, means, look=look)
+    return Changes(hub, on_change, state_of=state_of)
 
 
 _Seen = tuple[ElasticQuota | None, int]
@@ -182,15 +187,15 @@ def quota_changes(hub: Hub) -> Changes[ElasticQuota]:
     def said(quota: ElasticQuota | None) -> object:
         return quota and (quota.spec, quota.metadata.labels, quota.metadata.annotations)
 
-    def means(quota: ElasticQuota, before: _Seen, after: _Seen) -> None:
+    def on_change(quota: ElasticQuota, before: _Seen, after: _Seen) -> None:
         news = before[1] != after[1] and said(before[0]) != said(after[0])
         if news and counts_in(quota.metadata.namespace, hub.state.quotas.settings):
             hub.queue.broadcast(Wake.QUOTA, "ElasticQuota")
 
-    def look(state: ClusterState, quota: ElasticQuota) -> _Seen:
+    def state_of(state: ClusterState, quota: ElasticQuota) -> _Seen:
         return state.quotas.objects.get(object_key(quota)), state.quotas.tree_version
 
-    return Changes(hub, means, look=look)
+    return Changes(hub, on_change, state_of=state_of)
 
 
 # -- objects that are stored unchanged; `koordpy.engine.wakeups` has their wake-ups -----------------------------------
@@ -200,10 +205,10 @@ def kept_changes(hub: Hub, helps: Callable[[Any, Any], Wake], event: str = "") -
     """Returns the sink of a kind that is stored unchanged. helps: returns the wake-ups of a change. event: name of the
     event; empty for the name of the kind."""
 
-    def means(obj: Any, before: Any, after: Any) -> None:
+    def on_change(obj: Any, before: Any, after: Any) -> None:
         hub.queue.broadcast(helps(before, after), event or type(obj).__name__)
 
-    return Changes(hub, means)
+    return Changes(hub, on_change)
 
 
 # -- claims of pods: volumes and devices ------------------------------------------------------------------------------
@@ -258,14 +263,14 @@ def claimed_changes(hub: Hub, claiming: ClaimUsers, helps: Callable[[Any, Any], 
         if known is None or not is_older(obj.metadata.resource_version, known.metadata.resource_version):
             hub.state.upsert(obj)
 
-    def means(obj: Any, before: Any, after: Any) -> None:
+    def on_change(obj: Any, before: Any, after: Any) -> None:
         (wake, claim), event = helps(before, after), type(obj).__name__
         if after is None and claiming.users(object_key(obj)):
             wake |= Wake.ASKED  # pods that named it cannot start now
         hub.queue.broadcast(wake, event)
         for pod in claiming.users(claim):
             hub.queue.wake(pod, Wake.CLAIM, event)
-        for heard in hub.listeners.claimed:
-            heard(object_key(obj))
+        for listener in hub.listeners.claimed:
+            listener(object_key(obj))
 
-    return Changes(hub, means, put=put)
+    return Changes(hub, on_change, put=put)

@@ -58,8 +58,8 @@ class PodChanges:
         ours = pod.spec.scheduler_name in self._state.scheduler_names
         if ours and known is not None and known.uid == pod.metadata.uid and not known.finished:
             logger.warning("pod %s was rejected by its kubelet: %s", pod.key, pod.status.reason)
-            for heard in self._hub.listeners.conflict:
-                heard(pod.status.reason)
+            for listener in self._hub.listeners.conflict:
+                listener(pod.status.reason)
 
     def read(self, pod: Pod) -> None:
         """Records a pod from a GET, which may be newer than the watch: older versions from the watch are then
@@ -140,11 +140,11 @@ class PodChanges:
             if grown or elsewhere or (wake & Wake.POD_BOUND and not assumed):
                 self._note_foreign_load(after)
         if assumed and after is not None and after.pod.spec.node_name:
-            for heard_of in self._hub.listeners.confirmed:
-                heard_of(after)
+            for on_confirmed in self._hub.listeners.confirmed:
+                on_confirmed(after)
         if before is not None and after is not None and self._is_newly_bound(before, after):
-            for heard_bound in self._hub.listeners.bound:
-                heard_bound(after, assumed and before.node == after.node)
+            for on_bound in self._hub.listeners.bound:
+                on_bound(after, assumed and before.node == after.node)
         if after is None or after.finished:
             for gone in self._hub.listeners.pod_gone:
                 gone(key)
@@ -169,8 +169,8 @@ class PodChanges:
         # a pending pod of another scheduler is no member, but the gang must notice that it has two schedulers
         if came_or_went or _counts(before) != _counts(after):
             self._queue.touch(names.of_gang(ref), "PodGroupMember")
-        for heard in self._hub.listeners.gang:
-            heard(ref)
+        for listener in self._hub.listeners.gang:
+            listener(ref)
 
     def _note_foreign_load(self, info: PodInfo) -> None:
         """Records a pod that uses more of a node than the plans of this process account for."""
@@ -189,8 +189,8 @@ class PodChanges:
             concerned |= dict.fromkeys(ref for ref in (before, info.gang) if ref is not None)
         for ref in concerned:
             self._queue.touch(self._hub.names.of_gang(ref), "WorkloadUpdate")
-            for heard in self._hub.listeners.gang:
-                heard(ref)
+            for listener in self._hub.listeners.gang:
+                listener(ref)
 
     def enqueue(self, info: PodInfo, *, event: str) -> None:
         pod = QueuedPod(

@@ -56,7 +56,7 @@ class VolcanoChanges:
         self.groups: dict[str, WorkloadObject] = {}
         """`namespace/name` -> PodGroup as last seen."""
 
-    def now(self, state: str, why: str = "") -> None:
+    def set_watch_state(self, state: str, why: str = "") -> None:
         """Records the state of the watch."""
         if state == FORBIDDEN:
             logger.warning("gangs.volcano: PodGroups of Volcano may not be listed (403): %s: they are ignored", why)
@@ -66,7 +66,7 @@ class VolcanoChanges:
     def upsert(self, obj: WorkloadObject, old: WorkloadObject | None) -> None:
         key = object_key(obj)
         self.groups[key] = obj
-        self._tell(key)
+        self._notify(key)
         if old is not None and (old.spec, old.metadata.annotations) == (obj.spec, obj.metadata.annotations):
             return
         source = Source(
@@ -83,13 +83,13 @@ class VolcanoChanges:
     def delete(self, obj: WorkloadObject) -> None:
         key = object_key(obj)
         self.groups.pop(key, None)
-        self._tell(key)
+        self._notify(key)
         self._state.put_volcano_group(key, None)
         self._wake()
 
-    def _tell(self, key: str) -> None:
-        for heard in self._listeners.volcano_group:
-            heard(key)
+    def _notify(self, key: str) -> None:
+        for listener in self._listeners.volcano_group:
+            listener(key)
 
 
 class WorkloadChanges:
@@ -120,7 +120,7 @@ class WorkloadChanges:
             self._kinds.seen[obj.metadata.uid] = said
             self._kinds.wake()
 
-    def now(self, state: str, why: str = "") -> None:
+    def set_watch_state(self, state: str, why: str = "") -> None:
         """Records the state of the watch, and logs it once."""
         kind, states = self.kind, self._kinds.states
         if states.get(kind.kind) == state:

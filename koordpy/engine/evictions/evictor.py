@@ -105,16 +105,16 @@ class Evictor:
 
     async def _carry_out(self, plan: EvictionPlan, done: Done) -> None:
         gone: set[str] = set()
-        broken: dict[GangRef, list[Eviction]] = {}
+        by_gang: dict[GangRef, list[Eviction]] = {}
         why = ""
         try:
             self._metrics.preemption_attempts.inc()
-            await self._clear_lesser(plan)
+            await self._clear_less_important(plan)
             capacity_changes = plan.capacity_changes()
             await self._nominate(plan)
             if plan.capacity_changes() != capacity_changes:
                 raise Dropped(OUTDATED)
-            await self._evict_all(plan, gone, broken)
+            await self._evict_all(plan, gone, by_gang)
         except Dropped as dropped:
             why = str(dropped)
         except Exception as error:
@@ -134,7 +134,7 @@ class Evictor:
                 self._clock() + longest + self._extra_seconds,
                 {victim.pod_key: victim.uid for victim in plan.evictions},
             )
-        for ref, victims in broken.items():
+        for ref, victims in by_gang.items():
             self._gang_evicted(ref, victims)
         if plan.benefit is not None and plan.beneficiary is not None and not why:
             self._announcer.tell(ROOM_MADE, plan.beneficiary, plan.benefit.message)
@@ -162,36 +162,36 @@ class Evictor:
             raise Dropped(f"pod {nomination.pod_key} is not nominated to {nomination.node} any more")
         return info
 
-    async def _clear_lesser(self, plan: EvictionPlan) -> None:
+    async def _clear_less_important(self, plan: EvictionPlan) -> None:
         """Clears nominations of less important pods on the same nodes, which will not get the capacity. All their units
         are planned again."""
         if not plan.nominations:
             return
-        mine = {one.pod_key for one in plan.nominations}
+        members = {one.pod_key for one in plan.nominations}
         nodes = {one.node for one in plan.nominations}
-        known = [info for key in mine if (info := self._state.pod(key)) is not None]
+        known = [info for key in members if (info := self._state.pod(key)) is not None]
         least = min((info.priority for info in known), default=0)
-        kept, quotas = self._state.reservations(), self._state.quota_view()
+        reservations, quotas = self._state.reservations(), self._state.quota_view()
         gains = {party for info in known for party in parties(info, quotas)}
-        lesser = [
+        less_important = [
             info
             for info in self._state.nominated()
             if info.nominated_node in nodes
             and info.priority < least
             and info.pending
-            and info.key not in mine
+            and info.key not in members
             and info.key not in plan.beside
             # capacity reclaimed from this unit's quota or user is closed to it, so the plan does not use it
-            and gains.isdisjoint(kept[info.key].losers)
+            and gains.isdisjoint(reservations[info.key].losers)
         ]
-        if not lesser:
+        if not less_important:
             return
-        others = (self._unit_of[info.key] for info in lesser if info.key in self._unit_of)
+        others = (self._unit_of[info.key] for info in less_important if info.key in self._unit_of)
         units = dict.fromkeys(unit for unit in others if unit != plan.unit)
-        theirs = [info for info in self._state.nominated() if self._unit_of.get(info.key) in units]
-        await self.nominations.give_up(units, {info.key: info for info in (*lesser, *theirs)}.values())
+        of_units = [info for info in self._state.nominated() if self._unit_of.get(info.key) in units]
+        await self.nominations.give_up(units, {info.key: info for info in (*less_important, *of_units)}.values())
 
-    async def _evict_all(self, plan: EvictionPlan, gone: set[str], broken: dict[GangRef, list[Eviction]]) -> None:
+    async def _evict_all(self, plan: EvictionPlan, gone: set[str], by_gang: dict[GangRef, list[Eviction]]) -> None:
         refused: list[str] = []
         keys = [one.pod_key for one in plan.nominations]
         waiting: list[PodInfo] = []
@@ -217,7 +217,7 @@ class Evictor:
                 self._state.yields.add(eviction.yields, eviction.unit, self._now())
             if evicted is not None:
                 if evicted.gang is not None:
-                    broken.setdefault(evicted.gang, []).append(eviction)
+                    by_gang.setdefault(evicted.gang, []).append(eviction)
                 self._metrics.victims.labels(eviction.rule).inc()
                 # the event names the evicted pod by uid: it may be removed already, or replaced by a pod of the same
                 # name

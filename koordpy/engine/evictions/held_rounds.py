@@ -27,9 +27,9 @@ class StaleWatch:
 
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
         """wake: called when a gang may have become due."""
-        self.told: list[Callable[[GangRef], None]] = []
+        self.changed_listeners: list[Callable[[GangRef], None]] = []
         """Called with a gang that became stale or complete again."""
-        self.half_over: list[Callable[[GangRef], None]] = []
+        self.half_over_listeners: list[Callable[[GangRef], None]] = []
         """Called with a stale gang when half of its grace is over."""
         self._reminded: set[GangRef] = set()
         self._feeds, self._wake, self._now = context.feeds, wake, context.now
@@ -68,20 +68,20 @@ class StaleWatch:
                 elif before is None or before.due != found.due:
                     self.due[ref] = found.due
             if found != before:
-                for heard in self.told:
-                    heard(ref)
+                for listener in self.changed_listeners:
+                    listener(ref)
         if self.due:
             self._wake()
 
     def remind(self) -> None:
-        """Calls `half_over` once for each gang when half of its grace is over."""
+        """Calls the listeners once for each gang when half of its grace is over."""
         now = self._now()
         self._reminded &= self._stale.keys()
         for ref, found in self._stale.items():
             if ref not in self._reminded and found.due is not None and now >= found.due - found.grace / 2:
                 self._reminded.add(ref)
-                for heard in self.half_over if found.grace else ():
-                    heard(ref)
+                for listener in self.half_over_listeners if found.grace else ():
+                    listener(ref)
 
     def _may_be_stale(self, ref: GangRef) -> bool:
         """Returns False if the gang is certainly not stale, without a snapshot."""

@@ -161,12 +161,12 @@ class Nominations:
             return True
         now = self._now()
         count, used = self._state.usage.held(node.name)
-        leave = [pod for pod in self._state.leaving(node.name) if frees_capacity(pod, now)]
-        if count - len(leave) >= node.allocatable.get(PODS, 0):
+        terminating = [pod for pod in self._state.leaving(node.name) if frees_capacity(pod, now)]
+        if count - len(terminating) >= node.allocatable.get(PODS, 0):
             return True
         for name, amount in info.requests.items():
-            room = node.allocatable.get(name, 0) - used.get(name, 0) + sum(p.requests.get(name, 0) for p in leave)
-            if amount > max(0, room):
+            free = node.allocatable.get(name, 0) - used.get(name, 0) + sum(p.requests.get(name, 0) for p in terminating)
+            if amount > max(0, free):
                 return True
         return False
 

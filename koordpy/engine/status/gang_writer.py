@@ -46,8 +46,8 @@ class GangWriter(Reconciler):
         """Gangs that are degraded and were reported so."""
         self._losses = stale
         if stale is not None:
-            stale.told.append(self._loss_changed)
-            stale.half_over.append(self._grace_half_over)
+            stale.changed_listeners.append(self._loss_changed)
+            stale.half_over_listeners.append(self._grace_half_over)
         context.feeds.listeners.gang.append(self.changed)
 
     def changed(self, ref: GangRef) -> None:

@@ -246,7 +246,7 @@ Status = TypeVar("Status", bound=Wire)
 
 
 class WholeStatusWriter(StatusWriter[Seen, Status]):
-    """Writer for custom resources with a status that only this process writes: the whole status is compared."""
+    """Writer for custom resources that compares the whole status; by default this process owns all of it."""
 
     def _read(self, obj: Seen) -> Status:
         status: Status = obj.status

@@ -298,7 +298,7 @@ class Feeds:
                 self._start(_name_of(resource, sink))
         for want, (_, sink) in self._optional.items():
             if isinstance(sink, (WorkloadChanges, VolcanoChanges)) and self.served.get(want) is None:
-                sink.now(NOT_SERVED)
+                sink.set_watch_state(NOT_SERVED)
         if self._discovered.is_set():
             for name, reflector in self.reflectors.items():
                 if not reflector.served and name in self._tasks:
@@ -344,7 +344,7 @@ class Feeds:
 
 
 def _may_list(sink: WorkloadChanges | VolcanoChanges, allowed: bool, why: str) -> None:
-    sink.now(WATCHED if allowed else FORBIDDEN, why)
+    sink.set_watch_state(WATCHED if allowed else FORBIDDEN, why)
 
 
 def _name_of(resource: Resource, sink: Sink[Any]) -> str:
