@@ -60,13 +60,15 @@ class GangStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One pod to be bound: its node and the annotations of the Binding. `unit` names the unit it was planned in."""
+    """One pod to be bound."""
 
     pod_key: str
     uid: str
     node: str
     annotations: Mapping[str, str]
+    """Annotations of the Binding."""
     unit: str
+    """Id of the unit in which the pod was planned."""
     claims: Mapping[str, str] = field(default_factory=dict)
     """Claim (`namespace/name`) -> volume to bind it to, written before the Binding. An empty volume means that one is
     provisioned for the node (kube-parity.md 2.8)."""
@@ -101,28 +103,29 @@ NOTHING_ALLOCATED = PlanAllocation()
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """One pod to be evicted, under the contract of simulate.md 3.2.
-
-    rule: priority, quota, fair-share, consolidation or stale-gang. unit: the preemptor; its placements wait until the
-    victims are gone. reason and message: of the event on the victim (preemption.md 8).
-    """
+    """One pod to be evicted, under the contract of simulate.md 3.2."""
 
     pod_key: str
     uid: str
     node: str
     rule: str
+    """`priority`, `quota`, `fair-share`, `consolidation` or `stale-gang`."""
     beneficiary: str | None
+    """`namespace/name` of the pod or gang that the eviction is for; None if a quota gives back."""
     unit: str = ""
+    """Id of the preemptor's unit, which is bound once the victims are gone; empty if a quota gives back."""
     reason: str = ""
+    """Reason of the event on the victim (preemption.md 8)."""
     message: str = ""
+    """Message of the event on the victim."""
     priority: int = 0
     grace_seconds: int = 30
     """Termination grace period of the pod's spec, in seconds."""
     returns_to: str = ""
     """Node on which capacity is reserved for the moved pod (rule consolidation); empty for other rules."""
     yields: str = ""
-    """Id of the unit that is evicted with this pod and must not reclaim from `unit` (preemption.md 3.6); empty if the
-    rule has no such protection."""
+    """Id of the victim's unit, which must not reclaim from `unit` for a while (preemption.md 3.6); empty if no rule
+    reclaims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,7 @@ class Benefit:
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """One pod that stays pending, with the reason. `wakes` names what would change the verdict (kube-parity.md 4.3)."""
+    """One pod that stays pending, with the reason (kube-parity.md 4.3)."""
 
     pod_key: str
     unit: str
@@ -169,7 +172,7 @@ class PendingPod:
 
 @dataclass(frozen=True, slots=True)
 class GangReport:
-    """One gang after the round. `proof` is None if the round planned nothing for it."""
+    """One gang after the round."""
 
     name: str
     members: int
@@ -179,6 +182,7 @@ class GangReport:
     domain: tuple[str, str] | None
     """(layer, path) of the lowest domain that contains every bound member; None if there is none."""
     proof: Proof | None
+    """Certainty of the round's answer; None if the round planned nothing for the gang."""
     message: str
     source: GangSource = GangSource.GROUP
     origin: str = ""
@@ -254,6 +258,7 @@ class UnitReport:
     pipeline_crossings: Mapping[str, int] | None = None
     """Layer -> number of pipeline groups with this lowest common layer; None without pipeline groups."""
     ring_crossings: int | None = None
+    """Number of neighbours in the ring of ranks that are on different nodes; None if nothing was placed."""
     withheld: tuple[str, ...] = ()
     """Limits that alone block its plan with victims: `share` (preemption.acrossUsers), `harm` (protection.maxHarm),
     `surplus` (preemption.surplusVictims)."""
@@ -271,17 +276,17 @@ class UnitReport:
 
 @dataclass(frozen=True, slots=True)
 class RejectedPlan:
-    """A unit's plan that an independent check rejected: an error of the planner. It was not carried out.
-
-    faults: (check, text). way: the way of choosing victims, empty without victims. victims: (pod key, rule). nodes:
-    (pod key, node name) of the members, and of pods that would have moved.
-    """
+    """A unit's plan that an independent check rejected: an error of the planner. It was not carried out."""
 
     unit: str
     faults: tuple[tuple[str, str], ...]
+    """(check, text) of each fault."""
     way: str = ""
+    """The way of choosing the victims; empty without victims."""
     victims: tuple[tuple[str, str], ...] = ()
+    """(pod key, rule) of each victim."""
     nodes: tuple[tuple[str, str], ...] = ()
+    """(pod key, node name) of the members, and of pods that would have moved."""
 
     @property
     def checks(self) -> tuple[str, ...]:

@@ -24,20 +24,23 @@ Terms = tuple[tuple[int, int], ...]
 
 
 class UnitFigures(msgspec.Struct, frozen=True):
-    """One victim unit. frees: (node, ((column of free, amount), ...)) of each node on which it uses capacity.
-
-    devices: accelerators in hundredths; priorities: the sum over its pods; budgets: (budget, pods it covers); rank:
-    position in the order of importance, larger is more important, unique.
-    """
+    """The numbers of one victim unit."""
 
     frees: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+    """(node, ((column of `problem.free`, amount), ...)) of each node on which it uses capacity."""
     priority: int
+    """Highest priority of its pods."""
     pods: int
     devices: int
+    """Accelerators in hundredths."""
     priorities: int
+    """Sum of the priorities of its pods."""
     rank: int
+    """Unique position in the order of importance; larger is more important."""
     breaks: int = 0
+    """Number of gangs that its eviction breaks."""
     budgets: tuple[tuple[int, int], ...] = ()
+    """(budget, number of its pods that the budget covers)."""
     attracts: tuple[tuple[int, int], ...] = ()
     """(node, number of its pods that attract the preemptor)."""
 
