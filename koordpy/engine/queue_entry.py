@@ -23,13 +23,15 @@ class State(enum.StrEnum):
 
 @dataclass(slots=True)
 class QueuedPod:
-    """A pending pod in its unit. Times are of the queue's clock."""
+    """A pending pod in its unit."""
 
     key: str
     uid: str
     added: float
+    """Clock time at which the pod was queued first."""
     priority: int
     created: float
+    """Creation time, in seconds since the epoch."""
     light: bool
     """True for a plain pod that requests no accelerator: a round may take a part of the pending light pods."""
     load: int = 1
@@ -49,6 +51,7 @@ class LastAnswer:
     wakes: Wake = Wake.NOTHING
     """Changes of the cluster that could make the unit schedulable."""
     plugins: tuple[str, ...] = ()
+    """Filters that refused."""
     gated: bool = False
     """True if a gate blocked the unit, so that no placement was tried."""
     never: bool = False
@@ -77,13 +80,14 @@ class Entry:
     pods: dict[str, QueuedPod] = field(default_factory=dict)
     state: State = State.ACTIVE
     since: float = 0.0
-    """When the unit entered its state."""
+    """Clock time at which the unit entered its state."""
     due: float = 0.0
     """Clock time before which the unit is not tried (back-off, or the pause after an attempt)."""
     not_before: float = 0.0
     """Clock time before which no event makes the unit due, because the API server asked for a pause (Retry-After)."""
     attempts: int = 0
     errors: int = 0
+    """Number of consecutive failures; the back-off doubles with each."""
     first_tried: float | None = None
     """Clock time of the first attempt; None before it, and after a placement."""
     answer: LastAnswer = LastAnswer()
@@ -124,10 +128,12 @@ class Entry:
 
     @property
     def created(self) -> float:
+        """Creation time of its oldest pod, in seconds since the epoch; 0 without pods."""
         return min((pod.created for pod in self.pods.values()), default=0.0)
 
     @property
     def light(self) -> bool:
+        """True if all its pods are light."""
         return all(pod.light for pod in self.pods.values())
 
     @property

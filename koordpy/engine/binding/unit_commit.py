@@ -1,9 +1,9 @@
 """The Bindings of one unit in progress, and the checks before each of them.
 
 All pods of a gang are checked before its first Binding, each pod before its own Binding, and all pods repeatedly while
-claims are bound. The checks: does this process lead, is the pod the planned one, does the node exist and have capacity,
-are the planned devices still free? Before the first Binding of a unit, labels and taints of the nodes must also be the
-planned ones, because the whole unit depends on them.
+claims are bound. A Binding is sent if this process leads, if the pod is still the planned one, if its node exists and
+is not overcommitted, and if its planned devices are still free. Before the first Binding of a unit, labels and taints
+of the nodes must also be the planned ones, because the whole unit depends on them.
 """
 
 from collections.abc import Callable
