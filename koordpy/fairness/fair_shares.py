@@ -15,20 +15,20 @@ Rational = int | Fraction
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Demand and settings of one queue for one resource, all in one unit.
-
-    parent: position of the parent, -1 at the top. quota: guaranteed amount; None for all that its siblings share.
-    limit: None for no limit. request: allocated + pending; ignored for a queue with children. usage: past share of the
-    cluster, 0 to 1.
-    """
+    """Demand and settings of one queue for one resource, all in one unit."""
 
     request: Rational = 0
+    """Allocated plus pending amount; ignored for a queue with children."""
     quota: Rational | None = 0
+    """Guaranteed amount; None for all that its siblings share."""
     limit: Rational | None = None
+    """Maximum share; None for no limit."""
     weight: Rational = 1
     priority: int = 100
     usage: Rational = 0
+    """Past share of the cluster, 0 to 1."""
     parent: int = -1
+    """Position of the parent; -1 at the top."""
 
 
 class _Family:

@@ -28,25 +28,26 @@ TOP = ""
 
 @dataclass(frozen=True, slots=True)
 class QuotaNode:
-    """One ElasticQuota as it takes effect. Amounts in milli-cores of cpu and whole units of everything else.
-
-    max: limit per counted resource; a resource that it does not name is unlimited. min: within max, zeros left out.
-    weight: for every key of max, in thousandths of the written amount (of cores, devices, bytes). total: of a top
-    quota, the amounts that its own tree shares (annotation total-resource); None without the annotation.
-    """
+    """One ElasticQuota as it takes effect. Amounts in milli-cores of cpu and whole units of everything else."""
 
     name: str
     key: str
     created: float
     min: Amounts
+    """Guaranteed amounts, limited to max; zeros are left out."""
     max: Amounts
+    """Limit per counted resource; a resource that it does not name is unlimited."""
     weight: Amounts
+    """Weight for every key of max, in thousandths of the written amount (of cores, devices, bytes)."""
     parent: str = TOP
     is_parent: bool = False
     lends: bool = True
+    """True if other quotas may use its unrequested min."""
     forced: bool = False
+    """True if its min need not fit into its parent's."""
     tree_id: str = ""
     total: Amounts | None = None
+    """Amounts that the tree of a top quota shares (annotation total-resource); None without the annotation."""
     namespaces: tuple[str, ...] = ()
     over_since: float | None = None
     """Time since when its condition OverUsed is True, in seconds since the epoch; None while it is not."""

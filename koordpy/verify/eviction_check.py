@@ -36,16 +36,15 @@ class EvictedUnit:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """The inputs of the check from a round.
-
-    lines: fair shares; None if fair share is not reclaimed. budgets: with the evictions that each still allows. known:
-    cached shares of tenants.
-    """
+    """The inputs of the check from a round."""
 
     figures: RoundState
     lines: EntitlementLines | None
+    """Fair shares; None if fair share is not reclaimed."""
     budgets: Sequence[Budget]
+    """PodDisruptionBudgets with the evictions that each still allows."""
     known: dict[object, Any] = field(default_factory=dict)
+    """Cached shares of tenants."""
 
 
 def check_given_back(name: str, limit: Amounts, taken: Sequence[EvictedUnit], at: Round) -> list[PlanFault]:

@@ -27,19 +27,18 @@ GPUS = "gpus"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The rank of one unit.
-
-    place: from 1, among `waiting` units; None if a gate blocks the unit. owner: the user, or in modes exact and kai the
-    queue; empty in mode off. held, share: resource -> quantity that the owner's pods use, and that the owner is
-    entitled to, for the resources that the unit requests.
-    """
+    """The rank of one unit in the queue."""
 
     place: int | None
+    """Rank from 1 among `waiting` units; None if a gate blocks the unit."""
     waiting: int
     mode: str
     owner: str
+    """The user, or in modes exact and kai the queue; empty in mode off."""
     held: Mapping[str, str]
+    """Resource -> quantity that the owner's pods use, for the resources that the unit requests."""
     share: Mapping[str, str]
+    """Resource -> quantity that the owner is entitled to, for the same resources."""
 
 
 def standing(unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConfiguration) -> Standing:

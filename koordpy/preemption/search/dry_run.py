@@ -30,16 +30,16 @@ Places = Mapping[tuple[int, int], int]
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
-    """Result of one dry run.
-
-    nodes: rank -> node position of the members with the victims evicted, empty if they do not fit. back: new nodes of
-    moved pods. sure: False if a failure is not proven.
-    """
+    """Result of one dry run."""
 
     nodes: Mapping[int, int] = field(default_factory=dict)
+    """Rank -> node position of the members with the victims evicted; empty if they do not fit."""
     notes: Notes = field(default_factory=dict)
+    """Annotations of the members' Bindings."""
     back: tuple[Back, ...] = ()
+    """New nodes of moved pods."""
     sure: bool = True
+    """False if a failure is not proven."""
 
 
 class DryRun:

@@ -26,17 +26,16 @@ from koordpy.preemption.search.affinity_terms import AffinityTerm, affinity_term
 
 @dataclass(frozen=True, eq=False)
 class ReachableNodes:
-    """problem: its shapes are allowed wherever only eligible victims block them.
-
-    blockers: (shape, node) -> keys of pods that must all be evicted first. looked_at: keys of eligible pods that a
-    filter of a shape depends on. ties: affinity and spread constraints with members and running pods, and the running
-    pods that may be evicted.
-    """
+    """The nodes that victims could open for a preemptor."""
 
     problem: Problem
+    """The problem; its shapes are also allowed on nodes that only eligible victims block."""
     blockers: dict[tuple[int, int], tuple[str, ...]]
+    """(shape, node) -> keys of pods that must all be evicted first."""
     looked_at: frozenset[str]
+    """Keys of eligible pods that a filter of a shape depends on."""
     ties: tuple[AffinityTerm, ...] = ()
+    """Affinity and spread constraints with members and with running pods that may be evicted."""
 
 
 def find_reachable_nodes(

@@ -18,16 +18,15 @@ from koordpy.preemption.selection.victim_units import protected, terminating
 
 @dataclass(frozen=True, slots=True)
 class StaleState:
-    """A gang that has lost members.
-
-    have: members bound or Succeeded. grace: seconds until the remaining members are evicted, negative for never. due:
-    end of the grace period in seconds since the epoch; None if it never ends, or if its start is unknown.
-    """
+    """A gang that has lost members."""
 
     have: int
+    """Number of members bound or Succeeded."""
     min_member: int
     grace: float
+    """Seconds until the remaining members are evicted; negative for never."""
     due: float | None
+    """End of the grace period in seconds since the epoch; None if it never ends, or if its start is unknown."""
 
     def text(self, key: str) -> str:
         """Returns the message of the PodGroup's condition."""

@@ -135,14 +135,14 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True)
 class MovedKind:
-    """A kind of moved pods: their requests as (column, amount), and the nodes that accept them.
-
-    group: id of their GangGroup, empty without one. `Rejoin` has the constraints on the nodes of its members.
-    """
+    """A kind of moved pods."""
 
     request: tuple[tuple[int, int], ...]
+    """(column, amount) that a pod of the kind requests."""
     nodes: tuple[int, ...]
+    """Node positions that accept pods of the kind."""
     group: str = ""
+    """Id of their GangGroup; empty without one. `Rejoin` has the constraints on the nodes of its members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +155,15 @@ class Return:
 
 @dataclass(frozen=True, eq=False)
 class Rejoin:
-    """Constraints on the nodes of a GangGroup's members once some of them have moved (preemption.md 3.4).
-
-    members: (node, units of which any moves it) of each bound member. common: arrays [nodes] of domains; all members
-    share one domain of each; -1 where none is allowed. multiples: ([nodes] domain, k): every domain has a multiple of
-    k.
-    """
+    """Constraints on the nodes of a GangGroup's members once some of them have moved (preemption.md 3.4)."""
 
     group: str
     members: tuple[tuple[int, tuple[int, ...]], ...]
+    """(node, units of which any moves it) of each bound member."""
     common: tuple[Ints, ...] = ()
+    """Arrays [nodes] of domains. All members share one domain of each; -1 means that no member is allowed there."""
     multiples: tuple[tuple[Ints, int], ...] = ()
+    """([nodes] domain, k): every domain has a multiple of k members."""
 
 
 @dataclass(frozen=True, eq=False)
