@@ -425,8 +425,8 @@ FORMS: dict[str, Doing] = {
     rf"there were (?P<new>\d+ more nodes? with (?P<amount>\S+) (?P<resource>\S+) in \S+(?: [\w./-]+?)?"
     rf"(?:(?:, | and )\d+ in \S+ [\w./-]+)*), like nodes? (?P<like>{NAMES})"
     r"(?:, for [\w.-]+; [^;:]+ fits?)?": _new_nodes,
-    rf"node [\w.-]+ had [^:]*, as when {ENDED}": _ended,
-    rf"\d+ more slots? were free in [^,]+, as when {ENDED}": _ended,
+    rf"node [\w.-]+ had [^:]*, for example after {ENDED}": _ended,
+    rf"\d+ more slots? were free in [^,]+, for example after {ENDED}": _ended,
     rf"{ENDED}(?: on node [\w.-]+|, which counts? in quota \S+)?": _ended,
     r"\d+ terminating pods? on .* had ended": _terminated,
     r"(min|max) of quota (\S+) were (\S+) (\S+) \(it is (\S+)\)": _limit,

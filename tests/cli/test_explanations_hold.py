@@ -117,7 +117,7 @@ def test_two_changes_in_one_line_help_wherever_a_new_node_stands(tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "helps"),
     [
-        ("node n0 had 2 more cpu (free 2), as when pod default/g-1 ended", True),
+        ("node n0 had 2 more cpu (free 2), for example after pod default/g-1 ended", True),
         ("node n1 were uncordoned", True),
         ("node n0 were uncordoned", False),
         ("it requested 2 cpu (it requests 4)", True),

@@ -37,7 +37,7 @@ CASES: dict[str, tuple[Sequence[Wire], list[str]]] = {
     "what is free beside what is missing": (
         [node("n1:4"), pod("a", at="n1", cpu="3"), pod("p", cpu="2")],
         [
-            "node n1 had 1 more cpu (free 1), as when pod default/a ended",
+            "node n1 had 1 more cpu (free 1), for example after pod default/a ended",
             "it requested 1 cpu (it requests 2)",
             "there were 1 more node with 4 cpu in the cluster, like node n1",
         ],
@@ -75,14 +75,14 @@ CASES: dict[str, tuple[Sequence[Wire], list[str]]] = {
             pod("p", cpu="2", affinity=anti(term("kubernetes.io/hostname", {"app": "p"}))),
         ],
         [
-            "node n1 had 2 more cpu (free 0), as when pod default/a ended",
+            "node n1 had 2 more cpu (free 0), for example after pod default/a ended",
             "there were 1 more node with 4 cpu in the cluster, like node n1",
         ],
     ),
     "more than a node has, from pods that were bound past it": (
         [node("n1:4"), pod("a", at="n1", cpu="5"), pod("p", cpu="2")],
         [
-            "node n1 had 3 more cpu (free 0), as when pod default/a ended",
+            "node n1 had 3 more cpu (free 0), for example after pod default/a ended",
             "there were 1 more node with 4 cpu in the cluster, like node n1",
         ],
     ),

@@ -85,7 +85,7 @@ def test_a_gang_with_bound_members_is_told_of_their_domain_alone() -> None:
     beside = [pod("p-0", gang="g", at="n2-0"), pod("p-1", gang="g", at="n2-1")]
     others = [pod("other", at="n2-2"), pod("away", at="n0-0")]
     lines = told(blocks(3, 3, 3), group("g", 3, GATHERED), beside, late, others, name="p-2")
-    assert "1 more slot were free in blockLayer s/b2, as when pod default/other ended" in lines
+    assert "1 more slot were free in blockLayer s/b2, for example after pod default/other ended" in lines
     assert "there were 1 more node with 1 cpu in blockLayer s/b2, like node n2-0" in lines
     assert not [line for line in lines if "s/b0" in line or "s/b1" in line or "default/away" in line]
 

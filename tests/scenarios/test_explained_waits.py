@@ -63,7 +63,7 @@ def test_a_larger_max_is_not_said_to_be_enough_where_nothing_is_left() -> None:
     owned = [quota("a", {}, {GPU: 4}), quota("b", {GPU: 4}, {GPU: 8}), of("r", "a", 4, at="n1"), of("s", "b", 4)]
     made = world(*owned, of("p", "a", 2))
     found = misses(made)
-    assert f"node n1 had 2 more {GPU} (free 0), as when pod default/r ended" in found[:2]
+    assert f"node n1 had 2 more {GPU} (free 0), for example after pod default/r ended" in found[:2]
     assert not [line for line in found if line == f"max of quota a were 6 {GPU} (it is 4)"]
     assert not helps(made, QUIET, quota("a", {}, {GPU: 6}))
     assert helps(made, QUIET, quota("a", {}, {GPU: 6}), node("n2:64", **gpus(2)))

@@ -138,7 +138,7 @@ def _on_one_node(case: Case) -> Iterator[ClusterChange]:
                 text = f"{quantity_text(resource, amount - left)} more {resource}"
                 parts.append(f"{text} (free {quantity_text(resource, max(0, left))})")
         text = (
-            f"node {name} had {' and '.join(parts)}, as when {names_ended}"
+            f"node {name} had {' and '.join(parts)}, for example after {names_ended}"
             if parts
             else f"{names_ended} on node {name}"
         )
@@ -173,7 +173,7 @@ def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
         names_ended = ended(gone, case) if gone else ""
         if names_ended:
             place = f"{tree.layer_name(hard)} {tree.path(hard, domain)}" if hard else "the cluster"
-            text = f"{counted(slots, 'more slot')} were free in {place}, as when {names_ended}"
+            text = f"{counted(slots, 'more slot')} were free in {place}, for example after {names_ended}"
             yield ClusterChange(
                 text, Effort.OTHERS_END, of_snapshot(without(gone)), len(gone), f"slots, {domain}", spares=FEWEST
             )
