@@ -18,6 +18,17 @@ if yaml.__with_libyaml__:  # in C, as koordpy itself reads: a fifth of the time,
 LONG = [f"tests/engine/test_{name}.py" for name in ("storms", "lives", "workload_lives", "deaths")]
 """Modules of tests that take tens of seconds each: one that began last would be waited for alone."""
 
+ONCE = (
+    "tests/docs/test_labels.py",
+    "tests/docs/test_names.py",
+    "tests/docs/test_rules.py",
+    "tests/docs/test_site.py",
+    "tests/golden/test_golden.py",
+    "tests/view/test_page.py",
+)
+"""Modules that test texts, recorded plans and the page in a browser, which no Python version changes. `make test` runs
+them, `make test-pythons` leaves them out and says so."""
+
 # CI tries the same examples each time: what fails there fails at every desk with CI=true. Elsewhere they are new ones.
 settings.register_profile(
     "koordpy", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
@@ -25,8 +36,12 @@ settings.register_profile(
 settings.load_profile("koordpy")
 
 
+@pytest.hookimpl(tryfirst=True)  # the mark must be there before `-m` selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long ones first."""
+    """Marks the modules of ONCE, and puts long ones first."""
+    for item in items:
+        if item.nodeid.partition("::")[0] in ONCE:
+            item.add_marker("once")
     items.sort(key=lambda item: item.nodeid.partition("::")[0] not in LONG)
 
 

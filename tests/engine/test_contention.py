@@ -6,6 +6,7 @@ from tests.engine.contention import Story, live_through
 from tests.engine.seeds import batches, played
 
 BATCH = 100
+LATE_BATCH = 50
 
 
 @pytest.mark.parametrize("first", batches("KOORDPY_CONTENTIONS", 400, BATCH))
@@ -18,11 +19,11 @@ def test_nobody_goes_in_vain_or_in_a_circle_and_all_comes_to_rest(first: int) ->
 
 
 @pytest.mark.parametrize("tenants", [False, True])
-@pytest.mark.parametrize("first", batches("KOORDPY_CONTENTIONS", 100, BATCH))
+@pytest.mark.parametrize("first", batches("KOORDPY_CONTENTIONS", 100, LATE_BATCH))
 def test_nor_where_rounds_of_those_who_come_are_planned_beside_others(first: int, tenants: bool) -> None:
     """tenants: of several namespaces, in rounds that are short of time."""
     tally, wrong = played(
-        (seed for seed in range(first, first + BATCH) if not Story(seed, late=2.0, tenants=tenants).dull),
+        (seed for seed in range(first, first + LATE_BATCH) if not Story(seed, late=2.0, tenants=tenants).dull),
         lambda seed: live_through(seed, late=2.0, tenants=tenants).tally,
     )
     shows = f"python -m tests.engine.contention --late 2 {'--tenants ' * tenants}--least --seeds SEED"

@@ -185,7 +185,9 @@ async def test_a_scheduler_that_refuses_says_so_once_and_in_its_readiness_and_ag
         calls += 1
 
     def loud() -> list[str]:
-        return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        """Warnings and errors, without the lease's TimeoutError, which a busy machine adds."""
+        texts = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        return [text for text in texts if not (text.startswith("lease ") and text.endswith("TimeoutError"))]
 
     context = server_context(made["elsewhere"])
     async with serving(context) as url:

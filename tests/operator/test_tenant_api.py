@@ -269,7 +269,7 @@ async def test_a_tenant_that_asks_in_a_loop_is_refused_and_another_is_answered(s
     answers = [await stage.ask(path, account.format(i)) for i in range(ASKED_AT_ONCE + 10)]
     statuses = [status for status, _ in answers]
     assert statuses.count(429) >= 5 and set(statuses) == {403, 429}
-    assert answers[-1][1]["details"]["retryAfterSeconds"] >= 1
+    assert all(body["details"]["retryAfterSeconds"] >= 1 for status, body in answers if status == 429)
     assert (await stage.ask(WHY))[0] == 200
     # the API server is asked once for each user, and not for questions above the limit
     assert len(stage.rights.reviews) <= statuses.count(403) + 1

@@ -12,6 +12,7 @@ from koordpy.placement.solver.exact_placement import solve
 from koordpy.placement.solver.greedy_placement import Greedy
 from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.problems.placement_methods import place_problem
+from tests.halves import own_half
 from tests.planning.oracle import Place, assert_best, best_placement, problem_of
 from tests.planning.test_counting import random_problem as equal_pods
 from tests.planning.test_solver import random_problem as mixed_pods
@@ -34,12 +35,12 @@ def test_every_method_is_as_good_as_enumeration(
     of: Callable[[int], Problem], method: Callable[[Problem], Solution]
 ) -> None:
     told = 0
-    for seed in range(120):
+    for seed in own_half(range(120)):
         problem = _with_scarce(of(seed), seed)
         assert of is not equal_pods or applies(problem)
         assert_best(problem, method(problem))
         told += _plainly_scarce(problem)
-    assert told > 20
+    assert told > 5
 
 
 @pytest.mark.parametrize(
