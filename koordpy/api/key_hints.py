@@ -24,7 +24,7 @@ class Holder(StrEnum):
     MEMBER = "a pod of a gang without a PodGroup"
     """Only the oldest pod's settings apply to the gang."""
     GROUPED = "a pod of a PodGroup"
-    DERIVED = "a pod of a gang that follows from its workload"
+    DERIVED = "a pod of a gang derived from its workload"
     QUOTA = "an ElasticQuota"
     NODE = "a Node"
     DEVICE = "a Device"

@@ -1,4 +1,9 @@
-"""Gangs as they change: their members, and the PodGroups with their settings."""
+"""Gangs as they change: their members, their counts, and the PodGroups with their settings.
+
+Each change of a pod updates the tally of its gang in O(1). The members of the present run are counted at once if all
+pods have one owner; otherwise each member is read when the gang is next used. `GangHistory` has the members with
+deleted pods. Settings of gangs are read in `koordpy.gangs`, not here.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,5 +1,8 @@
 """A gang with its settings, from its PodGroup or from its oldest pod.
 
+`gang_reading.py` creates a `Gang` for a snapshot; this module also has its texts for messages. It does not read
+annotations.
+
 Source: gang-network.md 2.1, 2.4, 2.9 and 4.
 """
 

@@ -271,7 +271,7 @@ class DerivedBook:
         if filed.named:
             return tuple(found)
         how, kinds = self._config.auto_of(meta.namespace), self._config.kinds
-        if how == "workloads" and filed.waits and (owner := self._awaited(filed)) is not None:
+        if how == "workloads" and filed.is_placeable and (owner := self._awaited(filed)) is not None:
             if owner.uid not in self._gone:
                 self._until[filed.key] = filed.created + OWNER_SECONDS
             return ((AWAITED, meta.namespace, owner.kind, owner.name, owner.uid),)

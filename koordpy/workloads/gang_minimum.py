@@ -1,5 +1,9 @@
 """Determines how many pods of each role must start together, and which setting requires it.
 
+The order of precedence is: an ordered StatefulSet (1), an annotation of the role, a minimum over all roles, the kind's
+elastic minimum. A minimum over several roles is distributed in their order. The result is not yet limited to the pods
+that are wanted now.
+
 Source: workloads.md 5.2 and 8.
 """
 

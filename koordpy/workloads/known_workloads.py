@@ -1,5 +1,8 @@
 """Index of the known workloads; finds the workload of a pod through its owner references.
 
+`lineage` climbs from a pod to the topmost known owner, at most `OWNERS` steps. A JobSet is combined with its Jobs, and
+the ReplicaSets of a Deployment with each other, on first use after a change.
+
 Sources: workloads.md 1 and 4 (members).
 """
 

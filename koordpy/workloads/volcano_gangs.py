@@ -150,7 +150,7 @@ def volcano_gangs(
     for task in sorted(by_task, key=natural_key):
         found, least = by_task[task], group.tasks.get(task, 0)
         # members that the group needs above the minimums of its tasks are assigned to tasks in natural order
-        there = sum(one.alive and (one.bound or one.waits) for one in found)
+        there = sum(one.alive and (one.bound or one.is_placeable) for one in found)
         more = max(0, min(left, there - least))
         left -= more
         yield make(

@@ -208,8 +208,8 @@ class Derivation:
             if role not in born
         )
         others = (one for role in self._others for one in run.members.get(role.name, ()))
-        self._beside = tuple(one.key for one in others if one.stands)
-        runs = any(one.stands for role in self._roles for one in run.members.get(role.name, ()))
+        self._foreign_bound = tuple(one.key for one in others if one.is_live)
+        runs = any(one.is_live for role in self._roles for one in run.members.get(role.name, ()))
         is_counted = self._workload.counted and run.is_present
         for role in born:
             members = [one for one in run.members.get(role.name, ()) if not one.failed]
@@ -275,7 +275,7 @@ class Derivation:
             fault = f"annotation {keys.GANG_AUTO} cannot be read: {literal(auto)} is neither on nor off"
         held = {one.seat.index for one in members if one.bound} - {None}  # indexes with a failed pod that was replaced
         failed = [one for one in self.run.members.get(role.name, ()) if one.failed and one.seat.index not in held]
-        there = [one for one in members if one.alive and (one.bound or one.waits)]
+        there = [one for one in members if one.alive and (one.bound or one.is_placeable)]
         bound = any(one.bound for one in there)
         older = self._of_older_sets(role, members)
         name = f"{head.name}-{group}" if group else head.name
@@ -297,12 +297,12 @@ class Derivation:
             succeeded=any(one.succeeded for one in members) or any(part.succeeded for part in role.parts),
             joined=wanted > 0,
             presumed=not self._asked and head.kind == "Job" and not self._by_labels,
-            beside=self._beside,
+            beside=self._foreign_bound,
             lost=any(map(self._has_lost, members)),
             failed_since=failed_since((one.pod for one in failed), (one.pod for one in members if one.bound)),
             domains=role.domains,
-            outgoing=tuple(one.key for one in older if one.stands),
-            superseded=tuple(one.key for one in older if one.alive and not one.stands),
+            outgoing=tuple(one.key for one in older if one.is_live),
+            superseded=tuple(one.key for one in older if one.alive and not one.is_live),
             hard_keys=workload.hard_keys,
             one_victim=workload.one_victim,
             steps=self._later if self.is_gang else (),
@@ -369,19 +369,19 @@ def _live_counts(run: WorkloadRun) -> dict[str, int]:
     Succeeded. Succeeded pods include those that only the status of the workload counts. For ReplicaSets of one
     Deployment, only the pods of the sets with this group id are counted."""
     roles: dict[str, set[tuple[str, str]]] = {}
-    standing: dict[tuple[str, str], int] = {}
+    live: dict[tuple[str, str], int] = {}
     recorded = {role.name: sum(part.succeeded for part in role.parts) for role in run.roles}
     for role, found in run.members.items():
         ended: dict[tuple[str, str], int] = {}
         for one in found:
             part = role, one.seat.part if run.workload.sets else ""
-            standing[part] = standing.get(part, 0) + one.stands
+            live[part] = live.get(part, 0) + one.is_live
             ended[part] = ended.get(part, 0) + one.succeeded
             if one.bound:
                 roles.setdefault(one.pod.metadata.annotations.get(keys.BIND_GROUP_ID, ""), set()).add(part)
         for part, succeeded in ended.items():
-            standing[part] += max(succeeded, recorded.get(role, 0))
-    return {mark: sum(standing[part] for part in parts) for mark, parts in roles.items()}
+            live[part] += max(succeeded, recorded.get(role, 0))
+    return {mark: sum(live[part] for part in parts) for mark, parts in roles.items()}
 
 
 def renamed(gang: Derived, suffix: str) -> Derived:

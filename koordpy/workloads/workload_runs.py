@@ -65,12 +65,12 @@ class WorkloadPod:
         return index_in(self.pod.metadata, JOB_COMPLETION_INDEX)
 
     @property
-    def stands(self) -> bool:
+    def is_live(self) -> bool:
         """True if the pod is on a node, not finished, and not being deleted."""
         return self.bound and not self.leaving
 
     @property
-    def waits(self) -> bool:
+    def is_placeable(self) -> bool:
         """True if the pod is pending and may be placed."""
         return self.alive and not self.bound and not self.pod.spec.scheduling_gates
 
