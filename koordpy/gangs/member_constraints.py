@@ -77,8 +77,7 @@ class MemberConstraints:
         return frozenset(out)
 
     def judged_beside_victims(self, shape: bytes) -> frozenset[str]:
-        """Returns the same if existing pods may be evicted: then the matching pod of an affinity term may have to be a
-        member."""
+        """Returns the same if existing pods may be evicted: pod affinity is included only if other members match it."""
         affinity = frozenset([LinkedAffinity.plugin])
         return self.judged(shape) - affinity | (affinity if shape in self.among_members else frozenset())
 
