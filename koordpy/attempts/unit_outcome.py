@@ -94,8 +94,7 @@ class NoCapacity:
     hold: str = ""
     """Nodes that are withheld for the unit because it starves, as a sentence."""
     promise: str = ""
-    """The start that is promised to the unit, or the promised start of another unit that it would delay, as a
-    sentence."""
+    """The unit's promised start, or the promised start of another unit that it would delay, as a sentence."""
     beside_promise: bool = False
     """True if the unit was tried without the capacity that is reserved for a promised start."""
 

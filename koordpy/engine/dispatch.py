@@ -302,8 +302,7 @@ class Dispatcher:
             self._warned[id(warning)] = warning
 
     def _template_owner(self, about: str) -> Hashable:
-        """Returns the controller or gang of a pod, because all pods of one template cause the same warning; else
-        None."""
+        """Returns a pod's controller or gang, as all pods of one template cause the same warning; else None."""
         kind, _, key = about.partition("/")
         info = self._state.pod(key) if kind == "Pod" else None
         return (info.controller or info.gang) if info is not None else None

@@ -59,8 +59,7 @@ class UnitNames:
         return self._ids.get(ref) or f"gang:{ref.id}"
 
     def concerned(self, ref: GangRef) -> set[str]:
-        """Returns ids of the units that a gang's object may affect: its own unit, and units of gangs that link to
-        it."""
+        """Returns ids of the units that a gang's object may affect: its own, and those of gangs that link to it."""
         return {self.of_gang(one) for one in (ref, *self._named_by.get(ref.key, ()))}
 
     def of_pod(self, pod: PodInfo) -> str:

@@ -205,8 +205,7 @@ class Scheduler:
         return self.leading.is_set() and (self.elector is None or self.elector.may_write())
 
     def _announce_unreadable(self, found: Unreadable) -> None:
-        """Emits an event for an object that cannot be read. Objects found before this process leads follow once it
-        leads."""
+        """Emits an event for an object that cannot be read. Before this process leads, no event is emitted."""
         if self.leading.is_set():
             note = f"{found.meaning}, as it cannot be read: {found.why}"
             self.announcer.tell(UNREADABLE, of_object(found.resource, found.names), note)
@@ -236,8 +235,7 @@ class Scheduler:
         self._stop.set()
 
     async def run(self) -> int:
-        """Schedules until `stop` (returns 0), or until the lease is lost or a part of the scheduler fails (returns
-        1)."""
+        """Schedules until `stop` (returns 0), or until the lease is lost or a component fails (returns 1)."""
         background: list[asyncio.Task[Any]] = []
         planning: list[asyncio.Task[Any]] = []
 

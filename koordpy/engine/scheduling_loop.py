@@ -161,8 +161,7 @@ class SchedulingLoop:
         await self._carry_out(search.input, search.planning, search.number)
 
     def _take(self, *, searches: bool = False, also: Iterable[str] = ()) -> RoundInput:
-        """Takes a snapshot, then the units of a round or of a search. also: ids of further units that the round
-        tries."""
+        """Takes a snapshot and the units of a round or search. also: ids of further units that the round tries."""
         began, now = self._clock(), self._now()
         if self._searches.search is None:
             self._feeds.pods.foreign.clear()

@@ -64,8 +64,7 @@ class UnitQueue:
         self._wake_event = ""
         self.last_added = 0.0
         self.came: dict[str, int] = {}
-        """Namespaces of pods that were added since the last round took its units -> the highest priority among these
-        pods."""
+        """Namespace -> highest priority of its pods that were added since the last round took its units."""
         self.turns = SearchTurns(clock, config.planning.round_seconds)
 
     # -- changes of pods and of the cluster ---------------------------------------------------------------------------
@@ -191,8 +190,7 @@ class UnitQueue:
         return any(entry.due <= now and entry.search is None for entry in self._states[State.ACTIVE].values())
 
     def next_due(self) -> float | None:
-        """Returns the clock time at which the next entry becomes due by time alone; None if no entry waits for a
-        time."""
+        """Returns the clock time of the next back-off, pause or timeout that ends; None if there is none."""
         times = [entry.due for entry in self._states[State.ACTIVE].values() if entry.search is None]
         times += [entry.due for entry in self._states[State.BACKOFF].values()]
         for state in (State.UNSCHEDULABLE, State.GATED):
@@ -289,8 +287,7 @@ class UnitQueue:
         self._return_undecided(entry)
 
     def settle_for_round(self, entry: Entry, *, passed_over: bool = False) -> None:
-        """Ends an attempt without a decision: the next round tries the unit. passed_over: its tenant had used its
-        share."""
+        """Ends an undecided attempt: the next round tries the unit. passed_over: its tenant had used its share."""
         if self._is_gone(entry):
             return
         if passed_over and entry.passed_over is None:
@@ -310,8 +307,7 @@ class UnitQueue:
             self._enter(entry, State.ACTIVE, "PlanOvertaken")
 
     def settle_error(self, entry: Entry) -> None:
-        """Ends an attempt that failed with an error: the unit waits for its back-off, which doubles with each
-        failure."""
+        """Ends a failed attempt: the unit waits for its back-off, which doubles with each failure."""
         if self._is_gone(entry):
             return
         entry.errors += 1

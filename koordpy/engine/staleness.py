@@ -249,8 +249,7 @@ def differs(now: NodeInfo | None, then: NodeInfo | None) -> bool:
 
 
 def _interacts(pod: PodInfo) -> bool:
-    """Returns True if a pod has host ports, affinity or spread terms, so that it depends on more than the capacity that
-    other pods leave."""
+    """Returns True if a pod has host ports, affinity or spread terms, so that its neighbours matter."""
     if pod.pod.spec.topology_spread_constraints:
         return True
     return bool(pod.ties.ports or pod.ties.terms)

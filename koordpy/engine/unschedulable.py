@@ -57,8 +57,7 @@ class UnschedulableHandler:
             self._unconfirmed_hint.forget()
 
     def round_ended(self, refused: Iterable[Entry], assumed: Iterable[PodInfo]) -> None:
-        """Records the units of a round that have pods left over. assumed: pods that could not be victims of the
-        round."""
+        """Records units of a round with pods left over. assumed: pods that could not be victims of the round."""
         if self._unconfirmed_hint is not None:
             self._unconfirmed_hint.refused(refused, assumed)
 
@@ -219,8 +218,7 @@ class UnconfirmedHint:
                     self._queue.touch(unit, "LesserBound")
 
     def _kinds(self, info: PodInfo) -> tuple[_Kind, ...]:
-        """Returns the kinds of possible victims once a pod is bound: its own, and the least important one of its
-        gang."""
+        """Returns the kinds of possible victims once a pod is bound: its own, and the least important of its gang."""
         own = _kind(info)
         if info.gang is None:
             return (own,)

@@ -49,8 +49,7 @@ class Wake(enum.Flag):
     TOPOLOGY = enum.auto()
     QUOTA = enum.auto()
     ASKED = enum.auto()
-    """Demand decreased: a pending unit was deleted, requests less, or cannot start any more. Runtime quotas may
-    rise."""
+    """Demand decreased, so that runtimes may rise: a pending unit was deleted, requests less, or can never start."""
     DEVICE = enum.auto()
     CLAIM = enum.auto()
     """A volume claim or resource claim changed that the pod itself names."""
@@ -71,8 +70,7 @@ ROOM_CAME = Wake.ROOM | Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_TAIN
 """Changes after which a unit may fit without victims."""
 _CLAIMED = Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS | Wake.STORAGE_CAPACITY | Wake.ATTACHABLE | Wake.DYNAMIC_DEVICE
 GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | Wake.ASKED | _CLAIMED)
-"""Changes that may help a gang's own verdict: capacity, nodes, and their position in the tree. Added load never
-helps."""
+"""Changes that may help a gang's own verdict: capacity, nodes, and the tree. Added load never helps."""
 EMPTY_CLUSTER = (
     Wake.NODE_ADDED
     | Wake.NODE_GONE

@@ -121,8 +121,7 @@ class DeviceReserver:
         return True
 
     def _patch_of(self, key: str, claim: ResourceClaim, pods: Sequence[PodClaims]) -> Body | None:
-        """Returns the merge patch of a claim's status; None if it is complete. Raises ClaimsFailed if the plan is
-        void."""
+        """Returns the patch of a claim's status; None if it is complete. Raises ClaimsFailed if the plan is void."""
         status: dict[str, object] = {}
         allocation = claim.status.allocation
         for pod in pods:

@@ -58,8 +58,7 @@ class PendingBinding:
     placement: Placement
     queued: QueuedPod
     mark: int
-    """Value of `foreign_marks` for the node when the unit was submitted, to detect later Bindings by other
-    schedulers."""
+    """The node's `foreign_marks` when the unit was submitted, to detect later Bindings by other schedulers."""
     node: NodeInfo | None
     """The node when the unit was submitted; None if it did not exist."""
     claims: PodClaims | None = None
@@ -77,8 +76,7 @@ class Obstacles:
         return next((why for job in commit.jobs if (why := self.of(job))), "")
 
     def of(self, job: PendingBinding) -> str:
-        """Returns `not_sent`, `pod`, `node`, `room` (capacity), a device family, `late` or `withdrawn`; empty for
-        none."""
+        """Returns `not_sent`, `pod`, `node`, `room`, a device family, `late` or `withdrawn`; empty for none."""
         if not self._may_send():
             return "not_sent"
         key, node = job.placement.pod_key, job.placement.node

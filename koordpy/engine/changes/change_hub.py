@@ -29,8 +29,7 @@ class Listeners:
     """Called when the API server shows one of our pods on a node for the first time; True if it was assumed there. The
     Binding may be of another process."""
     claimed: list[Callable[[str], None]] = field(default_factory=list)
-    """Called with the key of a claim (volume or device), or of an object allocated to it, when it changes in any
-    way."""
+    """Called with the key of a changed claim (volume or device), or of a changed object allocated to it."""
     conflict: list[Callable[[str], None]] = field(default_factory=list)
     """Called with the reason when a kubelet rejects one of our pods."""
 

@@ -62,8 +62,7 @@ class PodChanges:
                 listener(pod.status.reason)
 
     def read(self, pod: Pod) -> None:
-        """Records a pod from a GET, which may be newer than the watch: older versions from the watch are then
-        ignored."""
+        """Records a pod from a GET. Older versions that the watch still delivers are then ignored."""
         if pod.metadata.uid in self._ended:
             return
         self._ahead[pod.key] = pod.metadata.uid, pod.metadata.resource_version

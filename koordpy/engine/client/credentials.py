@@ -202,8 +202,7 @@ def _constant(authorization: str) -> HeaderSource:
 
 
 class _Plugin:
-    """Exec plugins and OIDC, by the loader of kubernetes_asyncio, which caches a token until shortly before it
-    expires."""
+    """Exec plugins and OIDC, by kubernetes_asyncio's loader, which caches a token until shortly before it expires."""
 
     def __init__(self, config: dict[str, Any], context: str, folder: str, where: str) -> None:
         self._config, self._context, self._folder, self._where = config, context, folder, where

@@ -84,8 +84,7 @@ class LeaderElector:
         return str(((self._lease or {}).get("metadata") or {}).get("uid") or "")
 
     def time_left(self) -> float:
-        """Returns the seconds until another process may take the lease, at the earliest; 0 if this process does not
-        lead."""
+        """Returns the seconds until another process may take the lease; 0 if this process does not lead."""
         return max(0.0, self._renewed_at + self._lease_seconds - self._clock()) if self._leading else 0.0
 
     def may_write(self) -> bool:

@@ -62,8 +62,7 @@ class EvictionCalls:
         return bool(sent)
 
     async def preempt(self, info: PodInfo, *, scheduler: str, wanted: Wanted) -> bool:
-        """Marks a pod as preempted by a scheduler, and deletes it. Returns True if it is removed already. Raises
-        Dropped."""
+        """Marks a pod as preempted, and deletes it. Returns True if it is removed already. Raises Dropped."""
         condition = {
             "type": DISRUPTED,
             "status": "True",
@@ -95,8 +94,7 @@ class EvictionCalls:
         victim: PodInfo | None = None,
         wanted: Wanted = lambda: None,
     ) -> Reply | None:
-        """Returns the reply to a call, repeated on errors that may pass; None if the pod does not exist or was
-        replaced."""
+        """Sends a call up to `TRIES` times. Returns the reply; None if the pod is deleted already. Raises Dropped."""
         backoff = Backoff(first_seconds=0.05, most_seconds=2.0)
         while True:
             asked_to_wait = 0.0

@@ -40,8 +40,7 @@ class RoomMaking:
         return True
 
     def may_need_no_victims(self, entry: Entry) -> bool:
-        """Returns True if capacity was freed while victims were selected for a unit, so that it may need none. Once
-        only."""
+        """Returns True, once, if capacity was freed while victims were selected for a unit."""
         if entry.replanned_for_capacity or not self._queue.has_missed(entry, ROOM_CAME):
             return False
         entry.replanned_for_capacity = True

@@ -48,8 +48,7 @@ class EvictionPlan:
     overtaken: Callable[[], str] = lambda: ""
     """Returns what was lost of the planned nodes and devices; empty for nothing. Cheap while they do not change."""
     losers: frozenset[ShareQueue] = frozenset()
-    """Quotas and users that capacity is reclaimed from. It is closed to them until the unit uses it (preemption.md
-    4)."""
+    """Quotas and users that lose capacity. It is closed to them until the unit uses it (preemption.md 4)."""
     beside: frozenset[str] = frozenset()
     """Nominated pods of other units of the same round. The plan was made with these pods in place, and may use capacity
     of their victims."""

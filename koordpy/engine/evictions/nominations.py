@@ -62,8 +62,7 @@ class Nominations:
         self._planned_again.discard(unit)
 
     async def before_writing(self, key: str) -> None:
-        """Waits until an older write to the pod's nomination has ended, so that the new nomination is the last
-        write."""
+        """Waits until an older write to the pod's nomination has ended, so that the new one is the last."""
         if (cleared := self._clearing.get(key)) is not None:
             await cleared.wait()
         self._uncleared.pop(key, None)

@@ -1,5 +1,4 @@
-"""Sends events (events.k8s.io/v1): best effort, from a bounded queue, without delaying Bindings (kube-parity.md
-4.6)."""
+"""Sends events (events.k8s.io/v1), best effort, from a bounded queue, after Bindings (kube-parity.md 4.6)."""
 
 import asyncio
 import contextlib

@@ -181,8 +181,7 @@ def waits_since(started: str, gang: Members) -> float:
 
 
 def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
-    """Returns the condition Stale; None if it stays as it is. Its lastTransitionTime starts the grace (preemption.md
-    7)."""
+    """Returns the condition Stale; None if unchanged. Its lastTransitionTime starts the grace (preemption.md 7)."""
     old = condition_of(group.status.conditions, STALE)
     if text:
         return condition_for(group, STALE, "True", MEMBERS_MISSING, text)
@@ -201,8 +200,7 @@ def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
 
 
 def _disruption(group: PodGroup, evicted: tuple[str, str], *, met: bool) -> Condition | None:
-    """Returns the condition DisruptionTarget, which stays True until the gang has its minimum again; None if
-    unchanged."""
+    """Returns the condition DisruptionTarget, True until the gang has its minimum again; None if unchanged."""
     old = condition_of(group.status.conditions, DISRUPTED)
     if any(evicted) and not met:
         return condition_for(group, DISRUPTED, "True", *evicted)

@@ -49,8 +49,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         """Gang with failed pods -> time until which controllers may recreate them, in seconds since the epoch."""
 
     async def flush(self) -> None:
-        """Writes all statuses that differ. Updates the stale state first, so that a loss causes one write and not
-        two."""
+        """Updates the stale state first, so that a loss of members causes one write and not two."""
         if self._context.may_write():
             self._stale.look()
         await super().flush()
@@ -81,8 +80,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
             self._refused(report.name, report.status.value, report.message)
 
     def _overdue(self) -> Iterable[str]:
-        """Returns gangs with a waiting time, or a time to recreate pods, that has ended since they were processed
-        last."""
+        """Returns gangs with a waiting time, or a time to recreate pods, that has ended."""
         now = self._context.now()
         for key, until in list(self._made_again.items()):
             if now >= until:

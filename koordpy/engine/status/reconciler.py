@@ -51,8 +51,7 @@ class Reconciler(abc.ABC):
         self._gate = Turnstile(self.most_at_a_time)
 
     def mark(self, key: str, due: float = 0.0) -> None:
-        """Marks an object after a change that its status may depend on. due: clock time before which it is not
-        processed."""
+        """Marks an object after a change that may affect its status. due: earliest clock time to process it."""
         self._marked[key] = due
 
     async def run(self) -> None:

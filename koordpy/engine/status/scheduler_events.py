@@ -145,8 +145,7 @@ class References:
         return sorted(gang.members or gang.pods, key=lambda pod: (pod.created, natural_key(pod.name)))
 
     def beneficiary(self, name: str) -> ObjectReference | None:
-        """Returns the beneficiary of an eviction by name: a plain pod, a PodGroup, else the workload or oldest pod of a
-        gang."""
+        """Returns a beneficiary by name: a plain pod, a PodGroup, else the workload or oldest pod of a gang."""
         info = self._state.pod(name)
         if info is not None:
             return of_pod(info)

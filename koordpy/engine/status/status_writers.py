@@ -50,8 +50,7 @@ class Writers:
                 group.create_task(run())
 
     async def drain(self, seconds: float) -> None:
-        """Writes pending statuses of gangs, at most `seconds` per kind, because other programs read a gang's state
-        there."""
+        """Writes pending statuses of gangs, at most `seconds` per kind, because other programs depend on them."""
         for writer in self.gangs:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(writer.flush(), seconds)

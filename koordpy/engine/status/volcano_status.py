@@ -78,8 +78,7 @@ def current_status(group: WorkloadObject) -> tuple[VolcanoStatus, list[Mapping[s
 def patch_of(
     wanted: VolcanoStatus, there: VolcanoStatus, conditions: Sequence[Mapping[str, Any]], now: float
 ) -> dict[str, Any]:
-    """Returns the changed fields of a status. A merge patch replaces lists, so conditions of other writers are
-    included."""
+    """Returns the changed fields of a status. A patch replaces lists, so it has conditions of other writers."""
     patch: dict[str, Any] = {
         name: getattr(wanted, name) for name in ("phase", *COUNTS) if getattr(wanted, name) != getattr(there, name)
     }

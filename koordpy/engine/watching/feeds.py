@@ -143,8 +143,7 @@ class Feeds:
     # -- life cycle ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Watches until cancelled. The served versions of optional resources are discovered first, and then
-        periodically."""
+        """Watches until cancelled. Discovers the served versions of optional resources first, and then periodically."""
         self._watches = True
         try:
             for name in self.reflectors:

@@ -87,8 +87,7 @@ class Reflector(Generic[T]):
         self.mirror = Mirror(resource.name, sink, transform, self._refused)
         self.objects = self.mirror.objects
         self.synced = asyncio.Event()
-        """Set after the first complete list. Also set if the resource is not served (404), which then has no
-        objects."""
+        """Set after the first complete list, or if the resource is not served (404), so that it has no objects."""
         self.served = True
         self.unreadable: dict[str, Unreadable] = {}
         """uid -> object that cannot be read now."""
