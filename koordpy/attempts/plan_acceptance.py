@@ -38,8 +38,8 @@ def accept(
     mark = figures.draft.mark()
     for key, node in nodes.items():
         pod = pods[key]
-        gift = given.given.get(key, NOTHING_GIVEN)
-        figures.draft.assign(pod, node, figures.claims_at(pod, node), gift)
+        allocation = given.given.get(key, NOTHING_GIVEN)
+        figures.draft.assign(pod, node, figures.claims_at(pod, node), allocation)
     faults = check_claims([pods[key] for key in nodes], figures.draft)
     if faults:
         figures.draft.undo(mark)
@@ -59,7 +59,7 @@ def rejected_plan(
     """Returns the outcome of a unit with a plan that failed its check."""
     relief = relief or PreemptionPlan()
     every = [*nodes.items(), *((back.pod.key, back.node) for back in relief.back)]
-    taken = [EvictedUnit(victim.unit.pods, str(victim.rule)) for victim in relief.victims]
+    evicted = [EvictedUnit(victim.unit.pods, str(victim.rule)) for victim in relief.victims]
     names = [(key, figures.snapshot.nodes[node].name) for key, node in every]
-    plan = rejection(unit.id, faults, taken, names, relief.way or "")
+    plan = rejection(unit.id, faults, evicted, names, relief.way or "")
     return RejectedUnit(Attempt(unit, Proof.UNKNOWN, runs=runs, rejected=(plan,)), "; ".join(faults[:3]))

@@ -277,9 +277,9 @@ def _withheld_by(guard: Guard, tried: Sequence[PreemptorSet], search: Preemption
     there is no plan without the guard either."""
     seen = set[frozenset[bytes]]()
     for preemptors in tried:
-        kept = PlanGuards(preemptors.unit, preemptors.pods, search.config)
+        guards = PlanGuards(preemptors.unit, preemptors.pods, search.config)
         kinds = frozenset(pod.shape for pod in preemptors.pods)
-        if not kept.may_withhold(guard) or (len(preemptors.pods) == 1 and kinds in seen):
+        if not guards.may_withhold(guard) or (len(preemptors.pods) == 1 and kinds in seen):
             continue
         seen.add(kinds)
         law = search.law(preemptors, frozenset((guard,)))
@@ -288,7 +288,7 @@ def _withheld_by(guard: Guard, tried: Sequence[PreemptorSet], search: Preemption
         free = search.free_units(preemptors)
         by_rules = steps(law, free) if guard is not Guard.ENTITLEMENT else []
         for rules in (*consolidation_steps(law, free), *by_rules, *limited_steps(law, free)):
-            if not _bears(guard, kept, law, rules, search):
+            if not _makes_a_difference(guard, guards, law, rules, search):
                 continue  # the guard makes no difference in this step
             scenario = search.scenario(preemptors, law, rules)
             plan = _generate(scenario, search.ways).plan if scenario.bound() is None else None
@@ -299,9 +299,9 @@ def _withheld_by(guard: Guard, tried: Sequence[PreemptorSet], search: Preemption
     return ""
 
 
-def _bears(guard: Guard, kept: PlanGuards, law: Law, rules: Rules, search: PreemptionSearch) -> bool:
+def _makes_a_difference(guard: Guard, guards: PlanGuards, law: Law, rules: Rules, search: PreemptionSearch) -> bool:
     """True if a guard makes a difference to a step."""
     if guard is Guard.ENTITLEMENT:
         moving = rules.get(RuleName.CONSOLIDATION)
         return moving is not None and bool((moving & ~law.entitlement.undisturbed(moving)).any())
-    return kept.bears(guard, rules, search.pool)
+    return guards.bears(guard, rules, search.pool)
