@@ -169,10 +169,9 @@ def _explained(decided: DecidedPod) -> Explanation:
 
 
 def _gate_or_quota_message(decided: DecidedPod) -> str:
-    """Returns the message of a pod that stays pending although no node was checked: because of a gate, a quota, or a
-    plan that its check refused.
+    """Returns the message of a pod that stays pending although no node was checked.
 
-    Empty otherwise.
+    Reasons are a gate, a quota, or a plan that its check refused. Empty otherwise.
     """
     waits = decided.waits
     if waits is None:
@@ -184,8 +183,10 @@ def _gate_or_quota_message(decided: DecidedPod) -> str:
 
 
 def _with_never(decided: DecidedPod, message: str) -> str:
-    """Returns the message, preceded by the sentence on a unit that would not fit the empty cluster. The sentence
-    appears once."""
+    """Returns the message, preceded by the sentence on a unit that would not fit the empty cluster.
+
+    The sentence appears once.
+    """
     never = decided.waits.never if decided.waits is not None else ""
     if not never:
         return message
@@ -217,10 +218,9 @@ def _quota_refuses(decided: DecidedPod) -> bool:
 
 
 def _plan_remark(decided: DecidedPod) -> str:
-    """Returns the message on a plan with an unproven rank order, on a unit that awaits terminating pods, or on a
-    rollout that waits.
+    """Returns the message on an unproven rank order, on awaited pods, or on a rollout that waits.
 
-    Empty if none applies.
+    Awaited pods are terminating pods of other units. Empty if none applies.
     """
     if decided.node is not None:
         return "" if ranks_proven(decided.outcome.attempt.runs) else RANKS_OPEN

@@ -78,8 +78,10 @@ FILTERS: tuple[Callable[[PodInfo, FilterInputs], Iterable[Rule]], ...] = (
 
 
 def rules_of(pod: PodInfo, scene: FilterInputs) -> list[Rule]:
-    """Returns the rules of a pod on the snapshot. The caller must report every change of the draft to them
-    (`Rule.change`)."""
+    """Returns the rules of a pod on the snapshot.
+
+    The caller must report every change of the draft to them (`Rule.change`).
+    """
     return [rule for build in FILTERS for rule in build(pod, scene)]
 
 

@@ -1,8 +1,7 @@
-"""Round state: verdicts, slots and scores of every shape in a round on one draft, and the constraints among gang
-members.
+"""Round state: verdicts, slots and scores of every shape in a round on one draft.
 
-Results that depend on labels, taints and images alone are computed once for all shapes with the same fields, and shared
-between rounds (PlannerCache).
+It also has the constraints among gang members. Results that depend on labels, taints and images alone are computed once
+for all shapes with the same fields, and shared between rounds (PlannerCache).
 """
 
 from collections.abc import Mapping, Sequence
@@ -123,16 +122,19 @@ class RoundState:
     def of_draft(
         self, draft: Draft, config: KoordpyConfiguration | None = None, cache: PlannerCache | None = None
     ) -> "RoundState":
-        """Returns the round state of another draft of the round. config, cache: for other nodes or limits; None for the
-        round's."""
+        """Returns the round state of another draft of the round.
+
+        config, cache: for other nodes or limits; None for those of this round.
+        """
         made = RoundState(draft, config or self.config, cache or self._cache)
         made.groups = self.groups
         self._others.append(made)
         return made
 
     def of_view(self, view: View) -> "RoundState":
-        """Returns the round state of the same draft in another view; both share all results that do not depend on the
-        view.
+        """Returns the round state of the same draft in another view.
+
+        Both share all results that do not depend on the view.
 
         A view without demand gets the demand of this view.
         """
@@ -147,8 +149,10 @@ class RoundState:
         return found
 
     def of_changed(self, unit: Unit) -> "RoundState":
-        """Returns the round state of the same draft with other members in a unit, for example without one of their
-        rules."""
+        """Returns the round state of the same draft with other members in a unit.
+
+        For example members without one of their rules.
+        """
         made = self.of_draft(self.draft)
         made._changed = unit
         return made
@@ -177,13 +181,14 @@ class RoundState:
 
     @property
     def moment(self) -> tuple[int, View]:
-        """Equal while the capacity available to units is the same: the version of the draft, and the view of
-        reservations."""
+        """(version of the draft, view of reservations): equal while the capacity available to units is the same."""
         return self.draft.version, self.view
 
     def ignored(self, resource: str) -> bool:
-        """Returns True if the configuration excludes a resource from the fit check; extended ones only (kube-parity.md
-        2.5)."""
+        """Returns True if the configuration excludes a resource from the fit check.
+
+        Extended ones only (kube-parity.md 2.5).
+        """
         fit = self.config.filters.node_resources_fit
         if not (fit.ignored_resources or fit.ignored_resource_groups) or not is_extended(resource):
             return False

@@ -48,6 +48,8 @@ SCORES: dict[str, Callable[[PodInfo, FilterInputs], Iterable[SoftScore]]] = {
 
 
 def scores_of(pod: PodInfo, scene: FilterInputs) -> list[SoftScore]:
-    """Returns the scores of a pod on the snapshot. The caller must report every change of the draft to them
-    (`change`)."""
+    """Returns the scores of a pod on the snapshot.
+
+    The caller must report every change of the draft to them (`change`).
+    """
     return [score for build in SCORES.values() for score in build(pod, scene)]

@@ -128,8 +128,10 @@ class ShapeState:
         return passes.astype(np.int64)
 
     def allowed_beside(self, judged: Collection[str]) -> Ints:
-        """Returns `allowed`, with the rules of the plugins in `judged` reduced to the part that other members cannot
-        change."""
+        """Returns `allowed` as far as other members of the plan cannot change it.
+
+        Rules of the plugins in `judged` are reduced to that part.
+        """
         if not judged or self.refusal is not None:
             return self.allowed
         passes = self.static.before.fits
@@ -143,10 +145,9 @@ class ShapeState:
         return passes.astype(np.int64)
 
     def copies_alone(self) -> Ints | None:
-        """Returns [nodes] copies of the pod that ports, spread and (anti-)affinity admit there one after the other,
-        without other new pods.
+        """Returns [nodes] copies of the pod that ports, spread and (anti-)affinity admit one after the other.
 
-        None if the pod has no such rule.
+        Other new pods are not considered. None if the pod has no such rule.
         """
         if not any(rule.plugin in _TIES for rule in self.rules) or self.refusal is not None:
             return None
@@ -182,8 +183,7 @@ class ShapeState:
         return bool(self.rules)
 
     def best_node(self) -> int | None:
-        """Returns the node with the least device cost, then the largest total, the fewest free slots, the first natural
-        name.
+        """Returns the best node: least device cost, largest total, fewest free slots, first natural name.
 
         None if no node takes the pod.
         """
@@ -253,8 +253,10 @@ class ShapeState:
         return moved
 
     def _update_row(self, row: int) -> None:
-        """Does `_update` for one node with plain integers, which is several times faster than with arrays of length
-        one."""
+        """Does `_update` for one node with plain integers.
+
+        That is several times faster than with arrays of length one.
+        """
         owner = self._owner
         have, used = owner.snapshot.allocatable[row].tolist(), owner.draft.used[row].tolist()
         room: int = have[0] - used[0]

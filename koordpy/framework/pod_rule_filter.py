@@ -44,8 +44,10 @@ class Rule(ABC):
         return self.verdict()
 
     def copies(self) -> Ints | None:
-        """Returns [nodes] how many copies of the pod the rule admits one after the other on a node; None for any
-        number."""
+        """Returns [nodes] how many copies of the pod the rule admits one after the other on a node.
+
+        None for any number.
+        """
         return None
 
     outlasts_pods = False
@@ -61,7 +63,8 @@ class Rule(ABC):
         return False
 
     def beside(self, node: int, held: Mapping[str, int]) -> tuple[int, Refusal] | None:
-        """Returns how many copies the rule admits on a node in addition to nominated pods, and the refusal of more;
+        """Returns how many copies the rule admits on a node in addition to nominated pods, and the refusal of more.
+
         None if they make no difference.
 
         held: resource -> amount that those pods will use of what is free on the node.
@@ -69,8 +72,10 @@ class Rule(ABC):
         return None
 
     def capacity(self) -> Ints | None:
-        """Returns `copies` as a resource of a unit's problem; None for any number, or if the problem represents it
-        itself."""
+        """Returns `copies` as a resource of a unit's problem.
+
+        None for any number, or if the problem represents it itself.
+        """
         return None if self.together else self.copies()
 
     def takes_after(self, others: Sequence[PodInfo], node: int) -> bool:

@@ -1,5 +1,4 @@
-"""The inventory of each domain of the tree: nodes, accelerators, slots for one more pod of a shape (`koordpy
-topology`).
+"""The inventory of each domain of the tree (`koordpy topology`): nodes, accelerators, slots of a shape.
 
 Sources: gang-network.md section 3 (tree, private domains) and 5 (slots). Slots are counted for copies of a single pod,
 one after the other, by the planner's own filters. podCountMultiple and the rest of a gang are ignored.
@@ -190,8 +189,10 @@ def take_inventory(snapshot: Snapshot, config: KoordpyConfiguration, *, pod: Pod
 
 
 def _accelerators(snapshot: Snapshot, config: KoordpyConfiguration) -> tuple[Ints, Ints]:
-    """Returns [nodes] (free, total) in hundredths. Resources that count the same devices under several names count
-    once."""
+    """Returns [nodes] (free, total) in hundredths.
+
+    Resources that count the same devices under several names count once.
+    """
     free = np.zeros(len(snapshot.nodes), dtype=np.int64)
     total = np.zeros(len(snapshot.nodes), dtype=np.int64)
     for family in (config.gpu.resources, keys.NPU_RESOURCES):

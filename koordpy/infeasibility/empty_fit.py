@@ -23,8 +23,10 @@ from koordpy.problems.problem_building import partitions
 
 
 def has_placement(unit: Unit, problem: Problem, figures: RoundState) -> bool | None:
-    """Returns True if a plan can place the need of every gang, or one pod if none is needed; None if that is not
-    decided."""
+    """Returns True if a plan can place the need of every gang, or one pod if none is needed.
+
+    None if that is not decided.
+    """
     if is_hopeless(problem):
         return False
     parts = [part for part in partitions(unit, problem, figures) if not is_hopeless(part)]
@@ -145,15 +147,19 @@ def has_domain(unit: Unit, problem: Problem, figures: RoundState) -> bool:
 
 
 def usable_slots(parts: Iterable[Problem], level: int) -> Ints:
-    """Returns [domains] usable slots of the reference pod at a level; the maximum over parts, because only one of them
-    can be used."""
+    """Returns [domains] usable slots of the reference pod at a level.
+
+    The maximum over parts, because only one of them can be used.
+    """
     found = [slots_by_level(part, part.reference())[level] for part in parts]
     return np.asarray(np.max(found, axis=0) if found else np.zeros(1), dtype=np.int64)
 
 
 def least_asked(unit: Unit, asked: Callable[[PodInfo], int]) -> int:
-    """Returns a lower bound on the request of a plan: the smallest requests of each gang's need, or of one pod if none
-    is needed."""
+    """Returns a lower bound on the request of a plan.
+
+    It is the sum of the smallest requests of each gang's need, or the smallest of one pod if none is needed.
+    """
     if not any(unit.need(gang) for gang in unit.gangs):
         return min(asked(pod) for pod in unit.pending)
     return sum(sum(sorted(asked(pod) for pod in gang.pending)[: unit.need(gang)]) for gang in unit.gangs)

@@ -80,8 +80,10 @@ class EmptyNodes:
         return known
 
     def _never_served(self, pod: PodInfo) -> Mask:
-        """Returns [nodes] True if the node's devices can never serve a pod, or the node lacks a label of its spread
-        constraints."""
+        """Returns [nodes] True if the node can never take a pod because of its devices or labels.
+
+        Its devices can never serve the pod, or it lacks a label of the pod's spread constraints.
+        """
         out = np.zeros(len(self._snapshot.nodes), dtype=bool)
         for rule in self._figures.of(pod).rules:
             if rule.outlasts_pods:
@@ -90,8 +92,10 @@ class EmptyNodes:
         return out
 
     def _problem(self, unit: Unit) -> Problem:
-        """Returns the problem of the unit on the empty cluster, by numbers only. Infeasible here means infeasible with
-        all filters."""
+        """Returns the problem of the unit on the empty cluster, by numbers only.
+
+        Infeasible here means infeasible with all filters.
+        """
         snapshot, figures = self._snapshot, self._figures
         kinds = {pod.shape: pod for pod in reversed(unit.pending)}
         number = {shape: i for i, shape in enumerate(kinds)}

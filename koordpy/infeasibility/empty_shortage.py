@@ -164,8 +164,10 @@ class EmptyShortage(EmptyNodes):
         return NO_PLACEMENT
 
     def _part_short(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
-        """Returns the part that no domain has slots for, if all its members are needed; else the rule of the largest
-        part, if the unit fits without parts."""
+        """Returns the part that no domain has slots for, if all its members are needed.
+
+        Else the rule of the largest part, if the unit fits without parts.
+        """
         parts = [part for part in parts_of(unit, problem.tree.layers) if not part.label]
         shape_of = {unit.members[rank].shape: problem.members[rank].shape for rank in problem.pending}
         if all(len(gang.pending) == unit.need(gang) for gang in unit.gangs) and not problem.bound:

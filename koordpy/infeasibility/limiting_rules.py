@@ -214,10 +214,10 @@ def wrong_multiple(unit: Unit, needed: int, multiples: Mapping[int, int]) -> tup
 
 
 def unlabelled_layer(problem: Problem, slots: Ints, figures: RoundState) -> str:
-    """Returns `no node has the label KEY of LAYER` if a MustGather layer has only single-node domains and none is large
-    enough.
+    """Returns `no node has the label KEY of LAYER` for a MustGather layer with single-node domains only.
 
-    Otherwise empty. Without this message node names would be listed as if they were domains.
+    Empty if one of them is large enough, or for another layer. Without this message node names would be listed as if
+    they were domains.
     """
     needed = problem.core_size
     if not problem.bound and (needed == 1 or int(slots.max(initial=0)) >= needed):

@@ -184,8 +184,10 @@ class EmptyCluster(EmptyShortage):
     # -- slots --------------------------------------------------------------------------------------------------------
 
     def _may_fit(self, unit: Unit, problem: Problem) -> bool:
-        """Returns True if the unit may fit by its slots: for equal pods, if a domain that may contain them has
-        enough."""
+        """Returns True if the unit may fit by its slots.
+
+        For equal pods, a domain that may contain them must have enough slots.
+        """
         if is_hopeless(problem):
             return False
         return len(problem.shapes) > 1 or has_domain(unit, problem, self._figures)
@@ -203,8 +205,10 @@ class EmptyCluster(EmptyShortage):
     # -- placement ----------------------------------------------------------------------------------------------------
 
     def _depends_on_more(self, unit: Unit) -> bool:
-        """Returns True if the unit depends on claims, NPUs, a refusal as a whole, or affinity to pods of other
-        units."""
+        """Returns True if placement by all filters does not prove anything.
+
+        The unit depends on claims, NPUs, a refusal as a whole, or affinity to pods of other units.
+        """
         for pod in unit_kinds(unit):
             spec, own = pod.pod.spec, self._figures.of(pod)
             if own.refusal is not None or spec.resource_claims or pod.ties.volumes:
@@ -254,8 +258,10 @@ class EmptyCluster(EmptyShortage):
             empty.draft.undo(mark)
 
     def _emptied(self, unit: Unit) -> RoundState | None:
-        """Returns the round state of a draft without other pods that can end; None if too many would have to be
-        evicted."""
+        """Returns the round state of a draft without other pods that can end.
+
+        None if too many would have to be evicted.
+        """
         own = {pod.key for pod in unit.members if pod.bound}
         if not own and self._all_emptied is not None:
             return self._all_emptied

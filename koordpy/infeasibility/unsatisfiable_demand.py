@@ -54,8 +54,10 @@ def _kind(unit: Unit, figures: RoundState) -> Hashable:
 
 
 def _lacks_claims(unit: Unit, figures: RoundState) -> bool:
-    """Returns True if too few members pass the checks of the pod as a whole, for example because a volume claim does
-    not exist."""
+    """Returns True if too few members pass the checks of the pod as a whole.
+
+    For example because a volume claim does not exist.
+    """
     able = {pod.key for pod in unit.pending if figures.of(pod).refusal is None}
     needs = [(sum(pod.key in able for pod in gang.pending), unit.need(gang)) for gang in unit.gangs]
     return not able or any(have < need for have, need in needs)

@@ -33,8 +33,10 @@ def rest_kept(problem: Problem, level: int, size: int | None = None) -> NDArray[
 
 
 def able_domains(problem: Problem, shape: int, level: int, size: int) -> Ints:
-    """Returns the domains of a level that can take exactly `size` new pods of a shape, with every multiple in the tree
-    met."""
+    """Returns the domains of a level that can take exactly `size` new pods of a shape.
+
+    Every multiple in the tree is met.
+    """
     low, high, step, possible = progressions(problem, shape)[level]
     takes = possible & (low <= size) & (size <= high)
     if problem.multiples:
@@ -44,8 +46,10 @@ def able_domains(problem: Problem, shape: int, level: int, size: int) -> Ints:
 
 
 def most_pods(problem: Problem, shape: int, *, core: int, limit: int) -> int:
-    """Returns the largest number of pods of a shape, from `core` to `limit`, that the hard layer and multiples admit; 0
-    if there is none."""
+    """Returns the largest number of pods of a shape, from `core` to `limit`, that the hard layer and multiples admit.
+
+    0 if there is none.
+    """
     hard = problem.hard
     allowed = [domain for _, domain in hard_regions(problem)]
     low, high, step, possible = progressions(problem, shape)[hard]

@@ -236,8 +236,7 @@ class CostTables:
         return self._own(level, int(self.bound_in[level][domain]), total)
 
     def _own(self, level: int, held: int, total: Costs) -> Costs:
-        """Returns the table with the cost of the domain itself added, and `inf` for numbers that its multiple
-        forbids."""
+        """Returns the table with the cost of the domain itself, and `inf` for numbers that its multiple forbids."""
         if level:
             sizes = np.arange(total.shape[-1])
             out = total + (self.domain_weight[level] * ((sizes + held) > 0).astype(total.dtype))
@@ -288,8 +287,10 @@ class CostTables:
         return out
 
     def suffixes(self, tables: Sequence[Costs], *, level: int) -> list[Costs]:
-        """Returns the combined table of all domains from each position to the end; the last entry is the table of no
-        domain."""
+        """Returns the combined table of all domains from each position to the end.
+
+        The last entry is the table of no domain.
+        """
         out = [self.array([0])]
         for table in reversed(tables):
             out.append(self.merge(out[-1], table, level=level))

@@ -52,8 +52,9 @@ class NodeCounts:
 
 
 def count(problem: Problem) -> NodeCounts | Solution:
-    """Chooses the counts per node by goals 0 to 6 (or the order without a gather goal). Returns a Solution instead if
-    there is no plan.
+    """Chooses the counts per node by goals 0 to 6 (or the order without a gather goal).
+
+    Returns a Solution instead if there is no plan.
 
     Raises NotCountable if counts cannot represent the problem.
     """
@@ -350,8 +351,10 @@ class _Gather:
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """The children of a domain for m entries, in the order of goal 6, with their tables and the combined tables of each
-    child and all after it."""
+    """The children of a domain that goal 6 chooses from for m entries, in its order.
+
+    tables: of each child. suffix: the combined tables of each child and all after it.
+    """
 
     domain: int
     m: int

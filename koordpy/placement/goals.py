@@ -25,8 +25,10 @@ Goal = tuple[Any, ...]
 
 
 def _cached_per_problem(read: Callable[[Problem, int], T]) -> Callable[[Problem, int], T]:
-    """Caches `read(problem, shape)` for as long as the problem lives. The keys are weak because a problem refers to a
-    whole snapshot."""
+    """Caches `read(problem, shape)` for as long as the problem lives.
+
+    The keys are weak because a problem refers to a whole snapshot.
+    """
     known: WeakKeyDictionary[Problem, dict[int, T]] = WeakKeyDictionary()
 
     def remembered(problem: Problem, shape: int) -> T:
@@ -40,19 +42,18 @@ def _cached_per_problem(read: Callable[[Problem, int], T]) -> Callable[[Problem,
 
 @_cached_per_problem
 def slots_by_level(problem: Problem, shape: int) -> tuple[Ints, ...]:
-    """Returns per level, the cluster first, [domains] usable slots of a shape: further pods that fit each domain
-    (section 5).
+    """Returns per level, the cluster first, [domains] usable slots of a shape (section 5).
 
-    With multiples: the largest number for which every domain at this level and below has a multiple of its members,
-    including bound ones; 0 if there is none. Not limited by the size of the unit.
+    Usable slots are the further pods that fit a domain. With multiples: the largest number for which every domain at
+    this level and below has a multiple of its members, including bound ones; 0 if there is none. Not limited by the
+    size of the unit.
     """
     return tuple(np.where(ok, high, 0) for _, high, _, ok in _progressions(problem, problem.copies_of[shape]))
 
 
 @_cached_per_problem
 def progressions(problem: Problem, shape: int) -> tuple[tuple[Ints, Ints, int, NDArray[np.bool_]], ...]:
-    """Returns per level, the cluster first, (low, high, step, possible): the numbers of further pods that each domain
-    can take.
+    """Returns per level, the cluster first, (low, high, step, possible): the further pods that domains can take.
 
     They are an arithmetic progression low, low + step, .. high: nodes step by their own multiple, a sum of progressions
     of one step has that step, and a multiple on a domain only thins the progression out.
@@ -182,16 +183,20 @@ class Goals:
         return tuple(stage(nodes) for stage in self.stages)
 
     def members(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 0: the core, then the number of members, then their ranks. The core of rule (b) is the lowest of all
-        cores, so one order serves both rules."""
+        """Goal 0: the core, then the number of members, then their ranks.
+
+        The core of rule (b) is the lowest of all cores, so one order serves both rules.
+        """
         core = core_of(self.problem, nodes)
         if core is None:
             raise ValueError("a gang has fewer pods than it needs")
         return core, -len(nodes), tuple(sorted(nodes))
 
     def layers(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 1: the layer of C (the lowest common domain of bound and new members), then of c (that of new members).
-        A deeper level is a lower layer."""
+        """Goal 1: the layer of C, then of c; a deeper level is a lower layer.
+
+        C is the lowest common domain of bound and new members, c that of new members.
+        """
         new = list(nodes.values())
         return -self.tree.lowest_common(self._bound + new)[0], -self.tree.lowest_common(new)[0]
 
@@ -201,14 +206,15 @@ class Goals:
         return tuple(-int(self._attract[n][d]) for n, d in self.tree.upwards(level, domain))
 
     def pipeline(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 3: number of PP groups with the cluster, a top-layer domain, ... a node's parent as lowest common
-        domain."""
+        """Goal 3: PP groups by the level of their lowest common domain, from the cluster down to a node's parent."""
         counts = Counter(level for level in self.group_levels(nodes) if level is not None)
         return tuple(counts[level] for level in range(self.tree.depth)) if self._groups else ()
 
     def group_levels(self, nodes: Mapping[int, int]) -> tuple[int | None, ...]:
-        """Returns the level of the lowest common domain of each PP group's placed members; None for a group without
-        any."""
+        """Returns the level of the lowest common domain of each PP group's placed members.
+
+        None for a group without any.
+        """
         placed = self.placed(nodes)
         held = [[placed[rank] for rank in group if rank in placed] for group in self._groups]
         return tuple(self.tree.lowest_common(group)[0] if group else None for group in held)

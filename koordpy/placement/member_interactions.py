@@ -221,8 +221,10 @@ def _sums(held: Held, shapes: Iterable[int], groups: Ints) -> dict[int, int]:
 
 
 def _signs(groups: Ints, *figures: NDArray[np.generic]) -> Ints:
-    """Returns [nodes] the domain's number, or a negative code for a single-node domain. Single nodes with equal
-    `figures` ([domains]) share a code."""
+    """Returns [nodes] the domain's number, or a negative code for a single-node domain.
+
+    Single nodes with equal `figures` ([domains]) share a code.
+    """
     inside = np.maximum(groups, 0)
     single = (groups >= 0) & (np.bincount(groups[groups >= 0], minlength=len(groups))[inside] == 1)
     if not single.any():
@@ -245,8 +247,10 @@ def linked_sets(owners: Sequence[Near]) -> list[list[Near]]:
 
 
 def renumbered(one: Tie, shapes: Mapping[int, Sequence[int]]) -> Iterator[Tie]:
-    """Yields the interaction with other shape numbers: shape -> its new numbers. A shape with several new numbers gets
-    one rule each."""
+    """Yields the interaction with other shape numbers: shape -> its new numbers.
+
+    A shape with several new numbers gets one rule each.
+    """
     if isinstance(one, LinkedAffinity):
         owners = tuple(new for own in one.owners for new in _renumbered(own, shapes))
         if owners:

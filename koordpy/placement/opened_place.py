@@ -46,8 +46,7 @@ def opened_places(problem: Problem) -> list[Problem] | None:
 
 
 def opening_shapes(problem: Problem) -> list[Near]:
-    """Returns the required affinity of the pending pods if all of them must share one new place and nothing else is
-    required.
+    """Returns the required affinity of the pending pods if they share one new place and require nothing else.
 
     Then no running pod matches a term, each shape matches itself, and all are linked with each other. Empty otherwise.
     """
@@ -82,8 +81,10 @@ def _layer(owners: Sequence[Near], problem: Problem) -> int | None:
 
 
 def _places(owners: Sequence[Near], problem: Problem) -> list[int]:
-    """Returns the first node of each place with capacity; a place is the nodes in the same domains. All owners have the
-    same keys."""
+    """Returns the first node of each place with capacity; a place is the nodes in the same domains.
+
+    All owners have the same keys.
+    """
     groups = np.stack(owners[0].groups, axis=1)
     room = np.logical_or.reduce([problem.slots_of[near.shape] > 0 for near in owners])
     able = np.nonzero((groups >= 0).all(axis=1) & room)[0]
@@ -92,8 +93,7 @@ def _places(owners: Sequence[Near], problem: Problem) -> list[int]:
 
 
 def _unlike(problem: Problem, places: Sequence[NDArray[np.bool_]]) -> list[NDArray[np.bool_]]:
-    """Returns the places ([nodes] inside) without those that differ from another place only in names, and have larger
-    names.
+    """Returns the places ([nodes] inside) without those that are worse only in names than another place.
 
     Only without a gather goal, because then a place does not depend on nodes outside it.
     """

@@ -12,8 +12,11 @@ from koordpy.placement.problem import ByCount, Ints
 
 
 class NotCountable(Exception):
-    """Counting does not apply, and the solver decides. Either a node has capacity for more pods than its devices can
-    serve, or the pods chosen by goal 0 do not form whole pipeline groups."""
+    """Counting does not apply, and the solver decides.
+
+    Either a node has capacity for more pods than its devices can serve, or the pods chosen by goal 0 do not form whole
+    pipeline groups.
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +38,9 @@ class PackedCosts:
 
 
 def packed(table: ByCount, shape: int, *, shapes: int, slots: Ints, n: int, nodes: int) -> PackedCosts:
-    """Returns the costs of up to n equal pods on nodes with the given slots. nodes: upper bound on the nodes that the
-    best placement uses.
+    """Returns the costs of up to n equal pods on nodes with the given slots.
+
+    nodes: upper bound on the nodes that the best placement uses.
 
     Sums over that many nodes do not overflow into the next digit. A sum over more nodes may overflow, but is never less
     than the best. Raises NotCountable.

@@ -95,8 +95,10 @@ class ByCount:
     """Numbers of devices, if the vector depends only on these; else None."""
 
     def added(self, node: int, pods: Sequence[int]) -> Vector | None:
-        """Returns the cost that a node adds with these pods of each shape, relative to none; None if it cannot take
-        them."""
+        """Returns the cost that a node adds with these pods of each shape, relative to none.
+
+        None if it cannot take them.
+        """
         kind = int(self.kinds[node])
         vector, idle = self.cost(kind, tuple(pods)), self.cost(kind, (0,) * len(pods))
         if vector is None or idle is None:
@@ -229,8 +231,10 @@ class Problem:
         )
 
     def reference(self, ranks: tuple[int, ...] | None = None) -> int:
-        """Returns the reference shape of the given (default: pending) members: fewest slots in the cluster, ties by
-        lowest rank."""
+        """Returns the reference shape of the given members: fewest slots in the cluster, ties by lowest rank.
+
+        ranks: None for all pending members.
+        """
         shapes = [self.members[rank].shape for rank in (self.pending if ranks is None else ranks)]
         return min(dict.fromkeys(shapes), key=lambda shape: int(self.copies_of[shape].sum()), default=0)
 
@@ -281,10 +285,9 @@ def with_column(problem: Problem, room: Ints, asks: Mapping[int, int]) -> Proble
 
 
 def at_most(problem: Problem, most: Mapping[int, Mapping[int, int]]) -> Problem:
-    """Returns the problem with a limit on pods of a shape per node: shape -> node -> pods, 0 on nodes that are not
-    listed.
+    """Returns the problem with a limit on pods of a shape per node: shape -> node -> pods.
 
-    Shapes that are not listed have no limit.
+    The limit is 0 on nodes that are not listed. Shapes that are not listed have no limit.
     """
     for shape, nodes in most.items():
         room = np.zeros(len(problem.free), dtype=np.int64)

@@ -64,8 +64,10 @@ class RankExchange:
         return {rank: node for rank, node, fixed in zip(self.ring, self.at, self.fixed, strict=True) if not fixed}
 
     def _pairs(self) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-        """Yields pairs of equally large sets of positions: stretches, long ones first, then all pods of two sibling
-        nodes."""
+        """Yields pairs of equally large sets of positions.
+
+        Stretches first, long ones before short ones, then all pods of two sibling nodes.
+        """
         number, stretches = len(self.ring), set[tuple[int, int]]()
         for level in range(self.tree.depth):
             begins = [at for at in range(number) if not at or self._domain(at, level) != self._domain(at - 1, level)]
@@ -94,8 +96,10 @@ class RankExchange:
         return self.path[self.at[at]][level]
 
     def _exchange(self, first: Sequence[int], second: Sequence[int]) -> bool:
-        """Exchanges the nodes of two sets of positions and returns True if that is better; otherwise changes
-        nothing."""
+        """Exchanges the nodes of two sets of positions and returns True if that is better.
+
+        Otherwise changes nothing.
+        """
         here, there = [self.at[at] for at in first], [self.at[at] for at in second]
         if here == there:
             return False
@@ -114,8 +118,10 @@ class RankExchange:
             self.at[at] = node
 
     def _crossing(self, at: int) -> int:
-        """Returns the cost of two ring neighbours: one number that orders crossings of all layers, the top layer
-        first."""
+        """Returns the cost of two ring neighbours.
+
+        The cost is one number that orders crossings of all layers, the top layer first.
+        """
         pair = self.at[at], self.at[at + 1 - len(self.at)]
         if pair not in self.costs:
             one, other = (self.path[node] for node in pair)

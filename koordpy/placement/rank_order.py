@@ -50,8 +50,10 @@ def settle_ranks(problem: Problem, start: Mapping[int, int]) -> tuple[dict[int, 
 
 
 def rank_counts(problem: Problem, ranks: Sequence[int], counts: Mapping[int, int]) -> tuple[dict[int, int], bool]:
-    """Returns the result of `settle_ranks` for pods of one shape with pipeline groups of one size. counts: node ->
-    pods."""
+    """Returns the result of `settle_ranks` for pods of one shape with pipeline groups of one size.
+
+    counts: node -> pods.
+    """
     tree, size, whole = problem.tree, problem.pipeline, dict[tuple[int, int, int], int]()
     per_node = np.zeros(len(problem.free), dtype=np.int64)
     per_node[list(counts)] = list(counts.values())
@@ -107,8 +109,7 @@ def _searched(
 
 
 def _are_exchangeable(problem: Problem, start: Mapping[int, int]) -> bool:
-    """Returns True if pods of different shapes may exchange places within the capacity without changing any goal but
-    the order."""
+    """Returns True if exchanging pods of different shapes, within the capacity, changes no goal but the order."""
     shapes = sorted({problem.members[rank].shape for rank in start})
     if len(shapes) == 1:
         return True
@@ -117,8 +118,11 @@ def _are_exchangeable(problem: Problem, start: Mapping[int, int]) -> bool:
 
 
 def _nearest_to_the_last(problem: Problem, start: Mapping[int, int]) -> dict[int, int]:
-    """Returns rank -> node with the given pods of each shape per node. Each pod gets the node that shares the lowest
-    domain with the previous member, ties by natural order. O(ranks x log nodes)."""
+    """Returns rank -> node with the given pods of each shape per node.
+
+    Each pod gets the node that shares the lowest domain with the previous member, ties by natural order. O(ranks x log
+    nodes).
+    """
     tree, bound = problem.tree, problem.bound
     left = Counter((problem.members[rank].shape, node) for rank, node in start.items())
     nodes_of: dict[int, list[int]] = {}
@@ -150,8 +154,9 @@ def assign_groups(
     whole: Mapping[tuple[int, int, int], int],
     groups: Sequence[Sequence[Sequence[int]]],
 ) -> dict[int, int]:
-    """Returns rank -> node with the given groups whole, and the other members on the remaining capacity; ignores goal
-    7.
+    """Returns rank -> node with the given groups whole, and the other members on the remaining capacity.
+
+    Ignores goal 7.
 
     pods: node -> shape -> pods. groups: per group type the ranks of its groups. whole: (type, level, domain) -> number
     of groups whole in the domain, including those whole in a child.

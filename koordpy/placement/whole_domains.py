@@ -58,8 +58,10 @@ class WholeDomains:
         return [domain] * count if level == self.depth else self._ordered(level + 1, self.below[level, domain], start)
 
     def _ordered(self, level: int, domains: Sequence[int], start: int) -> list[int] | None:
-        """Returns the runs of all domains one after the other, in the naturally first order that was found; None
-        without one."""
+        """Returns the runs of all domains one after the other, in the naturally first order that was found.
+
+        None without one.
+        """
         left, runs = list(domains), list[tuple[int, list[int]]]()
         options = [self._options(level, left)]
         while True:
@@ -88,8 +90,10 @@ class WholeDomains:
             options.append(self._options(level, left))
 
     def _options(self, level: int, domains: Sequence[int]) -> list[int]:
-        """Returns the domains that may be next, the naturally first last; of domains with equal content only the
-        naturally first."""
+        """Returns the domains that may be next, the naturally first last.
+
+        Of domains with equal content only the naturally first.
+        """
         first: dict[int, int] = {}
         for domain in domains:
             first.setdefault(self.kind[level, domain], domain)

@@ -134,8 +134,10 @@ class OwnTerms(Rule):
         return changed or bool(excluding)
 
     def _affinity_met(self) -> NDArray[np.bool_]:
-        """Returns [nodes] True if every affinity term has a match in the node's domain, or if the pod may be the first
-        of its group."""
+        """Returns [nodes] True if every affinity term has a match in the node's domain.
+
+        Also True if the pod matches its own terms and may be the first of its group.
+        """
         assert self._wanted_pods is not None
         keyed: NDArray[np.bool_] = np.logical_and.reduce([domains.labelled for domains in self._wanted_in])
         counted = [domains.sums(self._wanted_pods) for domains in self._wanted_in]

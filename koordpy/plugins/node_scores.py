@@ -222,8 +222,7 @@ def balanced_allocation(snapshot: Snapshot, used: Ints, pod: PodInfo, *, rows: N
 
 
 def _shaped(utilisation: Ints, config: NodeResourcesFitScore) -> Ints:
-    """Returns RequestedToCapacityRatio: the piecewise linear function of the configured points, scores 0..10 scaled to
-    0..100."""
+    """Returns RequestedToCapacityRatio: a piecewise linear function of the configured points, scaled to 0..100."""
     points = config.shape or (UtilizationPoint(), UtilizationPoint(utilization=100, score=10))
     out = np.full(len(utilisation), points[-1].score * 10, dtype=np.int64)
     out[utilisation <= points[0].utilization] = points[0].score * 10

@@ -225,8 +225,11 @@ class SpreadDefaults:
         return bool(self._constraints)
 
     def of(self, pod: PodInfo) -> list[TopologySpreadConstraint]:
-        """Returns the default constraints of a pod: with the selector of its services and owner, or with a configured
-        selector that matches it."""
+        """Returns the default constraints of a pod.
+
+        A constraint applies with the selector of the pod's services and owner, or with a configured selector that
+        matches the pod.
+        """
         found = self._known.get(pod.shape) if pod.shape else None
         if found is None:
             found = self._read(pod)

@@ -103,8 +103,10 @@ class _Delayed:
 
 
 class _Offer(NamedTuple):
-    """A claim without a chosen volume, and its candidates: the volumes of a shelf from position `start`, the first that
-    is large enough."""
+    """A claim without a chosen volume, and its candidates.
+
+    Candidates are the volumes of `shelf` from position `start`, the first that is large enough.
+    """
 
     delayed: _Delayed
     shelf: OfferedVolumes
@@ -187,8 +189,10 @@ class VolumeBinding(Rule):
         return Verdict(which, tuple(refusals))
 
     def choice(self, node: int) -> dict[str, str]:
-        """Returns claim -> volume for a pod placed on a node; an empty name means that a volume is provisioned
-        there."""
+        """Returns claim -> volume for a pod placed on a node.
+
+        An empty name means that a volume is provisioned there.
+        """
         made = [one.key for one in self._waiting if one.selected and one.key not in self._draft.promised]
         return dict.fromkeys(made, "") | {one.key: name for one, name in self._choose(node, self._open())}
 
@@ -229,8 +233,10 @@ class VolumeBinding(Rule):
         )
 
     def _room(self, found: StorageClass, claim: PersistentVolumeClaim, size: int) -> Mask:
-        """Returns [nodes] True if a CSIStorageCapacity of the class is large enough; all nodes for drivers that do not
-        report capacity."""
+        """Returns [nodes] True if a CSIStorageCapacity of the class is large enough.
+
+        All nodes for drivers that do not report capacity.
+        """
         driver = self._objects.csi_drivers.get(found.provisioner)
         if driver is None or not driver.spec.storage_capacity or claim_size(claim) is None:
             return np.ones(len(self._nodes), dtype=bool)
@@ -272,8 +278,7 @@ class VolumeBinding(Rule):
         return out
 
     def _find(self) -> tuple[Mask, Mask]:
-        """Returns ([nodes] True if every waiting claim has a volume or can get one, [nodes] True if there is storage
-        for the latter)."""
+        """Returns ([nodes] every waiting claim has or can get a volume, [nodes] there is storage for new volumes)."""
         count = len(self._nodes)
         found, room = np.ones(count, dtype=bool), np.ones(count, dtype=bool)
         if not self._waiting:
@@ -314,8 +319,10 @@ class VolumeBinding(Rule):
         return out
 
     def _find_several(self, opened: _OpenClaims, where: Mask, found: Mask, room: Mask) -> None:
-        """Marks nodes with volumes for some of several claims, where a volume chosen for one claim is not available to
-        the next."""
+        """Marks nodes with volumes for some of several claims, each claim in turn.
+
+        A volume chosen for one claim is not available to the next.
+        """
         for i in np.nonzero(where)[0].tolist():
             for delayed, name in self._choose(i, opened):
                 if name:
@@ -328,8 +335,10 @@ class VolumeBinding(Rule):
                     break
 
     def _choose(self, node: int, opened: _OpenClaims) -> Iterator[tuple[_Delayed, str]]:
-        """Yields each claim, smallest first, with the smallest volume that the node can use and no earlier claim chose;
-        empty without one."""
+        """Yields each claim, smallest first, with the smallest available volume; empty without one.
+
+        A volume is available if the node can use it and no earlier claim chose it.
+        """
         chosen: set[str] = set()
         rows: dict[OfferedVolumes, Iterator[int]] = {}
         for delayed, shelf, start in opened.offers:

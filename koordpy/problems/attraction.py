@@ -15,8 +15,10 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def attraction(unit: Unit, planned: Iterable[PodInfo], figures: RoundState) -> Ints:
-    """Returns [nodes] pods that are bound members or have a planned pod's network-topology-selector, each once (goal
-    2)."""
+    """Returns [nodes] pods that attract the unit, each once (goal 2).
+
+    These are bound members, and pods with a planned pod's network-topology-selector.
+    """
     snapshot, draft = figures.snapshot, figures.draft
     out = np.zeros(len(snapshot.nodes), dtype=np.int64)
     values = {pod.selector for pod in planned if pod.selector}

@@ -53,8 +53,10 @@ def unit_multiples(unit: Unit, figures: RoundState) -> dict[int, int]:
 
 
 def bounded_multiples(multiples: dict[int, int], shapes: list[Shape], free: Ints, *, bound: int) -> dict[int, int]:
-    """Returns the multiples capped for the solver: a multiple above the unit's possible pods in the cluster only allows
-    0."""
+    """Returns the multiples capped for the solver.
+
+    A multiple above the possible number of the unit's pods in the cluster only allows 0, whatever its value is.
+    """
     if not multiples:
         return multiples
     most = bound + 1 + sum(int(slots(free, shape).sum()) for shape in shapes)
@@ -62,11 +64,11 @@ def bounded_multiples(multiples: dict[int, int], shapes: list[Shape], free: Ints
 
 
 def build(unit: Unit, figures: RoundState, *, emptied: bool = False) -> Problem:
-    """Returns the Problem of a unit on the draft of the round state, without the restriction by upstream's topology
-    keys.
+    """Returns the Problem of a unit on the draft of the round state.
 
-    emptied: True to treat all devices that are allocated by name as available. Then only the number of devices limits
-    victims; the devices that they really free are checked with the plan.
+    The restriction by upstream's topology keys is not applied (`partitions`). emptied: True to treat all devices that
+    are allocated by name as available. Then only the number of devices limits victims; the devices that they really
+    free are checked with the plan.
     """
     known = figures.built
     # the problem of a failing unit is needed three times: to place it, to search victims, and for its message
@@ -209,8 +211,9 @@ def _one_domain_rules(
     shapes: list[Shape],
     draft: Draft,
 ) -> tuple[list[InOneDomain], list[Shape]]:
-    """Returns the one-domain rule of each part; shapes of a part with placed members are limited to their domain
-    instead.
+    """Returns the one-domain rule of each part.
+
+    Shapes of a part with placed members are limited to their domain instead.
 
     kinds: a pod of each shape; pods of one shape are in the same parts.
     """
@@ -273,8 +276,10 @@ def hard_keys(unit: Unit) -> tuple[str, ...]:
 
 
 def partitions(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[Problem]:
-    """Yields the problem limited to each combination of values of upstream's topology keys; the problem itself without
-    keys."""
+    """Yields the problem limited to each combination of values of upstream's topology keys.
+
+    The problem itself without keys.
+    """
     return (part for _, part in named_partitions(unit, problem, figures))
 
 

@@ -108,8 +108,10 @@ def _counted_apart(unit: Unit, figures: RoundState) -> frozenset[bytes]:
 def _unserved(
     unit: Unit, found: Solution, apart: frozenset[bytes], figures: RoundState
 ) -> tuple[int, list[int]] | None:
-    """Returns (node, ranks of the pods on it) of the first node that does not take its placed pods together; None
-    without one."""
+    """Returns (node, ranks of the pods on it) of the first node that does not take its placed pods together.
+
+    None without one.
+    """
     by_node: dict[int, list[int]] = {}
     for rank in sorted(found.nodes):
         if unit.members[rank].shape in apart:
@@ -148,8 +150,10 @@ def _split(problem: Problem, node: int, ranks: Sequence[int]) -> list[Problem]:
 
 
 def place_in_order(problem: Problem) -> Solution:
-    """Places the pods of a job that is not all or nothing: all of them if they fit, else in order, skipping pods that
-    do not fit (gpu-topology.md 5)."""
+    """Places the pods of a job that is not all or nothing (gpu-topology.md 5).
+
+    All of them if they fit, else in order, skipping pods that do not fit.
+    """
     pending = problem.pending
     if len({problem.members[rank].shape for rank in pending}) < 2:
         return place_problem(problem)
@@ -172,8 +176,9 @@ def _only_all_of(problem: Problem, ranks: Collection[int]) -> Problem:
 
 
 def _as_far_as_they_fit(problem: Problem, *, not_all: bool) -> tuple[list[int], bool]:
-    """Returns the pods that fit, tried in order, and True if that is proven. not_all: True if it is known that not all
-    of them fit.
+    """Returns the pods that fit, tried in order, and True if that is proven.
+
+    not_all: True if it is known that not all of them fit.
 
     A set of pods that fits also fits without some of them, so the first pod that does not fit is found by bisection. If
     a pod does not fit, no later pod of its shape does.
@@ -197,8 +202,10 @@ def _as_far_as_they_fit(problem: Problem, *, not_all: bool) -> tuple[list[int], 
 
 
 def _one_by_one(problem: Problem, found: Solution) -> Solution:
-    """Places the pods one by one, each together with those placed before it, because pods may help or hinder each
-    other."""
+    """Places the pods one by one, each together with those placed before it.
+
+    Pods may help or hinder each other, so a later pod may fit after an earlier one did not.
+    """
     pending = problem.pending
     best, taken, sure = Solution({}, Proof.INFEASIBLE), list[int](), True
     runs = list(found.runs)

@@ -1,5 +1,4 @@
-"""The text for a unit without capacity: what the gang needs, what each domain offers, and kube-scheduler's sentence for
-the pod.
+"""The text for a unit without capacity: what the gang needs, what each domain offers, kube-scheduler's sentence.
 
 Sources: kube-parity.md section 1, gang-network.md section 6.
 """
@@ -181,10 +180,9 @@ def _labelled(unit: Unit, problem: Problem, figures: RoundState) -> Place | None
 
 
 def _opened(unit: Unit, problem: Problem, figures: RoundState) -> Place | None:
-    """Returns the domains of the topology keys of required affinity if all pending pods share one new place by the same
-    keys.
+    """Returns the domains of the topology keys of required affinity, if all pending pods share one new place.
 
-    None otherwise.
+    None otherwise, or if the pods have different keys.
     """
     owners = opening_shapes(problem)
     if not owners or len(owners) < len(problem.wanted):
@@ -206,8 +204,10 @@ def _listed(layer: str, slots: Sequence[tuple[str, int]]) -> Place:
 
 
 def met_sentence(unit: Unit) -> dict[str, str]:
-    """Returns gang key -> `gang NS/NAME: minMember 4 met, 2 more waiting for room; ` for gangs with their minimum
-    met."""
+    """Returns gang key -> `gang NS/NAME: minMember 4 met, 2 more waiting for room; `.
+
+    Only gangs with their minimum met and pending members.
+    """
     return {
         gang.key: f"gang {gang.key}: minMember {gang.min_member} met, {len(gang.pending)} more waiting for room; "
         for gang in unit.gangs

@@ -1,8 +1,7 @@
-"""The gang's sentence: what a gang needs and what is available, in a short form for lists and in full with its
-additions.
+"""The gang's sentence: what a gang needs and what is available.
 
-Source: gang-network.md section 6. The message of a member begins with the short form. It ends with the full form if the
-short form leaves something out.
+Source: gang-network.md section 6. It has a short form for lists, and a full form with its additions. The message of a
+member begins with the short form. It ends with the full form if the short form leaves something out.
 """
 
 from collections.abc import Iterable
@@ -102,8 +101,10 @@ def _fits(text: str) -> bool:
 
 
 def _cut(text: str) -> str:
-    """Returns a sentence that ends after a word if it is too long; within a word if cutting before it would remove over
-    half."""
+    """Returns a sentence that is short enough, cut after a word if it is too long.
+
+    It is cut within a word if the cut after a word would remove over half.
+    """
     if _fits(text):
         return _ended(text)
     longest = SENTENCE_CHARACTERS - 3

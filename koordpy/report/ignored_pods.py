@@ -28,8 +28,10 @@ class IgnoredPod(NamedTuple):
 
 
 def misspelt(name: str, served: Sequence[str], others: Collection[str] = ()) -> bool:
-    """Returns True if a schedulerName is nearly a name of koordpy. others: names known to belong to other
-    schedulers."""
+    """Returns True if a schedulerName is nearly a name of koordpy.
+
+    others: names known to belong to other schedulers.
+    """
     return name not in others and bool(_right(name, served))
 
 
@@ -46,8 +48,9 @@ def of_another(name: str, served: Sequence[str], others: Collection[str] = ()) -
 
 
 def aside(pod: PodInfo, served: Sequence[str], others: Collection[str] = ()) -> IgnoredPod | None:
-    """Returns why a pod without a node is ignored; None for a pod that koordpy schedules, or that is bound, ending or
-    ended.
+    """Returns why a pod without a node is ignored.
+
+    None for a pod that koordpy schedules, or that is bound, ending or ended.
 
     served: the scheduler names of koordpy; others: names known to belong to other schedulers.
     """

@@ -47,8 +47,10 @@ class SentenceCache:
     def sentence(
         self, pod: PodInfo, key: bytes, figures: RoundState, *, alone: bool, beside: bool
     ) -> tuple[str, tuple[str, ...]]:
-        """Returns the sentence of the filters for pods of this shape, and the plugins. beside: computed with the
-        capacity of a promised start withheld."""
+        """Returns the sentence of the filters for pods of this shape, and the plugins.
+
+        beside: computed with the capacity of a promised start withheld.
+        """
         known = self.sentences.get((key, alone, beside))
         if known is None:
             if alone and beside:

@@ -1,5 +1,7 @@
-"""Texts on a rollout that waits: the pod of an older ReplicaSet that uses its capacity, or an older pod that no node
-could take (workloads.md 4)."""
+"""Texts on a rollout that waits (workloads.md 4).
+
+They name the pod of an older ReplicaSet that uses its capacity, or an older pod that no node could take.
+"""
 
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit

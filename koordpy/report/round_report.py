@@ -182,8 +182,10 @@ def _cleared_annotations(pod: PodInfo, own: dict[str, str]) -> dict[str, str]:
 
 
 def _never_reason(one: DecidedUnit, after: Unit, figures: RoundState) -> str:
-    """Returns why a unit never fits. Empty if it may fit, or if that is not checked: a gate blocks it, or capacity is
-    reserved for it."""
+    """Returns why a unit never fits.
+
+    Empty if it may fit, or if that is not checked: a gate blocks it, or capacity is reserved for it.
+    """
     match one:
         case BoundUnit() | PreemptingUnit():
             asked = one.unit.plain is None

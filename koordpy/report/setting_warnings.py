@@ -32,8 +32,10 @@ def goal_remark(unit: Unit, figures: RoundState) -> str:
 
 
 def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:
-    """Returns (object such as PodGroup/default/g, text) of settings without effect and of labels that name no
-    object."""
+    """Returns (object such as PodGroup/default/g, text) of settings without effect.
+
+    Labels that name no object are included.
+    """
     snapshot = groups.snapshot
     out = wish_warnings(units, groups) if any(unit.gangs for unit in units) else []
     out += _quota_warnings(units, snapshot)
@@ -52,8 +54,10 @@ def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:
 
 
 def counted_parts(units: Iterable[Unit]) -> list[tuple[str, str]]:
-    """Returns (object, resource): for each resource counted by number that may be a part of a device, the first pod
-    that requests it."""
+    """Returns (object, resource) of resources that are counted by number, but may be parts of a device.
+
+    The object is the first pod that requests the resource.
+    """
     first: dict[str, str] = {}
     for pod in (pod for unit in units for pod in unit.pending if pod.asks):
         for family in families_of(pod):
@@ -68,8 +72,7 @@ def counted_text(resource: str) -> str:
 
 
 def _quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Returns (object, text) of labels that name no known quota, of labels that are ignored, and of quotas that cannot
-    be read."""
+    """Returns (object, text) of labels that name no known quota or are ignored, and of unreadable quotas."""
     quotas = snapshot.quotas
     tree = quotas.tree
     near = tree.quotas if len(tree.quotas) <= MEANT_AMONG else ()

@@ -39,8 +39,10 @@ def bound_domain(unit: Unit, figures: RoundState, pods: tuple[PodInfo, ...]) -> 
 def gang_report(
     gang: Gang, unit: Unit, figures: RoundState, one: DecidedUnit | None, message: str, never: str = ""
 ) -> GangReport:
-    """Returns the report of one gang of a unit. one: None for a unit that was not tried; never: why it never fits, else
-    empty."""
+    """Returns the report of one gang of a unit. one: None for a unit that was not tried.
+
+    never: why it never fits, else empty.
+    """
     tree = figures.snapshot.tree
     bound = len(gang.bound)
     match one:
@@ -88,8 +90,10 @@ def _proof_of(one: DecidedUnit, never: str) -> Proof:
 
 
 def unit_report(one: DecidedUnit, after: Unit, figures: RoundState, never: str) -> UnitReport:
-    """Returns the report of a unit. after: the unit with the pods of the plan bound; never: why it never fits, else
-    empty."""
+    """Returns the report of a unit. after: the unit with the pods of the plan bound.
+
+    never: why it never fits, else empty.
+    """
     bound = tuple(pod for pod in after.members if pod.bound)
     nodes = one.nodes if isinstance(one, PlacedUnit) else {}
     withheld = one.withheld if isinstance(one, WaitingUnit) else NO_GUARD

@@ -107,7 +107,7 @@ class Tree:
         return range(edges[domain], edges[domain + 1])
 
     def first_child(self, level: int) -> Ints:
-        """Returns [domains of the level + 1] the first child of each domain, and at the end the number of all
+        """Returns [domains of the level + 1] the first child of each domain; the last entry is the number of
         children."""
         below = self.levels[level + 1]
         return np.append(np.searchsorted(below.start, self.levels[level].start), len(below))
@@ -117,10 +117,10 @@ class Tree:
         return [self.first_child(level).tolist() for level in range(self.depth)]
 
     def check(self) -> None:
-        """Raises AssertionError if this is not a tree: a domain without a parent one level up, a domain without nodes,
-        or nodes of a domain outside its parent.
+        """Raises AssertionError if this is not a tree.
 
-        That cannot happen; it is checked once per change of a topology.
+        Faults are a domain without a parent one level up, a domain without nodes, or nodes of a domain outside its
+        parent. They cannot happen; they are checked once per change of a topology.
         """
         nodes = np.arange(len(self.node_names))
         for number, level in enumerate(self.levels):

@@ -38,8 +38,10 @@ class Case:
         return RoundState(self.draft_on(self.snapshot), self.config)
 
     def draft_on(self, snapshot: Snapshot) -> Draft:
-        """Returns a draft of a snapshot with the same pods and nodes, with the decisions of the round for other
-        units."""
+        """Returns a draft of a snapshot with the decisions of the round for other units.
+
+        The snapshot must have the same pods and nodes.
+        """
         draft, own = Draft(snapshot), {pod.key for pod in self.unit.members}
         for eviction in self.plan.evictions:
             if eviction.unit != self.unit.id and eviction.pod_key not in own:
@@ -102,8 +104,10 @@ class Case:
         return len(self.core)
 
     def grounds(self, pod: PodInfo) -> list[tuple[Refusal, ...]]:
-        """Returns per node the refusals of every filter for a pod; if two filters refuse, a remedy for one is not
-        enough."""
+        """Returns per node the refusals of every filter for a pod.
+
+        If two filters refuse, a remedy for one is not enough.
+        """
         out: list[tuple[Refusal, ...]] = [()] * len(self.snapshot.nodes)
         for word in self.figures.words(pod):
             for i in np.nonzero(word.which)[0].tolist():

@@ -59,8 +59,10 @@ def _is_gated(outcome: UnitOutcome) -> bool:
 
 
 def advice_of_ignored(snapshot: Snapshot, config: KoordpyConfiguration, pod: PodInfo, text: str) -> list[str]:
-    """Returns `text` if an ignored pod would be placed once koordpy schedules it; else nothing. text: the change that
-    this needs."""
+    """Returns `text` if an ignored pod would be placed once koordpy schedules it; else nothing.
+
+    text: the change that this needs.
+    """
     spec = structs.replace(pod.pod.spec, scheduler_name=config.scheduler_names[0], scheduling_gates=[])
     served = read_again(pod, structs.replace(pod.pod, spec=spec), snapshot, config)
     try:

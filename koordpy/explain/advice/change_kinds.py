@@ -39,8 +39,10 @@ class Kinds:
         return f", for {own}; {listed} fit{'s' if len(others) == 1 else ''}"
 
     def _name(self, pod: PodInfo) -> str:
-        """Returns the role of a pod in its workload; else its gang if the unit has several; else its name without its
-        number."""
+        """Returns the role of a pod in its workload.
+
+        Without a role, its gang if the unit has several gangs; else the name of the pod without its number.
+        """
         unit = self._case.unit
         gang = next((gang for gang in unit.gangs if gang.ref == pod.gang), None)
         if gang is not None and gang.derived is not None and gang.derived.role:

@@ -77,8 +77,9 @@ class _RemovalSearch:
             return int(self._case.figures.of(self._pod).slots[node])
 
     def freed(self, node: int, gone: Sequence[PodInfo] = (), most: int = ADVICE_ENDING) -> list[PodInfo] | None:
-        """Returns pods to remove besides `gone` to give a node a further slot; None if `most` pods are not
-        enough.
+        """Returns pods to remove besides `gone` to give a node a further slot.
+
+        None if `most` pods are not enough.
 
         Each of the pods is necessary.
         """
@@ -184,8 +185,10 @@ def _name(case: Case, node: int) -> str:
 
 
 def _fewest(case: Case) -> Iterator[ClusterChange]:
-    """Yields the fewest pods to end in each of a few places, found by planning: first all pods, then fewer as long as
-    that helps."""
+    """Yields the fewest pods to end in each of a few places, found by planning.
+
+    All pods of a place are tried first, then fewer as long as that helps.
+    """
     for nodes in _places(case):
         pool: list[PodInfo] = []
         for i in nodes:
@@ -199,8 +202,10 @@ def _fewest(case: Case) -> Iterator[ClusterChange]:
 
 
 def _places(case: Case) -> Iterator[list[int]]:
-    """Yields sets of nodes on which pods may have to end: hard domains with the most slots, domains that parts lack, or
-    all."""
+    """Yields sets of nodes on which pods may have to end.
+
+    These are the hard domains with the most slots, else the domains that parts lack, then all nodes.
+    """
     nodes = _open_nodes(case, case.scarcest)
     full = case.figures.of(case.scarcest).slots == 0
     nodes.sort(key=lambda i: not full[i])
@@ -225,8 +230,10 @@ def _fewer(
     pool: Sequence[PodInfo],
     helps: Callable[[ClusterChange], bool],
 ) -> ClusterChange:
-    """Returns a smaller change that still helps: the shortest start of the pool, then without nodes and pods that are
-    not needed."""
+    """Returns a smaller change that still helps.
+
+    It keeps the shortest start of the pool, then drops nodes and pods that are not needed.
+    """
     low, high = 0, len(pool)
     while high - low > 1:
         middle = (low + high) // 2
@@ -261,8 +268,10 @@ def _whole_units(case: Case) -> Iterator[ClusterChange]:
 
 
 def ended(pods: Sequence[PodInfo], case: Case) -> str:
-    """Returns `pods A and B ended`, with whole gangs and nodes by their names; empty if the text would name too
-    many."""
+    """Returns `pods A and B ended`, with whole gangs and nodes by their names.
+
+    Empty if the text would name too many.
+    """
     left, parts = list(pods), list[str]()
     for ref in dict.fromkeys(pod.gang for pod in pods if pod.gang is not None):
         bound = [pod for pod in case.snapshot.members.get(ref, ()) if pod.bound]

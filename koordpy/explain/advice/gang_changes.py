@@ -170,8 +170,10 @@ def _rewritten(case: Case, edits: list[Callable[[Rule], None]]) -> Callable[[Wor
 
 
 def _as_rules(wish: TopologyWish) -> list[Rule]:
-    """Returns the gather rules of a gang as the annotation would have them, because a default of the configuration is
-    in no annotation."""
+    """Returns the gather rules of a gang in the form of the annotation.
+
+    A default of the configuration is in no annotation.
+    """
     return [
         {
             "layer": rule.layer,
@@ -245,8 +247,10 @@ def _hard_keys(case: Case) -> Iterator[ClusterChange]:
 
 
 def _multiple(case: Case) -> Iterator[ClusterChange]:
-    """Yields the next number of members that the multiples divide, if they divide no number from the minimum to all
-    members."""
+    """Yields the next number of members that the multiples divide.
+
+    Only if they divide no number from the minimum to all members.
+    """
     unit = case.unit
     divisor = math.lcm(*unit_multiples(unit, case.figures).values())
     bound, every = len(unit.members) - len(unit.pending), len(unit.members)

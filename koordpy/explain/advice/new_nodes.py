@@ -45,8 +45,10 @@ def _joined(parts: Sequence[str]) -> str:
 
 
 def more_nodes(case: Case) -> Iterator[ClusterChange]:
-    """Yields new nodes, each a copy of an existing one: in one domain, and if parts of the unit lack capacity, in
-    several."""
+    """Yields new nodes, each a copy of an existing one, in one domain.
+
+    If parts of the unit lack capacity, also in several domains at once.
+    """
     kinds = Kinds(case)
     scarce = kinds.scarce or case.kinds[0]
     templates = _templates(case, scarce)
@@ -88,8 +90,10 @@ def _with(number: int, resource: str, node: NodeInfo) -> str:
 
 
 def _more_like(case: Case, pod: PodInfo, template: int, place: int, remark: str) -> Iterator[ClusterChange]:
-    """Yields numbers of copies of a node, from a lower bound up; of large numbers only the smallest that helps is
-    shown."""
+    """Yields numbers of copies of a node, from a lower bound up.
+
+    Of large numbers only the smallest that helps is shown.
+    """
     least = _least(case, template)
     if least > ADVICE_NEW_NODES:
         return
@@ -111,8 +115,10 @@ def _more_like(case: Case, pod: PodInfo, template: int, place: int, remark: str)
 def _smallest(
     change: Callable[[int], ClusterChange], low: int, high: int, helps: Callable[[ClusterChange], bool]
 ) -> ClusterChange:
-    """Returns the change with the smallest number above low that helps, by bisection; the change with high is known to
-    help."""
+    """Returns the change with the smallest number above low that helps, by bisection.
+
+    The change with high is known to help.
+    """
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if helps(change(middle)) else (middle, high)
@@ -171,8 +177,10 @@ def _in_domains(
 
 
 class _NewNodes:
-    """A change of a snapshot by new nodes, each a copy of an existing one. start: first letters of their names, because
-    names decide between equal nodes."""
+    """A change of a snapshot by new nodes, each a copy of an existing one.
+
+    start: first letters of their names, because names decide between equal nodes.
+    """
 
     def __init__(self, templates: Sequence[NodeInfo], start: str) -> None:
         self._templates, self._start = tuple(templates), start
@@ -188,8 +196,10 @@ class _NewNodes:
 
 
 def _able_when_empty(case: Case, pod: PodInfo) -> list[int]:
-    """Returns the nodes that could take a pod of a kind when empty, those in hard domains with the most free slots
-    first."""
+    """Returns the nodes that could take a pod of a kind when empty.
+
+    Nodes in hard domains with the most free slots are first.
+    """
     static, nodes = case.grounds(pod), case.snapshot.nodes
     able = []
     for i in in_order(case, range(len(nodes))):
@@ -295,8 +305,10 @@ def _with_earlier_units(case: Case, node: NodeInfo) -> int:
 
 
 def _shown(pod: PodInfo, node: NodeInfo) -> str:
-    """Returns the resource that describes a node: an accelerator that the pod requests, else the resource that it uses
-    most of."""
+    """Returns the resource that describes a node in a text.
+
+    An accelerator that the pod requests, else the resource of the node that the pod uses most of.
+    """
     device = next((name for name in sorted(pod.requests) if name in keys.ACCELERATORS or "/" in name), "")
     if device:
         return device

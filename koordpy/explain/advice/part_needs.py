@@ -1,8 +1,8 @@
-"""Finds the domains that lack slots for the parts of a unit: replicas or gangs in one domain each, or multiples of
-members.
+"""Finds the domains that lack slots for the parts of a unit.
 
-Parts are packed by best fit decreasing. A part that fits no domain takes the domain with the most slots, which then
-lacks the rest. This is an estimate; the trial decides.
+Parts are replicas or gangs in one domain each, or multiples of members. They are packed by best fit decreasing. A part
+that fits no domain takes the domain with the most slots, which then lacks the rest. This is an estimate; the trial
+decides.
 """
 
 from dataclasses import dataclass
@@ -23,8 +23,10 @@ class PartNeeds:
 
 
 def part_needs(case: Case) -> PartNeeds | None:
-    """Returns the slots that domains lack for the parts of the scarcest kind; None for a unit without parts, or if all
-    fit."""
+    """Returns the slots that domains lack for the parts of the scarcest kind.
+
+    None for a unit without parts, or if all fit.
+    """
     pod = case.scarcest
     level, sizes = _sizes(case, pod)
     if not sizes:

@@ -79,8 +79,10 @@ def _with_amounts(pod: Pod, amounts: Callable[[Quantities], Quantities]) -> Pod:
 
 
 def _selectors(case: Case) -> Iterator[ClusterChange]:
-    """Yields node selectors and required node affinity left out; for a value that no node has, the text lists existing
-    values."""
+    """Yields node selectors and required node affinity left out.
+
+    For a value that no node has, the text lists existing values.
+    """
     asked = dict.fromkeys(item for pod in case.kinds for item in sorted(pod.pod.spec.node_selector.items()))
     for key, value in asked:
         there = sorted({node.labels[key] for node in case.snapshot.nodes if key in node.labels})
@@ -177,8 +179,10 @@ def _evictable(pod: Pod) -> Pod:
 
 
 def _smaller(case: Case) -> Iterator[ClusterChange]:
-    """Yields smaller amounts of one resource: the most that some node has in total, or has free. Only for units with a
-    single shape."""
+    """Yields smaller amounts of one resource: the most that some node has in total, or has free.
+
+    Only for units with a single shape.
+    """
     if len({pod.shape for pod in case.unit.pending}) > 1:
         return
     draft, snapshot = case.figures.draft, case.snapshot

@@ -129,8 +129,10 @@ def _raises(case: Case, name: str, side: str, resources: list[str]) -> list[Rais
 
 
 def _change(case: Case, asked: list[Raise], size: int, family: str) -> Iterator[ClusterChange]:
-    """Yields the change that raises some limits, and others to stay consistent with them; nothing if that is
-    impossible."""
+    """Yields the change that raises some limits, and others to stay consistent with them.
+
+    Nothing if that is impossible.
+    """
     tree, raises = case.snapshot.quotas.tree, _agreed(case, asked)
     if not raises:
         return
@@ -144,10 +146,10 @@ def _change(case: Case, asked: list[Raise], size: int, family: str) -> Iterator[
 
 
 def _agreed(case: Case, raises: list[Raise]) -> list[Raise]:
-    """Returns the raises and those that each raised min requires: a max of at least that min, and a min of the parent
-    of at least the sum of its children's.
+    """Returns the raises, and those that each raised min requires.
 
-    Empty if a quota on the path has no such limit, or cannot be read.
+    These are a max of at least that min, and a min of the parent of at least the sum of its children's. Empty if a
+    quota on the path has no such limit, or cannot be read.
     """
     tree = case.snapshot.quotas.tree
     made = {(name, side, resource): amount for name, side, resource, amount in raises}
@@ -186,8 +188,10 @@ def _raised(snapshot: Snapshot, raises: list[Raise]) -> Snapshot:
 
 
 def _guaranteed(case: Case) -> Iterator[ClusterChange]:
-    """Yields a larger min of the unit's quota, with which the unit may reclaim capacity that other quotas borrow or may
-    use."""
+    """Yields a larger min of the unit's quota.
+
+    With it the unit may reclaim capacity that other quotas borrow or may use.
+    """
     quotas = case.snapshot.quotas
     leaf = quotas.tree.quotas.get(quotas.quota_of(case.unit.pending[0]))
     if leaf is None:

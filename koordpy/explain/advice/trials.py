@@ -52,8 +52,10 @@ class Trials:
         return self._done >= ADVICE_TRIALS or (self._done >= ADVICE_TRIALS_LEAST and self._work > ADVICE_WORK)
 
     def line(self, change: ClusterChange) -> str:
-        """Returns the text of a change with which the unit is placed; empty if it is not placed, or the trials are
-        spent."""
+        """Returns the text of a change with which the unit is placed.
+
+        Empty if it is not placed, or the trials are spent.
+        """
         if change.reduce is not None:
             if self._result(change.make) is None:
                 return ""
@@ -93,8 +95,10 @@ class Trials:
         return self._known[make]
 
     def _helps(self, change: ClusterChange) -> bool:
-        """Returns True if a smaller change of the same form helps. It costs no trial, but the number of reductions is
-        bounded too."""
+        """Returns True if a smaller change of the same form helps.
+
+        It costs no trial, but the number of reductions is bounded too.
+        """
         self._reductions += 1
         if self._work > ADVICE_WORK:
             self._reductions = ADVICE_REDUCTIONS + 1

@@ -129,8 +129,10 @@ class CountModel(RegionCells):
             self.hold(terms, most)
 
     def _vector(self) -> list[list[Term]]:
-        """Returns the terms of the vector's numbers that depend on the placement; empty if the model does not represent
-        them."""
+        """Returns the terms of the vector's numbers that depend on the placement.
+
+        Empty if the model does not represent them.
+        """
         if self.numbered is not None:
             return self.numbered.components
         return self.counted.components if self.counted is not None and self.counted.complete else []
@@ -233,8 +235,10 @@ class CountModel(RegionCells):
         return [term for term in terms if term[1]]
 
     def on_scarce(self) -> list[Term]:
-        """Returns how many pods are on nodes with scarce resources that they do not request; empty if that is not a
-        goal."""
+        """Returns how many pods are on nodes with scarce resources that they do not request.
+
+        Empty if that is not a goal.
+        """
         scarce = self.problem.scarce
         cells = [cell for cell in self.cells if scarce[cell.nodes[0]]] if scarce is not None else []
         return [(var, 1) for cell in cells for var in cell.pods.values()]
@@ -275,8 +279,10 @@ class CountModel(RegionCells):
             self.numbered.settle(values)
 
     def pods(self) -> dict[int, list[int]]:
-        """Returns node -> pods per shape position of the current solution. Classes are filled filling by filling in
-        natural order."""
+        """Returns node -> pods per shape position of the current solution.
+
+        Classes are filled filling by filling in natural order.
+        """
         out: dict[int, list[int]] = {}
         shapes = len(self.room.shapes)
         for cell in self.cells:

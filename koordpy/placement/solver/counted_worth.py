@@ -14,8 +14,10 @@ from koordpy.plan.limits import MODEL_VARIABLES
 
 
 class CountedTable:
-    """Adds the costs of a ByCount to a model. components: for each number of the vector the terms that nodes add to it,
-    relative to no new pod."""
+    """Adds the costs of a ByCount to a model.
+
+    components: for each number of the vector the terms that nodes add to it, relative to no new pod.
+    """
 
     def __init__(self, model: cp_model.CpModel, table: ByCount, *, shapes: int) -> None:
         self.model, self.table, self.shapes = model, table, shapes
@@ -91,8 +93,11 @@ class CountedTable:
 
 
 class Numbered:
-    """A ByCount that depends only on numbers of devices. Its vector is linear in the pods and in two 0/1 variables per
-    node: the node is used, and its pods use two or more devices."""
+    """A ByCount that depends only on numbers of devices.
+
+    Its vector is linear in the pods and in two 0/1 variables per node: the node is used, and its pods use two or more
+    devices.
+    """
 
     def __init__(self, model: cp_model.CpModel, devices: Devices) -> None:
         self.model, self.devices = model, devices
@@ -102,8 +107,10 @@ class Numbered:
         """(0/1 variable, devices used by the pods of a node)."""
 
     def add(self, node: int, pods: Mapping[int, cp_model.IntVar], used: Sequence[Term], *, most: int) -> None:
-        """Adds one node. pods: shape -> new pods of it there; used: 1 if there is any; most: upper bound on the devices
-        that they use."""
+        """Adds one node.
+
+        pods: shape -> new pods of it there; used: 1 if there is any; most: upper bound on the devices that they use.
+        """
         asks = [(var, self.devices.asks[shape]) for shape, var in pods.items() if self.devices.asks[shape]]
         self.components[1] += [(var, int(self.devices.free[node]) * weight) for var, weight in used]
         self.components[1] += [(var, -ask) for var, ask in asks]

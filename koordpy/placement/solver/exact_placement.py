@@ -45,8 +45,7 @@ def solve(problem: Problem) -> Solution:
 
 
 def can_place(problem: Problem) -> Proof:
-    """Returns whether all pending members of a problem without a gather goal can be placed: FEASIBLE, INFEASIBLE or
-    UNKNOWN."""
+    """Returns FEASIBLE, INFEASIBLE or UNKNOWN for placing all pending members; only without a gather goal."""
     pending = problem.pending
     if not problem.allowed(pending):
         return Proof.INFEASIBLE
@@ -76,8 +75,10 @@ def _place(problem: Problem, budget: TimeBudget) -> dict[int, int]:
 
 
 def _first_found(problem: Problem, ranks: Sequence[int], budget: TimeBudget) -> dict[int, int]:
-    """Places all given members by `Greedy` in the lowest domains with capacity; empty if it finds no valid
-    placement."""
+    """Places all given members by `Greedy` in the lowest domains with capacity.
+
+    Empty if it finds no valid placement.
+    """
     tree = problem.tree
     room = _room(problem, ranks)
     greedy = Greedy(room)

@@ -103,8 +103,10 @@ class Gather:
             yield groups[pull]
 
     def _best_of(self, level: int, domains: Sequence[int]) -> Reached | None:
-        """Returns the best of regions that are equal in goals 1 and 2. Of equal regions only the naturally first is
-        solved."""
+        """Returns the best of regions that are equal in goals 1 and 2.
+
+        Of equal regions only the naturally first is solved.
+        """
         best: Value | None = None
         winner: Reached | None = None
         seen: set[tuple[object, ...]] = set()
@@ -162,8 +164,10 @@ class Gather:
         return Reached(region, tuple(whole), tuple(domains), counted, score, model)
 
     def _on_one_node(self, candidate: Candidate) -> Reached | None:
-        """Returns the result with all pods on one node, for which sums are exact; None if interactions or the ByCount
-        forbid it."""
+        """Returns the result with all pods on one node, for which sums are exact.
+
+        None if interactions or the ByCount forbid it.
+        """
         node, table = candidate.region[1], self.problem.by_count
         pods = dict(zip(self.room.shapes, self.room.wanted, strict=True))
         if faults(self.problem.interactions, {(shape, node): n for shape, n in pods.items()}):
@@ -188,12 +192,11 @@ class Gather:
     # --- goal 6 -------------------------------------------------------------------------------------------------
 
     def _inside(self, found: Reached) -> tuple[dict[int, list[int]], dict[tuple[int, int, int], int]]:
-        """Solves goal 6 in the best region: layer by layer the lexicographically largest counts in the order of its
-        domains.
+        """Solves goal 6 in the best region: the lexicographically largest counts, layer by layer.
 
-        Returns node -> pods per shape position, and (group type, level, domain) -> number of whole groups. Classes of
-        equal nodes are enough down to the lowest domains. The nodes are then settled by a model with a separate cell
-        per node of the domains with pods.
+        Domains are compared in the order of `domain_order`. Returns node -> pods per shape position, and (group type,
+        level, domain) -> number of whole groups. Classes of equal nodes are enough down to the lowest domains. The
+        nodes are then settled by a model with a separate cell per node of the domains with pods.
         """
         (level, domain), model = found.region, found.model
         if model is None:

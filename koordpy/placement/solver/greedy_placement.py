@@ -126,8 +126,10 @@ class Greedy:
         return {node: tuple(pods) for node, pods in out.items()}
 
     def _domains(self, part: Sequence[int], groups: Ints, order: list[int], caps: Ints) -> Iterator[list[int]]:
-        """Yields the nodes, in order, of each domain with enough capacity for a part; the domain with the least
-        capacity first."""
+        """Yields the nodes, in order, of each domain with enough capacity for a part.
+
+        The domain with the least capacity first.
+        """
         nodes = np.array([node for node in order if groups[node] >= 0], dtype=np.int64)
         of = groups[nodes]
         sums = np.stack([np.bincount(of, weights=self._room(i, caps)[nodes]) for i in part])

@@ -48,8 +48,10 @@ class Least:
 
 
 def is_large(room: FillingCapacity, region: Region) -> bool:
-    """Returns True if a region has too many nodes with capacity to be modelled whole, and its nodes are independent of
-    each other."""
+    """Returns True if a region has too many nodes with capacity to be modelled whole.
+
+    Only if its nodes are independent of each other.
+    """
     problem, place = room.problem, room.tree.levels[region[0]]
     if problem.multiples or problem.interactions or (problem.by_count is not None and not problem.by_count.always):
         return False
@@ -123,8 +125,10 @@ def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | N
 
 
 def _onto(regions: Regions, region: Region, least: Least, amounts: Ints, budget: TimeBudget) -> dict[int, list[int]]:
-    """Places all pods on the nodes that a measure found, with at most the amounts that it found; empty if that
-    fails."""
+    """Places all pods on the nodes that a measure found, with at most the amounts that it found.
+
+    Empty if that fails.
+    """
     room, problem = regions.room, regions.problem
     given = np.zeros(len(room.most), dtype=np.int64)
     given[list(least.nodes)] = list(least.nodes.values())

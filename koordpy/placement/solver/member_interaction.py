@@ -33,8 +33,10 @@ class Interacting:
         self._present: dict[tuple[int, bytes, int], cp_model.IntVar] = {}
 
     def add(self, one: Interaction, leaving: Sequence[Leaving] = ()) -> None:
-        """Adds one interaction. leaving: per label, the evictions that lower the count of running pods; empty for
-        none."""
+        """Adds one interaction.
+
+        leaving: per label, the evictions that lower the count of running pods; empty for none.
+        """
         if isinstance(one, InOneDomain):
             self._add_one_domain(one)
             return
@@ -142,8 +144,10 @@ class Interacting:
     def _add_matches(
         self, near: Near, unlinked: Sequence[int], away: Sequence[Leaving], first: cp_model.IntVar | bool
     ) -> None:
-        """Requires a match in each domain: an unlinked one; or any, the pod itself included, if there is no unlinked
-        match."""
+        """Requires a match in each domain: an unlinked one, or any if there is no unlinked match.
+
+        A pod may be the match itself.
+        """
         itself = near.matches_itself
         for groups, existing, leaving in zip(near.groups, near.existing, away, strict=True):
             self._unlabelled(near.shape, groups)

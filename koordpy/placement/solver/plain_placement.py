@@ -89,8 +89,10 @@ class Plain:
         return names
 
     def _fewest_scarce(self) -> int:
-        """Returns a lower bound on the pods on scarce nodes: per shape, the pods that exceed the capacity of the other
-        nodes."""
+        """Returns a lower bound on the pods on scarce nodes.
+
+        Per shape these are the pods that exceed the capacity of the other nodes.
+        """
         scarce, room = self.problem.scarce, self.room
         if scarce is None:
             return 0
@@ -120,11 +122,10 @@ class Plain:
         return model
 
     def _candidates(self, room: FillingCapacity, sort: Ints, *, limit: int) -> list[int]:
-        """Returns the nodes that may be used: of nodes with equal capacity and equal `sort`, at most `limit` that can
-        be needed.
+        """Returns the nodes that may be used: of equal nodes at most `limit` that can be needed.
 
-        A node is left out if `limit` others are at least as good in the scores of all shapes and come before it in
-        order.
+        Equal nodes have equal capacity and an equal value in `sort`. A node is left out if `limit` others are at least
+        as good in the scores of all shapes and come before it in order.
         """
         problem, keep = self.problem, list[int]()
         able = np.nonzero(room.most > 0)[0]

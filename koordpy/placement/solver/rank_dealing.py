@@ -1,5 +1,6 @@
-"""Assigns ranks to nodes without a gather goal, given the pods per node. Names break ties, and are not part of any
-proof.
+"""Assigns ranks to nodes without a gather goal, given the pods per node.
+
+Names break ties, and are not part of any proof.
 
 Source: gang-network.md section 4, "No gather goal". The pods of a placement are first assigned greedily. In a model
 with one cell per node each pod is then moved to the naturally first node that does not change the earlier goals. The
@@ -20,10 +21,10 @@ Alike = tuple[Sequence[int], Sequence[Sequence[int]]]
 
 
 def deal(kinds: Sequence[Alike], shapes: Sequence[int], name_rank: Ints) -> list[int]:
-    """Returns the node of each pod, given its shape position in rank order: greedily the naturally first node that
-    takes one.
+    """Returns the node of each pod, given its shape position in rank order, chosen greedily.
 
-    name_rank: [nodes] place in the natural order of names. Of equal nodes the naturally first are used.
+    Each pod gets the naturally first node that takes it. name_rank: [nodes] place in the natural order of names. Of
+    equal nodes the naturally first are used.
     """
     left = [
         (sorted(nodes, key=lambda node: -int(name_rank[node])), [list(plan) for plan in plans])
@@ -48,8 +49,10 @@ class LeastNames:
     """Moves pods, in rank order, to the naturally first nodes that still allow a best placement of the other pods."""
 
     def __init__(self, model: CountModel, name_rank: Ints) -> None:
-        """model: every node is a separate cell, and all goals before the names are constraints; name_rank: as for
-        `deal`."""
+        """model: every node is a separate cell, and all goals before the names are constraints.
+
+        name_rank: as for `deal`.
+        """
         self.model, self.room = model, model.room
         cells = sorted(model.cells, key=lambda cell: int(name_rank[cell.nodes[0]]))
         self._takers = [
@@ -59,8 +62,10 @@ class LeastNames:
         self._open = False
 
     def deal(self, shapes: Sequence[int], start: Sequence[int]) -> list[int]:
-        """Returns the node of each pod, given its shape position in rank order. start: the same for a best
-        placement."""
+        """Returns the node of each pod, given its shape position in rank order.
+
+        start: the same for a best placement.
+        """
         out = list(start)
         for at, i in enumerate(shapes):
             while before := self._before(i, out[at]):
@@ -73,8 +78,7 @@ class LeastNames:
         return out
 
     def _before(self, i: int, node: int) -> list[int]:
-        """Returns the nodes naturally before `node` with capacity for a pod in addition to the pods already assigned to
-        them."""
+        """Returns the nodes naturally before `node` with capacity for one more pod than is assigned to them."""
         out: list[int] = []
         for other, _ in self._takers[i] if not self._open else ():
             if other == node:
@@ -98,8 +102,10 @@ class LeastNames:
         return self.model.values if proof in (Proof.OPTIMAL, Proof.FEASIBLE) else []
 
     def _rest(self, values: Sequence[int], shapes: Sequence[int]) -> list[int]:
-        """Returns the nodes of the pods not assigned yet: each on the naturally first node that takes one more in the
-        placement."""
+        """Returns the nodes of the pods not assigned yet.
+
+        Each is on the naturally first node that takes one more in the placement.
+        """
         left: list[list[int]] = [
             [node for node, var in takers for _ in range(values[var.index] - int(self._done[node][i]))]
             for i, takers in enumerate(self._takers)

@@ -21,8 +21,10 @@ from koordpy.plan.limits import COMPARED_COLUMNS, MODEL_FILLINGS
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """Nodes with capacity for the same pods, and equal for interacting members. Columns and shapes are positions in
-    FillingCapacity."""
+    """Nodes with capacity for the same pods, and equal for interacting members.
+
+    Columns and shapes are positions in FillingCapacity.
+    """
 
     slots: tuple[int, ...]
     caps: tuple[int, ...]
@@ -97,8 +99,10 @@ class FillingCapacity:
         return fits & rest_kept(self.problem, level)
 
     def could(self, level: int) -> NDArray[np.bool_]:
-        """Returns [domains] True if sums admit exactly the wanted pods. False is a proof; True is a proof only for a
-        single node."""
+        """Returns [domains] True if sums admit exactly the wanted pods. False is a proof.
+
+        True is a proof only for a single node.
+        """
         total, fits = sum(self.wanted), self.roomy(level, self.counts)
         if len(self.shapes) == 1 and self.problem.multiples:
             low, high, step, possible = progressions(self.problem, self.shapes[0])[level]
@@ -118,8 +122,7 @@ class FillingCapacity:
 
     @cached_property
     def twins(self) -> tuple[Ints, ...]:
-        """Per level: [domains] numbers that are equal for domains with equal results in goals 3 and 4 and in the
-        scores."""
+        """Per level: [domains] numbers that are equal for domains with equal goals 3, 4 and scores."""
         return self._signs()
 
     def _signs(self, *more: Ints) -> tuple[Ints, ...]:
@@ -155,10 +158,10 @@ def _distinct(rows: Ints) -> tuple[Ints, Ints]:
 
 
 def _binding(caps: Ints, request: Ints, most: Ints) -> Ints:
-    """Returns [nodes, columns] capacities cut to the sum of all slots, and set to that sum if another column is as
-    strict.
+    """Returns [nodes, columns] capacities, cut to the sum of all slots.
 
-    Example: nodes on which pods use all GPUs do not differ by their free memory.
+    A capacity is set to that sum if another column is as strict. Example: nodes on which pods use all GPUs do not
+    differ by their free memory.
     """
     out = np.minimum(caps, most)
     columns = range(request.shape[1] if request.shape[1] <= COMPARED_COLUMNS else 0)
@@ -176,8 +179,9 @@ def _binding(caps: Ints, request: Ints, most: Ints) -> Ints:
 
 
 def implied_by(amounts: Sequence[int], others: Sequence[int]) -> tuple[int, int] | None:
-    """Returns (a, b) if no pod requests more than a / b of one column per unit of another; None if a pod requests only
-    the first.
+    """Returns (a, b) if no pod requests more than a / b of one column per unit of another.
+
+    None if a pod requests only the first.
 
     amounts, others: requests of each shape in the two columns.
     """

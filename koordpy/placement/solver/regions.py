@@ -1,5 +1,6 @@
-"""Regions that may become c, with bounds on their goals before any solve. The bounds set the order of solves and rule
-regions out.
+"""Regions that may become c, with bounds on their goals before any solve.
+
+The bounds set the order of solves and rule regions out.
 
 Source: gang-network.md sections 5 and 7. Goals 2 and 5 depend on the region alone. Sums bound goals 3, 4 and the
 scores. Of regions that differ in names only one is solved.

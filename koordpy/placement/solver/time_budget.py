@@ -24,8 +24,9 @@ class TimeBudget:
     """
 
     def __init__(self, deterministic_time: float, *, watchdog_seconds: float = 10.0, probing: bool = True) -> None:
-        """deterministic_time: limit of all solves together, in CP-SAT's units. watchdog_seconds: limit of wall time for
-        one solve, only for work that the deterministic clock does not count.
+        """deterministic_time: limit of all solves together, in CP-SAT's units.
+
+        watchdog_seconds: limit of wall time for one solve, only for work that the deterministic clock does not count.
 
         probing: True if presolve searches the model for symmetries and implications, and repeats its simplification. In
         models of thousands of loosely connected 0/1 variables, such as victims, that alone uses all the time: no answer
@@ -44,8 +45,10 @@ class TimeBudget:
     def solve(
         self, stage: str, model: cp_model.CpModel, *, share: float = 1.0, linearization: int = 1
     ) -> tuple[Proof, list[int]]:
-        """Solves one model with at most `share` of the remaining time. Returns the proof and the values; no values
-        without a solution."""
+        """Solves one model with at most `share` of the remaining time. Returns the proof and the values.
+
+        No values without a solution.
+        """
         limit = self.left * (share if self.proven else share * UNPROVEN_SHARE)
         if limit <= 1e-6:
             self.leave_open(stage)

@@ -22,8 +22,11 @@ Totals = Mapping[int, Mapping[int, cp_model.IntVar]]
 
 @dataclass(frozen=True, slots=True)
 class GroupType:
-    """Equal PP groups: new pods per shape (positions in FillingCapacity), and the lowest common (level, domain) of
-    their bound members; None without any."""
+    """Equal PP groups.
+
+    pods: new pods per shape (positions in FillingCapacity). anchor: the lowest common (level, domain) of their bound
+    members; None without any. count: number of groups.
+    """
 
     pods: tuple[int, ...]
     anchor: tuple[int, int] | None
