@@ -13,7 +13,7 @@ MEASURES = 2
 MEASURE_UNITS = 2048
 """Maximum number of units in which a measure is counted; larger amounts are rounded in favour of the bound."""
 
-# --- Words ---
+# --- Messages ---
 SENTENCE_CHARACTERS = 120
 """Maximum number of characters of the first sentence of a gang member's message, including its full stop."""
 LISTED_DOMAINS = 5
@@ -28,7 +28,7 @@ LIMITING_RULES_TRIED = 4
 LIMITING_RULES_MEMBERS = 64
 """Maximum number of pending members for that, if the gang has several rules."""
 
-# --- Advice ---
+# --- Suggestions ---
 ADVICE_TRIALS = 40
 """Maximum number of rounds that are planned to find what would help one unit."""
 ADVICE_TRIALS_LEAST = 12
