@@ -1,6 +1,7 @@
-"""The agent's loop: look, judge, write; again when the driver reports an error or the poll interval is over.
+"""The agent's loop: reads the GPUs, decides on their health, and writes the Device.
 
-Source: gpu-topology.md 9. The driver is asked in a thread of its own: a call of NVML may block for seconds.
+It repeats when the driver reports an error or the poll interval is over. The driver is called in a separate thread,
+because an NVML call may block for seconds. Rules: gpu-topology.md 9.
 """
 
 import asyncio
@@ -22,20 +23,22 @@ T = TypeVar("T")
 
 POLL_SECONDS = 10.0
 SLICE_SECONDS = 1.0
-"""Longest call of the driver that waits for events."""
+"""Maximum duration of one driver call that waits for events."""
 REFRESH_SECONDS = 300.0
-"""A Device that others changed is as it should be again after so long."""
+"""Interval after which the Device is written even if nothing changed, to undo changes by other writers."""
 CHECK_SECONDS = 15.0
-"""A Device that is gone is written again after so long: it goes with its Node, also where that is added again."""
+"""Interval after which a deleted Device is noticed; it is deleted with its Node, which may be created again."""
 NODE_SECONDS = 1.0
-"""A Node that is not there, because it was deleted or is yet to be registered, is looked for again after so long."""
+"""Interval after which a missing Node, deleted or not yet registered, is looked up again."""
 NOT_FOUND = 404
 
 
 class NodeAgent:
-    """One node's agent. measure: gives the measurement file's content, None without one; looked: told after each look,
-    whether the Device could be written or not; obstacle: why the device plugin cannot deliver now, empty where it can;
-    held: GPU -> why it may not be given away though it is healthy.
+    """The agent of one node.
+
+    measure: returns the measurement file's content, None without one. looked: called after each look, also if the
+    Device cannot be written. obstacle: returns why the device plugin cannot deliver GPUs, empty if it can. held:
+    returns GPU -> the reason why it must not be used although it is healthy.
     """
 
     def __init__(
@@ -56,18 +59,20 @@ class NodeAgent:
         self._before: Mapping[tuple[str, str], str] = {}
         self.undeliverable = ""
         self.unwritten = "not written yet"
-        """Why the Device does not say what was seen last; empty where it does."""
+        """Why the Device does not show the last look; empty if it does."""
         self.stirred = asyncio.Event()
-        """Set by whoever knows of something to report before the next look is due."""
+        """Set to request a look before the next one is due."""
         self._published = asyncio.Condition()
         self._watching = False
         self.eventful = False
-        """Whether the last look ended because something happened."""
+        """True if the driver reported events in the last look."""
 
     def look(self, *, timeout: float = 0.0) -> Report:
-        """One poll: GPUs and errors are taken in, and the report is made. Raises BackendError at the first look only:
-        later a driver that does not answer makes the GPUs unhealthy."""
-        if not self._watching:  # before the events are registered, the GPUs must be known
+        """Polls GPUs and errors, and returns the report. timeout: seconds to wait for events.
+
+        Raises BackendError at the first look only; later a driver that does not answer makes the GPUs unhealthy.
+        """
+        if not self._watching:  # the backend must know the GPUs before it can register for events
             self.backend.gpus()
         events = self._events(timeout)
         gpus = self._asked(self.backend.gpus)
@@ -84,20 +89,20 @@ class NodeAgent:
         return report
 
     def _events(self, timeout: float) -> Sequence[XidEvent] | None:
-        """What the driver reports, waited for in slices, so that a stir or the end of the agent is not kept waiting."""
+        """Returns the driver's events; waits in slices, so that `stirred` or the end of the agent is noticed soon."""
         left = timeout
         while True:
             began = time.monotonic()
             part = min(SLICE_SECONDS, left)
             events = self._asked(self.backend.health_events, part)
             left -= part
-            # backends that know of no events answer at once
+            # a backend without events returns at once
             waited = time.monotonic() - began >= part / 2
             if events or events is None or left <= 0 or not waited or self.stirred.is_set():
                 return events
 
     def _asked(self, call: Callable[P, Sequence[T]], *args: P.args, **given: P.kwargs) -> Sequence[T] | None:
-        """What the driver says; None where it does not answer. Raises BackendError at the first look."""
+        """Returns the driver's answer; None if it does not answer. Raises BackendError at the first look."""
         try:
             return call(*args, **given)
         except BackendError as fault:
@@ -121,8 +126,11 @@ class NodeAgent:
         )
 
     async def run(self, publisher: DevicePublisher, *, once: bool = False, poll: float = POLL_SECONDS) -> None:
-        """Looks and writes until it is cancelled, once with `once`. Raises BackendError at the start, and with `once`
-        also ApiError and Unreachable; later all of them are logged and tried again."""
+        """Looks and writes until it is cancelled, or once with `once`.
+
+        Raises BackendError at the start, and with `once` also ApiError and Unreachable. Later errors are logged and
+        retried.
+        """
         self.book.remember(await self._known(publisher, once=once))
         timeout, stirred = 0.0, False
         written = checked = time.monotonic()
@@ -156,7 +164,7 @@ class NodeAgent:
                     again = min(again, NODE_SECONDS)
             if once:
                 return
-            if not self.eventful:  # backends without events answer at once
+            if not self.eventful:  # a backend without events returns at once
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.stirred.wait(), max(0.0, started + again - time.monotonic()))
             stirred = self.stirred.is_set()
@@ -164,7 +172,7 @@ class NodeAgent:
             self.stirred.clear()
 
     async def told(self, undeliverable: str) -> None:
-        """Waits until the Device says why GPUs cannot be delivered."""
+        """Waits until the Device shows this reason why GPUs cannot be delivered."""
         async with self._published:
             await self._published.wait_for(lambda: self.undeliverable == undeliverable and not self.unwritten)
 

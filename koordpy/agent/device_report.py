@@ -1,6 +1,6 @@
-"""The Device that a node's agent writes: its GPUs, how they are, how they are linked, and the conditions.
+"""Builds the Device of a node: its GPUs, their health, their links, and the conditions.
 
-Source: gpu-topology.md 1 and 9, vocabulary.md 3.
+Rules: gpu-topology.md 1 and 9, vocabulary.md 3.
 """
 
 import json
@@ -25,31 +25,33 @@ MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One look at the node."""
+    """Result of one look at the node."""
 
     device: Mapping[str, Any]
-    """The Device as server-side apply takes it; no status, no owner."""
+    """The Device for server-side apply, without status and owner."""
     conditions: tuple[Condition, ...]
-    """Of the Device's status, without their times."""
+    """Conditions of the Device's status, without times."""
     matrix: LinkMatrix
     described: Mapping[str, str] = field(default_factory=dict)
-    """Link of each pair as annotations of the Node state it (`GSOC_ID_<a>_<b>`)."""
+    """Link of each pair of GPUs as annotations of the Node (`GSOC_ID_<a>_<b>`)."""
 
 
 def check_measurement(value: Any, size: int) -> tuple[list[list[float]], str]:
-    """A matrix of GB/s for so many GPUs (the diagonal is not read), rows and columns in the order of minors, or what is
-    wrong with it."""
+    """Returns (matrix in GB/s, ""), or ([], error) if the value is invalid.
+
+    size: number of GPUs; rows and columns are in the order of minors, and the diagonal is ignored.
+    """
     if isinstance(value, Mapping):
         value = value.get("bandwidth")
     if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
-        return [], "no list of lists"
+        return [], "not a list of lists"
     if len(value) != size or any(len(row) != size for row in value):
         return [], f"not {size} rows of {size} numbers"
     for i, row in enumerate(value):
         for j, cell in enumerate(row):
             number = isinstance(cell, int | float) and not isinstance(cell, bool)
             if i != j and not (number and 0 <= cell < math.inf):
-                return [], f"[{i}][{j}]: {literal(cell)} is no bandwidth in GB/s"
+                return [], f"[{i}][{j}]: {literal(cell)} is not a bandwidth in GB/s"
     return [[float(cell) if i != j else 0.0 for j, cell in enumerate(row)] for i, row in enumerate(value)], ""
 
 
@@ -65,12 +67,12 @@ def make_report(
     held: Mapping[str, str] | None = None,
     asked: bool = True,
 ) -> Report:
-    """Looks at the links and writes everything down.
+    """Reads the links and returns the report.
 
-    measured: a matrix as the measurement file has it, None without one. before: cells of the last report, for GPUs
-    that have vanished. undeliverable: why GPUs cannot be delivered in the way that `delivery` says. held: GPU -> why it
-    may not be given away though it is healthy. asked: False where the driver does not answer; then every pair keeps its
-    cell. Raises BackendError.
+    measured: content of the measurement file, None without one. before: link classes of the last report, used for GPUs
+    that have vanished. undeliverable: why GPUs cannot be delivered as `delivery` says. held: GPU -> the reason why it
+    must not be used although it is healthy. asked: False if the driver does not answer; every pair then keeps its link
+    class. Raises BackendError.
     """
     gpus = in_order(book.gpus)
     present = [gpu.key for gpu in book.present] if asked else []
@@ -99,19 +101,19 @@ def make_report(
 
 
 def node_annotations(node: str, described: Mapping[str, str], uid: str = "") -> dict[str, Any]:
-    """Returns the Node as server-side apply takes it, with the links of its GPUs as annotations.
+    """Returns the Node for server-side apply, with the links of its GPUs as annotations.
 
-    uid: of the Node, so that no other Node of the same name is written; empty where it is not known.
+    uid: uid of the Node, so that no later Node with the same name is written; empty if it is not known.
     """
     metadata: dict[str, Any] = {"name": node, **({"uid": uid} if uid else {}), "annotations": dict(described)}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
 
 def _why_withheld(gpu: MachineGpu, book: HealthBook, held: Mapping[str, str]) -> str:
-    """Why a GPU may not be given away; empty for one that may."""
+    """Returns why a GPU must not be used; empty if it may be used."""
     if why := book.why_sick(gpu.key):
         return why
-    # a GPU that is divided into MIG instances is no whole card to give away
+    # a GPU that is divided into MIG instances cannot be assigned as a whole
     return "divided into MIG instances" if gpu.mig else held.get(gpu.key, "")
 
 
@@ -140,7 +142,7 @@ def _entry(gpu: MachineGpu, withheld: str) -> dict[str, Any]:
 def _conditions(
     gpus: Sequence[tuple[MachineGpu, str]], matrix: LinkMatrix, unread: str, undeliverable: str
 ) -> tuple[Condition, ...]:
-    """gpus: with the reason for which one may not be given away, empty for one that may."""
+    """Returns the conditions of the Device. gpus: (GPU, reason why it must not be used, empty if it may be)."""
     ready = _listed([f"{gpu.uuid or gpu.minor}: {why}" for gpu, why in gpus if why]) or f"{len(gpus)} GPUs healthy"
     unread = unread and f"measured bandwidth: {unread}"
     return (
@@ -154,7 +156,7 @@ def _conditions(
 
 
 def _condition(type: str, holds: bool, reasons: tuple[str, str], message: str) -> Condition:
-    """reasons: where it holds, and where it does not."""
+    """Returns a condition. reasons: (reason if it is true, reason if it is false)."""
     return Condition(type=type, status=str(holds), reason=reasons[not holds], message=message)
 
 

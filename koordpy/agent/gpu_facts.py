@@ -1,7 +1,7 @@
-"""What a backend tells about the GPUs of a node: plain values, the same whether NVML, a file or a text said them.
+"""The facts about the GPUs of a node that a backend provides, equal for NVML, a file and a text.
 
-Source: gpu-topology.md 9. Index (NVML's order), minor (/dev/nvidiaN) and a CUDA ordinal are three different
-numberings; the UUID is the key wherever there is one.
+A GPU has three different numbers: its index (NVML's order), its minor (/dev/nvidiaN) and its CUDA ordinal. So its UUID
+is the key, if the backend knows it. Rules: gpu-topology.md 9.
 """
 
 from abc import ABC, abstractmethod
@@ -11,84 +11,95 @@ from enum import StrEnum
 
 
 class BackendError(Exception):
-    """The source of facts cannot be read; the text says what and where."""
+    """The facts cannot be read; the text names the source and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineGpu:
-    """One GPU as the driver sees it. bus: PCI address, as in 0000:3b:00.0; memory_bytes: 0 where unknown."""
+    """One GPU as the driver reports it."""
 
     index: int
+    """Position in NVML's order."""
     minor: int
+    """Number N of its device file /dev/nvidiaN."""
     uuid: str = ""
-    """Empty where the source knows none (the text of topo -m)."""
+    """UUID; empty if the backend does not know it (topo -m)."""
     bus: str = ""
+    """PCI address, such as 0000:3b:00.0; empty if unknown."""
     numa: int | None = None
+    """NUMA node; None if unknown."""
     socket: int | None = None
+    """CPU socket; None if unknown."""
     pcie_root: str = ""
+    """PCI address of its root port; empty if unknown."""
     memory_bytes: int = 0
+    """Memory in bytes; 0 if unknown."""
     mig: bool = False
-    """Partitioned into MIG instances: listed, without links."""
+    """True if it is divided into MIG instances; it is listed then, without links."""
 
     @property
     def key(self) -> str:
-        """What the GPU is known by between calls."""
+        """Identifier of the GPU in all calls."""
         return self.uuid or f"index-{self.index}"
 
 
 class Fabric(StrEnum):
-    """The other end of an NVLink that is no GPU of this node."""
+    """Other end of an NVLink that does not lead to a GPU of this node."""
 
     SWITCH = "switch"
     UNKNOWN = "unknown"
 
 
 Peer = str | Fabric
-"""Key of the GPU at the other end of an active NVLink, or the fabric."""
+"""Other end of an active NVLink: the key of a GPU, or the fabric."""
 
 
 @dataclass(frozen=True, slots=True)
 class P2P:
-    """What two GPUs may do with each other's memory; None where the source does not say."""
+    """Peer-to-peer access between two GPUs."""
 
     read: bool | None = None
+    """True if one can read the other's memory; None if unknown."""
     nvlink: bool | None = None
+    """True if they can communicate over NVLink; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class XidEvent:
-    """A driver error. uuid is empty where the event names no GPU."""
+    """An error that the driver reports."""
 
     uuid: str
+    """UUID of the GPU; empty if the event names none."""
     xid: int
+    """NVIDIA's Xid error code."""
 
 
 class GpuBackend(ABC):
-    """A source of facts about the GPUs of one node. Every call may raise BackendError."""
+    """Source of the facts about the GPUs of one node. Every method may raise BackendError."""
 
     @abstractmethod
     def gpus(self) -> Sequence[MachineGpu]:
-        """The GPUs that are there now."""
+        """Returns the GPUs that exist now."""
 
     @abstractmethod
     def pcie(self, a: MachineGpu, b: MachineGpu) -> str | None:
-        """Class of the PCIe path (PSB, PIX, PXB, PHB, NODE, SYS), None where unknown."""
+        """Returns the class of the PCIe path (PSB, PIX, PXB, PHB, NODE, SYS), None if unknown."""
 
     @abstractmethod
     def nvlinks(self, a: MachineGpu) -> Sequence[Peer]:
-        """The other end of each active NVLink of a GPU."""
+        """Returns the other end of each active NVLink of a GPU."""
 
     def p2p(self, a: MachineGpu, b: MachineGpu) -> P2P:
         return P2P()
 
     def health_events(self, timeout: float) -> Sequence[XidEvent]:
-        """Errors since the last call; waits up to `timeout` seconds for the first."""
+        """Returns the errors since the last call; waits up to `timeout` seconds for the first one."""
         return ()
 
     def boot(self) -> str:
-        """What changes when the node starts anew; empty where unknown."""
+        """Returns an identifier of the current boot of the node; empty if unknown."""
         return ""
 
     def measured(self) -> list[list[float]] | None:
-        """Measured bandwidth in GB/s in the order of minors, None where nobody measured."""
+        """Returns the measured bandwidths in GB/s, `[GPUs][GPUs]` in the order of minors; None without measurements."""
         return None

@@ -1,6 +1,6 @@
-"""Which GPUs may be given away: errors make them unhealthy, clean polls make them healthy again, a loss is for good.
+"""Health of the GPUs: an error makes a GPU unhealthy, clean polls make it healthy again, a lost GPU stays unhealthy.
 
-Source: gpu-topology.md 9; the meaning of the codes: NVIDIA's list of Xid errors.
+Rules: gpu-topology.md 9. The codes are those of NVIDIA's list of Xid errors.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from koordpy.agent.gpu_facts import MachineGpu, XidEvent
 
 APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
-"""A fault of the program that ran, or a stop by the user; the GPU is none the worse."""
+"""Xids caused by the application or a stop by the user, which do not affect the GPU's health."""
 NVLINK_XID = 74
+"""Xid of an NVLink error."""
 LOST_XID = 79
-"""The GPU has fallen off the bus: only a restart of the node brings it back."""
+"""Xid of a GPU that has fallen off the bus; only a reboot of the node restores it."""
 RECOVER_AFTER = 3
+"""Number of clean polls after which a GPU is healthy again."""
 
 
 @dataclass(slots=True)
@@ -25,26 +27,28 @@ class _State:
 
 @dataclass
 class HealthBook:
-    """The state of every GPU seen since the node started, by key.
-
-    recover_after: polls without an event after which a GPU counts as healthy again.
-    """
+    """Health of every GPU that was seen since the node started, by key."""
 
     recover_after: int = RECOVER_AFTER
+    """Number of polls without an event after which a GPU counts as healthy again."""
     ignored: Collection[int] = APPLICATION_XIDS
+    """Xids that do not affect the health."""
     _sick: dict[str, _State] = field(default_factory=dict)
     _links: dict[str, int] = field(default_factory=dict)
     _seen: dict[str, MachineGpu] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
 
     def remember(self, gpus: Iterable[MachineGpu]) -> None:
-        """GPUs that an earlier process of this boot reported: they count as vanished until they are seen."""
+        """Adds GPUs that an earlier agent reported in this boot; they count as vanished until they are seen."""
         for gpu in gpus:
             self._seen.setdefault(gpu.key, gpu)
 
     def poll(self, gpus: Sequence[MachineGpu] | None, events: Sequence[XidEvent] | None) -> None:
-        """Takes in one poll. gpus: those that are there, None where the driver did not answer; events: None where the
-        wait for them failed, which says nothing good of any GPU."""
+        """Updates the health from one poll.
+
+        gpus: existing GPUs, None if the driver did not answer. events: None if waiting for events failed; all GPUs
+        count as unhealthy then.
+        """
         if gpus is not None:
             self._seen.update((gpu.key, gpu) for gpu in gpus)
             self._gone = set(self._seen) - {gpu.key for gpu in gpus}
@@ -60,19 +64,19 @@ class HealthBook:
                 del self._sick[key]
 
     def _take(self, events: Sequence[XidEvent] | None) -> set[str]:
-        """The GPUs that this poll's events make unhealthy."""
+        """Returns the keys of the GPUs that the events of this poll make unhealthy."""
         for key in list(self._links):
             self._links[key] += 1
             if self._links[key] > self.recover_after:
                 del self._links[key]
         if events is None:
-            return self._mark(self._seen, "health events cannot be had")
+            return self._mark(self._seen, "health events are not available")
         hit: set[str] = set()
         for event in events:
             if event.xid in self.ignored:
                 continue
             if event.uuid not in self._seen:
-                hit |= self._mark(self._seen, f"Xid {event.xid} of a GPU that is not known ({event.uuid or 'no UUID'})")
+                hit |= self._mark(self._seen, f"Xid {event.xid} of an unknown GPU ({event.uuid or 'no UUID'})")
             elif event.xid == NVLINK_XID:
                 self._links[event.uuid] = 1
             else:
@@ -88,7 +92,7 @@ class HealthBook:
 
     @property
     def gpus(self) -> list[MachineGpu]:
-        """Every GPU of this boot, vanished ones included: their rows stay, so that matrices keep their size."""
+        """Every GPU of this boot, including vanished ones, so that link matrices keep their size."""
         return list(self._seen.values())
 
     @property
@@ -101,8 +105,8 @@ class HealthBook:
         return frozenset(self._links)
 
     def why_sick(self, key: str) -> str:
-        """Why a GPU may not be given away; empty for a healthy one."""
+        """Returns why a GPU is unhealthy; empty if it is healthy."""
         if key in self._gone:
-            return "not there any more"
+            return "vanished"
         state = self._sick.get(key)
         return state.why if state is not None else ""

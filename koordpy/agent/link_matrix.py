@@ -1,6 +1,6 @@
-"""From the facts of a backend to the matrix of link classes, and what is wrong with the links.
+"""Computes the matrix of link classes from the facts of a backend, and finds degraded links.
 
-Source: gpu-topology.md 3 and 9.
+Rules: gpu-topology.md 3 and 9.
 """
 
 from collections import Counter
@@ -11,26 +11,29 @@ from koordpy.agent.gpu_facts import Fabric, GpuBackend, MachineGpu
 
 SELF = "X"
 PCIE = ("PSB", "PIX", "PXB", "PHB", "NODE", "SYS")
-"""Classes of PCIe paths, the nearest first."""
+"""Classes of PCIe paths, the shortest first."""
 NO_PEER, NO_PEER_SHARED = "HOST", "HOSTPIX"
+"""Classes of pairs without peer access: over the host, and over the host through one shared PCIe switch."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkMatrix:
-    """classes: rows and columns in the order of minors, X on the diagonal. degraded: what is less than it should be."""
+    """Link classes of all pairs of GPUs."""
 
     classes: tuple[tuple[str, ...], ...]
+    """Link classes, `[GPUs][GPUs]` in the order of minors, X on the diagonal."""
     keys: tuple[str, ...]
     """Key of the GPU of each row."""
     degraded: tuple[str, ...] = ()
+    """Descriptions of missing links."""
 
     def cells(self) -> dict[tuple[str, str], str]:
-        """(key, key) -> class of every pair."""
+        """Returns (key, key) -> link class, for every pair."""
         return {(a, b): self.classes[i][j] for i, a in enumerate(self.keys) for j, b in enumerate(self.keys) if i != j}
 
 
 def in_order(gpus: Sequence[MachineGpu]) -> list[MachineGpu]:
-    """GPUs by minor, as the rows of every matrix stand."""
+    """Returns the GPUs by minor, which is the order of rows in every matrix."""
     return sorted(gpus, key=lambda gpu: (gpu.minor, gpu.index))
 
 
@@ -42,10 +45,10 @@ def link_matrix(
     before: Mapping[tuple[str, str], str] | None = None,
     without_nvlink: Collection[str] = (),
 ) -> LinkMatrix:
-    """The classes of all pairs.
+    """Returns the link classes of all pairs.
 
-    present: keys of the GPUs that can be asked (default: all); a vanished one keeps the class that `before` has of it.
-    without_nvlink: keys of GPUs whose NVLinks are in trouble and do not count.
+    present: keys of the GPUs that the driver knows, None for all. before: (key, key) -> last link class, used for
+    vanished GPUs. without_nvlink: keys of GPUs with NVLink errors; their NVLinks are ignored.
     """
     rows = in_order(gpus)
     there_now = {gpu.key for gpu in rows} if present is None else set(present)
@@ -83,7 +86,7 @@ def link_matrix(
 
 
 def _class(backend: GpuBackend, pair: tuple[MachineGpu, MachineGpu], links: int, path: str | None) -> str:
-    """The cell of a pair. MIG instances have no peer access whatever lies between their GPUs."""
+    """Returns the link class of a pair. MIG instances have no peer access over any link of their GPUs."""
     a, b = pair
     if a.mig or b.mig:
         return NO_PEER_SHARED if path in ("PSB", "PIX") else NO_PEER

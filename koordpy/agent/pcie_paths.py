@@ -1,7 +1,7 @@
-"""PCIe paths from the kernel's view of the machine, for drivers that do not tell how two GPUs are connected.
+"""Reads PCIe paths from sysfs, for drivers that do not report how two GPUs are connected.
 
-Source: gpu-topology.md 9 (common ancestor not supported: compare the resolved sysfs paths of the functions). A
-path reads /sys/devices/pciDDDD:BB/<root port>/<switch port>/.../<function>.
+A resolved path is /sys/devices/pciDDDD:BB/<root port>/<switch port>/.../<function>; two paths are compared from the
+top. Rules: gpu-topology.md 9.
 """
 
 from dataclasses import dataclass
@@ -12,25 +12,27 @@ SYSFS = Path("/sys")
 
 @dataclass(frozen=True, slots=True)
 class PciPath:
-    """Where a function sits. parts: from the root complex down to the function itself."""
+    """Path of a PCI function."""
 
     parts: tuple[str, ...]
+    """Names from the root complex down to the function."""
     numa: int | None = None
+    """NUMA node; None if unknown."""
 
     @property
     def root(self) -> str:
-        """The port below the host bridge that leads to the function."""
+        """Root port of the function."""
         return self.parts[1] if len(self.parts) > 2 else self.parts[0] if self.parts else ""
 
 
 def sysfs_address(bus: str) -> str:
-    """NVML's PCI address (00000000:3B:00.0) as the kernel writes it (0000:3b:00.0)."""
+    """Converts NVML's PCI address (00000000:3B:00.0) to the kernel's form (0000:3b:00.0)."""
     domain, _, rest = bus.lower().partition(":")
     return f"{domain.lstrip('0').zfill(4)}:{rest}"
 
 
 def read_path(bus: str, *, sysfs: Path = SYSFS) -> PciPath | None:
-    """The path of a function by its address; None where the kernel does not show it."""
+    """Returns the path of the function with an address; None if sysfs does not have it."""
     link = sysfs / "bus" / "pci" / "devices" / sysfs_address(bus)
     try:
         parts = link.resolve(strict=True).parts
@@ -45,7 +47,7 @@ def read_path(bus: str, *, sysfs: Path = SYSFS) -> PciPath | None:
 
 
 def read_socket(numa: int | None, *, sysfs: Path = SYSFS) -> int | None:
-    """The CPU socket of a NUMA node; None where the kernel does not show it."""
+    """Returns the CPU socket of a NUMA node; None if sysfs does not have it."""
     if numa is None:
         return None
     try:
@@ -56,7 +58,7 @@ def read_socket(numa: int | None, *, sysfs: Path = SYSFS) -> int | None:
 
 
 def path_class(a: PciPath, b: PciPath) -> str:
-    """PSB, PIX, PXB, PHB, NODE or SYS, as nvidia-smi names them."""
+    """Returns the class of the path between two functions: PSB, PIX, PXB, PHB, NODE or SYS, as in nvidia-smi."""
     if a.parts[0] != b.parts[0]:
         return "NODE" if a.numa is not None and a.numa == b.numa else "SYS"
     shared = 0
@@ -66,5 +68,5 @@ def path_class(a: PciPath, b: PciPath) -> str:
         return "PSB"
     if shared <= 1:
         return "PHB"
-    # below one switch each way goes through its own downstream port to the function; more ports are more switches
+    # below one switch each path has one downstream port and the function; a longer path means more switches
     return "PIX" if max(len(a.parts), len(b.parts)) - shared <= 2 else "PXB"

@@ -1,7 +1,7 @@
-"""Writes a node's Device: server-side apply of the spec, and the conditions, each only when something changed.
+"""Writes a node's Device with server-side apply: the spec and the conditions, each only if it has changed.
 
-Source: gpu-topology.md 9. The Device belongs to its Node, so it goes when the node goes. If asked for, the links are
-also written as GSOC annotations of the Node; nothing else of a Node is written.
+The Node owns the Device, so the Device is deleted with it. Optionally the links are also written as GSOC annotations of
+the Node; nothing else of the Node is written. Rules: gpu-topology.md 9.
 """
 
 import time
@@ -24,7 +24,7 @@ FIELD_MANAGER = "koordpy-agent"
 
 
 class DevicePublisher:
-    """One node's Device at the API server. gsoc: whether the Node gets the links as GSOC annotations, too."""
+    """Writes one node's Device. gsoc: True to write the links as GSOC annotations of the Node, too."""
 
     def __init__(self, client: ApiClient, node: str, *, gsoc: bool = False) -> None:
         self._client, self._node, self._gsoc = client, node, gsoc
@@ -34,14 +34,14 @@ class DevicePublisher:
         self._described: dict[str, str] | None = None
 
     async def reported_before(self, boot: str) -> list[MachineGpu]:
-        """GPUs that the Device lists from this start of the node; none after a restart of the node."""
+        """Returns the GPUs in the Device if it was written since the node's last boot, else none."""
         device = await self._client.get_or_none(f"{DEVICES}/{self._node}", type=Device)
         if device is None or not boot or device.metadata.annotations.get(keys.DEVICE_BOOT) != boot:
             return []
         return [_gpu(entry) for entry in device.spec.devices if entry.type == "gpu" and entry.minor is not None]
 
     async def publish(self, report: Report) -> bool:
-        """Writes what differs from what was written last; whether anything did. Raises ApiError, Unreachable."""
+        """Writes the changes since the last write, and returns True if there were any. Raises ApiError, Unreachable."""
         if self._owner is None:
             node = await self._client.get(f"/api/v1/nodes/{self._node}", type=Node)
             self._owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": node.metadata.uid}
@@ -70,7 +70,7 @@ class DevicePublisher:
         return True
 
     async def lacks_runtime(self) -> str:
-        """Why GPUs cannot be delivered by env, empty where they can: it needs the RuntimeClass nvidia."""
+        """Returns why GPUs cannot be delivered by env; empty if the RuntimeClass nvidia exists, which it needs."""
         try:
             await self._client.request("GET", RUNTIME_CLASS)
         except ApiError as fault:
@@ -80,12 +80,12 @@ class DevicePublisher:
         return ""
 
     async def check(self) -> None:
-        """Forgets what was written where the Device is gone. Raises ApiError, Unreachable."""
+        """Calls `forget` if the Device was deleted. Raises ApiError, Unreachable."""
         if self._written is not None and await self._client.get_or_none(f"{DEVICES}/{self._node}", type=Device) is None:
             self.forget()
 
     def forget(self) -> None:
-        """Writes everything anew at the next report (the Device was changed or deleted by others)."""
+        """Makes the next `publish` write everything, because the Device may have been changed or deleted."""
         self._written, self._owner, self._conditions, self._described = None, None, [], None
 
 

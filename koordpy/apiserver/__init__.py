@@ -1,7 +1,7 @@
-"""An API server inside this process, with a fake kubelet: for the demo, for tests, and for trials of koordpy.
+"""An embedded API server with a simulated kubelet, for the demo and for tests.
 
 It serves the part of the Kubernetes API that a scheduler, kubectl and kopf use: watches, patches, Tables, CRDs.
-Controllers of Jobs and JobSets create pods.
+Optional controllers of Jobs and JobSets create pods.
 
 Main types: `ApiServer` (`embedded_server.py`): the server; `Store` (`object_store.py`): the objects; `FakeKubelet`
 (`fake_kubelet.py`): pods' phases.

@@ -1,7 +1,4 @@
-"""From a request's path, query and body to what is asked for, and from what is found to an answer.
-
-Bodies are JSON, and YAML where a patch is applied.
-"""
+"""Parses requests into calls, and builds HTTP answers. Bodies are JSON, or YAML for server-side apply."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +17,7 @@ _JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The options of a request."""
+    """The query parameters of a request."""
 
     values: dict[str, str]
 
@@ -31,7 +28,7 @@ class Query:
         return self.values.get(name, "").lower() in ("true", "1")
 
     def number(self, name: str) -> int | None:
-        """A whole number; StatusError 400 where it is none."""
+        """Returns a parameter as an integer, None if it is absent. Raises StatusError 400 if it is not an integer."""
         raw = self.values.get(name, "")
         if not raw:
             return None
@@ -41,7 +38,7 @@ class Query:
             raise StatusError(400, f"invalid value {raw!r} for {name}") from None
 
     def version(self) -> int | None:
-        """resourceVersion; None when it is not given."""
+        """Returns the parameter resourceVersion; None if it is absent. Raises StatusError 400."""
         found = self.number("resourceVersion")
         if found is not None and found < 0:
             raise StatusError(400, "invalid resourceVersion")
@@ -50,32 +47,37 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is asked for: `name` is empty for a collection, `namespace` for all of them or a cluster-scoped resource."""
+    """A request for a served resource."""
 
     resource: ServedResource
     namespace: str
+    """Namespace; empty for all namespaces, or for a cluster-scoped resource."""
     name: str
+    """Name of the object; empty for a collection."""
     part: str
-    """The subresource, or empty."""
+    """Subresource; empty if the request is for the object."""
 
     query: Query
     accept: str
 
     @property
     def as_table(self) -> bool:
-        """Whether a client prefers the Table form (kubectl get)."""
+        """True if the client prefers the Table form (kubectl get)."""
         first = self.accept.split(",", 1)[0]
         return "as=Table" in first and "v=v1" in first
 
 
 def path_of(target: str) -> str:
-    """The decoded path of a request's target."""
+    """Returns the decoded path of a request's target."""
     path = target.partition("?")[0]
     return unquote(path) if "%" in path else path
 
 
 def call_of(registry: Registry, target: str, accept: str = "application/json") -> Call | None:
-    """What the path of a served resource names, None for another path. StatusError 404 for another scope."""
+    """Parses a path into a call; None if it is not the path of a served resource.
+
+    Raises StatusError 404 if the resource has another scope.
+    """
     parts = path_of(target).strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]
@@ -100,7 +102,7 @@ def call_of(registry: Registry, target: str, accept: str = "application/json") -
 
 
 def answer(body: bytes | Object, code: int = 200, *, warnings: list[str] | None = None) -> web.Response:
-    """A JSON answer, with a Warning header for each warning."""
+    """Returns a JSON answer, with a Warning header for each warning."""
     raw = body if isinstance(body, bytes) else orjson.dumps(body) + b"\n"
     response = web.Response(body=raw, status=code, content_type=_JSON)
     for warning in warnings or ():
@@ -116,7 +118,7 @@ def refusal(error: StatusError) -> web.Response:
 
 
 async def read_body(request: web.BaseRequest) -> Any:
-    """The request's body, JSON or YAML; None when it is empty. StatusError 400, 415."""
+    """Returns the request's body, decoded from JSON or YAML; None if it is empty. Raises StatusError 400, 415."""
     kind = request.headers.get("Content-Type", _JSON)
     raw = await request.read()
     if not raw:
@@ -125,22 +127,22 @@ async def read_body(request: web.BaseRequest) -> Any:
         if unread in kind:
             raise StatusError(
                 415,
-                f"this embedded server reads no {unread} - accepted media types include: {_JSON}. "
+                f"this embedded server does not accept {unread} - accepted media types include: {_JSON}. "
                 "Try: kubectl create ... --dry-run=client -o yaml | kubectl apply -f -",
             )
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         if "yaml" not in kind:
-            raise StatusError(400, f"the body of the request is no JSON: {error}") from None
+            raise StatusError(400, f"the body of the request is invalid JSON: {error}") from None
     try:
         return yaml.load(raw, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
-        raise StatusError(400, f"the body of the request is no YAML: {error}") from None
+        raise StatusError(400, f"the body of the request is invalid YAML: {error}") from None
 
 
 async def read_object(request: web.BaseRequest) -> Object:
-    """The request's body, which must be an object. StatusError 400, 415."""
+    """Returns the request's body, which must be an object. Raises StatusError 400, 415."""
     found = await read_body(request)
     if not isinstance(found, dict):
         raise StatusError(400, "the body of the request must be an object")

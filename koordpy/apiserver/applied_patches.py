@@ -1,7 +1,7 @@
-"""The patch kinds of the Kubernetes API as pure functions: the object given is never changed.
+"""The patch types of the Kubernetes API, as pure functions that never change their arguments.
 
-JSON merge patch (RFC 7386), JSON patch (RFC 6902) and strategic merge for the lists that clients send to a scheduler's
-API server. Which lists merge by key follows the patchMergeKey tags of k8s.io/api.
+These are JSON merge patch (RFC 7386), JSON patch (RFC 6902), and strategic merge for the lists that clients of a
+scheduler's API server send. The merge keys are those of the patchMergeKey tags of k8s.io/api.
 """
 
 from typing import Any
@@ -33,14 +33,15 @@ MERGE_KEYS: dict[str, tuple[str, ...]] = {
     "addresses": ("type",),
     "podIPs": ("ip",),
 }
-"""Field name -> candidate merge keys (the first that the items have). Lists of other fields are replaced whole."""
+"""Field name -> possible merge keys; the first one that all items have is used. Other lists are replaced as a whole."""
 
 MERGED_SETS = frozenset(("finalizers",))
+"""Names of list fields that are merged as sets."""
 _DIRECTIVE = "$patch"
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """RFC 7386. Untouched parts are shared with the target."""
+    """Applies a JSON merge patch (RFC 7386). Unchanged parts are shared with the target."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -53,23 +54,23 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def json_patch(document: Object, operations: Any) -> Object:
-    """RFC 6902. Raises StatusError 422 where an operation cannot be done, 400 where the patch is none."""
+    """Applies a JSON patch (RFC 6902). Raises StatusError 422 if an operation fails, 400 if the patch is invalid."""
     if not isinstance(operations, list):
         raise StatusError(400, "a JSON patch must be a list of operations")
     why = "the server rejected our request due to an error in our request"
     try:
         result = jsonpatch.apply_patch(document, operations)
     except (jsonpatch.InvalidJsonPatch, TypeError) as error:
-        raise StatusError(400, f"a JSON patch operation cannot be read: {error}") from None
+        raise StatusError(400, f"invalid JSON patch operation: {error}") from None
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
         raise StatusError(422, f"{why}: {error}", reason="Invalid") from None
     if not isinstance(result, dict):
-        raise StatusError(422, f"{why}: the result is no object", reason="Invalid")
+        raise StatusError(422, f"{why}: the result is not an object", reason="Invalid")
     return result
 
 
 def merge_key(name: str, items: list[Any]) -> str | None:
-    """The key by which a list of this field merges, None when it is replaced whole."""
+    """Returns the key by which a list of this field is merged; None if it is replaced as a whole."""
     for key in MERGE_KEYS.get(name, ()):
         if all(isinstance(item, dict) and (key in item or _DIRECTIVE in item) for item in items):
             return key
@@ -100,7 +101,7 @@ def _strategic_list(name: str, target: Any, patch: list[Any]) -> list[Any]:
 
 
 def _ordered(name: str, items: Any, order: list[Any]) -> Any:
-    """A list in the order that a $setElementOrder directive asks for; items that it does not name come last."""
+    """Returns a list in the order of a $setElementOrder directive; items that are not in the directive are last."""
     if not isinstance(items, list):
         return items
     key = merge_key(name, order) if order and isinstance(order[0], dict) else None
@@ -114,8 +115,10 @@ def _ordered(name: str, items: Any, order: list[Any]) -> Any:
 
 
 def strategic(target: Any, patch: Any) -> Any:
-    """Strategic merge: as RFC 7386, but lists with a merge key merge item by item; directives $patch, $setElementOrder,
-    $deleteFromPrimitiveList and $retainKeys are understood."""
+    """Applies a strategic merge patch: as RFC 7386, but lists with a merge key are merged item by item.
+
+    Supports the directives $patch, $setElementOrder, $deleteFromPrimitiveList and $retainKeys.
+    """
     if not isinstance(patch, dict):
         return patch
     if patch.get(_DIRECTIVE) == "replace":

@@ -1,6 +1,6 @@
-"""The status of PodDisruptionBudgets, which a cluster's disruption controller keeps and evictions ask for.
+"""Maintains the status of PodDisruptionBudgets, as the disruption controller does, and checks evictions against it.
 
-Expected pods are those that match now (a real controller asks their owner for the wished number of replicas).
+Expected pods are the pods that match now, whereas the real controller takes the number of replicas from their owner.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ def _healthy(pod: Object) -> bool:
 
 
 class DisruptionBudgets:
-    """Keeps status.disruptionsAllowed true: shortly after a change while a loop runs, and at every eviction."""
+    """Updates status.disruptionsAllowed: shortly after a change while an event loop runs, and at every eviction."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -57,7 +57,7 @@ class DisruptionBudgets:
         return [budget for budget in found if object_selector_match(budget["spec"].get("selector"))(pod)]
 
     def refresh(self, budget: Object) -> Object:
-        """Compute a budget's status anew, write it where it changed, and return it."""
+        """Computes a budget's status, writes it if it has changed, and returns it."""
         spec, meta = budget["spec"], budget["metadata"]
         match = object_selector_match(spec.get("selector"))
         pods = [pod for pod in self._store.list("pods", meta["namespace"]) if match(pod)]
@@ -78,7 +78,7 @@ class DisruptionBudgets:
         return status
 
     def take(self, budget: Object, pod: Object) -> None:
-        """Use one allowed disruption for a pod; StatusError 429 when there is none."""
+        """Takes one allowed disruption for a pod. Raises StatusError 429 if there is none."""
         status = self.refresh(budget)
         if not _healthy(pod) and status["currentHealthy"] >= status["desiredHealthy"]:
             return

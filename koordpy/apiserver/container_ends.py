@@ -1,9 +1,9 @@
-"""How containers of a fake kubelet end when their pod is deleted.
+"""Simulates how containers end when their pod is deleted.
 
-A container gets SIGTERM. It exits with its own code (0 where it saves its state), or with 143 where it has no handler,
-or it ignores the signal and is killed at the end of the grace (137). The phase follows as the kubelet has it: Succeeded
-where all containers exited 0, else Failed, whatever the restartPolicy; nothing is restarted in a pod that is deleted.
-A pod's annotation `sim.koordpy.io/on-sigterm` says its own: an exit code, or `ignore`.
+A container gets SIGTERM. It exits with its own code (0 if it saves its state), or with 143 if it has no handler, or it
+ignores the signal and is killed at the end of the grace period (137). As with the kubelet, the phase of a deleted pod
+is Succeeded if all containers exited with 0, else Failed, for any restartPolicy. A pod's annotation
+`sim.koordpy.io/on-sigterm` overrides the behaviour with an exit code or `ignore`.
 """
 
 from collections.abc import Mapping
@@ -16,14 +16,15 @@ SIGTERM_CODE, SIGKILL_CODE = 143, 137
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """How a container answers SIGTERM."""
+    """Reaction of a container to SIGTERM."""
 
     code: int
+    """Its exit code."""
     ignores: bool = False
-    """True if it lives until the end of the grace."""
+    """True if it runs until the end of the grace period."""
 
     def of(self, pod: Mapping[str, Any]) -> "Stopping":
-        """Of the containers of one pod; this one where the pod says nothing that can be read."""
+        """Returns the reaction of a pod's containers: that of its annotation, or this one if it has no valid one."""
         said = (pod["metadata"].get("annotations") or {}).get(ON_SIGTERM, "")
         if said == "ignore":
             return KILLED
@@ -34,14 +35,14 @@ SAVES, TERMINATES, CRASHES, KILLED = Stopping(0), Stopping(SIGTERM_CODE), Stoppi
 
 
 def phase_after(code: int, policy: str = "Never", *, deleted: bool) -> str:
-    """Phase of a pod whose container exited with a code; Running where the restartPolicy has it started again."""
+    """Returns the phase of a pod after its container exited; Running if the restartPolicy restarts the container."""
     if not deleted and (policy == "Always" or (policy == "OnFailure" and code)):
         return "Running"
     return "Failed" if code else "Succeeded"
 
 
 def stopped_status(stopping: Stopping, pod: Mapping[str, Any], at: str) -> dict[str, Any]:
-    """The status of a deleted pod whose containers have ended; at: when, RFC 3339."""
+    """Returns the status of a deleted pod after its containers ended. at: time of the end, RFC 3339."""
     code = stopping.of(pod).code
     containers = [
         {

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: those the project ships, and serving whatever is created at run time."""
+"""Loads koordpy's CustomResourceDefinitions, and serves the custom resources of all stored definitions."""
 
 import functools
 from pathlib import Path
@@ -14,7 +14,7 @@ DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
 
 def shipped_folder(name: str) -> Path:
-    """A folder that the project ships (crds, examples): below the package in a wheel, else at the repository's root."""
+    """Returns the path of a shipped folder (crds, examples): in the package of a wheel, or at the repository's root."""
     package = Path(koordpy.__file__).parent
     shipped = package / "data" / name
     return shipped if shipped.is_dir() else package.parent / name
@@ -22,7 +22,7 @@ def shipped_folder(name: str) -> Path:
 
 @functools.cache
 def shipped_definitions() -> tuple[Object, ...]:
-    """The project's CustomResourceDefinitions, by file name; shared, not to be changed."""
+    """Returns koordpy's CustomResourceDefinitions, by file name. The objects are shared and must not be changed."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     found: list[Object] = []
     for path in sorted(shipped_folder("crds").glob("*.yaml")):
@@ -31,7 +31,7 @@ def shipped_definitions() -> tuple[Object, ...]:
 
 
 class Definitions:
-    """Serves a custom resource from the moment its definition is stored until that is deleted."""
+    """Serves each custom resource while its definition is stored."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,8 +1,7 @@
-"""Structural schemas of CustomResourceDefinitions: pruning, defaults and validation with kube-apiserver's wording.
+"""Prunes, defaults and validates custom resources by their structural schema, with kube-apiserver's messages.
 
-Checked is what the project's own definitions use: types, required fields, enums, bounds, patterns, lists of type map
-and set, anyOf and not. CEL rules (x-kubernetes-validations) are not evaluated here: an object that only they refuse is
-accepted.
+Supports what koordpy's definitions use: types, required fields, enums, bounds, patterns, lists of type map and set,
+anyOf and not. CEL rules (x-kubernetes-validations) are not evaluated: an object that only they reject is accepted.
 """
 
 import re
@@ -15,7 +14,7 @@ import orjson
 from koordpy.apiserver.served_resources import Object
 
 Fault = tuple[str, str, str]
-"""(field, cause reason, message) as errors.invalid takes it."""
+"""(field, cause reason, message), the argument of `status_errors.invalid`."""
 
 _META = frozenset(("apiVersion", "kind", "metadata"))
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
@@ -41,7 +40,7 @@ def _shown(value: Any) -> str:
 
 
 def _typed(schema: Object, value: Any) -> str | None:
-    """What the type should be, when the value has another one."""
+    """Returns the expected type if the value has another type, else None."""
     found = _type_of(value)
     if schema.get(_INT_OR_STRING):
         return None if found in ("integer", "string") else "integer,string"
@@ -121,7 +120,7 @@ def _child(path: str, name: str) -> str:
 
 
 def faults_of(schema: Object, value: Any, path: str = "") -> Iterator[Fault]:
-    """Every fault of a custom resource, or of what stands at a path of it, in the order of its fields."""
+    """Yields every fault of a custom resource, or of its value at a path, in the order of the fields."""
     if value is None and schema.get("nullable"):
         return
     wanted = _typed(schema, value)
@@ -153,7 +152,7 @@ def faults_of(schema: Object, value: Any, path: str = "") -> Iterator[Fault]:
 
 
 def prune(schema: Object, value: Any, path: str = "") -> tuple[Any, list[str]]:
-    """The value without fields that the schema does not know, and the paths of those."""
+    """Returns (value without fields that are unknown to the schema, paths of these fields)."""
     unknown: list[str] = []
     if isinstance(value, dict):
         properties = schema.get("properties", {})
@@ -186,7 +185,7 @@ def prune(schema: Object, value: Any, path: str = "") -> tuple[Any, list[str]]:
 
 
 def fill_defaults(schema: Object, value: Any) -> Any:
-    """The value with the schema's defaults where fields are absent."""
+    """Returns the value with the schema's defaults for absent fields."""
     if isinstance(value, dict):
         result = dict(value)
         for name, child in schema.get("properties", {}).items():

@@ -1,9 +1,9 @@
-"""Discovery and OpenAPI documents: what kubectl, kopf and client libraries ask before they do anything.
+"""Discovery and OpenAPI documents, which kubectl, kopf and client libraries request first.
 
-The OpenAPI v3 documents carry just enough for `kubectl apply`: for each resource a PATCH operation with its
-group-version-kind and the query parameter fieldValidation, by which kubectl leaves validation to the server. Custom
-resources come with their schema, so `kubectl explain` works for them. There is no OpenAPI v2 document (404): clients
-that want protobuf there fall back.
+The OpenAPI v3 documents have the minimum for `kubectl apply`: a PATCH operation for each resource, with its
+group-version-kind and the query parameter fieldValidation, with which kubectl leaves validation to the server. Custom
+resources have their schema, so `kubectl explain` works for them. There is no OpenAPI v2 document: clients that request
+it in protobuf get 404 and fall back.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def _entry(name: str, kind: str, verbs: list[str], *, namespaced: bool, singular
 
 
 def _entries(resource: ServedResource) -> Iterator[Object]:
-    """A resource and its subresources."""
+    """Yields the entries of a resource and its subresources."""
     name, kind, namespaced = resource.plural, resource.kind, resource.namespaced
     yield _entry(
         name,
@@ -57,19 +57,19 @@ def _group(name: str, versions: list[str]) -> Object:
 
 
 def api_groups(registry: Registry) -> Object:
-    """/apis"""
+    """Returns the document of /apis."""
     groups = [_group(name, versions) for name, versions in registry.groups().items()]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
 def api_group(registry: Registry, name: str) -> Object | None:
-    """/apis/GROUP, None when it is not served."""
+    """Returns the document of /apis/GROUP; None if the group is not served."""
     versions = registry.groups().get(name)
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)} if versions else None
 
 
 def api_resources(registry: Registry, group: str, version: str) -> Object | None:
-    """/apis/GROUP/VERSION and /api/v1, None when it is not served."""
+    """Returns the document of /apis/GROUP/VERSION or /api/v1; None if the version is not served."""
     own = (resource for resource in registry if (resource.group, resource.version) == (group, version))
     found = [entry for resource in own for entry in _entries(resource)]
     if not found:
@@ -79,7 +79,7 @@ def api_resources(registry: Registry, group: str, version: str) -> Object | None
 
 
 def openapi_index(registry: Registry) -> Object:
-    """/openapi/v3"""
+    """Returns the document of /openapi/v3."""
     paths = {"api/v1": {"serverRelativeURL": "/openapi/v3/api/v1"}}
     for group, versions in registry.groups().items():
         for version in versions:
@@ -88,7 +88,7 @@ def openapi_index(registry: Registry) -> Object:
 
 
 def openapi_document(registry: Registry, group: str, version: str) -> Object | None:
-    """/openapi/v3/apis/GROUP/VERSION, None when it is not served."""
+    """Returns the document of /openapi/v3/apis/GROUP/VERSION; None if the version is not served."""
     paths: dict[str, Any] = {}
     schemas: dict[str, Any] = {}
     root = f"/apis/{group}/{version}" if group else f"/api/{version}"

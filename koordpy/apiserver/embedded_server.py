@@ -1,9 +1,9 @@
-"""An API server inside this process: the part of the Kubernetes API that a scheduler, a kubelet and kubectl use.
+"""The embedded API server: the part of the Kubernetes API that a scheduler, a kubelet and kubectl use.
 
-It is what `koordpy demo` and the tests run against, and the benchmarks where a real control plane is not the question.
-It speaks JSON on 127.0.0.1 and takes every bearer token. It has no controllers but the status of PodDisruptionBudgets
-and of CustomResourceDefinitions; owners' deletion does not cascade, and
-`workload_controllers` keeps Jobs and JobSets where it is asked to; CEL rules are not evaluated.
+`koordpy demo`, the tests, and benchmarks that need no real control plane run on it. It serves JSON on 127.0.0.1 and
+accepts every bearer token. It maintains only the status of PodDisruptionBudgets and CustomResourceDefinitions.
+`workload_controllers.py` optionally adds controllers of Jobs and JobSets. Deletion of an owner does not cascade. CEL
+rules are not evaluated.
 """
 
 import asyncio
@@ -45,14 +45,13 @@ users:
 
 
 class ApiServer:
-    """An embedded API server: `async with ApiServer() as server: ...server.url...`.
+    """The embedded API server, used as `async with ApiServer() as server: ...server.url...`.
 
-    `store` may be read and written directly, on the event loop's thread, before the start, too. `bookmark_seconds` is
-    the time between bookmarks of a watch that asks for them. `store`: an empty one of the caller's, with a clock of its
-    own.
+    `store` may be read and written directly on the event loop's thread, also before the start.
     """
 
     def __init__(self, *, bookmark_seconds: float = 10.0, store: Store | None = None) -> None:
+        """bookmark_seconds: seconds between bookmarks of a watch. store: an empty store, None for a new one."""
         self._runner: web.ServerRunner | None = None
         self.url = ""
         self.store = store or Store()
@@ -67,7 +66,7 @@ class ApiServer:
             self.store.create(DEFINITIONS, definition)
 
     async def start(self) -> None:
-        """Listen on a free port of 127.0.0.1 and set `url`."""
+        """Listens on a free port of 127.0.0.1, and sets `url`."""
         server = web.Server(self.answer, handler_cancellation=True)
         self._runner = web.ServerRunner(server, access_log=None, shutdown_timeout=0.2, keepalive_timeout=600.0)
         await self._runner.setup()
@@ -76,7 +75,7 @@ class ApiServer:
         self.url = f"http://{host}:{port}"
 
     async def stop(self) -> None:
-        """End all watches and stop listening. What is stored stays: after another `start` it is served again."""
+        """Ends all watches and stops listening. Objects stay stored, and another `start` serves them again."""
         self.store.end_watches()
         self._budgets.close()
         if self._runner is not None:
@@ -91,7 +90,7 @@ class ApiServer:
         await self.stop()
 
     def kubeconfig(self) -> str:
-        """A kubeconfig (YAML) for this server."""
+        """Returns a kubeconfig (YAML) for this server."""
         return _KUBECONFIG.format(url=self.url)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -1,7 +1,7 @@
-"""A fake kubelet for all nodes at once, beside the store of the embedded API server.
+"""A simulated kubelet for all nodes of the embedded API server.
 
-What a node would do and a scheduler's user wants to see: a bound pod starts, runs, and vanishes when it is deleted,
-where asked with the exit codes that real containers leave behind (`stopping`).
+A bound pod starts and runs, and disappears after it was deleted, optionally with the exit codes of real containers
+(`container_ends.py`).
 """
 
 import asyncio
@@ -20,25 +20,23 @@ _STARTED = ("Running", "Succeeded", "Failed")
 
 
 class FakeKubelet:
-    """Runs the pods of every node while a loop runs, those that are bound already, too.
-
-    `start_seconds` is how long a bound pod takes until it runs, `end_seconds` how long a deleted one takes to go.
-    """
+    """Runs the pods of every node while an event loop runs, including pods that are bound already."""
 
     def __init__(
         self, store: Store, *, start_seconds: float = 0.0, end_seconds: float = 0.0, stopping: Stopping | None = None
     ) -> None:
-        """stopping: how containers end on SIGTERM; None for pods that vanish without a last status."""
+        """start_seconds: seconds from a pod's Binding until it runs. end_seconds: seconds from its deletion until it
+        disappears. stopping: reaction of containers to SIGTERM; None: deleted pods disappear without a last status."""
         self._store, self._stopping = store, stopping
         self._start_seconds, self._end_seconds = start_seconds, end_seconds
         self._steps: dict[str, tuple[str, asyncio.TimerHandle]] = {}
-        """uid -> the last step that was planned for a pod, and its timer."""
+        """uid of a pod -> (its last planned step, the timer of this step)."""
         store.listeners.append(self._changed)
         for pod in store.list("pods"):
             self._see(pod)
 
     def close(self) -> None:
-        """Ends it; pods stay as they are."""
+        """Stops the kubelet; pods stay as they are."""
         self._store.listeners.remove(self._changed)
         for _, timer in self._steps.values():
             timer.cancel()
@@ -50,7 +48,7 @@ class FakeKubelet:
             known[1].cancel()
 
     def _see(self, pod: Object) -> None:
-        """Plans what comes next for a pod."""
+        """Plans the next step of a pod."""
         meta, status = pod["metadata"], pod.get("status") or {}
         if not pod["spec"].get("nodeName"):
             return
@@ -63,7 +61,7 @@ class FakeKubelet:
             self._plan(pod, "start", self._start_seconds)
 
     def _plan(self, pod: Object, step: str, seconds: float) -> None:
-        """Does a step of a pod later; one that is planned already is not planned twice."""
+        """Schedules a step of a pod, unless the same step is scheduled already."""
         meta = pod["metadata"]
         known = self._steps.get(meta["uid"])
         if known is not None and known[0] == step:
@@ -80,7 +78,7 @@ class FakeKubelet:
                 return
             at, stopping = self._store.now(), self._stopping
             told = running_status if stopping is None or step == "start" else partial(stopped_status, stopping)
-            # conditions of others stay
+            # a strategic merge keeps the conditions of other writers
             self._store.update(
                 "pods",
                 name,
@@ -93,7 +91,7 @@ class FakeKubelet:
 
 
 def running_status(pod: Object, at: str) -> Object:
-    """The status of a pod whose containers have just started."""
+    """Returns the status of a pod after its containers started. at: time of the start, RFC 3339."""
     kinds = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
     return {
         "phase": "Running",

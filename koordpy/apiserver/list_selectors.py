@@ -1,4 +1,4 @@
-"""Label and field selectors, as in the query of a list or a watch."""
+"""Parses label and field selectors of a list or watch into functions that match objects."""
 
 import re
 from collections.abc import Callable
@@ -38,7 +38,7 @@ _EVENT_FIELDS = {"regarding": "involvedObject", "reportingController": "reportin
 
 
 def _split(text: str) -> list[str]:
-    """Parts between commas that stand outside brackets."""
+    """Splits a selector at commas outside of parentheses."""
     return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
 
 
@@ -61,7 +61,7 @@ def _label_requirement(part: str) -> Requirement:
 
 
 def label_matches(text: str) -> list[Match]:
-    """The tests of a labelSelector. Raises StatusError 400."""
+    """Returns the matches of a labelSelector. Raises StatusError 400."""
     wanted = tuple(_label_requirement(part) for part in _split(text))
     return [_labels_match(LabelSelector(match_expressions=wanted))] if wanted else []
 
@@ -88,7 +88,7 @@ def _field_match(path: tuple[str, ...], value: str, equal: bool) -> Match:
 
 
 def field_matches(resource: ServedResource, text: str) -> list[Match]:
-    """The tests of a fieldSelector. Raises StatusError 400 for a field that the resource lacks."""
+    """Returns the matches of a fieldSelector. Raises StatusError 400 for a field that the resource does not support."""
     tests = []
     for part in _split(text):
         name, sign, value = part.partition("!=")
@@ -114,7 +114,7 @@ def field_matches(resource: ServedResource, text: str) -> list[Match]:
 
 
 def object_selector_match(selector: Object | None) -> Match:
-    """The test of a LabelSelector object (matchLabels, matchExpressions). None matches nothing, {} everything."""
+    """Returns the match of a LabelSelector object. None matches no object, {} matches every object."""
     if selector is None:
         return lambda obj: False
     return _labels_match(msgspec.convert(selector, LabelSelector))

@@ -1,4 +1,4 @@
-"""Lists: selectors, pages that all show one state, resourceVersion rules, Table form."""
+"""Answers lists: selectors, pages of one consistent state, resourceVersion rules, and the Table form."""
 
 import base64
 from bisect import bisect_right
@@ -30,7 +30,7 @@ def _read_token(text: str) -> tuple[int, tuple[str, str]]:
 
 
 def matches_of(call: Call) -> list[Match]:
-    """The tests of a call's namespace and selectors, none for everything. Raises StatusError 400."""
+    """Returns the matches of a call's namespace and selectors; empty if all objects match. Raises StatusError 400."""
     labels, fields = call.query.text("labelSelector"), call.query.text("fieldSelector")
     own: list[Match] = [lambda obj: obj["metadata"].get("namespace") == call.namespace] if call.namespace else []
     return [*own, *label_matches(labels), *field_matches(call.resource, fields)]
@@ -50,7 +50,7 @@ def _check_version(store: Store, query: Query) -> None:
 
 
 def page(store: Store, call: Call) -> tuple[list[ShelfEntry], Object]:
-    """The entries of one page and the list's metadata. Raises StatusError 400, 410, 504."""
+    """Returns (entries of one page, metadata of the list). Raises StatusError 400, 410, 504."""
     resource, query, matches = call.resource, call.query, matches_of(call)
     limit = query.number("limit") or 0
     token = query.text("continue")
@@ -71,7 +71,7 @@ def page(store: Store, call: Call) -> tuple[list[ShelfEntry], Object]:
         if limit and len(found) == limit:
             store.keep_pages(resource, version, everything)
             meta["continue"] = _token(version, everything[at - 1][0])
-            if not matches:  # as in kube-apiserver only where it costs nothing
+            if not matches:  # as in kube-apiserver, only if no selector has to be evaluated
                 meta["remainingItemCount"] = len(everything) - at
             break
         found.append(entry)

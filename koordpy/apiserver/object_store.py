@@ -1,8 +1,8 @@
-"""The objects of the embedded cluster and the rules of writing them: versions, conflicts, finalizers, graceful end.
+"""Stores the objects of the embedded cluster: versions, conflicts, finalizers and graceful deletion.
 
-Handlers put HTTP around it; tests and the demo may use it directly, by resource names like `pods` or
-`podgroups.scheduling.sigs.k8s.io`. Everything happens on one event loop's thread and nothing in here waits, so every
-operation is atomic.
+The HTTP handlers use it, and tests and the demo may use it directly, with resource names such as `pods` or
+`podgroups.scheduling.sigs.k8s.io`. All code runs on one event loop's thread and never waits, so every operation is
+atomic.
 """
 
 import random
@@ -25,41 +25,39 @@ Pages = list[tuple[Key, ShelfEntry]]
 
 
 class Store:
-    """All objects, by resource.
-
-    `clock` gives epoch seconds. With a `seed` uids repeat from run to run, as generated names do; never for two stores
-    that one client sees.
-    """
+    """All objects, by resource."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time, seed: int | None = None) -> None:
+        """clock: returns seconds since the epoch. seed: makes uids equal in every run, as generated names are; must not
+        be used for two stores of one client. None: random uids."""
         self.registry = Registry()
         self.version = 1
         self.listeners: list[ChangeListener] = []
         self._clock = clock
         self._shelves = defaultdict[str, Shelf](Shelf)
         self._pages: OrderedDict[tuple[str, int], Pages] = OrderedDict()
-        self._random = random.Random(0)  # names from generateName repeat from run to run
+        self._random = random.Random(0)  # names from generateName are equal in every run
         self._uids = random.Random(seed) if seed is not None else None
 
     # Reading
 
     def resource(self, resource: str | ServedResource) -> ServedResource:
-        """The resource of a name; KeyError when there is none."""
+        """Returns the resource with a name. Raises KeyError."""
         return resource if isinstance(resource, ServedResource) else self.registry.named(resource)
 
     def shelf(self, resource: str | ServedResource) -> Shelf:
         return self._shelves[self.resource(resource).shelf]
 
     def now(self) -> str:
-        """The time in RFC 3339, whole seconds."""
+        """Returns the current time in RFC 3339, in whole seconds."""
         return rfc3339(self._clock())
 
     def seconds(self) -> float:
-        """Since the epoch."""
+        """Returns the current time in seconds since the epoch."""
         return self._clock()
 
     def entry(self, resource: str | ServedResource, name: str, namespace: str = "") -> ShelfEntry:
-        """An object with its version; StatusError 404 when it is not there."""
+        """Returns an object with its version. Raises StatusError 404."""
         resource = self.resource(resource)
         found = self.shelf(resource).entries.get(self._key(resource, name, namespace))
         if found is None:
@@ -67,18 +65,18 @@ class Store:
         return found
 
     def get(self, resource: str | ServedResource, name: str, namespace: str = "") -> Object:
-        """An object, not to be changed in place; StatusError 404 when it is not there."""
+        """Returns an object, which must not be changed in place. Raises StatusError 404."""
         return self.entry(resource, name, namespace).obj
 
     def list(self, resource: str | ServedResource, namespace: str | None = None) -> "list[Object]":
-        """Objects by namespace and name, of all namespaces unless one is given."""
+        """Returns objects, sorted by namespace and name. namespace: None for all namespaces."""
         ordered = self.shelf(self.resource(resource)).ordered()
         return [entry.obj for (space, _), entry in ordered if namespace is None or space == namespace]
 
     def pages(self, resource: ServedResource, version: int | None) -> tuple[int, Pages]:
-        """Every entry in order as of a version (None = now), kept so that later pages see the same state.
+        """Returns (version, every entry in order at this version). version: None for the current version.
 
-        Raises StatusError 410 when that state is no longer kept.
+        Raises StatusError 410 if the state at this version is no longer stored.
         """
         if version is None:
             return self.version, self.shelf(resource).ordered()
@@ -92,7 +90,7 @@ class Store:
         return version, kept
 
     def keep_pages(self, resource: ServedResource, version: int, pages: Pages) -> None:
-        """Keep a state for later pages; the oldest one kept is dropped when there are too many."""
+        """Stores a state for later pages; drops the oldest state if there are more than `_PAGED_LISTS`."""
         self._pages[resource.shelf, version] = pages
         self._pages.move_to_end((resource.shelf, version))
         while len(self._pages) > _PAGED_LISTS:
@@ -101,9 +99,9 @@ class Store:
     # Writing
 
     def create(self, resource: str | ServedResource, obj: Mapping[str, Any], *, namespace: str = "") -> Object:
-        """Store a new object, without the status that is given, and return it as stored.
+        """Stores a new object without its status, and returns the stored object.
 
-        Raises StatusError: 409 when it is there, 404 when its namespace is not, 422 when it is invalid.
+        Raises StatusError: 409 if it exists, 404 if its namespace does not exist, 422 if it is invalid.
         """
         resource = self.resource(resource)
         given = obj.get("metadata") or {}
@@ -146,11 +144,11 @@ class Store:
         namespace: str = "",
         status: bool = False,
     ) -> ShelfEntry:
-        """Replace an object by `change(object)`, which must not change its argument in place.
+        """Replaces an object with `change(object)`, which must not change its argument in place.
 
-        With `status` only the status is taken over (of built-in objects the metadata, too), without it everything but
-        the status where that is a subresource. A metadata.resourceVersion in the result is a precondition. An update
-        that changes nothing writes nothing. Raises StatusError 404, 409, 422.
+        status: True to write only the status (and metadata of built-in objects), False to write everything except a
+        status subresource. A metadata.resourceVersion in the result is a precondition. An update without a change
+        writes nothing. Raises StatusError 404, 409, 422.
         """
         resource = self.resource(resource)
         before = self.entry(resource, name, namespace)
@@ -158,7 +156,7 @@ class Store:
         old, meta = before.obj, write_rules.metadata_of_update(resource, before.obj, wanted)
         if status:
             kept = {key: value for key, value in old.items() if key not in ("metadata", "status")}
-            if resource.custom:  # of built-in objects labels and annotations are taken over, too
+            if resource.custom:  # a status update of a built-in object also writes labels and annotations
                 managed = meta.get("managedFields")
                 meta = {**old["metadata"], **({"managedFields": managed} if managed else {})}
             new = {**kept, "metadata": meta}
@@ -188,12 +186,12 @@ class Store:
         return entry
 
     def set_status(self, resource: str, obj: Object, status: Object) -> None:
-        """Replace the status of an object, whatever else has become of it."""
+        """Replaces the status of an object, even if the object has changed since."""
         name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace", "")
         self.update(resource, name, lambda old: {**old, "status": status}, namespace=namespace, status=True)
 
     def replace(self, resource: ServedResource, key: Key, new: Object) -> ShelfEntry:
-        """Store a new state of an object without any check; `new` and its metadata must be fresh mappings."""
+        """Stores a new state of an object without checks. `new` and its metadata must not be shared mappings."""
         new = stored(resource, new)
         self.version += 1
         new["metadata"]["resourceVersion"] = str(self.version)
@@ -204,10 +202,11 @@ class Store:
     def delete(
         self, resource: str | ServedResource, name: str, *, namespace: str = "", options: Object | None = None
     ) -> tuple[Object, bool]:
-        """Delete an object: its last state, and whether it is gone (else finalizers or a kubelet have to end first).
+        """Deletes an object. Returns (last state, True if it is removed; False if finalizers or the kubelet must end
+        first).
 
-        `options`: DeleteOptions (gracePeriodSeconds, preconditions, and of propagationPolicy Orphan). StatusError 404,
-        409.
+        options: DeleteOptions with gracePeriodSeconds, preconditions and propagationPolicy; of the latter only Orphan
+        has an effect. Raises StatusError 404, 409.
         """
         resource = self.resource(resource)
         entry = self.entry(resource, name, namespace)
@@ -229,7 +228,7 @@ class Store:
         return self.replace(resource, key, write_rules.marked(entry.obj, self._clock(), grace)).obj, False
 
     def remove(self, resource: str | ServedResource, name: str, namespace: str = "") -> Object:
-        """Take an object away at once, whatever its finalizers; returns its last state."""
+        """Removes an object at once, even if it has finalizers, and returns its last state."""
         resource = self.resource(resource)
         last = self.entry(resource, name, namespace).obj
         self.version += 1
@@ -239,11 +238,11 @@ class Store:
         return last
 
     def end_watches(self, resource: str | None = None, *, abort: bool = False) -> int:
-        """End the open watches, of one resource or of all; returns how many there were."""
+        """Ends the open watches of one resource, or of all (None), and returns their number."""
         shelves = list(self._shelves.values()) if resource is None else [self.shelf(resource)]
         return sum(shelf.end_watches(abort=abort) for shelf in shelves)
 
-    # Inner parts
+    # Helpers
 
     def _key(self, resource: ServedResource, name: str, namespace: str) -> Key:
         return ((namespace or "default") if resource.namespaced else "", name)
@@ -278,7 +277,7 @@ class Store:
         return write_rules.new_object(resource, new)
 
     def _orphan(self, uid: str) -> None:
-        """Takes an owner off all that names it, so that nobody takes that along."""
+        """Removes an owner from the ownerReferences of all objects, so that they are not deleted with it."""
 
         def alone(old: Object) -> Object:
             owners = [one for one in old["metadata"]["ownerReferences"] if one["uid"] != uid]

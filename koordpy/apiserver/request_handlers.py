@@ -1,4 +1,4 @@
-"""The verbs of the API: from one request to one answer."""
+"""Handles the verbs of the API: returns the answer to one request."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -36,7 +36,10 @@ def _check_kind(resource: ServedResource, obj: Object) -> None:
 
 
 def _unknown(call: Call, obj: Object) -> list[str]:
-    """Warnings about fields that a custom resource's schema lacks; StatusError 400 with fieldValidation=Strict."""
+    """Returns warnings about fields that are not in a custom resource's schema.
+
+    Raises StatusError 400 instead with fieldValidation=Strict.
+    """
     resource, how = call.resource, call.query.text("fieldValidation") or "Warn"
     if resource.schema is None or how == "Ignore":
         return []
@@ -63,10 +66,10 @@ class Handlers:
             ("PATCH", True): self._patch,
             ("DELETE", True): self._delete,
         }
-        """(method, whether one object is named)."""
+        """(method, True if the path names an object) -> handler."""
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer of a request. Raises StatusError."""
+        """Returns the answer to a request. Raises StatusError."""
         call = call_of(self._store.registry, request.raw_path, request.headers.get("Accept", ""))
         if call is None:
             return self._other_path(path_of(request.raw_path).rstrip("/") or "/")
@@ -142,7 +145,7 @@ class Handlers:
         return answer(served(call.resource, made), 201, warnings=warnings)
 
     def _update(self, call: Call, change: Callable[[Object], Object]) -> web.Response:
-        """Change an object through the form in which the resource shows it."""
+        """Changes an object in the version of the requested resource."""
         warnings: list[str] = []
 
         def changed(old: Object) -> Object:

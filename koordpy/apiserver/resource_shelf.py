@@ -1,8 +1,8 @@
-"""One resource's objects in the forms in which they are served, their recent history, and who watches them.
+"""Stores one resource's objects, their recent changes, and the watchers of them.
 
-Objects are never changed in place: a write puts a new entry on the shelf, so a list or a half-written answer keeps its
-state without copies. An object is encoded once, whoever reads or watches it: at 5,000 nodes and thousands of Bindings a
-second, encoding for each watcher anew would be most of the work.
+Objects are never changed in place: a write stores a new entry, so a list or a half-written answer keeps its state
+without copies. An object is encoded once for all readers and watchers, because encoding for each watcher would take
+most of the time at 5,000 nodes and thousands of Bindings per second.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ Key = tuple[str, str]
 
 
 class ShelfEntry:
-    """An object as it was at one version."""
+    """An object at one version, with its JSON."""
 
     __slots__ = ("_raw", "obj", "version")
 
@@ -35,18 +35,19 @@ class ShelfEntry:
 
 
 class Change:
-    """ADDED, MODIFIED or DELETED; `before` is the entry that was replaced or removed."""
+    """A change of an object."""
 
     __slots__ = ("before", "entry", "kind")
 
     def __init__(self, kind: str, entry: ShelfEntry, before: ShelfEntry | None) -> None:
+        """kind: ADDED, MODIFIED or DELETED. before: the entry that was replaced or removed; None for a new object."""
         self.kind = kind
         self.entry = entry
         self.before = before
 
 
 class Watcher:
-    """What one watch has not sent yet. It is closed when it lags by more changes than the history holds."""
+    """The changes that one watch has not sent yet. It is closed if there are more changes than `limit`."""
 
     __slots__ = ("_limit", "_news", "aborted", "closed", "pending")
 
@@ -54,7 +55,7 @@ class Watcher:
         self.pending: list[Change] = []
         self.closed = False
         self.aborted = False
-        """Whether the connection is to be cut instead of ended."""
+        """True if the connection must be aborted instead of ended."""
 
         self._limit = limit
         self._news = asyncio.Event()
@@ -67,12 +68,12 @@ class Watcher:
         self._news.set()
 
     def close(self, *, abort: bool = False) -> None:
-        """End the watch, by cutting its connection with `abort`."""
+        """Ends the watch. abort: True to abort its connection."""
         self.closed, self.aborted = True, abort
         self._news.set()
 
     async def wait(self) -> None:
-        """Until something is pending, or the watcher is closed."""
+        """Waits until there are pending changes, or the watcher is closed."""
         await self._news.wait()
 
     def take(self) -> list[Change]:
@@ -82,19 +83,19 @@ class Watcher:
 
 
 class Shelf:
-    """Objects of one storage. Versions are the store's: one sequence over all shelves."""
+    """The objects of one resource. Versions are one sequence over all shelves of a store."""
 
     def __init__(self) -> None:
         self.entries: dict[Key, ShelfEntry] = {}
         self.horizon = 0
         self.history = 10_000
-        """Changes that a watch can resume over."""
+        """Maximum number of changes that are stored, so that a watch can resume from an older version."""
         self._changes: deque[Change] = deque()
         self._watchers: dict[Watcher, None] = {}
         self._ordered: list[tuple[Key, ShelfEntry]] | None = None
 
     def ordered(self) -> list[tuple[Key, ShelfEntry]]:
-        """Every entry by namespace and name. The list is shared: it must not be changed."""
+        """Returns every entry, sorted by namespace and name. The list is shared and must not be changed."""
         if self._ordered is None:
             self._ordered = sorted(self.entries.items(), key=lambda item: item[0])
         return self._ordered
@@ -105,7 +106,7 @@ class Shelf:
         return self._record(Change("MODIFIED" if before else "ADDED", entry, before))
 
     def remove(self, key: Key, last: ShelfEntry) -> Change:
-        """Take an object away; `last` is its final state, with the version of its removal."""
+        """Removes an object. last: its final state, with the version of its removal."""
         before = self.entries.pop(key)
         return self._record(Change("DELETED", last, before))
 
@@ -119,7 +120,7 @@ class Shelf:
         return change
 
     def since(self, version: int) -> list[Change] | None:
-        """Changes after a version, None when some of them are forgotten."""
+        """Returns the changes after a version; None if some of them are no longer stored."""
         if version < self.horizon:
             return None
         found = []
@@ -131,7 +132,7 @@ class Shelf:
         return found
 
     def watch(self) -> Watcher:
-        """A watcher of all changes from now on; to be given back by `unwatch`."""
+        """Returns a watcher of all changes from now on. The caller must pass it to `unwatch` at the end."""
         watcher = Watcher(max(self.history, 1000))
         self._watchers[watcher] = None
         return watcher
@@ -140,7 +141,7 @@ class Shelf:
         self._watchers.pop(watcher, None)
 
     def end_watches(self, *, abort: bool = False) -> int:
-        """Close every watch; returns how many there were."""
+        """Closes every watch, and returns their number."""
         for watcher in self._watchers:
             watcher.close(abort=abort)
         return len(self._watchers)
@@ -150,10 +151,10 @@ ChangeListener = Callable[[str, Change], None]
 """Called with the shelf's name after every change."""
 
 
-# -- forms ------------------------------------------------------------------------------------------------------------
+# -- versions ---------------------------------------------------------------------------------------------------------
 
-# Events are written through core/v1 or events.k8s.io/v1 and read through both; they are stored as core/v1. A custom
-# resource with several versions is stored as it came and served under the version asked for (conversion strategy None).
+# Events are written and read as core/v1 or events.k8s.io/v1, and stored as core/v1. A custom resource with several
+# versions is stored as it was sent, and served in the requested version (conversion strategy None).
 _TO_CORE = {
     "note": "message",
     "regarding": "involvedObject",
@@ -165,11 +166,11 @@ _TO_CORE = {
 }
 _FROM_CORE = {core: other for other, core in _TO_CORE.items()}
 _EVENT_BLANKS: Object = {"eventTime": None, "firstTimestamp": None, "lastTimestamp": None, "source": {}}
-"""Fields that kube-apiserver writes in every event: `kubectl get events --sort-by=.lastTimestamp` sorts by one."""
+"""Fields that kube-apiserver sets in every event; `kubectl get events --sort-by=.lastTimestamp` needs them."""
 
 
 def stored(resource: ServedResource, obj: Object) -> Object:
-    """The form in which an object is stored; the object itself where that is the same."""
+    """Returns the object in its stored version; the same object if it has this version."""
     if resource.shelf != "events":
         return obj
     core = obj
@@ -179,7 +180,7 @@ def stored(resource: ServedResource, obj: Object) -> Object:
 
 
 def served(resource: ServedResource, obj: Object) -> Object:
-    """A stored object as the resource shows it; the object itself where that is the same."""
+    """Returns a stored object in the version of a resource; the same object if it has this version."""
     if obj["apiVersion"] == resource.api_version:
         return obj
     if resource.group == "events.k8s.io":
@@ -188,7 +189,7 @@ def served(resource: ServedResource, obj: Object) -> Object:
 
 
 def encoded(resource: ServedResource, entry: ShelfEntry) -> bytes:
-    """A stored object as the resource shows it, as JSON."""
+    """Returns a stored object in the version of a resource, as JSON."""
     if entry.obj["apiVersion"] == resource.api_version:
         return entry.raw
     return orjson.dumps(served(resource, entry.obj))

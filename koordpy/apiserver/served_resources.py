@@ -1,7 +1,7 @@
-"""Which resources the embedded API server serves: group, version, kind, plural, scope.
+"""The resources that the embedded API server serves: group, version, kind, plural and scope.
 
-Built-in ones are listed here; those of CustomResourceDefinitions come and go at run time. Two resources may share one
-`shelf` (events of both groups, versions of a CustomResourceDefinition).
+This module lists the built-in resources; custom resources are added and removed with their definitions. Two resources
+may share one `shelf`: events of both groups, and versions of a CustomResourceDefinition.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,22 +12,25 @@ Object = dict[str, Any]
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether its condition Ready is true."""
+    """Returns True if a pod's condition Ready is true."""
     found = (pod.get("status") or {}).get("conditions") or ()
     return any(one.get("type") == "Ready" and one.get("status") == "True" for one in found)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that `kubectl get` shows of a resource: by a JSONPath, or worked out."""
+    """A column of `kubectl get`."""
 
     name: str
     type: str
     path: str = ""
+    """JSONPath of the value."""
     priority: int = 0
+    """0 for a column that is always shown, 1 for one with `-o wide`."""
     absent: Any = None
-    """What is shown where nothing stands there."""
+    """Value that is shown if there is none."""
     cell: Callable[[Object], Any] | None = None
+    """Function that computes the value; None to use `path`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class ServedResource:
 
     @property
     def name(self) -> str:
-        """`pods`, `podgroups.scheduling.sigs.k8s.io`."""
+        """Name of the resource, such as `pods` or `podgroups.scheduling.sigs.k8s.io`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -60,7 +63,7 @@ class ServedResource:
 
     @property
     def shelf(self) -> str:
-        """Where the objects lie: those of equal shelves are the same, and their form differs."""
+        """Name of the storage. Resources with the same shelf have the same objects, in different versions."""
         return "events" if self.name == "events.events.k8s.io" else self.name
 
 
@@ -96,13 +99,13 @@ _BUILT_IN = (
     ("events.k8s.io", "Event", "events", True, ("ev",), False),
     ("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", False, ("crd", "crds"), True),
 )
-"""(group, kind, plural, whether in a namespace, short names, whether with a status), each in version v1."""
+"""(group, kind, plural, is namespaced, short names, has a status), each in version v1."""
 _IN_ALL = frozenset(("pods", "services", "replicationcontrollers"))
-"""What `kubectl get all` shows of the core API."""
+"""Resources of the core API that `kubectl get all` shows."""
 
 
 class Registry:
-    """The resources served now, by path and by name."""
+    """The resources that are served now, by path and by name."""
 
     def __init__(self) -> None:
         self._by_path: dict[tuple[str, str, str], ServedResource] = {}
@@ -112,14 +115,14 @@ class Registry:
             self.add(ServedResource(group, "v1", kind, plural, namespaced, short, has_status=status, categories=shown))
 
     def add(self, resource: ServedResource) -> None:
-        """Serve a resource; one of the same group, version and plural is replaced."""
+        """Adds a resource; it replaces one with the same group, version and plural."""
         self._by_path[resource.group, resource.version, resource.plural] = resource
         known = self._by_name.get(resource.name)
         if known is None or known.version == resource.version or not resource.custom:
             self._by_name[resource.name] = resource
 
     def remove(self, name: str) -> None:
-        """Serve a resource no longer, in any version."""
+        """Removes a resource in all versions."""
         self._by_name.pop(name, None)
         for key in [key for key, resource in self._by_path.items() if resource.name == name]:
             del self._by_path[key]
@@ -128,14 +131,14 @@ class Registry:
         return self._by_path.get((group, version, plural))
 
     def named(self, name: str) -> ServedResource:
-        """The resource of a name like `pods` or `podgroups.scheduling.sigs.k8s.io`; KeyError when not served."""
+        """Returns the resource with a name such as `pods` or `podgroups.scheduling.sigs.k8s.io`. Raises KeyError."""
         return self._by_name[name]
 
     def __iter__(self) -> Iterator[ServedResource]:
         return iter(self._by_path.values())
 
     def groups(self) -> dict[str, list[str]]:
-        """group -> versions, the core group left out."""
+        """Returns group -> versions, without the core group."""
         found: dict[str, list[str]] = {}
         for one in self:
             if one.group and one.version not in found.setdefault(one.group, []):
@@ -144,7 +147,7 @@ class Registry:
 
 
 def resources_of_definition(definition: Object) -> list[ServedResource]:
-    """The served versions of a CustomResourceDefinition, the stored version first."""
+    """Returns the served versions of a CustomResourceDefinition, the storage version first."""
     spec = definition["spec"]
     names = spec["names"]
     found = []

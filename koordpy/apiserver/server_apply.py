@@ -1,8 +1,8 @@
-"""Server-side apply, kept simple: create or merge, field ownership per manager.
+"""A simplified server-side apply: creates or merges objects, with field ownership per manager.
 
-What a manager applied before and leaves out now is removed, unless another applying manager owns it. A field that
-another manager applied with another value is a conflict (409) without `force`. Fields changed by other kinds of writes
-have no owner here.
+A field that a manager applied before and leaves out now is removed, unless another applying manager owns it. A field
+that another manager applied with another value is a conflict (409) without `force`. Fields that are changed by other
+kinds of writes have no owner.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from koordpy.apiserver.applied_patches import MERGED_SETS, merge_key
 from koordpy.apiserver.served_resources import Object, ServedResource
 
 Fields = dict[str, Any]
-"""A field set in the FieldsV1 form: `f:name`, `k:{"type":"Ready"}`, `v:"x"`, leaves are empty."""
+"""A field set in FieldsV1 format, with keys `f:name`, `k:{"type":"Ready"}` and `v:"x"`; leaves are empty."""
 
 _SERVER = frozenset(("apiVersion", "kind"))
 
@@ -31,7 +31,7 @@ def _items(schema: Object | None) -> Object | None:
 
 
 def _keys(schema: Object | None, name: str, items: list[Any]) -> tuple[str, ...]:
-    """The keys by which a list merges; empty for a list that is replaced whole."""
+    """Returns the keys by which a list is merged; empty if it is replaced as a whole."""
     if schema is None:
         key = merge_key(name, items)
         return (key,) if key else ()
@@ -43,7 +43,7 @@ def _item_key(item: Object, keys: tuple[str, ...]) -> str:
 
 
 def field_set(value: Any, schema: Object | None, name: str = "") -> Fields:
-    """The fields that an applied value names."""
+    """Returns the field set of an applied value."""
     found: Fields = {}
     if isinstance(value, dict):
         for key, item in value.items():
@@ -79,7 +79,7 @@ def _merged(target: Any, value: Any, schema: Object | None, name: str) -> Any:
 
 
 def _without(target: Any, dropped: Fields, schema: Object | None, name: str) -> Any:
-    """The value without a field set; containers that only lose a part stay."""
+    """Returns the value without a field set; containers of which only a part is removed stay."""
     if isinstance(target, dict):
         result = dict(target)
         for token, below in dropped.items():
@@ -108,7 +108,7 @@ def _without(target: Any, dropped: Fields, schema: Object | None, name: str) -> 
 
 
 def _minus(fields: Fields, other: Fields) -> Fields:
-    """What is in one field set and not in the other."""
+    """Returns the fields that are in the first field set and not in the other."""
     found: Fields = {}
     for token, below in fields.items():
         if token not in other:
@@ -121,7 +121,7 @@ def _minus(fields: Fields, other: Fields) -> Fields:
 
 
 def _conflicts(fields: Fields, other: Fields, current: Any, wanted: Any, path: str) -> list[str]:
-    """Paths in both field sets at which the wanted value differs from the current one."""
+    """Returns the paths in both field sets at which the wanted value differs from the current one."""
     found: list[str] = []
     for token, below in fields.items():
         if token not in other or token == "." or token.startswith("v:"):
@@ -140,7 +140,7 @@ def _conflicts(fields: Fields, other: Fields, current: Any, wanted: Any, path: s
 
 
 def _at(value: Any, token: str) -> Any:
-    """The field or the list item that a token of a field set names; None when it is not there."""
+    """Returns the field or list item that a token of a field set names; None if it does not exist."""
     if token.startswith("f:"):
         return value.get(token[2:]) if isinstance(value, dict) else None
     keys = orjson.loads(token[2:])
@@ -160,9 +160,9 @@ def applied(
     force: bool,
     subresource: str,
 ) -> Object:
-    """The object after a manager applied its configuration; `current` is None when it is to be created.
+    """Returns the object after a manager applied a configuration. current: None if the object does not exist.
 
-    Raises StatusError 409 for fields that another manager applied otherwise, unless `force`.
+    Raises StatusError 409 for fields that another manager applied with another value, unless `force` is True.
     """
     schema = resource.schema
     body = {key: value for key, value in config.items() if key not in _SERVER}

@@ -1,7 +1,6 @@
-"""What the embedded API server answers when it refuses: the `Status` objects of the Kubernetes API.
+"""Errors of the embedded API server, as `Status` objects of the Kubernetes API.
 
-Clients decide by `code` and `reason`, so both are spelled as kube-apiserver spells them; messages follow its wording
-where people see them in kubectl.
+Clients decide by `code` and `reason`, so both equal kube-apiserver's. Messages that kubectl shows have its wording.
 """
 
 from typing import Any
@@ -26,12 +25,12 @@ REASONS = {
 }
 
 OF_CONTAINERS = ("log", "exec", "attach", "portforward")
-"""Subresources of pods that a kubelet answers."""
+"""Subresources of pods that need a real kubelet."""
 SUCCESS_201 = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'
 
 
 class StatusError(Exception):
-    """A refusal with its HTTP code, machine-readable reason, message, details and Retry-After seconds."""
+    """An error with its HTTP code, machine-readable reason, message, details and Retry-After in seconds."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class StatusError(Exception):
 
 
 def subject(resource: ServedResource, name: str) -> dict[str, Any]:
-    """The details that name an object."""
+    """Returns the details that name an object."""
     details = {"name": name, "kind": resource.plural}
     return {**details, "group": resource.group} if resource.group else details
 
@@ -81,8 +80,12 @@ def not_found(resource: ServedResource, name: str) -> StatusError:
 
 
 def no_such_path(part: str = "") -> StatusError:
-    """404; part: the subresource that was asked for."""
-    why = f": there is no {part}, for no container runs on this embedded cluster" if part in OF_CONTAINERS else ""
+    """Returns an error 404. part: the requested subresource."""
+    why = (
+        f": {part} is not supported, because no containers run on this embedded cluster"
+        if part in OF_CONTAINERS
+        else ""
+    )
     return StatusError(404, f"the server could not find the requested resource{why}")
 
 
@@ -97,7 +100,7 @@ def conflict(resource: ServedResource, name: str, why: str) -> StatusError:
 
 
 def check_preconditions(resource: ServedResource, obj: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Raises StatusError 409 where an object has another uid or resourceVersion than the one that is wanted."""
+    """Raises StatusError 409 if an object has another uid or resourceVersion than wanted."""
     meta = obj["metadata"]
     for field, own in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
         given = wanted.get(field)
@@ -111,7 +114,8 @@ def forbidden(resource: ServedResource, name: str, why: str) -> StatusError:
 
 
 def invalid(resource: ServedResource, name: str, *faults: tuple[str, str, str]) -> StatusError:
-    """422 with one cause a fault; a fault is (field, cause reason as FieldValueInvalid, message)."""
+    """Returns an error 422 with one cause per fault. A fault is (field, cause reason such as FieldValueInvalid,
+    message)."""
     texts = [f"{field}: {message}" for field, _, message in faults]
     joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     kind = f"{resource.kind}{resource.group and f'.{resource.group}'}"

@@ -1,7 +1,7 @@
-"""pods/binding and pods/eviction, with the rules that a scheduler lives by (kube-parity.md 4.4, 4.7).
+"""Implements pods/binding and pods/eviction with the rules of kube-apiserver (kube-parity.md 4.4, 4.7).
 
-A Binding is one atomic write: nodeName, the annotations and PodScheduled=True. As in kube-apiserver neither the node's
-existence nor its capacity is checked.
+A Binding is one atomic write of nodeName, the annotations and PodScheduled=True. As in kube-apiserver, neither the
+node's existence nor its capacity is checked.
 """
 
 from typing import Any
@@ -17,10 +17,10 @@ _BINDING = ServedResource("", "v1", "Binding", "pods/binding")
 
 
 def bind(store: Store, namespace: str, name: str, binding: Object) -> ShelfEntry:
-    """Bind a pod to `target.name` and return its new state.
+    """Binds a pod to `target.name`, and returns its new state.
 
-    Raises StatusError: 404 no such pod; 409 another uid or version, already bound, being deleted, or gated; 400 or 422
-    where the Binding itself is wrong.
+    Raises StatusError: 404 if the pod does not exist; 409 if it has another uid or version, or is bound, being deleted
+    or gated; 400 or 422 if the Binding is invalid.
     """
     pods = store.resource("pods")
     entry = store.entry(pods, name, namespace)
@@ -57,9 +57,10 @@ def bind(store: Store, namespace: str, name: str, binding: Object) -> ShelfEntry
 
 
 def evict(store: Store, budgets: DisruptionBudgets, namespace: str, name: str, eviction: Object) -> None:
-    """Delete a pod if the PodDisruptionBudgets allow it.
+    """Deletes a pod if its PodDisruptionBudget allows it.
 
-    Raises StatusError 429 with a DisruptionBudget cause where one does not, 500 where several cover the pod, 404, 409.
+    Raises StatusError: 429 with a DisruptionBudget cause if it does not, 500 if several budgets cover the pod, 404,
+    409.
     """
     entry = store.entry("pods", name, namespace)
     options: dict[str, Any] = dict(eviction.get("deleteOptions") or {})

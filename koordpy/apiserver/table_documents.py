@@ -1,7 +1,7 @@
-"""The Table form of lists and watch events: what `kubectl get` prints, a list of columns for each resource.
+"""The Table form of lists and watch events, which `kubectl get` prints, with columns for each resource.
 
-Custom resources have the printer columns of their definition; as in kube-apiserver, a JSONPath that finds several
-values shows the first.
+Custom resources have the printer columns of their definition. As in kube-apiserver, a JSONPath with several values
+shows the first one.
 """
 
 import re
@@ -21,7 +21,7 @@ _STEP = re.compile(
 
 
 def age(timestamp: str | None, now: float) -> str:
-    """How long ago a time was, as kubectl shows ages; `<unknown>` without a time."""
+    """Returns the age of a timestamp in kubectl's format; `<unknown>` without a timestamp. now: epoch seconds."""
     if not timestamp:
         return "<unknown>"
     seconds = int(now - seconds_of(timestamp))
@@ -47,7 +47,7 @@ def age(timestamp: str | None, now: float) -> str:
 
 
 def json_path(obj: Any, path: str) -> list[Any]:
-    """What a simple JSONPath finds: names, `['a\\.b']`, `[0]`, `[*]` and `[?(@.type=="X")]`."""
+    """Returns the values of a simple JSONPath with names, `['a\\.b']`, `[0]`, `[*]` and `[?(@.type=="X")]`."""
     found = [obj]
     for step in _STEP.finditer(path):
         name, index, quoted, field, value = step.groups()
@@ -186,7 +186,7 @@ _BUILT_IN: dict[str, Sequence[Column]] = {
 
 
 def table_of(call: Call, entries: Iterable[ShelfEntry], meta: Object, *, now: float) -> Object:
-    """Entries in the Table form, each with what the request's includeObject asks for: Metadata, Object or None."""
+    """Returns entries in the Table form, each with the part of the object that includeObject requests."""
     resource, include = call.resource, call.query.text("includeObject") or "Metadata"
     own = resource.columns if resource.custom else ()
     columns = (_NAME, *own) if own else _BUILT_IN.get(resource.shelf, (_NAME, _CREATED))

@@ -1,4 +1,4 @@
-"""Watches: a stream of changes from a version on, with bookmarks, or 410 where that version is forgotten."""
+"""Serves watches: a stream of changes since a version, with bookmarks, or an error 410 if the version is too old."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ def _bookmark(resource: ServedResource, version: int, annotations: Object | None
 
 
 def _left(change: Change) -> ShelfEntry:
-    """The last state that a selector matched, under the version at which it matched no longer."""
+    """Returns the last state that matched a selector, with the version at which it stopped matching."""
     assert change.before is not None
     obj = change.before.obj
     version = change.entry.version
@@ -44,13 +44,13 @@ def _too_old(version: int, horizon: int) -> bytes:
 
 
 class Stream:
-    """What one watch sends, however it is carried: `chunks()` goes on until its timeout or until it is ended.
+    """The content of one watch, independent of HTTP. `chunks()` ends at the watch's timeout or when it is ended.
 
-    It hears of every change from its making on; `close()` gives its place on the shelf back. StatusError 400 for bad
-    selectors.
+    It records every change from its creation on, until `close()`.
     """
 
     def __init__(self, store: Store, call: Call, *, bookmark_seconds: float) -> None:
+        """Raises StatusError 400 for invalid selectors."""
         self._store, self._call, self._as_table = store, call, call.as_table
         self._matches = matches_of(call)
         query = call.query
@@ -71,14 +71,14 @@ class Stream:
 
     @property
     def aborted(self) -> bool:
-        """Whether its connection is to be cut, not ended."""
+        """True if the connection must be aborted instead of ended."""
         return self._watcher.aborted
 
     def close(self) -> None:
         self._shelf.unwatch(self._watcher)
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """Whole lines, as many as there are at a time."""
+        """Yields complete lines, all available ones at a time."""
         entries = self._entries
         for at in range(0, len(entries), _BATCH):
             yield b"".join(self._initial(entry for _, entry in entries[at : at + _BATCH]))
@@ -111,7 +111,7 @@ class Stream:
         return all(match(entry.obj) for match in self._matches)
 
     def _initial(self, entries: Iterable[ShelfEntry]) -> list[bytes]:
-        """ADDED for every object there is."""
+        """Returns an ADDED line for every object that matches."""
         return [self._line(Change("ADDED", entry, None)) for entry in entries if self._seen(entry)]
 
     def _changes(self, changes: Iterable[Change]) -> list[bytes]:
@@ -138,7 +138,7 @@ class Stream:
 
 
 async def watch(request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
-    """Serve one watch until it ends, its connection is closed, or it is to be cut."""
+    """Serves one watch until it ends, is aborted, or its connection is closed."""
     response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"})
     try:
         await response.prepare(request)

@@ -1,9 +1,9 @@
-"""Controllers of Jobs and JobSets for the embedded API server: they keep their pods, and write their statuses.
+"""Controllers of Jobs and JobSets for the embedded API server: they create pods and write statuses.
 
-What is made follows from `koordpy.simulation.pod_making`, as for `koordpy simulate`; names of pods have a random
-ending, as real ones. A JobSet makes Jobs, a Job makes pods; who is deleted takes along what it made. Not kept:
-podFailurePolicy, successPolicy, a JobSet's failurePolicy, activeDeadlineSeconds and ttlSecondsAfterFinished. Sources:
-workloads.md 4, 5.1, 6 and 10.
+A JobSet creates Jobs, and a Job creates pods; a deleted object's children are deleted with it. The pods follow from
+`koordpy.simulation.pod_making`, as in `koordpy simulate`, and have names with a random suffix, as in a cluster.
+Not supported: podFailurePolicy, successPolicy, a JobSet's failurePolicy, activeDeadlineSeconds and
+ttlSecondsAfterFinished. Rules: workloads.md 4, 5.1, 6 and 10.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from koordpy.workloads.workload_model import JobPart, Role, Workload
 JOBS, JOBSETS, PODS = "jobs.batch", "jobsets.jobset.x-k8s.io", "pods"
 _DELAY_SECONDS = 0.02
 _BACKOFF_LIMIT = 6
-"""Failed pods that a Job bears, where it does not say."""
+"""Default number of failed pods that a Job tolerates."""
 _LOG = logging.getLogger(__name__)
 
 _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -63,7 +63,7 @@ JOBSET_DEFINITION: Object = {
 
 
 class WorkloadControllers:
-    """Serves JobSets, and keeps Jobs and JobSets shortly after a change, while a loop runs."""
+    """Serves JobSets, and reconciles Jobs and JobSets shortly after each change, while an event loop runs."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -74,7 +74,7 @@ class WorkloadControllers:
         store.listeners.append(self._changed)
 
     def close(self) -> None:
-        """Ends keeping them; what is stored stays."""
+        """Stops the controllers; stored objects stay."""
         if self._timer is not None:
             self._timer.cancel()
         self._store.listeners.remove(self._changed)
@@ -93,7 +93,7 @@ class WorkloadControllers:
             try:
                 self._sync(namespace)
             except Exception:
-                _LOG.exception("Jobs of namespace %s are not kept", namespace)
+                _LOG.exception("Jobs of namespace %s cannot be reconciled", namespace)
 
     # One namespace
 
@@ -122,7 +122,7 @@ class WorkloadControllers:
         return {(namespace, head.name): read_job(source, head) for source, head in self._sources(JOBS, namespace)}
 
     def _is_sound(self, resource: str, source: Source, workload: Workload) -> bool:
-        """Whether it can be read; what cannot is told in an event, once."""
+        """Returns True if a workload has no faults; sends its faults as an Event, once."""
         if resource == JOBS:
             can_make(source.at("spec"), "parallelism", workload.roles[0].number)
         if source.faults:
@@ -150,7 +150,7 @@ class WorkloadControllers:
         self._store.create("events", event)
 
     def _drop_orphans(self, namespace: str) -> None:
-        """Deletes what was made by an object that is gone."""
+        """Deletes Jobs and pods with a controller that no longer exists."""
         for below, above, kind in ((JOBS, JOBSETS, "JobSet"), (PODS, JOBS, "Job")):
             there = {one["metadata"]["uid"] for one in self._living(above, namespace)}
             for one in self._living(below, namespace):
@@ -161,7 +161,7 @@ class WorkloadControllers:
     # The Jobs of a JobSet
 
     def _keep_jobs(self, source: Source, jobset: Workload) -> None:
-        """Makes the Jobs whose turn it is; all are suspended with the JobSet, and none goes on when it has ended."""
+        """Creates Jobs that may start now, suspends them with the JobSet, and deletes unfinished ones at its end."""
         head, suspended = jobset.head, source.at("spec").flag("suspend")
         if jobset.note == "finished":
             for one in self._living(JOBS, head.namespace):
@@ -251,7 +251,7 @@ class WorkloadControllers:
     # Statuses
 
     def _keep_job(self, job: Object) -> None:
-        """Counts a Job's pods, says what became of it, and deletes the pods that are too many."""
+        """Updates a Job's status from its pods, and deletes surplus pods."""
         source = Source(job)
         if source.faults or conditions(source, "Complete", "Failed"):
             return
@@ -289,7 +289,7 @@ class WorkloadControllers:
         return {"type": word, "status": "True", "reason": reason, "lastProbeTime": now, "lastTransitionTime": now}
 
     def _keep_status(self, source: Source, jobset: Workload) -> None:
-        """Counts a JobSet's Jobs by role; it ends with all of them, or with the first that failed."""
+        """Updates a JobSet's status from its Jobs; it ends when all Jobs have completed, or one has failed."""
         old = source.raw.get("status") or {}
         if jobset.note == "finished":
             return
@@ -336,13 +336,13 @@ def _owner(reference: OwnerReference) -> Object:
 
 
 def _index(pod: Object) -> int:
-    """Completion index of a pod; -1 without one."""
+    """Returns the completion index of a pod; -1 if it has none."""
     found = index_in(msgspec.convert(pod["metadata"], ObjectMeta), JOB_COMPLETION_INDEX)
     return -1 if found is None else found
 
 
 def _end_of(source: Source, part: JobPart, status: Object, active: int) -> str:
-    """Complete, Failed, or nothing yet."""
+    """Returns Complete or Failed for a Job that has ended, else the empty string."""
     spec = source.at("spec")
     if part.note:
         return ""
@@ -354,7 +354,7 @@ def _end_of(source: Source, part: JobPart, status: Object, active: int) -> str:
 
 
 def _wire(pod: Pod, role: Role) -> Object:
-    """A made pod as it is sent: its template, and what its controller adds."""
+    """Returns a pod as its controller sends it: the template with the controller's additions."""
     base = role.template.pod
     assert base is not None
     meta, raw = pod.metadata, role.template.raw

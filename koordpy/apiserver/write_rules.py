@@ -1,8 +1,7 @@
-"""The rules that every write keeps: what kube-apiserver fills in and refuses, when a deleted object may go.
+"""Rules of writes: kube-apiserver's defaults and validation, and when a deleted object is removed.
 
-As far as a scheduler's clients see it. Pods are filled in as those of manifests (`filling`), on the wire's own form;
-identity (uid, versions, times) is the store's affair. Functions return new objects: what a caller hands in is never
-changed.
+Limited to what clients of a scheduler can see. Pods get the defaults of `simulation/server_defaults.py`, as those of
+manifests do. The store sets uid, versions and times. Functions return new objects and never change their arguments.
 """
 
 import re
@@ -37,14 +36,14 @@ WITH_GENERATION = frozenset(
         "poddisruptionbudgets.policy", "replicationcontrollers",
     )
 )  # fmt: skip
-"""Built-in resources whose metadata.generation counts changes of the spec; of custom resources it is all."""
+"""Built-in resources with a metadata.generation that counts changes of the spec; every custom resource has one."""
 _KEPT_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _NOT_GIVEN = (*_KEPT_BY_SERVER, "resourceVersion", "selfLink", "name", "namespace")
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
 def check_metadata(resource: ServedResource, meta: Object) -> None:
-    """Raises StatusError where name, labels or annotations cannot be stored."""
+    """Raises StatusError if the name, labels or annotations are invalid."""
     name = meta["name"]
     if not isinstance(name, str):
         raise StatusError(400, "metadata.name must be a string")
@@ -70,7 +69,7 @@ def check_metadata(resource: ServedResource, meta: Object) -> None:
 
 
 def rewritten(raw: Object, before: msgspec.Struct, after: msgspec.Struct) -> Object:
-    """An object with what a later reading of it says otherwise than the first; what neither reads stays."""
+    """Returns a raw object with the differences between two decoded versions of it. Undecoded fields stay."""
     out = dict(raw)
     for field in msgspec.structs.fields(before):
         old, new = getattr(before, field.name), getattr(after, field.name)
@@ -88,7 +87,7 @@ def _value(raw: Any, old: Any, new: Any) -> Any:
 
 
 def new_pod(pods: ServedResource, pod: Object, *, classes: Iterable[Object], now: str) -> Object:
-    """A pod as it is stored when created: defaults, priority, status Pending."""
+    """Returns a new pod as it is stored: with defaults, priority and status Pending. Raises StatusError."""
     name, given = pod["metadata"]["name"], pod.get("spec")
     if not isinstance(given, dict) or not given.get("containers"):
         raise status_errors.invalid(pods, name, ("spec.containers", "FieldValueRequired", "Required value"))
@@ -130,7 +129,7 @@ def new_pod(pods: ServedResource, pod: Object, *, classes: Iterable[Object], now
 
 
 def check_pod_update(pods: ServedResource, old: Object, new: Object) -> None:
-    """Raises StatusError 422 where an update touches what is fixed in a pod: nodeName changes by a Binding only."""
+    """Raises StatusError 422 if an update changes an immutable field of a pod; only a Binding sets nodeName."""
     before, after = old["spec"], new.get("spec")
     if before is after or before == after:
         return
@@ -156,7 +155,7 @@ def check_pod_update(pods: ServedResource, old: Object, new: Object) -> None:
 
 
 def new_object(resource: ServedResource, obj: Object) -> Object:
-    """Defaults of the other built-in resources that clients wait for."""
+    """Returns a new built-in object, not a pod, with the defaults that clients depend on."""
     shelf = resource.shelf
     if shelf == "namespaces":
         meta = obj["metadata"]
@@ -176,16 +175,16 @@ def new_object(resource: ServedResource, obj: Object) -> Object:
     return obj
 
 
-# -- life -------------------------------------------------------------------------------------------------------------
+# -- metadata and deletion --------------------------------------------------------------------------------------------
 
 
 def metadata_of_create(given: Object) -> Object:
-    """What a creator's metadata says beyond name and namespace; what is the server's is left out."""
+    """Returns the metadata of a created object without name, namespace, and fields that the server sets."""
     return {key: value for key, value in given.items() if key not in _NOT_GIVEN}
 
 
 def metadata_of_update(resource: ServedResource, current: Object, wanted: Object) -> Object:
-    """Metadata of an update: what is the server's stays, preconditions are checked."""
+    """Returns the metadata of an updated object; fields that the server sets stay. Raises StatusError."""
     old = current["metadata"]
     given = wanted.get("metadata")
     if not isinstance(given, dict):
@@ -213,7 +212,7 @@ def metadata_of_update(resource: ServedResource, current: Object, wanted: Object
 
 
 def checked_custom_object(resource: ServedResource, new: Object) -> Object:
-    """A custom resource pruned, defaulted and validated against its schema."""
+    """Returns a custom resource, pruned and defaulted by its schema. Raises StatusError if it is invalid."""
     check_metadata(resource, new["metadata"])
     if resource.schema is None:
         return new
@@ -226,7 +225,7 @@ def checked_custom_object(resource: ServedResource, new: Object) -> Object:
 
 
 def grace_seconds(resource: ServedResource, obj: Object, options: Object) -> int:
-    """Seconds a deleted object may stay: only a pod on a node that still runs needs any."""
+    """Returns the grace period of a deletion in seconds; 0 unless the object is a bound pod that has not ended."""
     if resource.shelf != "pods":
         return 0
     spec, phase = obj["spec"], obj.get("status", {}).get("phase")
@@ -237,7 +236,7 @@ def grace_seconds(resource: ServedResource, obj: Object, options: Object) -> int
 
 
 def marked(obj: Object, now: float, grace: int = 0) -> Object:
-    """An object that is to end `grace` seconds from now (epoch seconds), as a reply to its deletion shows it."""
+    """Returns an object with a deletionTimestamp. now: seconds since the epoch; grace: seconds."""
     meta = {**obj["metadata"], "deletionTimestamp": rfc3339(now + grace), "deletionGracePeriodSeconds": grace}
     if "generation" in meta:
         meta["generation"] += 1
@@ -245,11 +244,11 @@ def marked(obj: Object, now: float, grace: int = 0) -> Object:
 
 
 def spec_part(obj: Object) -> Object:
-    """Everything but metadata and status: what metadata.generation counts changes of."""
+    """Returns an object without metadata and status; metadata.generation counts changes of it."""
     return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
 
 
 def may_go(obj: Object) -> bool:
-    """Whether a deleted object waits for nothing any more."""
+    """Returns True if a deleted object has neither finalizers nor a grace period left."""
     meta = obj["metadata"]
     return "deletionTimestamp" in meta and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds")

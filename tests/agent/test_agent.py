@@ -70,9 +70,9 @@ def test_a_measurement_stands_beside_the_links_never_in_them(
     ("text", "fault"),
     [
         ("[[0, 1]]", "not 2 rows of 2 numbers"),
-        ("[[0, -1], [1, 0]]", "[0][1]: -1 is no bandwidth in GB/s"),
-        ("[[0, .inf], [1, 0]]", "[0][1]: inf is no bandwidth in GB/s"),
-        ("fast", "no list of lists"),
+        ("[[0, -1], [1, 0]]", "[0][1]: -1 is not a bandwidth in GB/s"),
+        ("[[0, .inf], [1, 0]]", "[0][1]: inf is not a bandwidth in GB/s"),
+        ("fast", "not a list of lists"),
     ],
 )
 def test_a_measurement_that_cannot_be_used_is_left_out_and_reported(
@@ -91,8 +91,8 @@ def test_a_measurement_that_cannot_be_used_is_left_out_and_reported(
     ("words", "fault"),
     [
         (["--node", "n", "--backend", "topo:/no/such"], "/no/such: cannot be read"),
-        (["--node", "n", "--backend", "cuda"], "--backend cuda: neither nvml, fake:FILE nor topo:FILE"),
-        (["--backend", "nvml"], "--node: no name is given"),
+        (["--node", "n", "--backend", "cuda"], "--backend cuda: must be nvml, fake:FILE or topo:FILE"),
+        (["--backend", "nvml"], "--node: is required"),
     ],
 )
 def test_what_cannot_be_had_is_one_clear_line(

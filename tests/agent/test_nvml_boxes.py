@@ -224,7 +224,7 @@ def test_a_session_that_ended_is_opened_anew_at_once() -> None:
 def test_a_driver_that_does_not_come_back_is_said() -> None:
     box = Box(1)
     box.unloaded = True
-    with pytest.raises(BackendError, match="opened anew"):
+    with pytest.raises(BackendError, match="opening the library again failed"):
         library(box).gpus()
 
 

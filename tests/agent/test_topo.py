@@ -63,13 +63,13 @@ def test_numa_nodes_are_read_where_the_column_is_there(name: str, numa: list[int
     ("text", "fault"),
     [
         ("", "t: no line with the titles of the GPU columns (GPU0 GPU1 ...)"),
-        ("\tGPU0\tGPU1\nGPU0\t X \tNVX\nGPU1\tNV1\t X \n", "t: line 2, column 10: 'NVX': no link class"),
-        ("\tGPU0\tGPU1\nGPU0\tPIX\tPIX\nGPU1\tPIX\t X \n", "t: line 2, column 6: 'PIX': X is expected"),
-        ("\tGPU0\tGPU1\nGPU0\t X \tX\nGPU1\tPIX\t X \n", "t: line 2, column 10: 'X': no link class"),
+        ("\tGPU0\tGPU1\nGPU0\t X \tNVX\nGPU1\tNV1\t X \n", "t: line 2, column 10: 'NVX': not a link class"),
+        ("\tGPU0\tGPU1\nGPU0\tPIX\tPIX\nGPU1\tPIX\t X \n", "t: line 2, column 6: 'PIX': expected X"),
+        ("\tGPU0\tGPU1\nGPU0\t X \tX\nGPU1\tPIX\t X \n", "t: line 2, column 10: 'X': not a link class"),
         ("\tGPU0\tGPU1\nGPU0\t X \tPIX\n", "t: GPU1 has a column and no row"),
         ("\tGPU0\tGPU1\nGPU0\t X \n", "t: line 2: 1 words for 2 columns"),
-        ("\tGPU0\tGPU0\nGPU0\t X \tPIX\n", "t: line 1: a GPU column stands twice"),
-        ("\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU0\t X \tPIX\n", "t: line 3: GPU0 stands twice"),
+        ("\tGPU0\tGPU0\nGPU0\t X \tPIX\n", "t: line 1: duplicate GPU column"),
+        ("\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU0\t X \tPIX\n", "t: line 3: duplicate row GPU0"),
         ("\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU2\t X \tPIX\n", "t: line 3: GPU2 has no column"),
     ],
 )

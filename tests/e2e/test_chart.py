@@ -337,25 +337,25 @@ def test_a_digest_takes_the_place_of_the_tag(helm: Helm) -> None:
         ({"nodeSelector": {"a b": "x"}}, "a b"),
         ({"podAnnotations": {"a b": "x"}}, "a b"),
         ({"networkPolicy": {"egress": []}}, "egress"),
-        ({"webhook": {"enabled": True, "renderCertificate": False}}, "every rendering would make another one"),
-        ({"webhook": {"enabled": True, "existingSecret": "a", "certManager": {"enabled": True}}}, "choose one"),
+        ({"webhook": {"enabled": True, "renderCertificate": False}}, "every rendering would generate another one"),
+        ({"webhook": {"enabled": True, "existingSecret": "a", "certManager": {"enabled": True}}}, "not both"),
         (
             {"agent": {"enabled": True, "delivery": "env"}, "webhook": {"enabled": True, "gpuVariables": False}},
             "needs webhook.enabled and webhook.gpuVariables",
         ),
-        ({"webhook": {"enabled": True, "port": 10259}}, "webhook.port: 10259 is port, too"),
+        ({"webhook": {"enabled": True, "port": 10259}}, "webhook.port: 10259 is already used by"),
         (
             {"tenants": {"enabled": True, "renderCertificate": False}},
-            "tenants: there is no cluster to keep a certificate in",
+            "tenants: without access to the cluster the certificate cannot be reused",
         ),
         (
             {"tenants": {"enabled": True, "existingSecret": "a", "certManager": {"enabled": True}}},
-            "tenants: .* choose one",
+            "tenants: .* not both",
         ),
-        ({"tenants": {"enabled": True, "port": 10259}}, "tenants.port: 10259 is port, too"),
+        ({"tenants": {"enabled": True, "port": 10259}}, "tenants.port: 10259 is already used by"),
         (
             {"tenants": {"enabled": True, "port": 9443}, "webhook": {"enabled": True}},
-            "tenants.port: 9443 is webhook.port, too",
+            "tenants.port: 9443 is already used by webhook.port",
         ),
         ({"tenants": {"groups": [""]}}, "/tenants/groups/0"),
         (
@@ -438,7 +438,7 @@ def test_quotas_that_are_open_to_all_have_no_policy_of_namespaces_and_labels(quo
     release = helm.render({"config": {"quota": quota}})
     names = {one["metadata"]["name"] for one in release.objects if one["kind"] == "ValidatingAdmissionPolicy"}
     assert "koordpy-quotas" in names and "koordpy-quota-labels" not in names
-    assert "count in namespace" not in str(release.objects)
+    assert "only honoured in namespace" not in str(release.objects)
 
 
 def test_a_configuration_that_is_null_is_the_default(helm: Helm) -> None:

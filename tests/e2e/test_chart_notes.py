@@ -58,7 +58,7 @@ async def test_notes_name_the_accounts_that_may_write_quotas(api: Client, teams:
         body = {"metadata": {"name": name}, "roleRef": ref, "subjects": [subject]}
         await api.create(f"{RBAC}/namespaces/{team}/rolebindings", body)
     said = notes("install", "--dry-run=server")
-    assert "ElasticQuotas of all namespaces count" in said
+    assert "ElasticQuotas in all namespaces apply" in said
     assert f"\n  User writer-user, in namespace {team} (Role writer)\n" in said
     assert "\n  Group system:masters, in every namespace (ClusterRole cluster-admin)\n" in said
     assert "reader-user" not in said and "WARNING" not in said and "\n\n\n" not in said
@@ -71,12 +71,12 @@ async def test_quotas_that_would_not_count_are_named_before_an_upgrade(
 ) -> None:
     admins, team = teams
     said = notes("install", namespaces=[admins])
-    assert f"ElasticQuotas count in namespace {admins} only" in said
-    assert "WARNING: ElasticQuotas that do not count" in said and f"\n  {team}: teams-quota\n" in said
+    assert f"ElasticQuotas are only honoured in namespace {admins}" in said
+    assert "WARNING: ElasticQuotas that this configuration ignores" in said and f"\n  {team}: teams-quota\n" in said
     assert f"\n  {admins}:" not in said
 
     opened = notes("upgrade", "--dry-run=server")
-    assert "WARNING: ElasticQuotas that did not count before this upgrade" in opened
+    assert "WARNING: ElasticQuotas that were ignored before this upgrade" in opened
     assert f"\n  {team}: teams-quota\n" in opened and f"config.quota.namespaces: [{admins}]" in opened
 
     notes("upgrade")

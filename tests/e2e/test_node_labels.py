@@ -88,7 +88,7 @@ async def test_with_the_policy_of_the_chart_no_node_says_where_it_is_itself(
     installed = await install({"agent": {"enabled": True}, "nodePolicies": {"labels": [FREE]}})
     await enforced(api)
     here = nodes[0]
-    said = f"no node says itself where it is: {FREE}"
+    said = f"a node must not set or change its topology labels: {FREE}"
     async with kubelet(controlplane, here) as node:
         for change in (label(FREE, "b1"), label(FREE, None)):
             for path in (f"{NODES}/{here}", f"{NODES}/{here}/status"):

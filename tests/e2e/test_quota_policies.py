@@ -58,7 +58,7 @@ async def test_whether_a_pod_may_be_evicted_is_decided_when_it_is_made(api: Clie
     await api.create(pods_path(), pod_manifest("theirs", scheduler="default-scheduler", labels=fixed))
     change = {"metadata": {"labels": {PREFIX + "preemptible": "true"}}}
     await enforced(api)
-    with pytest.raises(Refused, match="make the pod anew"):
+    with pytest.raises(Refused, match="recreate the pod"):
         await api.patch(f"{pods_path()}/ours", {"metadata": {"labels": {PREFIX + "preemptible": None}}})
     await api.patch(f"{pods_path()}/ours", {"metadata": {"labels": {"team": "a"}}})
     await api.patch(f"{pods_path()}/theirs", change)
@@ -77,7 +77,7 @@ async def test_quotas_are_made_where_they_count_and_go_with_any_other_namespace(
     await api.create(tenant, root)
     await install({"config": {"quota": of_administrators(namespace)}})
     await enforced(api)
-    with pytest.raises(Refused, match=f"count in namespace {namespace} only"):
+    with pytest.raises(Refused, match=f"only honoured in namespace {namespace}"):
         await api.create(tenant, quota("grab", max={"cpu": "0"}))
     await api.patch(f"{tenant}/before", {"spec": {"max": {"cpu": "2"}}})
     for name in ("before", "koordinator-root-quota"):

@@ -133,12 +133,14 @@ async def test_the_other_ways_to_write(server: ApiServer, kubectl: Kubectl) -> N
 
 async def test_what_is_not_there_is_told_with_what_to_do(server: ApiServer, kubectl: Kubectl) -> None:
     said = await kubectl("create", "job", "x", "--image=busybox", code=1)
-    assert "this embedded server reads no protobuf - " in said and "--dry-run=client -o yaml |" in said
+    assert "this embedded server does not accept protobuf - " in said and "--dry-run=client -o yaml |" in said
     written = await kubectl("create", "job", "x", "--image=busybox", "--dry-run=client", "-o", "yaml")
     assert "job.batch/x created" in await kubectl("apply", "-f", kubectl.file("job.yaml", written))
     server.store.create("pods", {"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "c"}]}})
-    assert "there is no log, for no container runs on this embedded cluster" in await kubectl("logs", "p", code=1)
-    assert "there is no exec, for no container runs" in await kubectl("exec", "p", "--", "true", code=1)
+    assert "log is not supported, because no containers run on this embedded cluster" in await kubectl(
+        "logs", "p", code=1
+    )
+    assert "exec is not supported, because no containers run" in await kubectl("exec", "p", "--", "true", code=1)
 
 
 async def test_watch_prints_changes(server: ApiServer, kubectl: Kubectl) -> None:
@@ -162,4 +164,4 @@ async def test_watch_prints_changes(server: ApiServer, kubectl: Kubectl) -> None
 async def test_discovery_and_explanation(kubectl: Kubectl) -> None:
     resources = await kubectl("api-resources", "-o", "name")
     assert {"pods", "podgroups.scheduling.sigs.k8s.io", "leases.coordination.k8s.io"} <= set(resources.split())
-    assert "must be placed together" in await kubectl("explain", "podgroup.spec.minMember")
+    assert "must be scheduled together" in await kubectl("explain", "podgroup.spec.minMember")

@@ -1,6 +1,6 @@
 {{/*
-Certificates of our servers. root: the chart's scope; part: `webhook` or `tenants`, whose section of the values is meant.
-Under what the API server calls the server: names and addresses.
+Certificates of koordpy's servers. root: the chart's scope; part: section of the values, `webhook` or `tenants`.
+Names and addresses under which the API server calls the server.
 */}}
 {{- define "koordpy.certificateHosts" -}}
 {{- $service := printf "%s-%s.%s" (include "koordpy.fullname" .root) .part (include "koordpy.namespace" .root) }}
@@ -14,8 +14,8 @@ Under what the API server calls the server: names and addresses.
 {{- end -}}
 
 {{/*
-The chart's own certificate: data and annotations of the Secret, and the authorities that API servers trust. The one of
-the cluster is kept while it holds for these hosts; where there is no cluster to ask, each rendering makes another one.
+The generated certificate: data and annotations of the Secret, and the CA that API servers trust. The existing certificate
+is reused while it is valid for these hosts. Without access to the cluster each rendering generates another one.
 */}}
 {{- define "koordpy.ownCertificate" -}}
 {{- $values := get .root.Values .part }}
@@ -23,7 +23,7 @@ the cluster is kept while it holds for these hosts; where there is no cluster to
 {{- $hosts := fromYaml (include "koordpy.certificateHosts" .) }}
 {{- $listed := join "," (concat $hosts.names $hosts.addresses) }}
 {{- if not (or $values.renderCertificate (lookup "v1" "Namespace" "" "default")) }}
-{{- fail (printf "%s: there is no cluster to keep a certificate in, and every rendering would make another one: set %s.existingSecret or %s.certManager.enabled, render with --dry-run=server, or set %s.renderCertificate (docs/install.md, section 4)" .part .part .part .part) }}
+{{- fail (printf "%s: without access to the cluster the certificate cannot be reused, and every rendering would generate another one: set %s.existingSecret or %s.certManager.enabled, render with --dry-run=server, or set %s.renderCertificate (docs/install.md, section 4)" .part .part .part .part) }}
 {{- end }}
 {{- $known := lookup "v1" "Secret" (include "koordpy.namespace" .root) $name }}
 {{- $notes := dig "metadata" "annotations" dict (default dict $known) }}
@@ -37,13 +37,13 @@ the cluster is kept while it holds for these hosts; where there is no cluster to
 {{- $data := dict "ca.crt" (b64enc $ca.Cert) "tls.crt" (b64enc $pair.Cert) "tls.key" (b64enc $pair.Key) }}
 {{- $until := toString (add (int64 (now | unixEpoch)) (mul (int64 $days) 57600)) }}
 {{- $annotations := dict "koordpy.io/renew-after" $until "koordpy.io/hosts" $listed }}
-{{- /* Until every replica has the new files, the old ones are still good. */}}
+{{- /* The old certificate stays valid until every replica has the new files. */}}
 {{- $before := dig "data" "ca.crt" "" (default dict $known) | b64dec }}
 {{- toYaml (dict "data" $data "annotations" $annotations "trusted" (b64enc (printf "%s%s" $before $ca.Cert))) }}
 {{- end }}
 {{- end -}}
 
-{{/* Issuer and Certificate of cert-manager. component: of their labels, none for the webhook's. */}}
+{{/* Issuer and Certificate of cert-manager. component: value of their component label, empty for the webhook. */}}
 {{- define "koordpy.managedCertificate" -}}
 {{- $values := get .root.Values .part }}
 {{- $suffix := printf "-%s" .part }}
@@ -74,7 +74,7 @@ spec:
     {{- toYaml (default (dict "name" (printf "%s%s" (include "koordpy.fullname" .root) $suffix)) $values.certManager.issuerRef) | nindent 4 }}
 {{- end -}}
 
-{{/* How the API server reaches the webhook. root: the chart's scope; path; trusted: authorities, empty: the system's. */}}
+{{/* clientConfig of the webhook. root: the chart's scope; path; trusted: CA certificates, empty: those of the system. */}}
 {{- define "koordpy.webhookClient" -}}
 {{- with .trusted }}
 caBundle: {{ . }}

@@ -1,4 +1,4 @@
-{{/* The KoordpyConfiguration: the values' over what the release decides. */}}
+{{/* The KoordpyConfiguration: values override the release's settings. */}}
 {{- define "koordpy.configuration" -}}
 {{- $name := include "koordpy.fullname" . -}}
 {{- $lease := dict "leaderElect" true "resourceName" $name "resourceNamespace" (include "koordpy.namespace" .) -}}
@@ -28,7 +28,7 @@
 {{- toJson (dig "gpu" "resources" (list "nvidia.com/gpu" "koordinator.sh/gpu" "aliyun.com/gpu" "aliyun.com/gpu-count") (default dict .Values.config)) -}}
 {{- end -}}
 
-{{/* A pod's containers and init containers, and whether one of them asks for GPUs, as CEL over `object`. */}}
+{{/* CEL variables of `object`: the pod's containers and init containers, and whether one of them requests GPUs. */}}
 {{- define "koordpy.containers" -}}
 (object.spec.containers + (has(object.spec.initContainers) ? object.spec.initContainers : []))
 {{- end -}}

@@ -73,7 +73,7 @@ annotations:
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default .Chart.AppVersion $image.tag }}{{ end -}}
 {{- end -}}
 
-{{/* The names that API servers know our service accounts by. */}}
+{{/* User names of the service accounts. */}}
 {{- define "koordpy.account" -}}
 system:serviceaccount:{{ include "koordpy.namespace" . }}:{{ include "koordpy.serviceAccountName" . }}
 {{- end -}}
@@ -82,7 +82,7 @@ system:serviceaccount:{{ include "koordpy.namespace" . }}:{{ include "koordpy.se
 system:serviceaccount:{{ include "koordpy.namespace" . }}:{{ include "koordpy.fullname" . }}-agent
 {{- end -}}
 
-{{/* The same and those of other releases, as lists in CEL. */}}
+{{/* User names of this and other releases, as lists in CEL. */}}
 {{- define "koordpy.schedulers" -}}
 {{- toJson (prepend (default list .Values.gpuPolicies.schedulers) (include "koordpy.account" .)) -}}
 {{- end -}}

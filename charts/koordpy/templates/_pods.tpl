@@ -1,4 +1,4 @@
-{{/* What the pods of the scheduler and of the agent have alike. root: the chart's scope; of: the values of one of them. */}}
+{{/* Pod fields that the scheduler and the agent share. root: the chart's scope; of: the values of one of them. */}}
 {{- define "koordpy.podSettings" -}}
 {{- $settings := dict "automountServiceAccountToken" true "enableServiceLinks" false }}
 {{- $dns := ternary "ClusterFirstWithHostNet" "" (default false .of.hostNetwork) }}
@@ -11,7 +11,7 @@
 {{- toYaml $settings }}
 {{- end -}}
 
-{{/* The same of their containers. */}}
+{{/* Container fields that the scheduler and the agent share. */}}
 {{- define "koordpy.containerSettings" -}}
 {{- $settings := dict "image" (include "koordpy.image" .root) }}
 {{- range $name, $value := merge (pick .of "securityContext" "resources") (dict "imagePullPolicy" .root.Values.image.pullPolicy) }}
@@ -20,7 +20,7 @@
 {{- toYaml $settings }}
 {{- end -}}
 
-{{/* labels and annotations of their pods. labels: those of the chart; annotations: the same. */}}
+{{/* Labels and annotations of the pods. labels, annotations: those of the chart. */}}
 {{- define "koordpy.podMetadata" -}}
 labels:
   {{- toYaml (merge (fromYaml .labels) (default dict .of.podLabels) (default dict .root.Values.commonLabels)) | nindent 2 }}

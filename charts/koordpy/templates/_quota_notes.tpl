@@ -1,6 +1,5 @@
-{{/* What NOTES tell of quotas: which ElasticQuotas count, which accounts may write them, and what changes with the upgrade.
-Everything that is looked up is empty where there is no cluster (helm template), and is not asked for with
-notes.readCluster=false. */}}
+{{/* The section of NOTES about quotas: which ElasticQuotas apply, which accounts may write them, and changes of an upgrade.
+Lookups are empty without access to the cluster (helm template), and are skipped with notes.readCluster=false. */}}
 
 {{/* ElasticQuotas of the cluster as a mapping: namespace -> names. */}}
 {{- define "koordpy.quotasThere" -}}
@@ -28,7 +27,7 @@ notes.readCluster=false. */}}
 {{- toJson $found -}}
 {{- end -}}
 
-{{/* "true" for a rule that gives the right to create or change ElasticQuotas. */}}
+{{/* "true" for a rule that grants the right to create or change ElasticQuotas. */}}
 {{- define "koordpy.writesQuotas" -}}
 {{- $groups := default list .apiGroups -}}
 {{- $resources := default list .resources -}}
@@ -83,7 +82,7 @@ true
 {{- if .namespace }}{{ .kind }} {{ .namespace }}/{{ .name }}{{ else }}{{ .kind }} {{ .name }}{{ end -}}
 {{- end -}}
 
-{{/* The section of NOTES. */}}
+{{/* The text of the section. */}}
 {{- define "koordpy.quotaNotes" -}}
 {{- $counting := default list (fromJson (include "koordpy.quota" .)).namespaces -}}
 {{- $there := fromJson (include "koordpy.quotasThere" .) -}}
@@ -98,11 +97,11 @@ true
 {{- end -}}
 {{- end -}}
 {{- if $counting }}
-ElasticQuotas count in namespace {{ join ", " $counting }} only (config.quota.namespaces). Those of other namespaces limit
-and guarantee nothing.
+ElasticQuotas are only honoured in namespace {{ join ", " $counting }} (config.quota.namespaces). ElasticQuotas in other
+namespaces are ignored.
 {{- else }}
-ElasticQuotas of all namespaces count, as in Koordinator. An account that may write them decides about limits and
-guarantees of all namespaces:
+ElasticQuotas in all namespaces apply, as in Koordinator. An account that may write them can change limits and guarantees
+of all namespaces:
 {{ $writers := fromJsonArray (include "koordpy.quotaWriters" .) }}
 {{- range $i, $one := $writers }}{{ if lt $i 20 }}
   {{ $one }}
@@ -114,26 +113,26 @@ guarantees of all namespaces:
   kubectl auth can-i create elasticquotas.scheduling.sigs.k8s.io --namespace NAMESPACE --as ACCOUNT
 {{- end }}
 
-Where tenants may, set config.quota.namespaces and the settings beside it: docs/quotas.md, Tenants.
+If tenants may write them, set config.quota.namespaces and the related settings: docs/quotas.md, Tenants.
 {{- end }}
 {{- with $ignored }}
 
-WARNING: ElasticQuotas that do not count with this configuration, so that their pods have no limit and no guarantee:
+WARNING: ElasticQuotas that this configuration ignores, so that their pods have no limit and no guarantee:
 {{ range . }}
   {{ . }}
 {{- end }}
 
 {{ if $before -}}
-Before an upgrade the same is told by helm upgrade --dry-run=server. {{ end -}}
-To have them count, name their namespaces in config.quota.namespaces, or leave it empty.
+`helm upgrade --dry-run=server` shows this before an upgrade. {{ end -}}
+To honour them, add their namespaces to config.quota.namespaces, or leave it empty.
 {{- end }}
 {{- with $fresh }}
 
-WARNING: ElasticQuotas that did not count before this upgrade, and limit and guarantee from now on:
+WARNING: ElasticQuotas that were ignored before this upgrade, and apply from now on:
 {{ range . }}
   {{ . }}
 {{- end }}
 
-To leave them without effect as before: config.quota.namespaces: [{{ join ", " (first $before) }}]
+To keep ignoring them: config.quota.namespaces: [{{ join ", " (first $before) }}]
 {{- end }}
 {{- end -}}

@@ -1,11 +1,11 @@
-"""Sources of facts about the GPUs of a node; `open_backend` returns the one that `--backend` names.
+"""Sources of facts about the GPUs of a node; `open_backend` opens the source of `--backend`.
 
 A backend reads NVML, a YAML file with scripted errors, or the text of `nvidia-smi topo -m`.
 
 Main types: `NvmlLibrary` (`nvml.py`): the driver; `FakeBackend` (`file_backend.py`): a file; `TopoBackend`
 (`topo_backend.py`): a text.
 
-Must not judge facts: health is decided by the agent. Only `nvml.py` imports pynvml, inside a function, because the
+Must not decide on the health of GPUs: the agent does. Only `nvml.py` imports pynvml, inside a function, because the
 driver's library exists on nodes with GPUs only.
 Start reading at `nvml.py`.
 """
@@ -16,10 +16,10 @@ from koordpy.agent.gpu_facts import BackendError, GpuBackend
 
 
 def open_backend(text: str) -> GpuBackend:
-    """The backend of `nvml`, `fake:FILE` or `topo:FILE`. Raises BackendError."""
+    """Opens the backend `nvml`, `fake:FILE` or `topo:FILE`. Raises BackendError."""
     kind, _, path = text.partition(":")
     if kind == "nvml" and not path:
-        # the driver's library is there on nodes with GPUs only
+        # imported here, because the driver's library exists on nodes with GPUs only
         from koordpy.agent.backends.nvml import open_nvml
 
         return open_nvml()
@@ -31,7 +31,7 @@ def open_backend(text: str) -> GpuBackend:
         from koordpy.agent.backends.topo_backend import read_topo
 
         return read_topo(_text(path), name=path)
-    raise BackendError(f"--backend {text}: neither nvml, fake:FILE nor topo:FILE")
+    raise BackendError(f"--backend {text}: must be nvml, fake:FILE or topo:FILE")
 
 
 def _text(path: str) -> str:

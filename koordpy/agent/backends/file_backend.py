@@ -1,16 +1,16 @@
-"""A YAML file as a source of facts: a machine that is not there, with errors that come when the file says.
+"""A simulated machine from a YAML file, with errors at scripted polls.
 
-Source: gpu-topology.md 9. The file:
+Rules: gpu-topology.md 9. The file:
 
     gpus: 8                      # or a list: {uuid, minor, index, bus, numa, socket, pcie, memory, mig}
     links: [[X, NV4, ...], ...]  # classes as in topo -m, also NV4+PHB; default: all SYS
-    fabric: 18                   # NVLinks of every GPU to a switch, in place of NVLinks in `links`
+    fabric: 18                   # NVLinks of every GPU to a switch, instead of NVLinks in `links`
     bandwidth: [[0, 48.3], ...]  # measured GB/s, optional
-    boot: first                  # changes when the node starts anew
-    faults:                      # what happens at which poll, from 1
+    boot: first                  # identifier of the node's boot
+    faults:                      # events by poll, from 1
       - {poll: 2, uuid: GPU-1, xid: 79}
-      - {poll: 3, gone: GPU-2}   # vanishes; `back: GPU-2` brings it back
-      - {poll: 4, fail: wait}    # the wait for events fails (or: gpus)
+      - {poll: 3, gone: GPU-2}   # the GPU vanishes; `back: GPU-2` restores it
+      - {poll: 4, fail: wait}    # waiting for events fails (`gpus`: listing GPUs fails)
 """
 
 import re
@@ -57,7 +57,7 @@ class FakeMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FakeBackend(GpuBackend):
-    """The machine of a file; each `health_events` call is one poll."""
+    """The machine of a file. Each call of `health_events` is one poll."""
 
     def __init__(self, machine: FakeMachine) -> None:
         self._machine = machine
@@ -113,7 +113,7 @@ class FakeBackend(GpuBackend):
         return self._machine.bandwidth
 
     def _cell(self, a: MachineGpu, b: MachineGpu) -> tuple[int, str]:
-        """(NVLinks, PCIe class) of a pair; rows of the file stand in the order of its GPUs."""
+        """Returns (NVLinks, PCIe class) of a pair; rows of the file are in the order of its GPUs."""
         if not self._machine.links:
             return 0, "SYS"
         found = _CELL.match(self._machine.links[self._gpus.index(a)][self._gpus.index(b)])
@@ -140,7 +140,7 @@ def _gpus(machine: FakeMachine) -> list[MachineGpu]:
 
 
 def read_fake(text: str, *, name: str) -> FakeBackend:
-    """The machine of a file's text. Raises BackendError that names file and field."""
+    """Reads the machine from a file's text. Raises BackendError with file and field."""
     documents = list(read_documents(text.encode(errors="surrogateescape"), as_json=False))
     broken = [document.fault for document in documents if document.fault]
     if broken or len(documents) != 1:
@@ -159,5 +159,5 @@ def read_fake(text: str, *, name: str) -> FakeBackend:
             found = _CELL.match(cell)
             good = {SELF} if i == j else {"", *PCIE, NO_PEER, NO_PEER_SHARED}
             if not cell or found is None or (found[2] or "") not in good:
-                raise BackendError(f"{name}: links[{i}][{j}]: {cell!r} is no link class")
+                raise BackendError(f"{name}: links[{i}][{j}]: {cell!r} is not a link class")
     return FakeBackend(machine)

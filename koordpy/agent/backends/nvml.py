@@ -1,8 +1,8 @@
-"""NVML as a source of facts, by NVIDIA's own Python bindings: the only module that imports pynvml.
+"""Reads facts from NVML through NVIDIA's Python bindings. The only module that imports pynvml.
 
-Source: gpu-topology.md 9, and the NVML API reference for each call. What a driver or a GPU does not support is
-not an error but an unknown; a GPU that is lost is one that is not there; a library that does not answer is a
-BackendError, once it has been opened anew in vain, as a driver that was loaded again wants it.
+A call that the driver or the GPU does not support returns "unknown", not an error. A lost GPU is left out. If the
+library does not answer, it is opened again, because a reloaded driver requires that; BackendError follows if that
+fails. Rules: gpu-topology.md 9, and the NVML API reference for each call.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ from koordpy.agent.gpu_facts import P2P, BackendError, Fabric, GpuBackend, Machi
 from koordpy.agent.pcie_paths import path_class, read_path, read_socket, sysfs_address
 
 READ_INDEX = 0
-"""nvmlGpuP2PCapsIndex_t for reads; the constant of pynvml is a tuple by mistake."""
+"""nvmlGpuP2PCapsIndex_t for reads; in pynvml this constant is a tuple by mistake."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MILLISECONDS = 1000
 
@@ -24,7 +24,7 @@ class _LostError(Exception):
 
 
 class NvmlLibrary(GpuBackend):
-    """The calls of one loaded library. `nvml` is the module pynvml, or what stands in for it in a test."""
+    """Backend on one loaded library. nvml: the module pynvml, or a substitute in tests."""
 
     def __init__(self, nvml: Any, *, boot_id: Path = BOOT_ID) -> None:
         self._nvml = nvml
@@ -34,7 +34,7 @@ class NvmlLibrary(GpuBackend):
         self._events: Any = None
         self._by_bus: dict[str, str] = {}
 
-    # -- what is there -------------------------------------------------------------------------------------------
+    # -- GPUs ----------------------------------------------------------------------------------------------------
 
     def gpus(self) -> Sequence[MachineGpu]:
         try:
@@ -49,7 +49,7 @@ class NvmlLibrary(GpuBackend):
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as why:
-            raise BackendError(f"{fault}, and when opened anew: {why}") from None
+            raise BackendError(f"{fault}; opening the library again failed: {why}") from None
 
     def _list(self) -> list[MachineGpu]:
         nvml = self._nvml
@@ -58,7 +58,7 @@ class NvmlLibrary(GpuBackend):
         for index in range(int(self._must(nvml.nvmlDeviceGetCount))):
             handle = self._may(nvml.nvmlDeviceGetHandleByIndex, index)
             if handle is None:
-                continue  # fallen off the bus: its number still counts
+                continue  # the GPU has fallen off the bus; NVML's count still includes it
             try:
                 gpu = self._gpu(index, handle)
             except _LostError:
@@ -86,7 +86,7 @@ class NvmlLibrary(GpuBackend):
             minor=index if minor is None else int(minor),
             uuid=uuid,
             bus=bus,
-            # not nvmlDeviceGetNumaNodeId: it names the node that a GPU's own memory is, where it is one
+            # not nvmlDeviceGetNumaNodeId, which returns the NUMA node of the GPU's memory
             numa=None if path is None else path.numa,
             socket=read_socket(None if path is None else path.numa),
             pcie_root=path.root if path is not None else "",
@@ -94,7 +94,7 @@ class NvmlLibrary(GpuBackend):
             mig=bool(mig and mig[0] == nvml.NVML_DEVICE_MIG_ENABLE),
         )
 
-    # -- how it is linked ----------------------------------------------------------------------------------------
+    # -- links ---------------------------------------------------------------------------------------------------
 
     def pcie(self, a: MachineGpu, b: MachineGpu) -> str | None:
         nvml = self._nvml
@@ -127,7 +127,7 @@ class NvmlLibrary(GpuBackend):
         return ends
 
     def _far_end(self, handle: Any, link: int) -> Peer | None:
-        """None: the link leads to the processor, not to other GPUs."""
+        """Returns the other end of a link; None if it leads to the processor."""
         nvml = self._nvml
         kind = self._may(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
         if kind == nvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU:
@@ -144,7 +144,7 @@ class NvmlLibrary(GpuBackend):
         nvlink = self._peer(a, b, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
         return P2P(
             read=None if read in (None, nvml.NVML_P2P_STATUS_UNKNOWN) else read == nvml.NVML_P2P_STATUS_OK,
-            # NVLink counts only where the driver says OK; a driver that has no such call says nothing
+            # True only if the driver reports OK, None if the driver lacks the call
             nvlink=None if nvlink is None else nvlink == nvml.NVML_P2P_STATUS_OK,
         )
 
@@ -152,7 +152,7 @@ class NvmlLibrary(GpuBackend):
         status = self._may(self._nvml.nvmlDeviceGetP2PStatus, self._handle(a), self._handle(b), what)
         return None if status is None else int(status)
 
-    # -- how it is -----------------------------------------------------------------------------------------------
+    # -- health --------------------------------------------------------------------------------------------------
 
     def health_events(self, timeout: float) -> Sequence[XidEvent]:
         nvml = self._nvml
@@ -168,7 +168,7 @@ class NvmlLibrary(GpuBackend):
                     return out
                 self._close_events()
                 raise BackendError(f"NVML: waiting for events: {fault}") from None
-            # a GPU that has just been lost does not tell its UUID any more
+            # NVML no longer returns the UUID of a GPU that has just been lost
             uuid = self._by_address.get(_address(data.device)) or self._may(nvml.nvmlDeviceGetUUID, data.device)
             out.append(XidEvent(_text(uuid or ""), int(data.eventData)))
             wait = 0
@@ -199,7 +199,7 @@ class NvmlLibrary(GpuBackend):
     def _handle(self, gpu: MachineGpu) -> Any:
         handle = self._handles.get(gpu.key)
         if handle is None:
-            raise BackendError(f"NVML: {gpu.uuid} is not there")
+            raise BackendError(f"NVML: GPU {gpu.uuid} not found")
         return handle
 
     def _must(self, call: Callable[..., Any], *args: Any) -> Any:
@@ -209,7 +209,7 @@ class NvmlLibrary(GpuBackend):
             raise BackendError(f"NVML: {fault}") from None
 
     def _there(self, call: Callable[..., Any], handle: Any, *, needed: bool = True) -> Any:
-        """What a GPU says of itself, None where it cannot tell what is not needed. Raises _LostError, BackendError."""
+        """Returns a property of a GPU; None if it is unknown and not needed. Raises _LostError, BackendError."""
         try:
             return call(handle)
         except self._nvml.NVMLError as fault:
@@ -227,7 +227,7 @@ class NvmlLibrary(GpuBackend):
 
 
 def _address(handle: Any) -> object:
-    """Equal for handles of one GPU: the bindings give pointers, which compare by identity."""
+    """Returns a value that is equal for all handles of one GPU; the bindings' pointers compare by identity."""
     try:
         return ctypes.cast(handle, ctypes.c_void_p).value
     except (TypeError, ctypes.ArgumentError):
@@ -239,7 +239,7 @@ def _text(value: Any) -> str:
 
 
 def open_nvml() -> NvmlLibrary:
-    """The driver's library. Raises BackendError where there is none."""
+    """Opens the driver's library. Raises BackendError if there is none."""
     try:
         import pynvml
     except ImportError:

@@ -1,8 +1,8 @@
-"""The text of `nvidia-smi topo -m` as a source of facts: what a bug report has, without the machine.
+"""Reads facts from the text of `nvidia-smi topo -m`, for example from a bug report.
 
-Source: gpu-topology.md 9. Rows and columns of network cards and the legend are passed over; blanks or tabs;
-terminal colours are taken out; the affinity columns need not be there. The text knows neither UUIDs nor the PCIe path
-beside an NVLink.
+Columns are separated by blanks or tabs. Rows and columns of network cards, the legend and terminal colours are
+ignored; affinity columns are optional. The text has no UUIDs, and no PCIe path for pairs with an NVLink.
+Rules: gpu-topology.md 9.
 """
 
 import re
@@ -21,7 +21,7 @@ _NUMA_TITLE = "NUMA Affinity"
 
 @dataclass(frozen=True)
 class TopoBackend(GpuBackend):
-    """What the text says. The driver's index of a GPU also stands for its minor, which the text does not show."""
+    """Backend on a text. The driver's index of a GPU is used as its minor, which the text lacks."""
 
     rows: tuple[int, ...]
     cells: dict[tuple[int, int], str]
@@ -44,7 +44,7 @@ class TopoBackend(GpuBackend):
 
 
 def read_topo(text: str, *, name: str) -> TopoBackend:
-    """The matrix of a text. Raises BackendError with file, line and column of the first word that is unknown."""
+    """Reads the matrix. Raises BackendError with file, line and column of the first unknown word."""
     lines = [_COLOURS.sub("", line).rstrip("\r") for line in text.splitlines()]
     at = next((i for i, line in enumerate(lines) if _is_header(line)), None)
     if at is None:
@@ -53,7 +53,7 @@ def read_topo(text: str, *, name: str) -> TopoBackend:
     columns = [_GPU.match(title) for title in titles]
     gpus = [int(found[1]) for found in columns if found]
     if len(set(gpus)) < len(gpus):
-        raise BackendError(f"{name}: line {at + 1}: a GPU column stands twice")
+        raise BackendError(f"{name}: line {at + 1}: duplicate GPU column")
     cells: dict[tuple[int, int], str] = {}
     numa: dict[int, int] = {}
     for number, line in enumerate(lines[at + 1 :], start=at + 2):
@@ -68,7 +68,7 @@ def read_topo(text: str, *, name: str) -> TopoBackend:
         if a not in gpus:
             raise BackendError(f"{where}: GPU{a} has no column")
         if (a, a) in cells:
-            raise BackendError(f"{where}: GPU{a} stands twice")
+            raise BackendError(f"{where}: duplicate row GPU{a}")
         if len(words) - 1 < len(gpus):
             raise BackendError(f"{where}: {len(words) - 1} words for {len(titles)} columns")
         for word, found in zip(words[1:], columns, strict=False):
@@ -93,7 +93,7 @@ def _is_header(line: str) -> bool:
 
 
 def _titles(line: str) -> list[str]:
-    """Titles of the columns that hold one word a row: GPUs and network cards."""
+    """Returns the titles of the columns with one word per row: GPUs and network cards."""
     out = []
     for word in line.split():
         if word in ("CPU", "NUMA", "GPU"):
@@ -108,12 +108,12 @@ def _cell(word: re.Match[str], where: str, *, own: bool) -> str:
         return text
     if not own and (text in PCIE or _NVLINK.match(text)):
         return text
-    what = "X is expected" if own else "no link class"
+    what = "expected X" if own else "not a link class"
     raise BackendError(f"{where}, column {word.start() + 1}: {word[0]!r}: {what}")
 
 
 def _numa(line: str, header: str) -> int | None:
-    """The NUMA affinity of a row, where the text has that column and it is one node."""
+    """Returns the NUMA affinity of a row; None if the column is missing or does not name a single node."""
     if "\t" in header:
         titles = [title.strip() for title in header.split("\t")]
         values = [value.strip() for value in line.split("\t")]

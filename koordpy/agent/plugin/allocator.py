@@ -1,9 +1,9 @@
-"""Answers of the plugin: by the node's pods as they are now, and written to the disk before they are given.
+"""Answers the kubelet from the node's current pods, and writes each delivery to disk before the answer.
 
-A refusal ends a pod, and the kubelet waits for an answer without a limit of time. So an answer that may be known soon
-is waited for: while the API server or the kubelet's list cannot be read, and while containers of a pod that is gone may
-still use the GPUs. The wait is counted from the beginning of the trouble and not from the call, because the kubelet
-handles no other pod while it waits, and calls itself unhealthy after two minutes.
+A rejection fails the pod, and the kubelet waits for an answer without a limit. So the allocator waits if an answer may
+be possible soon: while the API server or the kubelet's list cannot be read, and while containers of a deleted pod may
+still use the GPUs. The wait is limited from the beginning of the trouble and not from the call, because the kubelet
+handles no other pod during the call, and reports itself unhealthy after two minutes.
 """
 
 import asyncio
@@ -24,17 +24,18 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOOK_SECONDS = 1.0
+"""Seconds between two attempts to answer."""
 WAIT_SECONDS = 50.0
-"""Time that an answer may take from the beginning of what holds it up."""
+"""Maximum seconds from the beginning of a trouble until the answer."""
 READ_SECONDS = 10.0
-"""Time that one read of the node's pods may take."""
+"""Timeout for reading the node's pods, in seconds."""
 
 PodSource = Callable[[], Awaitable[Sequence[ReservedGpus]]]
-"""The node's assigned pods now; raises where the API server cannot be asked."""
+"""Returns the pods that are assigned to the node now; raises if the API server does not answer."""
 
 
 class Allocator:
-    """Serves what the kubelet asks from the ledger of one node. checkpoint: file that keeps the ledger."""
+    """Answers the kubelet's requests from the ledger of one node. checkpoint: file with the ledger."""
 
     def __init__(
         self,
@@ -52,37 +53,39 @@ class Allocator:
         self._look_seconds, self._wait_seconds = look_seconds, wait_seconds
         self.ledger = read_checkpoint(checkpoint)
         self._since: dict[str, float] = {}
-        """Trouble that a wait may end -> when it began."""
+        """Temporary trouble -> time at which it began, on the monotonic clock."""
         self.unwritten = ""
-        """Why the checkpoint cannot be written; empty where it can."""
+        """Why the checkpoint cannot be written; empty if it can."""
         self.held: Mapping[str, str] = {}
-        """GPU -> why it is not free though no pod of the API server has it."""
+        """GPU -> why it is not free although no pod at the API server uses it."""
         self.due = asyncio.Event()
-        """Set when the kubelet's list is to be read soon."""
+        """Set when the kubelet's list must be read soon."""
         self.turn = asyncio.Lock()
-        """Held by whoever asks or changes the ledger."""
+        """Must be held to read or change the ledger."""
         self.changed: Callable[[], None] = lambda: None
-        """Told when `held` or `unwritten` is another one."""
+        """Called when `held` or `unwritten` has changed."""
 
     # -- answers -------------------------------------------------------------------------------------------------
 
     async def deliver(self, offered: Sequence[str]) -> Delivery:
-        """Serves the container that the kubelet asks for: its delivery is on the disk. Raises NoCandidateError, and
-        grpc.RpcError where the kubelet's list cannot be read; then nothing has changed."""
+        """Delivers GPUs to the container that the kubelet asks for, and writes the delivery to disk.
+
+        Raises NoCandidateError, and grpc.RpcError if the kubelet's list cannot be read; nothing is changed then.
+        """
 
         def serve(view: View) -> Delivery:
             before = self.ledger.state()
             delivery = self.ledger.deliver(view, offered)
             if not self.write():
                 self.ledger.restore(before)
-                raise NoCandidateError(f"what is delivered cannot be written down: {self.unwritten}")
+                raise NoCandidateError(f"the delivery cannot be recorded: {self.unwritten}")
             self.due.set()
             return delivery
 
         return await self._patiently(serve)
 
     async def prefer(self, available: Sequence[str], required: Sequence[str], size: int) -> tuple[str, ...]:
-        """Ids that the kubelet should book."""
+        """Returns the ids that the kubelet should prefer."""
 
         def choose(view: View) -> tuple[str, ...]:
             self.ledger.asking(view, size)
@@ -90,11 +93,11 @@ class Allocator:
 
         try:
             return await self._patiently(choose)
-        except (NoCandidateError, grpc.RpcError):  # deliver says so
+        except (NoCandidateError, grpc.RpcError):  # `deliver` reports the error
             return self.ledger.prefer({}, available, required, size)
 
     async def _patiently(self, answer: Callable[[View], T]) -> T:
-        """What `answer` returns once it does; raises what it raises where no wait can help, or none any longer."""
+        """Returns the result of `answer`, and retries it while waiting may help; raises its error afterwards."""
         while True:
             try:
                 return answer(await self.refresh())
@@ -111,8 +114,11 @@ class Allocator:
     # -- the node's pods -----------------------------------------------------------------------------------------
 
     async def refresh(self) -> View:
-        """Reads the kubelet's list, then the node's pods, among which those of the list are. Where the API server
-        cannot be asked, the pods known last count: one that is not among them is not served. Raises grpc.RpcError."""
+        """Reads the kubelet's list, then the node's pods, which include those of the list.
+
+        If the API server does not answer, the last known pods are used, and an unknown pod gets no GPUs.
+        Raises grpc.RpcError.
+        """
         with _Trouble(self._since, "list"):
             view = await listed_pods(self._pod_resources, resource=self._resource)
         try:
@@ -128,16 +134,19 @@ class Allocator:
         return view
 
     def look(self) -> None:
-        """Remembers which pods have processes. Nothing is asked but the node itself."""
+        """Records which pods have processes, from the node's control groups only."""
         self._orphans.look({one.slot[0] for one in self.ledger.deliveries})
 
     @property
     def urgent(self) -> bool:
-        """Whether the next reconciliation is due at the next look."""
+        """True if a reconciliation is due at the next look."""
         return bool(self.held or self.unwritten or (self._since and self.ledger.awaited()))
 
     async def reconcile(self) -> list[ReservedGpus]:
-        """Reads the kubelet's list; pods whose annotations are to say something else. Raises grpc.RpcError."""
+        """Updates the ledger from the kubelet's list, and returns the pods with outdated annotations.
+
+        Raises grpc.RpcError.
+        """
         async with self.turn:
             before = self.ledger.state()
             self.ledger.reconcile(await self.refresh())
@@ -146,19 +155,19 @@ class Allocator:
             return self.ledger.corrections()
 
     async def awaited(self) -> bool:
-        """Whether a pod of this node waits to be admitted, as far as it can be read now."""
+        """Returns True if a pod of this node is waiting for the kubelet's admission, as far as is known."""
         async with self.turn:
             await self.refresh()
             return self.ledger.awaited()
 
     def write(self) -> bool:
-        """Writes the checkpoint; whether it could be written."""
+        """Writes the checkpoint, and returns True on success."""
         unwritten = ""
         try:
             write_checkpoint(self._checkpoint, self.ledger)
         except OSError as fault:
             unwritten = f"{self._checkpoint}: {fault.strerror or fault}"
-            logger.error("what was delivered cannot be written to %s", unwritten)
+            logger.error("the checkpoint of deliveries cannot be written: %s", unwritten)
         if unwritten != self.unwritten:
             self.unwritten = unwritten
             self.changed()
@@ -166,7 +175,7 @@ class Allocator:
 
     def _tell_held(self) -> None:
         held = {
-            gpu: f"containers of pod {one.pod or one.slot[0]}, which is gone, may still use it"
+            gpu: f"containers of the deleted pod {one.pod or one.slot[0]} may still use it"
             for one in self.ledger.orphans()
             for gpu in one.gpus
         }
@@ -176,7 +185,7 @@ class Allocator:
 
 
 class _Trouble:
-    """Remembers since when a block of code fails; forgets it once it does not."""
+    """Records since when a block of code fails, until it succeeds."""
 
     def __init__(self, since: dict[str, float], name: str) -> None:
         self._since, self._name = since, name

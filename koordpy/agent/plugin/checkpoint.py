@@ -1,7 +1,7 @@
-"""What was delivered, on disk: a plugin that starts anew knows it before the kubelet asks again.
+"""The checkpoint of deliveries on disk, which a restarted plugin reads before the kubelet asks again.
 
-Source: gpu-topology.md 10. Written whole and put in place by a rename, so that a crash leaves the old one or
-the new one; a file that cannot be read is put aside and the kubelet's list alone counts.
+The file is written as a whole and renamed, so that a crash leaves the old or the new one. An unreadable file is renamed
+to `.broken`, and only the kubelet's list is used then. Rules: gpu-topology.md 10.
 """
 
 import json
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_checkpoint(path: Path) -> Ledger:
-    """The ledger of the file; an empty one where there is none."""
+    """Reads the ledger from a file; returns an empty ledger if there is none, or if it is unreadable."""
     try:
         raw = json.loads(path.read_bytes())
         deliveries = [
@@ -32,13 +32,13 @@ def read_checkpoint(path: Path) -> Ledger:
     except FileNotFoundError:
         return Ledger()
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as fault:
-        logger.error("%s cannot be read and is put aside: %s", path, fault)
+        logger.error("%s cannot be read and is renamed to .broken: %s", path, fault)
         path.replace(path.with_suffix(".broken"))
         return Ledger()
 
 
 def write_checkpoint(path: Path, ledger: Ledger) -> None:
-    """Writes what a ledger knows; raises OSError. The file is on the disk before the kubelet hears of a delivery."""
+    """Writes a ledger. It is on disk when this returns, before the kubelet gets the answer. Raises OSError."""
     rows = [
         {
             "offered": d.offered,

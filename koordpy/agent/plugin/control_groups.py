@@ -1,9 +1,9 @@
-"""Which pods still have processes on the node, by the control groups that the kubelet makes for them.
+"""Finds which pods still have processes on the node, from the control groups that the kubelet creates for them.
 
-A pod that was deleted by force is gone from the API server and from the kubelet's list at once, but its processes stay
-in its group until the runtime has ended them. The kubelet names the group of a pod after its uid, below a group named
-`kubepods` (cgroupfs) or `kubepods.slice` (systemd), unless it runs with `cgroupsPerQOS: false`. Of groups of version 1
-the hierarchy `pids` is read, of version 2 `cgroup.events`: both count processes of every PID namespace.
+A force-deleted pod disappears from the API server and from the kubelet's list at once, but its processes stay in its
+group until the runtime has ended them. The kubelet names the group of a pod after its uid, below a group named
+`kubepods` (cgroupfs) or `kubepods.slice` (systemd), unless it runs with `cgroupsPerQOS: false`. The hierarchy `pids` is
+read for cgroup v1, `cgroup.events` for v2; both count processes of every PID namespace.
 """
 
 import errno
@@ -13,19 +13,19 @@ from pathlib import Path
 ROOT = Path("/sys/fs/cgroup")
 PODS = ("kubepods", "kubepods.slice")
 DEPTH = 3
-"""Levels below the root at which the group of all pods may lie (the kubelet's --cgroup-root)."""
+"""Maximum depth below the root of the group of all pods (the kubelet's --cgroup-root)."""
 _REMOVED = (errno.ENOENT, errno.ENODEV)
-"""What reading a group answers that was removed after it was listed."""
+"""Errors when a group is read that was removed after it was listed."""
 
 
 class ControlGroups:
-    """root: where the node's control groups are mounted."""
+    """The control groups of the node. root: their mount point."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self._root = root
 
     def has_processes(self, uid: str) -> bool | None:
-        """Whether a process of a pod exists; None where control groups do not tell."""
+        """Returns whether a process of a pod exists; None if control groups do not show it."""
         unified = (self._root / "cgroup.controllers").exists()
         top = self._root if unified else self._root / "pids"
         try:
@@ -37,7 +37,7 @@ class ControlGroups:
 
 
 def _groups_of_pods(folder: Path, depth: int) -> Iterator[Path]:
-    """The groups below which the kubelet makes those of pods."""
+    """Yields the groups below which the kubelet creates the groups of pods."""
     for one in _folders(folder):
         if one.name.endswith(PODS):
             yield one
@@ -46,7 +46,7 @@ def _groups_of_pods(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def _groups_of(pods: Path, uid: str) -> Iterator[Path]:
-    """Groups of a pod: below the group of all pods, or of a class of service."""
+    """Yields the groups of a pod: below the group of all pods, or below the group of a QoS class."""
     names = f"pod{uid}", f"pod{uid.replace('-', '_')}.slice"
     for one in _folders(pods):
         if one.name.endswith(names):
@@ -68,7 +68,7 @@ def _is_populated(group: Path, *, unified: bool) -> bool:
 
 
 def _folders(folder: Path) -> list[Path]:
-    """Folders inside; none where it was removed after it was listed. Raises OSError."""
+    """Returns the folders inside; none if the folder was removed after it was listed. Raises OSError."""
     try:
         return [one for one in folder.iterdir() if one.is_dir()]
     except OSError as fault:

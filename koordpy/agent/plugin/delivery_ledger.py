@@ -1,66 +1,76 @@
-"""Who gets which GPUs when the kubelet asks, without saying for whom.
+"""The ledger of a node: finds the pod for which the kubelet asks, and records which GPUs its containers get.
 
-Source: gpu-topology.md 10, `device-plugin`. Allocate carries no pod. But the kubelet admits one pod after
-another, asks for its containers in order, and lists at any time which pods it has and what it booked for them
-(PodResources): the pod that it lists and has not booked whole is the one that asks. What that pod's next container has
-reserved is delivered, not what was offered. Where several pods may be meant and all ask for the same numbers, as with
-kubelets before 1.34, which list pods that they refused, the oldest is served, and the list tells later whether two have
-to exchange all that they reserved. Nothing else is delivered by guess: the answer is an error.
+An Allocate request does not name a pod. But the kubelet admits pods one after another, asks for their containers in
+order, and lists its pods with the ids that it booked for them (PodResources). So the request is for the listed pod that
+is not fully booked. Its next container gets the GPUs that the scheduler reserved, not the offered ids.
+
+If several pods are possible and all request the same numbers, the oldest gets its GPUs; kubelets before 1.34 also list
+rejected pods. The list shows later whether two pods must exchange their reservations. In any other unclear case the
+answer is an error. Rules: gpu-topology.md 10, `device-plugin`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from koordpy.api.counted_nouns import counted
+
 Slot = tuple[str, str]
 """(pod uid, container name)."""
 View = Mapping[tuple[str, str], Mapping[str, Sequence[str]]]
-"""(namespace, pod) -> container -> ids, of every pod that the kubelet lists."""
+"""(namespace, pod) -> container -> booked ids, for every pod that the kubelet lists."""
 
 
 DEFAULT_GRACE_SECONDS = 30.0
-"""Grace period of a pod that states none."""
+"""Default grace period of a pod, in seconds."""
 
 
 class NoCandidateError(Exception):
-    """It cannot be told for whom the kubelet asks, or that one has no GPUs to be given."""
+    """The pod for which the kubelet asks is unknown, or it has no reserved GPUs."""
 
 
 class StillHeldError(NoCandidateError):
-    """Containers of a pod that is gone may still use the GPUs. uid: of that pod."""
+    """Containers of a deleted pod may still use the GPUs."""
 
     def __init__(self, uid: str, message: str) -> None:
+        """uid: uid of the deleted pod."""
         super().__init__(message)
         self.uid = uid
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A container with GPUs. place: as annotations name it; gpus: ids as the scheduler chose them, none where it did
-    not; passing: an init container that runs once, which the kubelet's list leaves out."""
+    """A container that requests GPUs."""
 
     place: str
+    """Name of the container in the annotations."""
     container: str
     size: int
+    """Number of GPUs."""
     gpus: tuple[str, ...]
+    """Ids of the GPUs that the scheduler selected; empty if it selected none."""
     passing: bool = False
+    """True for an init container that runs once, which the kubelet's list leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReservedGpus:
-    """A pod with GPUs that is assigned to the node. parts: in the order in which the kubelet asks for them; settled:
-    whether the kubelet has admitted it, or it was deleted, so that nothing more is asked for it; finished: whether its
-    phase is Succeeded or Failed; ended: whether, besides, no container of it runs, by its status."""
+    """A pod with GPUs that is assigned to the node."""
 
     uid: str
     namespace: str
     pod: str
     parts: tuple[Part, ...]
+    """Its containers with GPUs, in the order in which the kubelet asks for them."""
     created: float = 0.0
+    """Creation time, in seconds since the epoch."""
     settled: bool = False
+    """True if the kubelet has admitted the pod, or it was deleted, so that no more requests follow for it."""
     grace_seconds: float = DEFAULT_GRACE_SECONDS
     finished: bool = False
+    """True if its phase is Succeeded or Failed."""
     ended: bool = False
+    """True if it is finished, and no container runs according to its status."""
 
     @property
     def name(self) -> tuple[str, str]:
@@ -68,7 +78,7 @@ class ReservedGpus:
 
     @property
     def sequence(self) -> tuple[tuple[int, bool], ...]:
-        """What pods that can exchange their GPUs have in common."""
+        """(size, passing) of each part; pods with equal sequences can exchange their GPUs."""
         return tuple((part.size, part.passing) for part in self.parts)
 
     @property
@@ -84,25 +94,27 @@ class ReservedGpus:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What was handed out: the ids that the kubelet offered and books, and the GPUs that the container sees."""
+    """GPUs that a container got."""
 
     offered: tuple[str, ...]
+    """Ids that the kubelet offered and books, sorted."""
     gpus: tuple[str, ...]
+    """Ids of the GPUs that the container sees."""
     slot: Slot
-    """Whom it was meant for."""
+    """The container."""
     pod: str = ""
-    """`namespace/name`; empty where an older checkpoint does not say."""
+    """`namespace/name` of the pod; empty if it comes from an older checkpoint."""
     grace_seconds: float = DEFAULT_GRACE_SECONDS
-    """Of the pod: how long its containers may run on after they were told to end."""
+    """Grace period of the pod: seconds for which its containers may run after they got the signal to end."""
 
 
 class Ledger:
-    """What is reserved and what was delivered on one node. exchanged: pod uid -> GPUs of its parts, of pods whose
-    annotations do not say yet what they have."""
+    """Reservations and deliveries of GPUs on one node."""
 
     def __init__(
         self, deliveries: Iterable[Delivery] = (), exchanged: Mapping[str, Sequence[tuple[str, ...]]] | None = None
     ) -> None:
+        """exchanged: pod uid -> GPUs of its parts, for pods with outdated annotations after an exchange."""
         self._annotated: dict[str, ReservedGpus] = {}
         self._pods: dict[str, ReservedGpus] = {}
         self._delivered: dict[Slot, Delivery] = {one.slot: one for one in deliveries}
@@ -111,7 +123,7 @@ class Ledger:
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
-        """In the order of their slots: what a checkpoint keeps."""
+        """All deliveries, sorted by slot, as written to the checkpoint."""
         return tuple(self._delivered[slot] for slot in sorted(self._delivered))
 
     def pods(
@@ -120,11 +132,11 @@ class Ledger:
         view: View,
         may_run: Callable[[Delivery, bool], bool] = lambda one, ended: False,
     ) -> None:
-        """The node's pods as they are now.
+        """Updates the ledger with the pods of the node.
 
-        What was delivered to pods that are gone is forgotten once the kubelet has forgotten them, too, and no container
-        of theirs can run: one that was deleted by force has its grace period. may_run(delivery, ended): whether one
-        may; ended: whether the API server said that all had ended.
+        A delivery to a deleted pod is dropped once the kubelet no longer lists the pod, and none of its containers can
+        still run; a force-deleted pod has its grace period. may_run(delivery, ended): returns True if one may still
+        run; ended: True if the API server reported that all have ended.
         """
         known = {one.uid: one for one in reserved}
         self._annotated = {uid: one for uid, one in known.items() if not one.finished}
@@ -155,47 +167,47 @@ class Ledger:
         self._pods = {p.uid: p.with_gpus(self.exchanged[p.uid]) if p.uid in self.exchanged else p for p in known}
 
     def orphans(self) -> list[Delivery]:
-        """What pods have that the API server no longer has, or that have finished, and of which containers may run."""
+        """Returns deliveries to pods that are deleted or finished and may still have running containers."""
         return [one for one in self.deliveries if one.slot[0] not in self._annotated]
 
     def awaited(self) -> bool:
-        """Whether the kubelet may still ask for a pod of this node."""
+        """Returns True if the kubelet may still ask for a pod of this node."""
         return any(not one.settled for one in self._annotated.values())
 
     def state(self) -> tuple[object, ...]:
-        """What `restore` takes: all that a checkpoint keeps."""
+        """Returns the state for `restore`: everything that a checkpoint contains."""
         return dict(self._delivered), dict(self.exchanged)
 
     def restore(self, state: tuple[Any, ...]) -> None:
-        """Forgets what was done since `state` was asked."""
+        """Restores a state that `state` returned."""
         self._delivered, self.exchanged = state
         self._apply()
 
     def corrections(self) -> list[ReservedGpus]:
-        """Pods whose annotations are to say something else, with what they really have."""
+        """Returns the pods with outdated annotations, with the GPUs that they really have."""
         return [self._pods[uid] for uid in sorted(self.exchanged)]
 
     def served(self) -> tuple[str, ...]:
-        """Uids of the pods of which each container with GPUs was answered."""
+        """Returns the uids of the pods of which every container with GPUs got them."""
         pods = self._annotated.values()
         return tuple(p.uid for p in pods if all(p.slot(at) in self._delivered for at in range(len(p.parts))))
 
     def registered(self) -> None:
-        """With a kubelet that may have ended amid a pod and know nothing of the last answer."""
+        """Records a new registration: the kubelet may have restarted during an admission and lost the last answer."""
         self._anew = True
 
     def _doubt(self) -> None:
-        """Pods of which the kubelet's list does not tell whether it knows of the last answer."""
+        """Records the pods for which the kubelet's list does not show whether it received the last answer."""
         self._anew, self._doubtful = False, {}
         for pod in self._pods.values():
             served = [at for at in range(len(pod.parts)) if pod.slot(at) in self._delivered]
             if served and pod.parts[served[-1]].passing:
                 self._doubtful[pod.uid] = served[-1]
 
-    # -- who asks -------------------------------------------------------------------------------------------------
+    # -- the pod of a request -------------------------------------------------------------------------------------
 
     def asking(self, view: View, size: int) -> tuple[ReservedGpus, int]:
-        """The pod that the kubelet asks for now, and which of its parts. Raises NoCandidateError."""
+        """Returns the pod for which the kubelet asks now, and the index of its part. Raises NoCandidateError."""
         found = [
             (pod, at)
             for pod in self._pods.values()
@@ -203,58 +215,63 @@ class Ledger:
             if pod.parts[at].size == size
         ]
         if not found:
-            raise NoCandidateError(f"no pod of this node waits for {size} GPUs")
+            raise NoCandidateError(f"no pod of this node is waiting for {counted(size, 'GPU')}")
         first, _ = found[0]
         alike = all(pod.sequence == first.sequence and not at and all(pod.gpus) for pod, at in found)
         if len(found) > 1 and not alike:
             names = ", ".join("/".join(pod.name) for pod, _ in found)
-            raise NoCandidateError(f"it cannot be told which of these pods asks for {size} GPUs: {names}")
+            raise NoCandidateError(f"ambiguous request for {counted(size, 'GPU')}, possible pods: {names}")
         return found[0]
 
     def _next(self, pod: ReservedGpus, booked: Mapping[str, Sequence[str]], size: int) -> int:
-        """Which part of a pod the kubelet asks for next, by what it lists; of parts that it does not list, by what was
-        served. A listed one that was served and is not booked was never begun: the kubelet ended before."""
+        """Returns the index of the part for which the kubelet asks next.
+
+        It follows from the kubelet's list, and for parts that are not listed from the deliveries. A part with a
+        delivery that should be listed and is not booked was never started, because the kubelet restarted.
+        """
         at = max((i + 1 for i, part in enumerate(pod.parts) if part.container in booked), default=0)
         while at < len(pod.parts) and pod.parts[at].passing and pod.slot(at) in self._delivered:
             at += 1
         if at < len(pod.parts) and self._doubtful.get(pod.uid) == at - 1 and pod.parts[at - 1].size == size:
             if pod.parts[at].size == size:
                 name = "/".join(pod.name)
-                raise NoCandidateError(f"it cannot be told for which container of pod {name} a new kubelet asks")
+                raise NoCandidateError(f"ambiguous request of a restarted kubelet for a container of pod {name}")
             return at - 1
         return at
 
     # -- answers --------------------------------------------------------------------------------------------------
 
     def prefer(self, view: View, available: Sequence[str], required: Sequence[str], size: int) -> tuple[str, ...]:
-        """Ids that the kubelet should book: what the container that asks has reserved, else others of its pod, so that
-        the kubelet's list names each pod's own GPUs wherever they are to be had."""
+        """Returns the ids that the kubelet should prefer: the GPUs reserved for the container, then others of its pod.
+
+        So the kubelet's list shows the real GPUs of each pod whenever they are available.
+        """
         own: list[str] = []
         try:
             pod, at = self.asking(view, size)
             own = [*pod.parts[at].gpus, *(gpu for gpus in pod.gpus for gpu in gpus)]
         except NoCandidateError:
-            pass  # Allocate says so
+            pass  # Allocate reports the error
         there = set(available)
         return tuple(dict.fromkeys([*required, *(gpu for gpu in own if gpu in there), *available]))[:size]
 
     def deliver(self, view: View, offered: Sequence[str]) -> Delivery:
-        """Serves the container that the kubelet asks for. Raises NoCandidateError."""
+        """Delivers GPUs to the container for which the kubelet asks. Raises NoCandidateError."""
         self.reconcile(view)
         pod, at = self.asking(view, len(offered))
         part, name = pod.parts[at], "/".join(pod.name)
         if not part.gpus:
-            raise NoCandidateError(f"no GPUs are chosen for container {part.container} of pod {name}")
+            raise NoCandidateError(f"no GPUs are reserved for container {part.container} of pod {name}")
         for other in self._delivered.values():
             if other.slot[0] != pod.uid and not set(part.gpus).isdisjoint(other.gpus):
                 both = ", ".join(sorted(set(part.gpus).intersection(other.gpus)))
                 if other.slot[0] not in self._annotated:
                     gone = other.pod or f"of uid {other.slot[0]}"
-                    text = f"containers of pod {gone}, which is gone, may still use {both}, chosen for pod {name}"
+                    text = f"containers of the deleted pod {gone} may still use {both}, reserved for pod {name}"
                     raise StillHeldError(other.slot[0], text)
-                raise NoCandidateError(f"another pod of this node has {both}, chosen for pod {name}")
+                raise NoCandidateError(f"another pod of this node uses {both}, reserved for pod {name}")
         ids = tuple(sorted(offered))
-        # the kubelet books an id for one pod: another that was to have it and is not admitted never began
+        # the kubelet books an id for one pod only, so another unadmitted pod with this id never started
         waiting = {one.uid for one in self._pods.values() if not one.settled and one.uid != pod.uid}
         self._delivered = {
             slot: one
@@ -264,10 +281,10 @@ class Ledger:
         self._delivered[pod.slot(at)] = delivery = _delivery(pod, at, ids, part.gpus)
         return delivery
 
-    # -- what the kubelet lists -----------------------------------------------------------------------------------
+    # -- the kubelet's list ---------------------------------------------------------------------------------------
 
     def reconcile(self, view: View) -> None:
-        """Puts right who was served, by the kubelet's list."""
+        """Corrects the deliveries according to the kubelet's list."""
         for pod in list(self._pods.values()):
             booked = view.get(pod.name, {})
             for at, part in enumerate(pod.parts):
@@ -280,11 +297,11 @@ class Ledger:
                 if meant is not None:
                     self._exchange(pod, meant)
                 elif gpus := self._pods[pod.uid].parts[at].gpus:
-                    # from before the checkpoint: it runs, so it was given what it had reserved
+                    # the delivery is older than the checkpoint: the container runs, so it got its reserved GPUs
                     self._delivered[slot] = _delivery(pod, at, ids, gpus)
 
     def _meant(self, pod: ReservedGpus, at: int, ids: tuple[str, ...], view: View) -> ReservedGpus | None:
-        """The pod for which ids were delivered that the kubelet books for another one."""
+        """Returns the pod that got a delivery with ids that the kubelet books for `pod`; None if there is none."""
         if any(pod.slot(i) in self._delivered for i in range(len(pod.parts))):
             return None
         for other in self._pods.values():
@@ -296,7 +313,7 @@ class Ledger:
         return None
 
     def _exchange(self, one: ReservedGpus, other: ReservedGpus) -> None:
-        """Each has what the other had reserved and was served."""
+        """Exchanges the reservations and deliveries of two pods."""
         a, b = self._pods[one.uid], self._pods[other.uid]
         self.exchanged |= {a.uid: b.gpus, b.uid: a.gpus}
         served = [self._delivered.pop(b.slot(at), None) for at in range(len(b.parts))]

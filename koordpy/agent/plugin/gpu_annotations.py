@@ -1,4 +1,4 @@
-"""What annotations say of a pod's GPUs, and what they are to say once it has others (gpu-topology.md 7)."""
+"""Reads the GPUs of a pod from its annotations, and rewrites the annotations after an exchange (gpu-topology.md 7)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,13 +9,13 @@ from koordpy.api import keys
 
 ALLOCATED, VISIBLE = "allocatedGPUs", "visibleGPUs"
 _UNREADABLE = (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What reading any text may end with: one pod's must not keep the others' from being read."""
+"""Errors of reading any text. They are caught, so that the annotations of one pod do not affect other pods."""
 
 
 def places_of(annotations: Mapping[str, str], minors: Mapping[str, int]) -> dict[str, tuple[int, ...]] | None:
-    """Place of a container -> its minors; `init-` and a number for an init container. None where that cannot be read.
+    """Returns place of a container -> minors of its GPUs; None if the annotations are unreadable.
 
-    minors: of the node's GPUs, by the names that lists of ids have.
+    The place is a number, after `init-` for an init container. minors: id or minor in the annotations -> minor.
     """
     prefix = f"{keys.GPU_CUDA_VISIBLE_PREFIX}{keys.INIT_PREFIX}"
     try:
@@ -30,8 +30,10 @@ def places_of(annotations: Mapping[str, str], minors: Mapping[str, int]) -> dict
 
 
 def both(annotations: Mapping[str, str], places: Mapping[str, Sequence[MachineGpu]]) -> dict[str, str | None]:
-    """The pod holds what it had and what it was given: what two pods say while their exchange is written, so that at no
-    moment one of their GPUs looks free to the scheduler."""
+    """Returns annotations with both the old and the new GPUs of a pod.
+
+    They are written to two pods before their exchange, so that none of their GPUs looks free to the scheduler.
+    """
     if (known := _held(annotations)) is None:
         return {}
     before, visible = known
@@ -40,9 +42,9 @@ def both(annotations: Mapping[str, str], places: Mapping[str, Sequence[MachineGp
 
 
 def given(annotations: Mapping[str, str], places: Mapping[str, Sequence[MachineGpu]]) -> dict[str, str | None]:
-    """What differs once the pod's containers, by place, have the GPUs that they were given; None for a key that goes.
+    """Returns the changes of the annotations after the containers got these GPUs, by place; None deletes a key.
 
-    A GPU that others of the pod's group show stays visible. Keys that the pod lacks are not added.
+    A visible GPU of another pod in the group stays visible. Keys that the pod lacks are not added.
     """
     if (known := _held(annotations)) is None:
         return {}
@@ -65,7 +67,7 @@ def given(annotations: Mapping[str, str], places: Mapping[str, Sequence[MachineG
 
 
 def _held(annotations: Mapping[str, str]) -> tuple[set[int], set[int]] | None:
-    """(minors that a pod holds, those that it shows); None where that cannot be read."""
+    """Returns (minors that a pod uses, minors that are visible to it); None if the annotations are unreadable."""
     try:
         value = json.loads(annotations[keys.GPU_ALLOCATION])
         held = {int(minor) for minors in value[ALLOCATED].values() for minor in minors}
@@ -76,7 +78,7 @@ def _held(annotations: Mapping[str, str]) -> tuple[set[int], set[int]] | None:
 
 
 def _names(annotations: Mapping[str, str], ids: Mapping[int, str]) -> dict[int, str]:
-    """Minor -> how the pod's lists name it: UUIDs, or minors on nodes whose GPUs have none."""
+    """Returns minor -> name of the GPU in the pod's lists: its UUID, or its minor if it has none."""
     visible = json.loads(annotations[keys.GPU_ALLOCATION]).get(VISIBLE, ())
     listed = annotations.get(keys.GPU_NVIDIA_VISIBLE, "").split(",")
     known = dict(zip(map(int, visible), listed, strict=False)) if len(listed) == len(visible) else {}
@@ -84,7 +86,7 @@ def _names(annotations: Mapping[str, str], ids: Mapping[int, str]) -> dict[int, 
 
 
 def _cards(annotations: Mapping[str, str], before: set[int], gpus: Mapping[int, MachineGpu]) -> dict[str, str | None]:
-    """Koordinator's list of cards, and the keys of the gpushare form."""
+    """Returns the changes of Koordinator's list of cards, and of the gpushare keys."""
     out: dict[str, str | None] = {}
     if keys.DEVICE_ALLOCATED in annotations:
         value: dict[str, Any] = json.loads(annotations[keys.DEVICE_ALLOCATED])

@@ -1,4 +1,4 @@
-"""What the plugin asks of the kubelet: to be registered, and which pods it has."""
+"""Calls of the plugin to the kubelet: registration, and the list of pods with their devices."""
 
 import asyncio
 import contextlib
@@ -12,13 +12,13 @@ from koordpy.agent.plugin.delivery_ledger import View
 from koordpy.agent.plugin.kubelet_messages import MESSAGES, POD_RESOURCES, REGISTRATION, VERSION, message
 
 CHANNEL_OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0))
-"""Servers in Go refuse the authority that a unix socket's path would give."""
+"""Options of the channel: gRPC servers in Go reject the default authority, which is the path of the unix socket."""
 REGISTER_SECONDS = 5.0
 LIST_AGAIN_SECONDS = (0.02, 0.05, 0.1, 0.3)
 
 
 async def register(kubelet: Path, *, endpoint: str, resource: str) -> None:
-    """Tells the kubelet of a plugin whose socket `endpoint` lies in the kubelet's folder. Raises grpc.RpcError."""
+    """Registers the plugin. endpoint: name of its socket in the kubelet's folder. Raises grpc.RpcError."""
     options = message("DevicePluginOptions", get_preferred_allocation_available=True)
     request = message("RegisterRequest", version=VERSION, endpoint=endpoint, resource_name=resource, options=options)
     async with _calling(kubelet, f"{REGISTRATION}Register", "RegisterRequest", "Empty") as call:
@@ -27,7 +27,7 @@ async def register(kubelet: Path, *, endpoint: str, resource: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _calling(socket: Path, method: str, request: str, response: str) -> AsyncIterator[Any]:
-    """The call of a method that the kubelet serves on a socket."""
+    """Opens a channel to the kubelet's socket, and yields the callable of a method."""
     async with grpc.aio.insecure_channel(f"unix://{socket}", options=CHANNEL_OPTIONS) as channel:
         yield channel.unary_unary(
             method,
@@ -37,9 +37,9 @@ async def _calling(socket: Path, method: str, request: str, response: str) -> As
 
 
 async def listed_pods(socket: Path, *, resource: str) -> View:
-    """The pods that the kubelet lists, with the ids of the resource that it books for their containers.
+    """Returns the pods that the kubelet lists, with the booked ids of the resource per container.
 
-    It answers no more than so many calls a second; a refused one is made again. Raises grpc.RpcError.
+    The kubelet limits calls per second; a rejected call is repeated. Raises grpc.RpcError.
     """
     kinds = "ListPodResourcesRequest", "ListPodResourcesResponse"
     async with _calling(socket, f"{POD_RESOURCES}List", *kinds) as call:
@@ -62,6 +62,6 @@ async def listed_pods(socket: Path, *, resource: str) -> View:
 
 
 def said(fault: BaseException) -> str:
-    """What an error of gRPC says."""
+    """Returns the text of a gRPC error."""
     details: str = getattr(fault, "details", lambda: str(fault))() or type(fault).__name__
     return details

@@ -1,6 +1,6 @@
-"""The kubelet's gRPC messages, built from a table: no generated code to keep in step with a compiler.
+"""The kubelet's gRPC messages, built from a table at import, so that no generated code is needed.
 
-Sources: k8s.io/kubelet pkg/apis/deviceplugin/v1beta1 and pkg/apis/podresources/v1, whose field numbers these are.
+The field numbers are those of k8s.io/kubelet pkg/apis/deviceplugin/v1beta1 and pkg/apis/podresources/v1.
 """
 
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 Field = tuple[str, int, str]
-"""(name, number, type): string, bytes, bool, int32, int64, map (string to string) or a message; `*` in front =
-repeated."""
+"""(name, number, type). The type is string, bytes, bool, int32, int64, map (string to string) or a message; a leading
+`*` means repeated."""
 
 _Proto = descriptor_pb2.FieldDescriptorProto
 _SCALARS = {
@@ -66,7 +66,7 @@ _PODS: Mapping[str, tuple[Field, ...]] = {
 
 
 def _message_classes(package: str, tables: Mapping[str, tuple[Field, ...]]) -> dict[str, Any]:
-    """Message classes by name."""
+    """Returns the message classes by name."""
     file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto2")
     for name, fields in tables.items():
         message = file.message_type.add(name=name)
@@ -94,5 +94,5 @@ MESSAGES = {**_message_classes("v1beta1", _PLUGIN), **_message_classes("v1", _PO
 
 
 def message(kind: str, /, **fields: Any) -> Any:
-    """A message of the kubelet's API by its name there."""
+    """Returns a message of the kubelet's API. kind: its name in the API."""
     return MESSAGES[kind](**fields)

@@ -1,6 +1,6 @@
-"""The node's pods at the API server: what their containers have reserved, and the writing of exchanges.
+"""Reads the node's pods with their reserved GPUs from the API server, and writes annotations after exchanges.
 
-Source: gpu-topology.md 7 and 10. The scheduler wrote minors; the kubelet knows GPUs by their UUIDs.
+The scheduler writes minors, and the kubelet knows GPUs by UUIDs. Rules: gpu-topology.md 7 and 10.
 """
 
 import time
@@ -24,10 +24,10 @@ INVALID = 422
 
 
 def reserved_of(pod: Pod, gpus: Sequence[MachineGpu], resource: str) -> ReservedGpus | None:
-    """What the containers of an assigned pod have reserved of a resource; None for one that asks for none.
+    """Returns the reserved GPUs of a pod that is assigned to the node; None if it requests none.
 
-    Containers come in the order in which the kubelet asks for them. One of whose GPUs the annotations do not tell, or
-    others than the node has, has nothing reserved and is never served.
+    Containers are in the order in which the kubelet asks for them. A container has no reserved GPUs, and never gets
+    any, if its annotations are missing or name GPUs that the node lacks.
     """
     inits, others = pod.spec.init_containers, pod.spec.containers
     order = [*((f"{INIT_PREFIX}{i}", c) for i, c in enumerate(inits)), *((str(i), c) for i, c in enumerate(others))]
@@ -47,10 +47,10 @@ def reserved_of(pod: Pod, gpus: Sequence[MachineGpu], resource: str) -> Reserved
         for place, c, size in asking
     )
     meta, grace = pod.metadata, pod.spec.termination_grace_period_seconds
-    # the kubelet says when a pod started once it is admitted
+    # the kubelet sets the start time when it admits the pod
     settled = meta.deletion_timestamp is not None or pod.status.start_time is not None
     finished = pod.status.phase in FINISHED
-    # others than the kubelet set Failed, too: the garbage collector on pods of a Node that was deleted
+    # not only the kubelet sets Failed: the garbage collector does for pods of a deleted Node
     statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
     running = any(one.state is None or one.state.terminated is None for one in statuses)
     return ReservedGpus(
@@ -72,7 +72,7 @@ def _size(container: Container, resource: str) -> int:
 
 
 class NodePods:
-    """The pods of one node. gpus: the node's GPUs as they are now."""
+    """The pods of one node. gpus: returns the node's current GPUs."""
 
     def __init__(
         self, client: ApiClient, node: str, *, resource: str, gpus: Callable[[], Sequence[MachineGpu]]
@@ -81,7 +81,7 @@ class NodePods:
         self._pods: dict[str, Pod] = {}
 
     async def read(self) -> Sequence[ReservedGpus]:
-        """What is reserved now. Raises ApiError, Unreachable."""
+        """Returns the pods with reserved GPUs. Raises ApiError, Unreachable."""
         page = await self._client.list_page(
             "/api/v1/pods", type=Pod, limit=PAGE, params={"fieldSelector": f"spec.nodeName={self._node}"}
         )
@@ -91,8 +91,10 @@ class NodePods:
         return [one for one in found if one is not None]
 
     async def write(self, pods: Sequence[ReservedGpus]) -> None:
-        """Writes what pods have after exchanges: first every pod holds both sets, then its own. A pod that is gone is
-        passed over. Raises ApiError, Unreachable; then all of it is to be written again."""
+        """Writes the GPUs of pods after exchanges: first both sets for every pod, then the new set.
+
+        A deleted pod is skipped. Raises ApiError, Unreachable; everything must be written again then.
+        """
         by_key = {gpu.key: gpu for gpu in self._gpus()}
         for write in (both, given):
             for one in pods:
@@ -102,8 +104,10 @@ class NodePods:
                     await self._patch(pod, write(pod.metadata.annotations, places))
 
     async def confirm(self, uids: Sequence[str]) -> None:
-        """Writes the gpushare form's mark on pods that have their GPUs, where it says that they wait. Raises ApiError,
-        Unreachable; then it is to be written again."""
+        """Sets the gpushare annotation of pods that have got their GPUs from "false" to "true".
+
+        Raises ApiError, Unreachable; it must be called again then.
+        """
         for uid in uids:
             pod = self._pods.get(uid)
             if pod is not None and pod.metadata.annotations.get(keys.GPUSHARE_ASSIGNED) == "false":
@@ -114,7 +118,7 @@ class NodePods:
         meta = pod.metadata
         if not annotations:
             return
-        # the uid makes it fail where another pod has taken the name
+        # the uid makes the patch fail if the name belongs to another pod now
         body = {"metadata": {"uid": meta.uid, "annotations": dict(annotations)}}
         try:
             await self._client.patch(f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}", body)

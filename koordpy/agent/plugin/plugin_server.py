@@ -1,7 +1,7 @@
-"""The gRPC side: what the kubelet calls on us, over a unix socket.
+"""The gRPC service that the kubelet calls, on a unix socket.
 
-Source: gpu-topology.md 10; k8s.io/kubelet deviceplugin/v1beta1. One instance serves one registration: when the
-kubelet starts anew its socket folder is emptied, and a new server with a new socket registers.
+A restarted kubelet empties its folder of sockets. The plugin then serves on a new socket and registers again.
+Rules: gpu-topology.md 10; API: k8s.io/kubelet deviceplugin/v1beta1.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ CDI_KIND = "nvidia.com/gpu"
 
 @dataclass(frozen=True, slots=True)
 class PluginOffer:
-    """One GPU as the kubelet is told of it."""
+    """One GPU as reported to the kubelet."""
 
     id: str
     healthy: bool
@@ -36,7 +36,7 @@ class PluginOffer:
 
 
 def container_answer(gpus: Sequence[str], *, cdi: bool) -> dict[str, Any]:
-    """What a container gets: the GPUs by name, in the environment and, where CDI is used, as CDI devices."""
+    """Returns the answer for a container: its GPUs in an environment variable, and with `cdi` also as CDI devices."""
     answer: dict[str, Any] = {"envs": {NVIDIA_VISIBLE_DEVICES: ",".join(gpus)}}
     if cdi:
         answer["cdi_devices"] = [message("CDIDevice", name=f"{CDI_KIND}={gpu}") for gpu in gpus]
@@ -44,18 +44,18 @@ def container_answer(gpus: Sequence[str], *, cdi: bool) -> dict[str, Any]:
 
 
 class PluginServer:
-    """The DevicePlugin service, which answers by an allocator."""
+    """The DevicePlugin service, with answers from an allocator."""
 
     def __init__(self, allocator: Allocator, *, cdi: bool = False) -> None:
         self._allocator, self._cdi = allocator, cdi
         self._offers: tuple[PluginOffer, ...] = ()
         self._changed = asyncio.Event()
         self.offered = asyncio.Event()
-        """Set once it knows of GPUs: a kubelet that is offered none takes the resource from its Node."""
+        """Set once GPUs are known, because a kubelet with an empty list removes the resource from its Node."""
         self._server: Any = None
 
     def offer(self, offers: Sequence[PluginOffer]) -> None:
-        """The GPUs of the node; open ListAndWatch streams are told what changed."""
+        """Sets the GPUs of the node, and sends changes to open ListAndWatch streams."""
         if tuple(offers) != self._offers:
             self._offers = tuple(offers)
             self._changed.set()
@@ -63,7 +63,7 @@ class PluginServer:
         self.offered.set()
 
     async def start(self, socket: Path) -> None:
-        """Serves on a unix socket, which it makes; one that is left over goes."""
+        """Serves on a new unix socket; an existing socket is deleted first."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(socket)
         self._server = grpc.aio.server()
@@ -128,7 +128,7 @@ class PluginServer:
                     )
                     logger.warning("refused: %s", text)
                     await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
-                    raise  # abort raises; this is for readers
+                    raise  # not reached, because `abort` raises
                 logger.info("%s of pod %s gets %s", delivery.slot[1], delivery.pod, ", ".join(delivery.gpus))
                 answers.append(message("ContainerAllocateResponse", **container_answer(delivery.gpus, cdi=self._cdi)))
         return message("AllocateResponse", container_responses=answers)

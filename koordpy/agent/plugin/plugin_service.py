@@ -1,9 +1,9 @@
-"""The plugin's life: registered with the kubelet, again whenever the kubelet starts anew, and reconciled with its list.
+"""Runs the plugin: registers with the kubelet, again after each restart of the kubelet, and reconciles with its list.
 
-Source: gpu-topology.md 10, `device-plugin`. The kubelet empties its folder of sockets when it starts: a kubelet
-socket that is another file than before, or our own socket gone, means to serve and register anew. While no plugin is
-registered the kubelet fails every pod that it is to admit, so a plugin that is to end says so first, and leaves once no
-pod waits.
+The kubelet empties its folder of sockets when it starts. So the plugin serves and registers again if the kubelet's
+socket is another file than before, or if the plugin's socket is missing. While no plugin is registered, the kubelet
+fails every pod with GPUs. So a plugin that is about to end reports that first, and ends once no pod is waiting for
+admission. Rules: gpu-topology.md 10, `device-plugin`.
 """
 
 import asyncio
@@ -30,23 +30,24 @@ KUBELET_SOCKET = "kubelet.sock"
 ENDPOINT = "koordpy-gpu.sock"
 CHECKPOINT = "koordpy-gpu-checkpoint.json"
 SOCKET_SECONDS = 0.1
-"""Between two looks at the kubelet's socket: a kubelet that starts fails pods until the plugin is registered."""
+"""Seconds between two checks of the kubelet's socket; a restarted kubelet fails pods until the plugin is registered."""
 RECONCILE_SECONDS = 30.0
+"""Maximum seconds between two reconciliations with the kubelet's list."""
 QUIET_SECONDS = 3.0
-"""Time without a pod that waits to be admitted after which an ending plugin leaves: the scheduler has read the Device,
-and Bindings that were under way have arrived."""
+"""Seconds without a pod that waits for admission after which an ending plugin ends. By then the scheduler has read the
+Device, and open Bindings have arrived."""
 DRAIN_SECONDS = 45.0
-"""Time after which it leaves all the same."""
+"""Seconds after which an ending plugin ends in any case."""
 ENDING = "the agent is ending"
 
 PodWriter = Callable[[Sequence[ReservedGpus]], Awaitable[None]]
-"""Writes what pods have into their annotations; raises where one could not be written."""
+"""Writes the GPUs of pods to their annotations; raises if one could not be written."""
 ServedWriter = Callable[[Sequence[str]], Awaitable[None]]
-"""Writes on pods, by their uids, that their GPUs were delivered; raises where one could not be written."""
+"""Writes to pods, by uid, that their GPUs were delivered; raises if one could not be written."""
 
 
 class PluginService:
-    """One node's plugin. `run()` goes on until it is cancelled; `server` is to be told of the GPUs."""
+    """The plugin of one node. `run()` runs until it is cancelled; the caller passes the GPUs to `server.offer`."""
 
     def __init__(
         self,
@@ -79,14 +80,14 @@ class PluginService:
         )
         self.allocator.changed = lambda: self.changed()
         self.server = PluginServer(self.allocator, cdi=cdi)
-        self._unregistered = f"the device plugin is not registered: {folder / KUBELET_SOCKET} was not looked for yet"
+        self._unregistered = f"the device plugin is not registered: {folder / KUBELET_SOCKET} was not checked yet"
         self._ending = ""
         self.changed: Callable[[], None] = lambda: None
-        """Called when `obstacle` or the allocator's `held` is another one."""
+        """Called when `obstacle` or the allocator's `held` has changed."""
 
     @property
     def obstacle(self) -> str:
-        """Why containers cannot be given GPUs; empty where they can."""
+        """Why containers cannot get GPUs; empty if they can."""
         unwritten = self.allocator.unwritten
         return self._ending or self._unregistered or (unwritten and f"the checkpoint cannot be written: {unwritten}")
 
@@ -102,7 +103,7 @@ class PluginService:
             await self.server.stop()
 
     async def _serve_once(self) -> None:
-        """One registration: until the kubelet starts anew or our socket is gone."""
+        """Serves one registration, until the kubelet restarts or the plugin's socket is missing."""
         own, kubelet = self._folder / ENDPOINT, self._folder / KUBELET_SOCKET
         seen = _identity(kubelet)
         if seen is None:
@@ -122,11 +123,11 @@ class PluginService:
         logger.info("registered with the kubelet for %s", self._resource)
         self._tell("")
         self.allocator.due.set()
-        # a look costs two system calls, and a watch of the file system would miss what happened before it was set up
+        # a check costs two system calls; a file system watch would miss changes before it was set up
         while _identity(own) is not None and _identity(kubelet) == seen:  # noqa: ASYNC110
             await asyncio.sleep(self._socket_seconds)
-        logger.info("the kubelet has started anew or its folder was emptied")
-        self._tell("the device plugin is not registered: the kubelet has started anew")
+        logger.info("the kubelet has restarted or its folder was emptied")
+        self._tell("the device plugin is not registered: the kubelet has restarted")
         await self.server.stop()
 
     @property
@@ -141,12 +142,12 @@ class PluginService:
     # -- the end -------------------------------------------------------------------------------------------------
 
     def retire(self) -> None:
-        """Says that no GPU can be delivered soon; the kubelet goes on being served."""
+        """Reports that GPUs can no longer be delivered soon; requests of the kubelet are still answered."""
         self._ending = ENDING
         self.changed()
 
     async def drain(self) -> None:
-        """Returns once no pod has waited to be admitted for a while, or the time for it is over."""
+        """Returns once no pod has waited for admission for `quiet_seconds`, or after `DRAIN_SECONDS`."""
         quiet_since = time.monotonic()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):
@@ -160,12 +161,12 @@ class PluginService:
                         quiet_since = time.monotonic()
                     await asyncio.sleep(self._look_seconds / 2)
 
-    # -- what the kubelet says -----------------------------------------------------------------------------------
+    # -- reconciliation ------------------------------------------------------------------------------------------
 
     async def _reconcile_for_ever(self) -> None:
         allocator, since = self.allocator, time.monotonic()
         while True:
-            # the kubelet books a delivery after our answer
+            # the kubelet books a delivery after the answer
             await asyncio.sleep(self._look_seconds)
             allocator.look()
             if not (allocator.due.is_set() or allocator.urgent or time.monotonic() - since > self._reconcile_seconds):
@@ -178,7 +179,7 @@ class PluginService:
                 logger.warning("the kubelet's list of devices cannot be read: %s", said(fault))
 
     async def reconcile(self) -> None:
-        """Reads the kubelet's list and puts right the annotations of pods that got each other's GPUs."""
+        """Reads the kubelet's list, and corrects the annotations of pods that got each other's GPUs."""
         corrections = await self.allocator.reconcile()
         served = self.allocator.ledger.served()
         if corrections:
@@ -187,16 +188,16 @@ class PluginService:
             try:
                 await self._correct(corrections)
             except Exception as fault:
-                logger.warning("annotations of swapped pods cannot be written, again later: %s", fault)
+                logger.warning("annotations after an exchange of GPUs cannot be written, retrying later: %s", fault)
         if served and self._confirm is not None:
             try:
                 await self._confirm(served)
             except Exception as fault:
-                logger.warning("that pods have their GPUs cannot be written, again later: %s", fault)
+                logger.warning("the gpushare annotation of pods cannot be written, retrying later: %s", fault)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What changes when a socket is made anew; None where there is none."""
+    """Returns an identity of a socket that changes when it is recreated; None if it does not exist."""
     try:
         found = path.stat()
     except OSError:

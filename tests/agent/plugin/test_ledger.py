@@ -64,14 +64,19 @@ def test_after_a_restart_of_both_the_kubelet_s_list_says_how_far_a_pod_is() -> N
 @pytest.mark.parametrize(
     ("pods", "view", "size", "why"),
     [
-        ([A], listed("a"), 3, "no pod of this node waits for 3 GPUs"),
-        ([A], listed(a={"c": ["g0", "g1"]}), 2, "no pod of this node waits for 2 GPUs"),
-        ([A], listed(), 2, "no pod of this node waits"),
-        ([pod("a", "g0", settled=True)], listed("a"), 1, "no pod of this node waits"),
-        ([LONG], listed("long"), 2, "no pod of this node waits for 2"),
-        ([pod("a", Part("0", "c", 2, ()))], listed("a"), 2, "no GPUs are chosen for container c of pod default/a"),
-        ([LONG, pod("d", "g7", created=1)], listed("long", "d"), 1, "asks for 1 GPUs: default/long, default/d"),
-        ([pod("x", Part("0", "c", 2, ())), A], listed("x", "a"), 2, "cannot be told"),
+        ([A], listed("a"), 3, "no pod of this node is waiting for 3 GPUs"),
+        ([A], listed(a={"c": ["g0", "g1"]}), 2, "no pod of this node is waiting for 2 GPUs"),
+        ([A], listed(), 2, "no pod of this node is waiting"),
+        ([pod("a", "g0", settled=True)], listed("a"), 1, "no pod of this node is waiting"),
+        ([LONG], listed("long"), 2, "no pod of this node is waiting for 2"),
+        ([pod("a", Part("0", "c", 2, ()))], listed("a"), 2, "no GPUs are reserved for container c of pod default/a"),
+        (
+            [LONG, pod("d", "g7", created=1)],
+            listed("long", "d"),
+            1,
+            "request for 1 GPU, possible pods: default/long, default/d",
+        ),
+        ([pod("x", Part("0", "c", 2, ())), A], listed("x", "a"), 2, "ambiguous request"),
     ],
 )
 def test_what_is_not_sure_is_refused(pods: list[ReservedGpus], view: View, size: int, why: str) -> None:
@@ -84,7 +89,7 @@ def test_a_gpu_that_another_pod_has_is_refused() -> None:
     book.deliver(listed("a"), ["g0", "g1"])
     thief = pod("thief", "g1", "g7")
     book.pods([A, thief], {})
-    with pytest.raises(NoCandidateError, match="another pod of this node has g1, chosen for pod default/thief"):
+    with pytest.raises(NoCandidateError, match="another pod of this node uses g1, reserved for pod default/thief"):
         book.deliver(listed("thief", a={"c": ["g0", "g1"]}), ["g2", "g3"])
 
 
@@ -94,7 +99,7 @@ def test_so_is_one_that_a_pod_has_which_was_deleted_by_force_and_still_runs() ->
     late, still = pod("late", "g0", "g1"), listed("late", a={"c": ["g0", "g1"]})
     book.pods([late], still)
     with pytest.raises(
-        StillHeldError, match="pod default/a, which is gone, may still use g0, g1, chosen for pod default/late"
+        StillHeldError, match="deleted pod default/a may still use g0, g1, reserved for pod default/late"
     ):
         book.deliver(still, ["g2", "g3"])
     book.pods([late], listed("late"))
@@ -168,5 +173,5 @@ def test_a_kubelet_that_ended_amid_a_pod_may_ask_for_its_init_container_again() 
     book.deliver(listed("long"), ["g4"])
     book.registered()
     book.pods([two, LONG], {})
-    with pytest.raises(NoCandidateError, match="for which container of pod default/long a new kubelet asks"):
+    with pytest.raises(NoCandidateError, match="a restarted kubelet for a container of pod default/long"):
         book.deliver(listed("long"), ["g4"])

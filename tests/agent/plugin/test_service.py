@@ -161,7 +161,7 @@ async def test_a_correction_that_cannot_be_written_is_written_later(kubelet: Kub
 
 async def test_without_a_pod_that_waits_the_kubelet_is_refused(kubelet: Kubelet) -> None:
     async with plugin(kubelet, Node()):
-        with pytest.raises(RefusedError, match="no pod of this node waits for 2 GPUs"):
+        with pytest.raises(RefusedError, match="no pod of this node is waiting for 2 GPUs"):
             await kubelet.admit("stranger", 2)
 
 
@@ -269,7 +269,7 @@ async def test_the_kubelet_is_kept_waiting_once_for_one_outage(
         node.add(*(pod(name, n) for n, name in enumerate("abcd")))
         for name in "abcd":
             caplog.clear()
-            with pytest.raises(RefusedError, match="no pod of this node waits for 1 GPUs"):
+            with pytest.raises(RefusedError, match="no pod of this node is waiting for 1 GPU"):
                 await kubelet.admit(name, 1)
             waits = [one for one in caplog.messages if one.startswith("the kubelet waits up to")]
             assert not waits or name == "a"
@@ -287,7 +287,7 @@ async def test_a_list_of_the_kubelet_that_cannot_be_read_for_a_while_fails_no_po
 
 async def test_a_pod_that_the_api_server_does_not_know_is_refused_at_once(kubelet: Kubelet) -> None:
     async with plugin(kubelet, Node(), wait=1000):
-        with pytest.raises(RefusedError, match="no pod of this node waits"):
+        with pytest.raises(RefusedError, match="no pod of this node is waiting"):
             await kubelet.admit("stranger", 1)
 
 
@@ -313,7 +313,7 @@ async def test_gpus_of_a_pod_that_was_deleted_by_force_are_delivered_once_its_pr
         await deleted_by_force(kubelet, node)
         asking = asyncio.create_task(kubelet.admit("b", 2))
         await waiting(asking, node)
-        why = "containers of pod default/a, which is gone, may still use it"
+        why = "containers of the deleted pod default/a may still use it"
         assert service.allocator.held == {"GPU-0": why, "GPU-1": why}
         node.processes = False
         assert await asking == ["GPU-0", "GPU-1"]
@@ -340,7 +340,7 @@ async def test_other_gpus_are_delivered_and_a_wait_that_is_too_long_is_a_refusal
         asking = asyncio.create_task(kubelet.admit("b", 2))
         await waiting(asking, node)
         node.now += 60
-        with pytest.raises(RefusedError, match="pod default/a, which is gone, may still use GPU-0, GPU-1, chosen for"):
+        with pytest.raises(RefusedError, match="deleted pod default/a may still use GPU-0, GPU-1, reserved for"):
             await asking
 
 
@@ -395,7 +395,7 @@ async def test_what_cannot_be_written_down_is_not_delivered(kubelet: Kubelet, mo
         service.changed = lambda: told.append(service.obstacle)
         with monkeypatch.context() as patch:
             patch.setattr(allocator, "write_checkpoint", full)
-            with pytest.raises(RefusedError, match=r"cannot be written down: .*: No space left on device"):
+            with pytest.raises(RefusedError, match=r"cannot be recorded: .*: No space left on device"):
                 await kubelet.admit("b", 2)
             assert [one.slot[0] for one in service.allocator.ledger.deliveries] == ["uid-a"]
             assert "the checkpoint cannot be written" in service.obstacle
