@@ -29,6 +29,7 @@ from koordpy.workloads.pod_indexes import indexes
 from koordpy.workloads.volcano_gangs import VolcanoGroup
 from koordpy.workloads.workload_manifest import AskedFields, Source, head_of
 from tests.cluster.test_hostile import CALLS_OF_NOTHING, calls_of
+from tests.halves import own_half
 from tests.scenarios.cluster import nodes_of
 from tests.scenarios.cluster import pod as plain_pod
 from tests.workloads.cluster import Json, job, jobset, nodes, pod, role, simulate, template, workload
@@ -245,7 +246,7 @@ def _named(raw: Json, number: int) -> Json:
     return {**raw, **{key: f"{raw[key]}{number}" for key in ("name", "groupName") if key in raw}}
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", own_half(range(60)))
 def test_a_hostile_workload_and_its_pods_cost_work_by_its_bytes(seed: int) -> None:
     random = Random(seed)
     for given in LIVE:
