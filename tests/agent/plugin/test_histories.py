@@ -111,9 +111,9 @@ class Node:
             except RefusedError as why:
                 # an answer about a container that the list leaves out, of which a kubelet that ended knows nothing
                 lost = one in self.lost and (
-                    "no pod of this node is waiting" in str(why) or "a new kubelet" in str(why)
+                    "no pod of this node is waiting" in str(why) or "a restarted kubelet" in str(why)
                 )
-                held = "is gone, may still use" in str(why) and self.going_on
+                held = "may still use" in str(why) and self.going_on
                 if not (self.kubelet.lists_refused or "another provider" in str(why) or lost or held):
                     raise
                 self.failed(one)
