@@ -344,7 +344,7 @@ class UnitQueue:
         out[State.ACTIVE] += out.pop(State.IN_FLIGHT)
         return out
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    # -- implementation -----------------------------------------------------------------------------------------------
 
     def _entry(self, unit: str, event: str) -> Entry:
         """Returns the entry of a unit that gets a pod; creates it if there is none."""

@@ -303,7 +303,7 @@ class DeviceReleaser:
             if gone:
                 await self._release_claim(f"{namespace}/{claim.metadata.name}", gone, deallocate=True)
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    # -- implementation -----------------------------------------------------------------------------------------------
 
     async def _is_gone(self, namespace: str, consumer: ClaimConsumer) -> bool:
         pod = await self._client.read_pod(namespace, consumer.name)
