@@ -43,7 +43,7 @@ async def record() -> list[Frame]:
             await _told(stage, frame=len(frames))
             scene.look(stage.pods())
             seconds = ACT_SECONDS * (len(frames) + 1)
-            shown = picture.render(seconds=seconds, width=WIDTH, height=HEIGHT, status="the scheduler leads")
+            shown = picture.render(seconds=seconds, width=WIDTH, height=HEIGHT, status="scheduler started")
             frames.append(frame_of(shown, width=WIDTH))
     return frames
 

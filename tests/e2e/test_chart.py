@@ -323,7 +323,7 @@ def test_a_digest_takes_the_place_of_the_tag(helm: Helm) -> None:
         ({"config": {"leaderElection": {"leaderElect": False}}}, "two would bind the same pods"),
         ({"config": {"bindAddress": ":1"}}, "bindAddress"),
         ({"config": {"clientConnection": {"kubeconfig": "x"}}}, "kubeconfig"),
-        ({"image": {"repository": ""}}, "image.repository: the name that the image was pushed under is needed"),
+        ({"image": {"repository": ""}}, "image.repository is required: the name under which the image was pushed"),
         ({"image": {"repository": "a b"}}, "repository"),
         ({"startupProbe": {"exec": {}}}, "startupProbe"),
         ({"extraArgs": "--kube-api-qps=9"}, "extraArgs"),

@@ -68,7 +68,7 @@ annotations:
 
 {{- define "koordpy.image" -}}
 {{- $image := .Values.image -}}
-{{- $name := required "image.repository: the name that the image was pushed under is needed (docs/install.md, section 1)" $image.repository -}}
+{{- $name := required "image.repository is required: the name under which the image was pushed (docs/install.md, section 1)" $image.repository -}}
 {{- with $image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ $name -}}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default .Chart.AppVersion $image.tag }}{{ end -}}
 {{- end -}}
