@@ -51,6 +51,12 @@ def banned_in_code(path: Path) -> list[Finding]:
     ]
 
 
+def banned_in_yaml(text: str) -> list[str]:
+    """Returns the banned words of a manifest's comments, and of its values that are sentences, in order."""
+    lines = [line for line in text.splitlines() if "#" in line or SENTENCE.search(line)]
+    return [found.group(0) for line in lines for found in BANNED.finditer(QUOTED.sub(" ", line))]
+
+
 def _comments(source: str) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
