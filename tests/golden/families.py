@@ -138,7 +138,12 @@ def command_text(arguments: list[str], folder: Path) -> str:
                 status = stopped.code
     finally:
         os.chdir(before)
-    return f"{' '.join(arguments)}\n{out.getvalue()}{err.getvalue()}status {status}\n"
+    try:
+        printed: object = json.loads(out.getvalue())
+    except ValueError:
+        printed = out.getvalue().splitlines()
+    told = {"arguments": arguments, "printed": printed, "errors": err.getvalue().splitlines(), "status": str(status)}
+    return text_of(told)
 
 
 def _examples() -> Iterator[tuple[str, Callable[[], str]]]:
