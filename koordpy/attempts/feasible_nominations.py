@@ -22,23 +22,23 @@ Conditions = frozenset[tuple[str, tuple[str, ...]]]
 """(pod key, filters that pass for the pod on its nominated node) of nominated pods."""
 
 
-def nominations_still_feasible(unit: Unit, figures: RoundState) -> Conditions:
+def nominations_still_feasible(unit: Unit, round_state: RoundState) -> Conditions:
     """Returns the nominations that the unit could break, each with the filters that pass now.
 
     Judged as if terminating pods had ended. Covers nominations with capacity that is closed to the unit, and
     nominations of this round.
     """
-    draft, pods = figures.draft, figures.snapshot.pods
+    draft, pods = round_state.draft, round_state.snapshot.pods
     made = {key: draft.placed[key] for key in draft.nominated if key in draft.placed}
-    found = figures.reservations.available_to(unit.pending, {pod.key for pod in unit.members})
+    found = round_state.reservations.available_to(unit.pending, {pod.key for pod in unit.members})
     others = found.others if found is not None else {}
     has_anti_affinity = any(pod.ties.anti for pod in unit.pending)
     dependent = {key: node for key, node in others.items() if has_anti_affinity or _is_interpod_dependent(pods[key])}
     dependent |= {key: node for key, node in made.items() if _is_interpod_dependent(pods[key])}
     nodes = {**others, **made}
-    out = {(key, BY_PODS) for key in _fitting(dependent, nodes, figures)} if dependent else set()
-    if _shrinks_quotas(unit, figures):
-        out |= {(key, BY_QUOTAS) for key in _admitted(nodes, figures)}
+    out = {(key, BY_PODS) for key in _fitting(dependent, nodes, round_state)} if dependent else set()
+    if _shrinks_quotas(unit, round_state):
+        out |= {(key, BY_QUOTAS) for key in _admitted(nodes, round_state)}
     return frozenset(out)
 
 
@@ -47,42 +47,44 @@ def _is_interpod_dependent(pod: PodInfo) -> bool:
     return bool(pod.ties or pod.pod.spec.topology_spread_constraints)
 
 
-def _fitting(dependent: Mapping[str, int], nodes: Mapping[str, int], figures: RoundState) -> set[str]:
+def _fitting(dependent: Mapping[str, int], nodes: Mapping[str, int], round_state: RoundState) -> set[str]:
     """Returns the pods that fit their nodes by inter-pod rules, without the other nominated pods or with all of them.
 
     dependent: key -> node position of the pods to judge. nodes: the same for all nominated pods.
     """
-    draft, pods = figures.draft, figures.snapshot.pods
+    draft, pods = round_state.draft, round_state.snapshot.pods
     made = [key for key in nodes if key in draft.placed]
-    with draft.trial(without=[pod for pod in figures.reservations.terminating if pod.key not in draft.evicted]):
+    with draft.trial(without=[pod for pod in round_state.reservations.terminating if pod.key not in draft.evicted]):
         with draft.lifted(made):
-            out = {key for key, node in dependent.items() if figures.of(pods[key]).slots[node] > 0}
+            out = {key for key, node in dependent.items() if round_state.of(pods[key]).slots[node] > 0}
         for key, node in dependent.items() if len(out) < len(dependent) and len(nodes) > 1 else ():
             if key not in out:
                 with draft.lifted([key] if key in made else []), draft.trial():
                     for other, at in nodes.items():
                         if other != key and other not in made:
                             draft.assign(pods[other], at)
-                    out |= {key} if figures.of(pods[key]).slots[node] > 0 else set()
+                    out |= {key} if round_state.of(pods[key]).slots[node] > 0 else set()
     return out
 
 
-def _shrinks_quotas(unit: Unit, figures: RoundState) -> bool:
+def _shrinks_quotas(unit: Unit, round_state: RoundState) -> bool:
     """Returns True if a quota's runtime may fall once the unit starts."""
-    quotas, settings = figures.snapshot.quotas, figures.config.quota
+    quotas, settings = round_state.snapshot.quotas, round_state.config.quota
     if not quotas.tree.quotas or not settings.enable_runtime_quota:
         return False
     return settings.guarantee_usage or any(quotas.quota_of(pod) in BUILT_IN_QUOTAS for pod in unit.pending)
 
 
-def _admitted(nodes: Mapping[str, int], figures: RoundState) -> list[str]:
+def _admitted(nodes: Mapping[str, int], round_state: RoundState) -> list[str]:
     """Returns nominated pods that their quotas admit once all nominated pods have started and terminating pods have
     ended."""
-    draft, quotas, pods = figures.draft, figures.snapshot.quotas, figures.snapshot.pods
-    limits = figures.of_view(STARTED).admission.admission_limits()
+    draft, quotas, pods = round_state.draft, round_state.snapshot.quotas, round_state.snapshot.pods
+    limits = round_state.of_view(STARTED).admission.admission_limits()
     left = {name: {r: n - draft.quotas.used(name, r) for r, n in of.items()} for name, of in limits.items()}
     coming = [(1, pods[key]) for key in nodes if key not in draft.placed]
-    for sign, pod in coming + [(-1, pod) for pod in figures.reservations.terminating if pod.key not in draft.evicted]:
+    for sign, pod in coming + [
+        (-1, pod) for pod in round_state.reservations.terminating if pod.key not in draft.evicted
+    ]:
         for name in quotas.tree.path(quotas.quota_of(pod)):
             for r, amount in pod.requests.items():
                 if r in left[name]:

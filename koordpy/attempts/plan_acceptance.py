@@ -17,7 +17,7 @@ from koordpy.verify.plan_fault import Check, PlanFault
 def accept(
     unit: Unit,
     nodes: dict[str, int],
-    figures: RoundState,
+    round_state: RoundState,
     proof: Proof,
     runs: tuple[SolverRun, ...],
     notes: Mapping[str, Mapping[str, str]] | None = None,
@@ -28,23 +28,23 @@ def accept(
     nodes: pod key -> node position. notes: pod key -> annotations of its Binding. relief: the preemption plan that the
     placement belongs to, with its victims already off the draft; None without victims.
     """
-    names = {key: figures.snapshot.nodes[node].name for key, node in nodes.items()}
-    pods = figures.snapshot.pods
-    given = give(nodes, figures) if any(pods[key].asks for key in nodes) else NOTHING_ALLOCATED
+    names = {key: round_state.snapshot.nodes[node].name for key, node in nodes.items()}
+    pods = round_state.snapshot.pods
+    given = give(nodes, round_state) if any(pods[key].asks for key in nodes) else NOTHING_ALLOCATED
     own = merged(given.notes, notes) if notes else given.notes
-    faults = [*found(Check.DEVICES, given.faults), *check_plan(unit, names, figures, given.given, own)]
+    faults = [*found(Check.DEVICES, given.faults), *check_plan(unit, names, round_state, given.given, own)]
     if faults:
-        return rejected_plan(unit, faults, nodes, figures, runs, relief)
-    mark = figures.draft.mark()
+        return rejected_plan(unit, faults, nodes, round_state, runs, relief)
+    mark = round_state.draft.mark()
     for key, node in nodes.items():
         pod = pods[key]
         allocation = given.given.get(key, NOTHING_GIVEN)
-        figures.draft.assign(pod, node, figures.claims_at(pod, node), allocation)
-    faults = check_claims([pods[key] for key in nodes], figures.draft)
+        round_state.draft.assign(pod, node, round_state.claims_at(pod, node), allocation)
+    faults = check_claims([pods[key] for key in nodes], round_state.draft)
     if faults:
-        figures.draft.undo(mark)
-        return rejected_plan(unit, faults, nodes, figures, runs, relief)
-    figures.notes.update(own)
+        round_state.draft.undo(mark)
+        return rejected_plan(unit, faults, nodes, round_state, runs, relief)
+    round_state.notes.update(own)
     return BoundUnit(Attempt(unit, proof, runs=runs), nodes, own)
 
 
@@ -52,7 +52,7 @@ def rejected_plan(
     unit: Unit,
     faults: Sequence[PlanFault],
     nodes: Mapping[str, int],
-    figures: RoundState,
+    round_state: RoundState,
     runs: tuple[SolverRun, ...],
     relief: PreemptionPlan | None,
 ) -> RejectedUnit:
@@ -60,6 +60,6 @@ def rejected_plan(
     relief = relief or PreemptionPlan()
     every = [*nodes.items(), *((back.pod.key, back.node) for back in relief.back)]
     evicted = [EvictedUnit(victim.unit.pods, str(victim.rule)) for victim in relief.victims]
-    names = [(key, figures.snapshot.nodes[node].name) for key, node in every]
+    names = [(key, round_state.snapshot.nodes[node].name) for key, node in every]
     plan = rejection(unit.id, faults, evicted, names, relief.way or "")
     return RejectedUnit(Attempt(unit, Proof.UNKNOWN, runs=runs, rejected=(plan,)), "; ".join(faults[:3]))

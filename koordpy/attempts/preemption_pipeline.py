@@ -141,7 +141,7 @@ def find_plan(
     if last is None:
         return SearchResult(SearchEnd.NO_CANDIDATES)
     withheld = {guard: text for guard in WAIVABLE if (text := _withheld_by(guard, tried, search))}
-    share = unclaimed_share(tried[-1].pods, search.figures, search.shares)
+    share = unclaimed_share(tried[-1].pods, search.round_state, search.shares)
     reasons = (*last.reasons, *withheld.values(), *([f"{share}."] if share else []))
     return replace(last, outcome=refused, reasons=reasons, withheld=last.withheld.union(withheld))
 

@@ -14,15 +14,15 @@ from koordpy.plan.round_plan import GangStatus
 from koordpy.plugins.resource_fit import PLUGIN
 
 
-def check_min_resources(unit: Unit, figures: RoundState) -> Gate | None:
+def check_min_resources(unit: Unit, round_state: RoundState) -> Gate | None:
     """Returns a gate for the first gang with minResources that do not fit; None if all fit."""
-    snapshot, draft = figures.snapshot, figures.draft
+    snapshot, draft = round_state.snapshot, round_state.draft
     for gang in unit.gangs:
         if not gang.min_resources or not gang.pending:
             continue
         able = np.zeros(len(snapshot.nodes), dtype=bool)
         for pod in {pod.shape: pod for pod in gang.pending}.values():
-            able |= figures.of(pod).allowed > 0
+            able |= round_state.of(pod).allowed > 0
         lacking = []
         for name, wanted in sorted(gang.min_resources.items()):
             column = snapshot.columns.get(name)

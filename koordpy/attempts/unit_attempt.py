@@ -49,181 +49,181 @@ PreemptorSource = Callable[[], PreemptionSearch]
 """Returns the round's search for victims. The search is created at the first call."""
 
 
-def equivalence_class(unit: Unit, figures: RoundState) -> Hashable | None:
+def equivalence_class(unit: Unit, round_state: RoundState) -> Hashable | None:
     """Returns the key of the unit's equivalence class: its units have the same outcome on the same draft.
 
     Units of a class have equal requests, constraints, quotas, preemption policies and gang layout. None: the unit is
     alone in its class, because it has bound members, parts, or members with nodes that depend on other pods.
     """
-    quotas = figures.snapshot.quotas
+    quotas = round_state.snapshot.quotas
     # the victims that a pod may evict depend on its owner and its preemption policy (preemption.md 1)
     first = unit.members[0]
     owner = quotas.user_of(first), quotas.queue_of(first)
-    kept_from = gainers(figures.snapshot.yielded, unit.id) if figures.snapshot.yielded else None
+    kept_from = gainers(round_state.snapshot.yielded, unit.id) if round_state.snapshot.yielded else None
     if unit.plain is not None:
-        return figures.key(first), owner, first.preemption_policy, kept_from
-    if unit.bound_any or has_parts(unit) or any(figures.concerned(pod) for pod in unit.pending):
+        return round_state.key(first), owner, first.preemption_policy, kept_from
+    if unit.bound_any or has_parts(unit) or any(round_state.concerned(pod) for pod in unit.pending):
         return None
     position = {gang.ref: i for i, gang in enumerate(unit.gangs)}
     layout = tuple((unit.need(g), g.min_member, g.exists, g.fault, g.wish, g.hard_keys, g.links) for g in unit.gangs)
     resources = tuple(tuple(sorted(gang.min_resources.items())) for gang in unit.gangs)
-    members = tuple((position[pod.gang] if pod.gang is not None else 0, figures.key(pod)) for pod in unit.pending)
+    members = tuple((position[pod.gang] if pod.gang is not None else 0, round_state.key(pod)) for pod in unit.pending)
     return layout, resources, members, owner, tuple(pod.preemption_policy for pod in unit.pending), kept_from
 
 
 def plan_unit(
-    unit: Unit, figures: RoundState, preemptor: PreemptorSource | None = None, *, defers: bool = False
+    unit: Unit, round_state: RoundState, preemptor: PreemptorSource | None = None, *, defers: bool = False
 ) -> UnitOutcome:
     """Plans one unit on the draft, as a whole or not at all: into free capacity, else into capacity of victims.
 
     preemptor: None if no pod may be evicted for the unit. defers: True if a unit that needs the solver is left to a
     search.
     """
-    draft = figures.draft
+    draft = round_state.draft
     protects = draft.has_nominations or draft.nominated
-    nominated = nominations_still_feasible(unit, figures) if protects else frozenset()
+    nominated = nominations_still_feasible(unit, round_state) if protects else frozenset()
     mark = draft.mark()
-    outcome = plan_in_free_capacity(unit, figures, preemptor, defers=defers)
+    outcome = plan_in_free_capacity(unit, round_state, preemptor, defers=defers)
     if preemptor is not None and isinstance(outcome, WaitingUnit) and not isinstance(outcome.diagnosis, Gate):
-        outcome = preempt(outcome, figures, preemptor())
+        outcome = preempt(outcome, round_state, preemptor())
     if isinstance(outcome, PlacedUnit):
-        return protect_nominations(outcome, nominated, mark, figures, preemptor)
+        return protect_nominations(outcome, nominated, mark, round_state, preemptor)
     return outcome
 
 
 def plan_in_free_capacity(
-    unit: Unit, figures: RoundState, preemptor: PreemptorSource | None, *, defers: bool
+    unit: Unit, round_state: RoundState, preemptor: PreemptorSource | None, *, defers: bool
 ) -> UnitOutcome:
     """Places one unit into free capacity: gates, quotas, device placement rules, nodes, check, draft.
 
     preemptor: used by device rules that move running members of a job; None if no pod may be evicted.
     """
-    if (gate := find_gate(unit, figures)) is not None:
+    if (gate := find_gate(unit, round_state)) is not None:
         return WaitingUnit(Attempt(unit, Proof.UNKNOWN), gate)
-    if (refusal := refuse_by_quota(unit, figures)) is not None:
+    if (refusal := refuse_by_quota(unit, round_state)) is not None:
         return WaitingUnit(Attempt(unit, Proof.INFEASIBLE), refusal)
-    if (plan := plan_job(unit, figures)) is not None:
-        return accept_job(unit, plan, figures, preemptor).name_method(Method.RULES)
+    if (plan := plan_job(unit, round_state)) is not None:
+        return accept_job(unit, plan, round_state, preemptor).name_method(Method.RULES)
     if unit.plain is not None:
-        return place_pod(unit, unit.plain, figures)
-    return place_members(unit, figures, defers=defers)
+        return place_pod(unit, unit.plain, round_state)
+    return place_members(unit, round_state, defers=defers)
 
 
 # --- gates and quotas -------------------------------------------------------------------------------------------------
 
 
-def find_gate(unit: Unit, figures: RoundState) -> Gate | None:
+def find_gate(unit: Unit, round_state: RoundState) -> Gate | None:
     """Returns the gate that blocks a unit before quotas and nodes are checked; None for no gate."""
-    evicted = figures.draft.evicted
+    evicted = round_state.draft.evicted
     if unit.plain is not None:
-        return device_gate(unit, figures) if unit.plain.extended else None
+        return device_gate(unit, round_state) if unit.plain.extended else None
     if evicted and any(pod.key in evicted for pod in unit.members):
         text = f"gang {unit.group_id}: members are evicted in this round; the next round plans the gang again"
         return Gate(text, GangStatus.UNSCHEDULABLE)
-    return gate(unit, figures.groups) or device_gate(unit, figures) or check_min_resources(unit, figures)
+    return gate(unit, round_state.groups) or device_gate(unit, round_state) or check_min_resources(unit, round_state)
 
 
-def refuse_by_quota(unit: Unit, figures: RoundState) -> QuotaRefusal | None:
+def refuse_by_quota(unit: Unit, round_state: RoundState) -> QuotaRefusal | None:
     """Returns the refusal of a quota that does not admit the unit; None if all quotas admit it."""
-    use = figures.draft.quotas
-    return figures.admission.refusal(unit, use) if use.quotas.tree.quotas else None
+    use = round_state.draft.quotas
+    return round_state.admission.refusal(unit, use) if use.quotas.tree.quotas else None
 
 
-def plan_job(unit: Unit, figures: RoundState) -> JobPlan | None:
+def plan_job(unit: Unit, round_state: RoundState) -> JobPlan | None:
     """Returns the plan of a job with devices that have their own placement rules; None for any other unit."""
-    return place_by_rules(unit, figures) if any(pod.extended for pod in unit.pending) else None
+    return place_by_rules(unit, round_state) if any(pod.extended for pod in unit.pending) else None
 
 
 # --- nodes, check and draft -------------------------------------------------------------------------------------------
 
 
-def place_pod(unit: Unit, pod: PodInfo, figures: RoundState) -> WaitingUnit | BoundUnit | RejectedUnit:
+def place_pod(unit: Unit, pod: PodInfo, round_state: RoundState) -> WaitingUnit | BoundUnit | RejectedUnit:
     """Places a plain pod by filters and scores."""
-    node = choose_node(pod, figures)
+    node = choose_node(pod, round_state)
     if node is None:
         return WaitingUnit(Attempt(unit, Proof.INFEASIBLE, Method.SCORES), NoCapacity())
-    return accept(unit, {pod.key: node}, figures, Proof.OPTIMAL, ()).name_method(Method.SCORES)
+    return accept(unit, {pod.key: node}, round_state, Proof.OPTIMAL, ()).name_method(Method.SCORES)
 
 
-def choose_node(pod: PodInfo, figures: RoundState) -> int | None:
+def choose_node(pod: PodInfo, round_state: RoundState) -> int | None:
     """Returns a plain pod's node; None if no node has a slot.
 
     Order: the nominated node, the highest total score, the fewest free slots, natural name order (kube-parity.md 3,
     4.5). Devices with placement rules choose by these rules.
     """
-    nominated = figures.snapshot.index.get(pod.nominated_node) if pod.nominated_node else None
-    if nominated is not None and figures.of(pod).slots[nominated] > 0:
+    nominated = round_state.snapshot.index.get(pod.nominated_node) if pod.nominated_node else None
+    if nominated is not None and round_state.of(pod).slots[nominated] > 0:
         return nominated
     family = placement_of(pod) if pod.extended else None
-    return family.choose_node(pod, figures) if family is not None else figures.of(pod).best_node()
+    return family.choose_node(pod, round_state) if family is not None else round_state.of(pod).best_node()
 
 
-def place_members(unit: Unit, figures: RoundState, *, defers: bool) -> UnitOutcome:
+def place_members(unit: Unit, round_state: RoundState, *, defers: bool) -> UnitOutcome:
     """Places the members of a unit: builds the problem, solves it, and checks the solution."""
     if defers and len(unit.kinds) > COUNTED_KINDS:
         return DeferredUnit(Attempt(unit, Proof.UNKNOWN))
-    problem = build(unit, figures)
+    problem = build(unit, round_state)
     if fault := too_many(len(problem.shapes), GANG_KINDS, "kinds of pods"):
         gate = Gate(f"gang {unit.group_id}: {fault}", GangStatus.INVALID)
         return WaitingUnit(Attempt(unit, Proof.UNKNOWN), gate)
     if defers and needs_solver(problem):
         return DeferredUnit(Attempt(unit, Proof.UNKNOWN))
-    best = solve_problem(unit, problem, figures)
+    best = solve_problem(unit, problem, round_state)
     attempt = Attempt(unit, best.proof, Method.SOLVER if best.runs else Method.COUNTING, best.runs)
     if not best.placed:
-        refusal = figures.admission.core_refusal(unit, figures.draft.quotas)
+        refusal = round_state.admission.core_refusal(unit, round_state.draft.quotas)
         return WaitingUnit(attempt, refusal or NoCapacity())
     nodes = {unit.members[rank].key: node for rank, node in sorted(best.nodes.items())}
-    if crowds_siblings(unit, nodes, figures):
+    if crowds_siblings(unit, nodes, round_state):
         return WaitingUnit(replace(attempt, proof=Proof.UNKNOWN), NoCapacity())
-    return accept(unit, nodes, figures, best.proof, best.runs).name_method(attempt.method)
+    return accept(unit, nodes, round_state, best.proof, best.runs).name_method(attempt.method)
 
 
-def solve_problem(unit: Unit, problem: Problem, figures: RoundState) -> Solution:
+def solve_problem(unit: Unit, problem: Problem, round_state: RoundState) -> Solution:
     """Returns nodes for the members of a unit.
 
     If members are planned individually, members with a nomination come first. Otherwise a less important member may get
     the node that was freed for a nominated member, and be evicted for it again.
     """
     if not unit.is_gang:
-        return place_unit(unit, problem, figures, Question.IN_ORDER)
+        return place_unit(unit, problem, round_state, Question.IN_ORDER)
     nominated = {rank for rank in problem.pending if unit.members[rank].nominated_node}
     if nominated and len(nominated) < len(problem.pending) and members_preempt_individually(unit):
-        found = place_unit(unit, only_ranks(problem, nominated), figures, Question.BEST)
+        found = place_unit(unit, only_ranks(problem, nominated), round_state, Question.BEST)
         if found.placed:
             return found
-    return place_unit(unit, problem, figures, Question.BEST)
+    return place_unit(unit, problem, round_state, Question.BEST)
 
 
 # --- jobs with device placement rules ---------------------------------------------------------------------------------
 
 
-def accept_job(unit: Unit, plan: JobPlan, figures: RoundState, preemptor: PreemptorSource | None) -> UnitOutcome:
+def accept_job(unit: Unit, plan: JobPlan, round_state: RoundState, preemptor: PreemptorSource | None) -> UnitOutcome:
     """Checks the plan of such a job and puts it on the draft."""
     if not plan.nodes:
-        refusal = figures.admission.core_refusal(unit, figures.draft.quotas)
+        refusal = round_state.admission.core_refusal(unit, round_state.draft.quotas)
         attempt = Attempt(unit, plan.proof, Method.RULES, plan.runs)
         return WaitingUnit(attempt, refusal or NoCapacity(plan.remark))
     if plan.evicted:
-        return move_members(unit, plan, figures, preemptor)
-    outcome = accept(unit, dict(plan.nodes), figures, plan.proof, plan.runs, plan.notes)
+        return move_members(unit, plan, round_state, preemptor)
+    outcome = accept(unit, dict(plan.nodes), round_state, plan.proof, plan.runs, plan.notes)
     return replace(outcome, remark=plan.remark) if isinstance(outcome, BoundUnit) else outcome
 
 
 def move_members(
-    unit: Unit, plan: JobPlan, figures: RoundState, preemptor: PreemptorSource | None
+    unit: Unit, plan: JobPlan, round_state: RoundState, preemptor: PreemptorSource | None
 ) -> WaitingUnit | PreemptingUnit | RejectedUnit:
     """Evicts running members, so that they and the pending members are placed together (ascend.md 5.3)."""
     if preemptor is None:
         return WaitingUnit(Attempt(unit, Proof.INFEASIBLE), NoCapacity(plan.remark))
-    draft = figures.draft
+    draft = round_state.draft
     mark = draft.mark()
     draft.evict_all(plan.evicted)
-    outcome = accept(unit, dict(plan.nodes), figures, plan.proof, plan.runs, plan.notes)
+    outcome = accept(unit, dict(plan.nodes), round_state, plan.proof, plan.runs, plan.notes)
     if isinstance(outcome, RejectedUnit):
         draft.undo(mark)
         return outcome
-    hold_returns(unit, plan.returns, figures)
+    hold_returns(unit, plan.returns, round_state)
     victim = Victim(VictimUnit(UnitKind.BROKEN, plan.evicted, unit.group_id), RuleName.STALE_GANG, plan.moved)
     preemptor().reread()
     return PreemptingUnit(outcome.attempt, outcome.nodes, (victim,), notes=outcome.notes, remark=plan.remark)
@@ -236,7 +236,7 @@ def protect_nominations(
     outcome: PlacedUnit,
     nominated: frozenset[tuple[str, tuple[str, ...]]],
     mark: int,
-    figures: RoundState,
+    round_state: RoundState,
     preemptor: PreemptorSource | None,
 ) -> UnitOutcome:
     """Takes back a plan that invalidates the nomination of another pod. Otherwise victims would be evicted for that pod
@@ -244,11 +244,11 @@ def protect_nominations(
 
     nominated: nominations that were feasible before the plan. mark: state of the draft before the plan.
     """
-    unit, draft = outcome.unit, figures.draft
-    closed = nominated - nominations_still_feasible(unit, figures) if nominated else frozenset()
+    unit, draft = outcome.unit, round_state.draft
+    closed = nominated - nominations_still_feasible(unit, round_state) if nominated else frozenset()
     if isinstance(outcome, PreemptingUnit):
         # the unit is not bound in this round: a more important pod starts before it
-        closed = frozenset(one for one in closed if yields_to(figures.snapshot.pods[one[0]], outcome))
+        closed = frozenset(one for one in closed if yields_to(round_state.snapshot.pods[one[0]], outcome))
     if not closed:
         if isinstance(outcome, PreemptingUnit):
             draft.nominate(outcome.nodes)
@@ -256,12 +256,12 @@ def protect_nominations(
     draft.undo(mark)
     if isinstance(outcome, PreemptingUnit) and preemptor is not None:
         preemptor().reread()
-    promised = isinstance(outcome, BoundUnit) and any(figures.reservations.has(pod) for pod in unit.pending)
+    promised = isinstance(outcome, BoundUnit) and any(round_state.reservations.has(pod) for pod in unit.pending)
     awaits = outcome.nodes if promised else {}
     draft.reserve(awaits, waits_for={pod for pod, _ in closed})
     key, plugins = min(closed, key=lambda one: natural_key(one[0]))
     text = f"its placement would invalidate the nomination of pod {key}"
-    refusal = f"0/{len(figures.snapshot.nodes)} nodes are available: {text}."
+    refusal = f"0/{len(round_state.snapshot.nodes)} nodes are available: {text}."
     held = Gate(refusal, GangStatus.UNSCHEDULABLE, plugins=plugins)
     return WaitingUnit(Attempt(unit, Proof.UNKNOWN, rejected=outcome.attempt.rejected), held, awaits=awaits)
 

@@ -28,7 +28,7 @@ class DecidedPod:
     pod: PodInfo
     outcome: UnitOutcome
     """The outcome of the pod's unit."""
-    figures: RoundState
+    round_state: RoundState
     """Round state. Outside `picture` its draft contains everything that the round decided."""
     plan: RoundPlan
     mark: int
@@ -39,7 +39,7 @@ class DecidedPod:
     @property
     def snapshot(self) -> Snapshot:
         """The cluster at the start of the round."""
-        return self.figures.snapshot
+        return self.round_state.snapshot
 
     @property
     def nodes(self) -> Mapping[str, int]:
@@ -62,7 +62,7 @@ class DecidedPod:
         if self.node is not None:
             return self.outcome.unit
         names = {key: self.snapshot.nodes[node].name for key, node in self.nodes.items()}
-        return self.outcome.unit.after(names, self.figures.draft.evicted)
+        return self.outcome.unit.after(names, self.round_state.draft.evicted)
 
     @contextmanager
     def picture(self) -> Iterator[RoundState]:
@@ -71,11 +71,11 @@ class DecidedPod:
         For a placed pod that is the state before its unit was placed; for a pending pod the state after the round. May
         be entered only once, because it undoes changes of the draft.
         """
-        draft = self.figures.draft
+        draft = self.round_state.draft
         if self.node is not None:
             draft.undo(self.mark)
         with draft.withholding(self.kept):
-            yield self.figures
+            yield self.round_state
 
 
 @dataclass
@@ -91,20 +91,22 @@ class Watch(Generic[T]):
     _unit: str = field(default="", init=False)
     _mark: int = field(default=0, init=False)
 
-    def begins(self, figures: RoundState) -> None:
+    def begins(self, round_state: RoundState) -> None:
         """Called at the beginning of a round."""
-        self._unit = figures.unit_id(figures.snapshot.pods[self.pod])
+        self._unit = round_state.unit_id(round_state.snapshot.pods[self.pod])
 
-    def comes(self, unit: Unit, figures: RoundState) -> None:
+    def comes(self, unit: Unit, round_state: RoundState) -> None:
         """Called before a unit is tried."""
         if unit.id == self._unit:
-            self._mark = figures.draft.mark()
+            self._mark = round_state.draft.mark()
 
-    def ends(self, outcomes: list[UnitOutcome], figures: RoundState, plan: RoundPlan, kept: Reservation | None) -> None:
+    def ends(
+        self, outcomes: list[UnitOutcome], round_state: RoundState, plan: RoundPlan, kept: Reservation | None
+    ) -> None:
         """Called at the end of a round. kept: the reservation of a promised start; None for none."""
         found = next((one for one in outcomes if one.unit.id == self._unit), None)
         if found is not None and not isinstance(found, DeferredUnit):
             diagnosis = found.diagnosis if isinstance(found, WaitingUnit) else None
             beside = kept if isinstance(diagnosis, NoCapacity) and diagnosis.beside_promise else None
-            pod = figures.snapshot.pods[self.pod]
-            self.answer = self.look(DecidedPod(pod, found, figures, plan, self._mark, beside))
+            pod = round_state.snapshot.pods[self.pod]
+            self.answer = self.look(DecidedPod(pod, found, round_state, plan, self._mark, beside))

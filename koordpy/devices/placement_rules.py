@@ -6,7 +6,7 @@ devices) implements `JobPlacement` and adds one line to `rule_registry.JOB_PLACE
 leaves the decision to the general planner.
 
 A family is called only for units with a pending pod that requests its devices. All results apply to the current draft,
-and methods leave the draft unchanged unless their docstring says otherwise. figures: the round state.
+and methods leave the draft unchanged unless their docstring says otherwise. round_state: the state of the round.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -68,50 +68,50 @@ class JobPlacement:
 
     # -- before quotas and nodes are looked at -------------------------------------------------------------------------
 
-    def gate(self, unit: Unit, figures: RoundState) -> Gate | None:
+    def gate(self, unit: Unit, round_state: RoundState) -> Gate | None:
         """Returns the reason why no pod of the unit may be tried, such as an illegal job; None for none."""
         return None
 
     # -- placement -----------------------------------------------------------------------------------------------------
 
-    def choose_node(self, pod: PodInfo, figures: RoundState) -> int | None:
+    def choose_node(self, pod: PodInfo, round_state: RoundState) -> int | None:
         """Returns the best node (position) of a plain pod; None if no node accepts it."""
-        return figures.of(pod).best_node()
+        return round_state.of(pod).best_node()
 
-    def decides(self, unit: Unit, figures: RoundState) -> bool:
+    def decides(self, unit: Unit, round_state: RoundState) -> bool:
         """Returns whether the family's rules, not the goals of the general planner, decide where members are placed."""
         return False
 
-    def place(self, unit: Unit, figures: RoundState, wanted: Collection[str] | None = None) -> JobPlan | None:
+    def place(self, unit: Unit, round_state: RoundState, wanted: Collection[str] | None = None) -> JobPlan | None:
         """Places the pending members of a unit, all or none; None leaves them to the general planner.
 
         wanted: keys of the pending members to place; None for all. Must not return None if `decides`.
         """
         return None
 
-    def place_members(self, unit: Unit, wanted: Collection[str], figures: RoundState) -> JobPlan | None:
+    def place_members(self, unit: Unit, wanted: Collection[str], round_state: RoundState) -> JobPlan | None:
         """Places exactly the wanted members, without moving other members, after the draft has evicted victims.
 
         A plan without nodes means that they do not fit; None leaves them to the general planner.
         """
         return None
 
-    def hold_returns(self, returns: Mapping[str, int], figures: RoundState) -> None:
+    def hold_returns(self, returns: Mapping[str, int], round_state: RoundState) -> None:
         """Puts evicted members (pod key -> node) back on the draft, which reserves their nodes for their return."""
         raise NotImplementedError("a family that moves members must implement hold_returns")
 
     # -- preemption ----------------------------------------------------------------------------------------------------
 
-    def add_demands(self, unit: Unit, problem: Problem, figures: RoundState) -> Problem:
+    def add_demands(self, unit: Unit, problem: Problem, round_state: RoundState) -> Problem:
         """Returns the problem with additional resources for what the rules require of nodes beyond requests."""
         return problem
 
-    def place_conditions(self, unit: Unit, figures: RoundState) -> PlaceConditions:
+    def place_conditions(self, unit: Unit, round_state: RoundState) -> PlaceConditions:
         """Returns conditions on nodes for the victim model. They must be a relaxation of the rules."""
         return PlaceConditions()
 
     def grow_set(
-        self, unit: Unit, ranks: Sequence[int], candidates: Collection[int], figures: RoundState
+        self, unit: Unit, ranks: Sequence[int], candidates: Collection[int], round_state: RoundState
     ) -> tuple[int, ...] | None:
         """Returns ranks plus the lowest candidates that must be placed together with them; None if there are too few
         candidates.
@@ -120,14 +120,14 @@ class JobPlacement:
         """
         return tuple(sorted(ranks))
 
-    def is_monotone(self, unit: Unit, figures: RoundState) -> bool:
+    def is_monotone(self, unit: Unit, round_state: RoundState) -> bool:
         """Returns whether, by the family's rules, evicting more pods never makes a feasible placement infeasible."""
         return True
 
     # -- pods that are moved and come back -----------------------------------------------------------------------------
 
     def seat_returning(
-        self, returning: Iterable[PodInfo], figures: RoundState
+        self, returning: Iterable[PodInfo], round_state: RoundState
     ) -> Iterator[tuple[list[PodInfo], Mapping[str, int]]]:
         """Yields (pods of a job, pod key -> node) of the moved jobs that the rules place; no nodes if a job does not
         fit.
@@ -136,7 +136,9 @@ class JobPlacement:
         """
         yield from ()
 
-    def deal_returning(self, places: Sequence[tuple[PodInfo, int]], figures: RoundState) -> Mapping[str, Any] | None:
+    def deal_returning(
+        self, places: Sequence[tuple[PodInfo, int]], round_state: RoundState
+    ) -> Mapping[str, Any] | None:
         """Returns the allocation of moved pods on their nodes by pod key; None if a node cannot serve its pods.
 
         An empty result leaves the allocation to the round in which the pods are pending again.
@@ -145,6 +147,6 @@ class JobPlacement:
 
     # -- explanation ---------------------------------------------------------------------------------------------------
 
-    def shown_scores(self, pod: PodInfo, unit: Unit, figures: RoundState) -> ShownScores | None:
+    def shown_scores(self, pod: PodInfo, unit: Unit, round_state: RoundState) -> ShownScores | None:
         """Returns the family's scores of the nodes for one pod of a unit; None for none."""
         return None

@@ -1,7 +1,7 @@
 """The registry of device families with placement rules for units, and the functions by which the planner calls them.
 
 A function about a unit calls the families of which a pending pod requests devices; the first answer counts. For other
-units it costs one check for each kind of pods. figures: the round state.
+units it costs one check for each kind of pods. round_state: the state of the round.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -30,9 +30,9 @@ def asked_by(unit: Unit) -> Iterator[JobPlacement]:
     return asked_of(pod for pod, _ in unit.kinds)
 
 
-def device_gate(unit: Unit, figures: RoundState) -> Gate | None:
+def device_gate(unit: Unit, round_state: RoundState) -> Gate | None:
     """Returns the first family's reason why no pod of a unit may be tried; None for none."""
-    return next((held for one in asked_by(unit) if (held := one.gate(unit, figures)) is not None), None)
+    return next((held for one in asked_by(unit) if (held := one.gate(unit, round_state)) is not None), None)
 
 
 def placement_of(pod: PodInfo) -> JobPlacement | None:
@@ -40,75 +40,75 @@ def placement_of(pod: PodInfo) -> JobPlacement | None:
     return next(asked_of((pod,)), None)
 
 
-def rules_decide(unit: Unit, figures: RoundState) -> bool:
+def rules_decide(unit: Unit, round_state: RoundState) -> bool:
     """Returns whether a family's rules decide where the members of a unit are placed."""
-    return any(one.decides(unit, figures) for one in asked_by(unit))
+    return any(one.decides(unit, round_state) for one in asked_by(unit))
 
 
-def place_by_rules(unit: Unit, figures: RoundState) -> JobPlan | None:
+def place_by_rules(unit: Unit, round_state: RoundState) -> JobPlan | None:
     """Returns the first family's placement of a unit; None if the general planner places it."""
-    return next((plan for one in asked_by(unit) if (plan := one.place(unit, figures)) is not None), None)
+    return next((plan for one in asked_by(unit) if (plan := one.place(unit, round_state)) is not None), None)
 
 
-def place_members(unit: Unit, wanted: Collection[str], figures: RoundState) -> JobPlan | None:
+def place_members(unit: Unit, wanted: Collection[str], round_state: RoundState) -> JobPlan | None:
     """Returns the first family's placement of exactly the wanted members; None if the general planner places them."""
-    plans = (one.place_members(unit, wanted, figures) for one in asked_by(unit))
+    plans = (one.place_members(unit, wanted, round_state) for one in asked_by(unit))
     return next((plan for plan in plans if plan is not None), None)
 
 
-def hold_returns(unit: Unit, returns: Mapping[str, int], figures: RoundState) -> None:
+def hold_returns(unit: Unit, returns: Mapping[str, int], round_state: RoundState) -> None:
     """Reserves nodes on the draft for evicted members of a unit (pod key -> node), by the family that moves them."""
     if returns:
-        next(one for one in asked_by(unit) if one.decides(unit, figures)).hold_returns(returns, figures)
+        next(one for one in asked_by(unit) if one.decides(unit, round_state)).hold_returns(returns, round_state)
 
 
-def add_demands(unit: Unit, problem: Problem, figures: RoundState) -> Problem:
+def add_demands(unit: Unit, problem: Problem, round_state: RoundState) -> Problem:
     """Returns the problem with what the rules of all families require of nodes beyond requests."""
     for one in asked_by(unit):
-        problem = one.add_demands(unit, problem, figures)
+        problem = one.add_demands(unit, problem, round_state)
     return problem
 
 
-def place_conditions(unit: Unit, figures: RoundState) -> PlaceConditions:
+def place_conditions(unit: Unit, round_state: RoundState) -> PlaceConditions:
     """Returns the conditions of all families on the nodes of a unit."""
-    found = [one.place_conditions(unit, figures) for one in asked_by(unit)]
+    found = [one.place_conditions(unit, round_state) for one in asked_by(unit)]
     one_of = next((each.one_of for each in found if each.one_of), ())
     return PlaceConditions(tuple(lot for each in found for lot in each.lots), one_of)
 
 
 def grow_set(
-    unit: Unit, ranks: Sequence[int], candidates: Collection[int], figures: RoundState
+    unit: Unit, ranks: Sequence[int], candidates: Collection[int], round_state: RoundState
 ) -> tuple[int, ...] | None:
     """Returns ranks plus the candidates that must be placed together with them; None if there are too few
     candidates."""
     grown = tuple(sorted(ranks))
     for one in asked_by(unit):
-        more = one.grow_set(unit, grown, candidates, figures)
+        more = one.grow_set(unit, grown, candidates, round_state)
         if more is None:
             return None
         grown = more
     return grown
 
 
-def is_monotone(unit: Unit, figures: RoundState) -> bool:
+def is_monotone(unit: Unit, round_state: RoundState) -> bool:
     """Returns whether, by the rules of all families, evicting more pods never makes a feasible placement infeasible."""
-    return all(one.is_monotone(unit, figures) for one in asked_by(unit))
+    return all(one.is_monotone(unit, round_state) for one in asked_by(unit))
 
 
 def seat_returning(
-    returning: Sequence[PodInfo], figures: RoundState
+    returning: Sequence[PodInfo], round_state: RoundState
 ) -> Iterator[tuple[list[PodInfo], Mapping[str, int]]]:
     """Yields (pods of a job, pod key -> node) of the moved jobs that families place; no nodes if a job does not fit."""
     for one in asked_of(returning):
-        yield from one.seat_returning(returning, figures)
+        yield from one.seat_returning(returning, round_state)
 
 
-def deal_returning(places: Sequence[tuple[PodInfo, int]], figures: RoundState) -> Mapping[str, Given] | None:
+def deal_returning(places: Sequence[tuple[PodInfo, int]], round_state: RoundState) -> Mapping[str, Given] | None:
     """Returns the allocations of moved pods by key, of families that allocate them now; None if a node cannot serve its
     pods."""
     given: dict[str, dict[str, Any]] = {}
     for one in asked_of(pod for pod, _ in places):
-        dealt = one.deal_returning(places, figures)
+        dealt = one.deal_returning(places, round_state)
         if dealt is None:
             return None
         for key, own in dealt.items():
@@ -116,9 +116,9 @@ def deal_returning(places: Sequence[tuple[PodInfo, int]], figures: RoundState) -
     return given
 
 
-def shown_scores(pod: PodInfo, unit: Unit, figures: RoundState) -> Iterator[ShownScores]:
+def shown_scores(pod: PodInfo, unit: Unit, round_state: RoundState) -> Iterator[ShownScores]:
     """Yields the scores that families show for a pod of a unit."""
     for one in asked_of((pod,)):
-        shown = one.shown_scores(pod, unit, figures)
+        shown = one.shown_scores(pod, unit, round_state)
         if shown is not None:
             yield shown

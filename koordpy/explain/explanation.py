@@ -138,17 +138,22 @@ def undecided(snapshot: Snapshot, config: KoordpyConfiguration, pod_key: str, me
 
 
 def _explained(decided: DecidedPod) -> Explanation:
-    pod, groups, snapshot, config = decided.pod, decided.figures.groups, decided.snapshot, decided.figures.config
+    pod, groups, snapshot, config = (
+        decided.pod,
+        decided.round_state.groups,
+        decided.snapshot,
+        decided.round_state.config,
+    )
     unit = decided.unit
     verdict = _gate_or_quota_message(decided)
-    with decided.picture() as figures:
-        nodes = _nodes(pod, unit, figures)
+    with decided.picture() as round_state:
+        nodes = _nodes(pod, unit, round_state)
         domains = _domains(decided) if unit.is_gang and not verdict else ()
         message = _with_never(decided, verdict or _promise(decided) or _plan_remark(decided))
         warnings = (
             *warnings_of([unit], groups),
             *((about, counted_text(resource)) for about, resource in counted_parts([unit])),
-            *((f"gang {gang.key}", remark) for gang in unit.gangs if (remark := goal_remark(unit, figures))),
+            *((f"gang {gang.key}", remark) for gang in unit.gangs if (remark := goal_remark(unit, round_state))),
         )
     return Explanation(
         pod=pod.key,
@@ -202,7 +207,7 @@ def _with_never(decided: DecidedPod, message: str) -> str:
 def _promise(decided: DecidedPod) -> str:
     """Returns the promise of `queue.backfill` to a unit; empty unless the unit is the first that waits."""
     plan, unit = decided.plan, decided.unit.id
-    if not decided.figures.config.queue.backfill or decided.node is not None:
+    if not decided.round_state.config.queue.backfill or decided.node is not None:
         return ""
     if plan.reservation is not None and plan.reservation.unit == unit:
         return f"start promised at {moment(plan.reservation.start)}"
@@ -227,7 +232,7 @@ def _plan_remark(decided: DecidedPod) -> str:
     match decided.outcome, decided.waits:
         case WaitingUnit(awaits=awaits), PendingPod(message=message) if awaits:
             return message
-    return blocked_by_predecessor(decided.unit, decided.figures)
+    return blocked_by_predecessor(decided.unit, decided.round_state)
 
 
 def left_alone(pod: PodInfo, served: Sequence[str]) -> IgnoredPod:
@@ -241,15 +246,15 @@ def _state(pod: PodInfo) -> str:
     return "being deleted" if pod.pod.metadata.deletion_timestamp else pod.pod.status.phase
 
 
-def _nodes(pod: PodInfo, unit: Unit, figures: RoundState) -> list[NodeExplanation]:
-    own = figures.of(pod)
+def _nodes(pod: PodInfo, unit: Unit, round_state: RoundState) -> list[NodeExplanation]:
+    own = round_state.of(pod)
     verdict = own.verdict()
     scores: dict[str, Sequence[float]] = {plugin: values.tolist() for plugin, values in own.plugin_scores().items()}
-    scores |= {shown.name: shown.values for shown in shown_scores(pod, unit, figures)}
+    scores |= {shown.name: shown.values for shown in shown_scores(pod, unit, round_state)}
     total = own.total.tolist()
-    marks = [mark for family in families_of(pod) if (mark := family.mark(pod, figures.scene)) is not None]
+    marks = [mark for family in families_of(pod) if (mark := family.mark(pod, round_state.scene)) is not None]
     out = []
-    for i, node in enumerate(figures.snapshot.nodes):
+    for i, node in enumerate(round_state.snapshot.nodes):
         refusal = own.refusal or verdict.of(i)
         if refusal is None:
             shown: dict[str, float] = {plugin: values[i] for plugin, values in sorted(scores.items())}
@@ -265,9 +270,9 @@ def _nodes(pod: PodInfo, unit: Unit, figures: RoundState) -> list[NodeExplanatio
 
 def _domains(decided: DecidedPod) -> tuple[DomainExplanation, ...]:
     """Returns every domain above the node layer, and the domain of the unit's plan."""
-    unit, figures = decided.unit, decided.figures
-    tree = figures.snapshot.tree
-    problem = build(unit, figures)
+    unit, round_state = decided.unit, decided.round_state
+    tree = round_state.snapshot.tree
+    problem = build(unit, round_state)
     needed = problem.core_size
     chosen: tuple[int, int] | None = None
     ranks: tuple[int, ...] | None = None
@@ -276,11 +281,11 @@ def _domains(decided: DecidedPod) -> tuple[DomainExplanation, ...]:
         needed = len(nodes)
         chosen = tree.lowest_common([*nodes.values(), *_staying(decided)])
         ranks = tuple(rank for rank, pod in enumerate(unit.members) if pod.key in nodes)
-    usable = domain_slots(unit, figures, ranks)
-    divided = divided_sentence(unit, problem, figures) if problem.bound else ""
+    usable = domain_slots(unit, round_state, ranks)
+    divided = divided_sentence(unit, problem, round_state) if problem.bound else ""
     fails = decided.node is None and decided.outcome.attempt.proof is Proof.INFEASIBLE
     planned = [unit.members[rank] for rank in ranks] if ranks else list(core_members(unit))
-    reasons = DomainReasons(unit, planned, problem, figures, fails=fails)
+    reasons = DomainReasons(unit, planned, problem, round_state, fails=fails)
     out: list[DomainExplanation] = []
     for level in range(tree.depth):
         for d, have in enumerate(usable(level).tolist()):
@@ -308,5 +313,5 @@ def _staying(decided: DecidedPod) -> list[int]:
     gone = {pod.key for victim in victims for pod in victim.unit.pods}
     there = [index[pod.node] for pod in decided.unit.members if pod.node in index and pod.key not in gone]
     by_rules = victims and outcome.attempt.method == Method.RULES
-    moved = place_by_rules(decided.unit, decided.figures) if by_rules else None
+    moved = place_by_rules(decided.unit, decided.round_state) if by_rules else None
     return there if moved is None else [*there, *moved.returns.values()]

@@ -29,8 +29,8 @@ from koordpy.quota.quota_book import CARDS, Quotas, QuotaUse, ShareQueue, card_h
 ACCELERATORS = "accelerators"
 """The resource that gpu-count counts, in hundredths of a device."""
 
-Party = ShareQueue
-Path = tuple[Party, ...]
+Tenant = ShareQueue
+Path = tuple[Tenant, ...]
 """A tenant and those above it, from the top down."""
 
 
@@ -49,22 +49,22 @@ class EntitlementLines(ABC):
         return requests
 
     @abstractmethod
-    def counted(self, party: Party, resource: str) -> bool:
+    def counted(self, party: Tenant, resource: str) -> bool:
         """Returns True if a resource is shared out to a tenant."""
 
     @abstractmethod
-    def use(self, use: QuotaUse, party: Party, resource: str) -> int:
+    def use(self, use: QuotaUse, party: Tenant, resource: str) -> int:
         """Returns the usage of a tenant's pods."""
 
     @abstractmethod
-    def share(self, party: Party, resource: str) -> Fraction | int:
+    def share(self, party: Tenant, resource: str) -> Fraction | int:
         """Returns the entitlement of a tenant, rounded."""
 
-    def exact(self, party: Party, resource: str) -> Fraction | int:
+    def exact(self, party: Tenant, resource: str) -> Fraction | int:
         """Returns the entitlement of a tenant, unrounded."""
         return self.share(party, resource)
 
-    def resources(self, party: Party) -> list[str]:
+    def resources(self, party: Tenant) -> list[str]:
         """Returns the resources with a share of a tenant, sorted by name."""
         return []
 
@@ -93,13 +93,13 @@ class Mins(EntitlementLines):
     def path(self, pod: PodInfo) -> Path:
         return tuple(ShareQueue(name) for name in self.quotas.tree.path(self.quotas.quota_of(pod)))
 
-    def counted(self, party: Party, resource: str) -> bool:
+    def counted(self, party: Tenant, resource: str) -> bool:
         return resource in self.quotas.tree.quotas[party.quota].max
 
-    def use(self, use: QuotaUse, party: Party, resource: str) -> int:
+    def use(self, use: QuotaUse, party: Tenant, resource: str) -> int:
         return use.used(party.quota, resource)
 
-    def share(self, party: Party, resource: str) -> int:
+    def share(self, party: Tenant, resource: str) -> int:
         return self.quotas.tree.quotas[party.quota].least(resource)
 
 
@@ -118,16 +118,16 @@ class _Users(EntitlementLines):
         devices = card_hundredths(requests)
         return {ACCELERATORS: devices} if devices else {}
 
-    def counted(self, party: Party, resource: str) -> bool:
+    def counted(self, party: Tenant, resource: str) -> bool:
         return resource == ACCELERATORS
 
-    def use(self, use: QuotaUse, party: Party, resource: str) -> int:
+    def use(self, use: QuotaUse, party: Tenant, resource: str) -> int:
         return use.user(party.user, CARDS)
 
-    def share(self, party: Party, resource: str) -> Fraction:
+    def share(self, party: Tenant, resource: str) -> Fraction:
         return Fraction(self.shares.whole.get(party.user, 0)) * 100
 
-    def exact(self, party: Party, resource: str) -> Fraction:
+    def exact(self, party: Tenant, resource: str) -> Fraction:
         return Fraction(self.shares.exact.get(party.user, 0)) * 100
 
 
@@ -145,19 +145,19 @@ class _Queues(EntitlementLines):
         queue = quotas.queue_of(pod)
         return tuple(ShareQueue(name) for name in quotas.tree.path(queue.quota)) if queue.quota else (queue,)
 
-    def counted(self, party: Party, resource: str) -> bool:
+    def counted(self, party: Tenant, resource: str) -> bool:
         return counts(self.snapshot.quotas, party, resource)
 
-    def resources(self, party: Party) -> list[str]:
+    def resources(self, party: Tenant) -> list[str]:
         return sorted(self.shares.whole.get(party, {}))
 
-    def use(self, use: QuotaUse, party: Party, resource: str) -> int:
+    def use(self, use: QuotaUse, party: Tenant, resource: str) -> int:
         return use.queue(party, resource)
 
-    def share(self, party: Party, resource: str) -> Fraction:
+    def share(self, party: Tenant, resource: str) -> Fraction:
         return Fraction(self.shares.whole.get(party, {}).get(resource, 0))
 
-    def exact(self, party: Party, resource: str) -> Fraction:
+    def exact(self, party: Tenant, resource: str) -> Fraction:
         return Fraction(self.shares.exact.get(party, {}).get(resource, 0))
 
 

@@ -22,14 +22,14 @@ from koordpy.problems.placement_methods import could_place, is_hopeless, place_p
 from koordpy.problems.problem_building import partitions
 
 
-def has_placement(unit: Unit, problem: Problem, figures: RoundState) -> bool | None:
+def has_placement(unit: Unit, problem: Problem, round_state: RoundState) -> bool | None:
     """Returns True if a plan can place the need of every gang, or one pod if none is needed.
 
     None if that is not decided.
     """
     if is_hopeless(problem):
         return False
-    parts = [part for part in partitions(unit, problem, figures) if not is_hopeless(part)]
+    parts = [part for part in partitions(unit, problem, round_state) if not is_hopeless(part)]
     if problem.multiples:
         return _any(_solved(replace(part, attract=np.zeros_like(part.attract), pipeline=1)) for part in parts)
     regions = [region for part in parts for region in _regions(part) if not is_hopeless(region)]
@@ -120,12 +120,12 @@ def unit_kinds(unit: Unit) -> Iterable[PodInfo]:
     return {pod.shape: pod for pod in reversed(unit.pending)}.values()
 
 
-def is_numeric(unit: Unit, figures: RoundState) -> bool:
+def is_numeric(unit: Unit, round_state: RoundState) -> bool:
     """Returns True if filters depend only on numbers of a unit: of pods, of resources and of devices."""
     kinds = list(unit_kinds(unit))
-    if has_parts(unit) or any(figures.concerned(pod) or figures.of(pod).refusal is not None for pod in kinds):
+    if has_parts(unit) or any(round_state.concerned(pod) or round_state.of(pod).refusal is not None for pod in kinds):
         return False
-    rules = [rule for pod in kinds for rule in figures.of(pod).rules]
+    rules = [rule for pod in kinds for rule in round_state.of(pod).rules]
     return all(rule.is_number for rule in rules)
 
 
@@ -136,12 +136,12 @@ def one_kind(problem: Problem) -> bool:
     return len(problem.shapes) == 1 or (alike and not problem.interactions and not problem.alone)
 
 
-def has_domain(unit: Unit, problem: Problem, figures: RoundState) -> bool:
+def has_domain(unit: Unit, problem: Problem, round_state: RoundState) -> bool:
     """Returns True if a domain that may contain the unit has enough slots for it."""
     needed = problem.core_size
     return any(
         int(slots_by_level(part, part.reference())[level][domain]) >= needed
-        for part in partitions(unit, problem, figures)
+        for part in partitions(unit, problem, round_state)
         for level, domain in hard_regions(part)
     )
 

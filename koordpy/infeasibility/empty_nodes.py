@@ -32,8 +32,8 @@ NODE_CONDITIONS = "node.kubernetes.io/"
 class EmptyNodes:
     """The nodes of a snapshot without the pods that end."""
 
-    def __init__(self, figures: RoundState) -> None:
-        self._figures, self._snapshot = figures, figures.snapshot
+    def __init__(self, round_state: RoundState) -> None:
+        self._round_state, self._snapshot = round_state, round_state.snapshot
         self._room: Ints = np.maximum(self._snapshot.allocatable - self._snapshot.staying, 0)
         """[nodes, resources] capacity less that of pods that never end."""
         self._open = _without_cordons(self._snapshot.nodes)
@@ -52,22 +52,22 @@ class EmptyNodes:
 
     def _request_of(self, pod: PodInfo) -> dict[str, int]:
         """Returns the request of a pod, its pod slot included: resource -> amount that a node must have free."""
-        return {PODS: 1, **{name: n for name, n in pod.requests.items() if n and not self._figures.ignored(name)}}
+        return {PODS: 1, **{name: n for name, n in pod.requests.items() if n and not self._round_state.ignored(name)}}
 
     def _matches(self, pod: PodInfo) -> Mask:
         """Returns [nodes] True if labels, affinity and taints admit a pod, whatever the node's conditions are."""
         if self._open is self._snapshot.nodes:
-            return self._figures.lets_in(pod) & (not self._conflicts(pod))
+            return self._round_state.lets_in(pod) & (not self._conflicts(pod))
         read = read_of(pod)
         if read not in self._matching:
-            added = self._figures.config.filters.node_affinity.added_affinity
+            added = self._round_state.config.filters.node_affinity.added_affinity
             parts, refusal = first_words(self._open, pod.pod, added)
             self._matching[read] = chain(parts).fits & (refusal is None)
         return self._matching[read]
 
     def _conflicts(self, pod: PodInfo) -> bool:
         """Returns True if the pod's terms of node affinity name no node at all."""
-        return self._figures.of(pod).static.refusal is not None
+        return self._round_state.of(pod).static.refusal is not None
 
     def _nodes_for(self, pod: PodInfo) -> Mask:
         """Returns [nodes] True if one pod could be there: the node matches, is large enough, and has devices for it."""
@@ -85,7 +85,7 @@ class EmptyNodes:
         Its devices can never serve the pod, or it lacks a label of the pod's spread constraints.
         """
         out = np.zeros(len(self._snapshot.nodes), dtype=bool)
-        for rule in self._figures.of(pod).rules:
+        for rule in self._round_state.of(pod).rules:
             if rule.outlasts_pods:
                 word = rule.verdict()
                 out |= np.array([False, *map(rule.is_lasting, word.refusals)], dtype=bool)[word.which]
@@ -96,12 +96,12 @@ class EmptyNodes:
 
         Infeasible here means infeasible with all filters.
         """
-        snapshot, figures = self._snapshot, self._figures
+        snapshot, round_state = self._snapshot, self._round_state
         kinds = {pod.shape: pod for pod in reversed(unit.pending)}
         number = {shape: i for i, shape in enumerate(kinds)}
         gangs = {gang.ref: i for i, gang in enumerate(unit.gangs)}
         free = snapshot.allocatable - snapshot.staying
-        usable = usable_columns(tuple(kinds.values()), figures.scene)
+        usable = usable_columns(tuple(kinds.values()), round_state.scene)
         held = {family: np.zeros(len(snapshot.nodes), dtype=np.int64) for family in usable}
         members = []
         for pod in unit.members:
@@ -134,10 +134,10 @@ class EmptyNodes:
             attract=np.zeros(len(free), dtype=np.int64),
             name_rank=snapshot.name_rank,
             gather=unit.has_goal,
-            hard=hard_level(unit, figures),
-            multiples=bounded_multiples(unit_multiples(unit, figures), shapes, room, bound=bound),
+            hard=hard_level(unit, round_state),
+            multiples=bounded_multiples(unit_multiples(unit, round_state), shapes, room, bound=bound),
             deterministic_time=EMPTIED_TIME,
-            watchdog_seconds=figures.config.solver.wall_time_watchdog,
+            watchdog_seconds=round_state.config.solver.wall_time_watchdog,
             allowances=tuple(self._allowances(unit, kinds)),
         )
 

@@ -38,20 +38,20 @@ NO_PLACEMENT = "no placement on the empty cluster"
 class EmptyShortage(EmptyNodes):
     """The empty nodes, with texts on the shortage of a unit there, in the words of gang-network.md 6."""
 
-    def _short(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+    def _short(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
         """Returns the shortage of a unit without a placement on the empty cluster. unit, problem: without its parts."""
         return (
-            divided_sentence(unit, problem, figures)
-            or self._multiple_too_large(unit, problem, figures)
-            or self._missing_label(unit, problem, figures)
-            or self._too_few_domains(unit, problem, figures)
-            or (self._room_short if one_kind(problem) else self._sums_short)(unit, problem, figures)
-            or self._multiple_short(unit, problem, figures)
+            divided_sentence(unit, problem, round_state)
+            or self._multiple_too_large(unit, problem, round_state)
+            or self._missing_label(unit, problem, round_state)
+            or self._too_few_domains(unit, problem, round_state)
+            or (self._room_short if one_kind(problem) else self._sums_short)(unit, problem, round_state)
+            or self._multiple_short(unit, problem, round_state)
         )
 
-    def _multiple_too_large(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+    def _multiple_too_large(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
         """Returns that no number of members is a multiple, or that no domain has slots for one multiple; else empty."""
-        asked, tree = unit_multiples(unit, figures), problem.tree
+        asked, tree = unit_multiples(unit, round_state), problem.tree
         level, wrong = wrong_multiple(unit, problem.core_size, asked)
         if wrong:
             return f"{wrong} (podCountMultiple {tree.layer_name(level)})"
@@ -65,24 +65,24 @@ class EmptyShortage(EmptyNodes):
                 return f"the largest {tree.layer_name(level)} has room for {room}, podCountMultiple is {multiple}"
         return ""
 
-    def _missing_label(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+    def _missing_label(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
         """Returns that no node has the label of the hard layer; else empty."""
-        parts = list(partitions(unit, problem, figures))
-        return unlabelled_layer(problem, usable_slots(parts, problem.hard), figures) if problem.hard else ""
+        parts = list(partitions(unit, problem, round_state))
+        return unlabelled_layer(problem, usable_slots(parts, problem.hard), round_state) if problem.hard else ""
 
-    def _too_few_domains(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+    def _too_few_domains(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
         """Returns that anti-affinity needs more domains than there are; else empty."""
         needed, slots = problem.core_size, int(usable_slots([problem], 0)[0])
-        for key, domains in apart_domains(unit, figures):
+        for key, domains in apart_domains(unit, round_state):
             if domains < min(needed, slots):
                 return f"anti-affinity over {key}: {counted(domains, 'domain')}, {members_required(needed)}"
         return ""
 
-    def _room_short(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+    def _room_short(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
         """Returns the place with too few slots for a unit of one shape; else empty."""
         needed = problem.core_size
         tree, held = problem.tree, problem.tree.levels[problem.hard].sums(problem.bound_counts)
-        parts = list(partitions(unit, problem, figures))
+        parts = list(partitions(unit, problem, round_state))
         labels = "/".join(hard_keys(unit))
         is_required = members_required(needed)
         slots = usable_slots(parts, problem.hard)
@@ -114,7 +114,7 @@ class EmptyShortage(EmptyNodes):
         node = self._snapshot.nodes[next(iter(problem.bound.values()))]
         return "/".join(node.labels.get(key, "") for key in hard_keys(unit))
 
-    def _sums_short(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+    def _sums_short(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
         """Returns the place with too little of a resource for a unit of several shapes; else empty.
 
         Counts the nodes that match a shape with a request for the resource. Slots of one shape are no bound for the
@@ -122,7 +122,7 @@ class EmptyShortage(EmptyNodes):
         """
         asked = {pod.shape: self._request_of(pod) for pod in unit_kinds(unit)}
         more = " more" if problem.bound else ""
-        for where, level, inside in self._places(unit, problem, figures):
+        for where, level, inside in self._places(unit, problem, round_state):
             sums = problem.tree.levels[level].sums
             for name in sorted({name for own in asked.values() for name in own}, key=natural_key):
 
@@ -138,7 +138,7 @@ class EmptyShortage(EmptyNodes):
                     return f"{where} has {amount}, {required_text(name, needed)}"
         return ""
 
-    def _places(self, unit: Unit, problem: Problem, figures: RoundState) -> Iterator[tuple[str, int, list[Mask]]]:
+    def _places(self, unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[tuple[str, int, list[Mask]]]:
         """Yields (name, level, masks): the unit must be in one domain of the level, on the nodes of one mask."""
         tree, level = problem.tree, problem.hard
         every = np.ones(len(problem.free), dtype=bool)
@@ -151,19 +151,19 @@ class EmptyShortage(EmptyNodes):
             value = self._value(unit, problem) if problem.bound else ""
             name = "/".join(labels)
             each = replace(problem, shapes=(Shape((), every.astype(np.int64), problem.attract),))
-            masks = [part.shapes[0].allowed > 0 for part in partitions(unit, each, figures)]
+            masks = [part.shapes[0].allowed > 0 for part in partitions(unit, each, round_state)]
             yield f"{name} {value}" if problem.bound else f"the largest {name}", 0, masks
         yield "the cluster", 0, [every]
 
-    def _multiple_short(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+    def _multiple_short(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
         """Returns that there is no placement, with the multiples if there is one without them."""
-        if problem.multiples and has_placement(unit, replace(problem, multiples={}), figures):
-            asked = unit_multiples(unit, figures).items()
+        if problem.multiples and has_placement(unit, replace(problem, multiples={}), round_state):
+            asked = unit_multiples(unit, round_state).items()
             named = ", ".join(f"{problem.tree.layer_name(level)}={k}" for level, k in asked)
             return f"{NO_PLACEMENT}; podCountMultiple {named}"
         return NO_PLACEMENT
 
-    def _part_short(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+    def _part_short(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
         """Returns the part that no domain has slots for, if all its members are needed.
 
         Else the rule of the largest part, if the unit fits without parts.
@@ -182,7 +182,7 @@ class EmptyShortage(EmptyNodes):
                     layer = problem.tree.layer_name(part.level)
                     room = counted(most, "member")
                     return f"the largest {layer} has room for {room}, each {part.scope} needs {len(part.members)}"
-        if parts and has_placement(without_parts(unit), problem, figures):
+        if parts and has_placement(without_parts(unit), problem, round_state):
             largest = max(parts, key=lambda part: len(part.members))
             layer = problem.tree.layer_name(largest.level)
             return f"{NO_PLACEMENT}; each {largest.scope} (largest {len(largest.members)}) in one {layer}"

@@ -29,20 +29,20 @@ from koordpy.problems.problem_building import build, hard_keys
 from koordpy.problems.unit_placement import Question, place_unit
 
 
-def limiting_rules(unit: Unit, figures: RoundState, *, emptied_time: float | None = None) -> Iterator[str]:
+def limiting_rules(unit: Unit, round_state: RoundState, *, emptied_time: float | None = None) -> Iterator[str]:
     """Yields each rule among the members without which alone the unit would fit, such as `spread over KEY`.
 
     emptied_time: deterministic time of each placement on the empty cluster; None on the round's draft.
     """
-    if len(unit.members) < 2 or not any(figures.concerned(pod) for pod in unit.pending):
+    if len(unit.members) < 2 or not any(round_state.concerned(pod) for pod in unit.pending):
         return
-    among = _among_members(unit, figures)
+    among = _among_members(unit, round_state)
     rules = [one for one in rules_of(pod.pod for pod in unit.pending) if one[0] in among]
     if len(rules) > 1 and len(unit.pending) > LIMITING_RULES_MEMBERS:
         return  # every try solves the problem with all other rules, which takes too long for many members
     for text, respec in rules[:LIMITING_RULES_TRIED]:
-        other = unit.changed(_Respec(respec, figures))
-        changed = figures.of_changed(other)
+        other = unit.changed(_Respec(respec, round_state))
+        changed = round_state.of_changed(other)
         problem = build(other, changed)
         if emptied_time is not None:
             problem = replace(problem, deterministic_time=emptied_time, by_count=None)
@@ -50,9 +50,9 @@ def limiting_rules(unit: Unit, figures: RoundState, *, emptied_time: float | Non
             yield text
 
 
-def _among_members(unit: Unit, figures: RoundState) -> set[str]:
+def _among_members(unit: Unit, round_state: RoundState) -> set[str]:
     """Returns the rules of pending members that match other members, as `rules_of` names them."""
-    found, namespaces = set[str](), figures.snapshot.namespaces
+    found, namespaces = set[str](), round_state.snapshot.namespaces
     labelled = {(pod.namespace, *sorted(pod.pod.metadata.labels.items())): pod for pod in unit.members}
     ports = Counter(port.port for pod in unit.pending for port in pod.ties.ports)
     found |= {f"host port {port}" for port, number in ports.items() if number > 1}
@@ -70,7 +70,7 @@ def _among_members(unit: Unit, figures: RoundState) -> set[str]:
     return found
 
 
-def apart_domains(unit: Unit, figures: RoundState) -> Iterator[tuple[str, int]]:
+def apart_domains(unit: Unit, round_state: RoundState) -> Iterator[tuple[str, int]]:
     """Yields (key, number of domains) for each label with anti-affinity between any two members.
 
     Nothing if a member is bound. A key is left out if a usable node lacks the label, because the rule does not apply
@@ -79,8 +79,8 @@ def apart_domains(unit: Unit, figures: RoundState) -> Iterator[tuple[str, int]]:
     kinds = list({pod.shape: pod for pod in unit.pending}.values())
     if len(unit.members) > len(unit.pending) or not all(pod.ties.terms.anti_affinity.required for pod in kinds):
         return
-    namespaces, nodes = figures.snapshot.namespaces, figures.snapshot.nodes
-    usable = np.logical_or.reduce([figures.of(pod).allowed > 0 for pod in kinds])
+    namespaces, nodes = round_state.snapshot.namespaces, round_state.snapshot.nodes
+    usable = np.logical_or.reduce([round_state.of(pod).allowed > 0 for pod in kinds])
     for key in sorted({term.topology_key for term in kinds[0].ties.terms.anti_affinity.required}):
         apart = all(
             any(
@@ -99,15 +99,19 @@ def apart_domains(unit: Unit, figures: RoundState) -> Iterator[tuple[str, int]]:
 class _Respec:
     """Removes one rule from a pending member; a bound member stays as it is."""
 
-    def __init__(self, respec: Respec, figures: RoundState) -> None:
-        self._respec, self._figures = respec, figures
+    def __init__(self, respec: Respec, round_state: RoundState) -> None:
+        self._respec, self._round_state = respec, round_state
 
     def __call__(self, pod: PodInfo) -> PodInfo:
         changed = self._respec(pod.pod) if pod.pending else pod.pod
-        return pod if changed == pod.pod else read_again(pod, changed, self._figures.snapshot, self._figures.config)
+        return (
+            pod
+            if changed == pod.pod
+            else read_again(pod, changed, self._round_state.snapshot, self._round_state.config)
+        )
 
 
-def lacking_resources(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[str]:
+def lacking_resources(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[str]:
     """Yields `RESOURCE: needed N, available M` for a unit of several shapes.
 
     A resource is included if the total need exceeds the free amount of every hard domain, on the nodes that admit a
@@ -115,7 +119,7 @@ def lacking_resources(unit: Unit, problem: Problem, figures: RoundState) -> Iter
     """
     core = core_members(unit)
     if several_kinds(core):
-        for one in ResourceSums(core, figures).at(problem.hard):
+        for one in ResourceSums(core, round_state).at(problem.hard):
             if one.needed > one.available.max(initial=0):
                 yield one.text(int(one.available.max(initial=0)))
 
@@ -140,17 +144,17 @@ class ResourceSum(NamedTuple):
 class ResourceSums:
     """The sums of pods of several shapes, resource by resource in the order of names."""
 
-    def __init__(self, pods: Sequence[PodInfo], figures: RoundState) -> None:
-        self._pods, self._figures = pods, figures
+    def __init__(self, pods: Sequence[PodInfo], round_state: RoundState) -> None:
+        self._pods, self._round_state = pods, round_state
 
     def at(self, level: int) -> Iterator[ResourceSum]:
         """Yields the sums for the domains of a level."""
-        snapshot, free = self._figures.snapshot, np.maximum(self._figures.draft.free(), 0)
+        snapshot, free = self._round_state.snapshot, np.maximum(self._round_state.draft.free(), 0)
         kinds = {pod.shape: pod for pod in reversed(self._pods)}
         for name in sorted({name for pod in self._pods for name in pod.requests}):
             asking = [pod for pod in kinds.values() if pod.requests.get(name)]
             if asking and len(snapshot.nodes):
-                usable = np.logical_or.reduce([self._figures.of(pod).allowed > 0 for pod in asking])
+                usable = np.logical_or.reduce([self._round_state.of(pod).allowed > 0 for pod in asking])
                 if not usable.any():
                     continue  # another rule excludes every node
                 inside = np.where(usable, free[:, snapshot.columns[name]], 0)
@@ -171,7 +175,7 @@ def missing_member(unit: Unit, able: Callable[[PodInfo], bool]) -> PodInfo | Non
     return None
 
 
-def divided_sentence(unit: Unit, problem: Problem, figures: RoundState) -> str:
+def divided_sentence(unit: Unit, problem: Problem, round_state: RoundState) -> str:
     """Returns `bound members are in two domains of LAYER: A, B` if the unit requires one domain; else empty.
 
     Then no domain is possible for its other members. Labels of nodes may change while a gang runs.
@@ -181,7 +185,7 @@ def divided_sentence(unit: Unit, problem: Problem, figures: RoundState) -> str:
         held = np.nonzero(tree.levels[level].sums(problem.bound_counts))[0].tolist()
         if len(held) > 1:
             return divided("bound members", tree.layer_name(level), [tree.path(level, d) for d in held])
-    nodes = figures.snapshot.nodes
+    nodes = round_state.snapshot.nodes
     for key in hard_keys(unit):
         values = {nodes[node].labels.get(key, "") for node in problem.bound.values()}
         if len(values) > 1:
@@ -213,7 +217,7 @@ def wrong_multiple(unit: Unit, needed: int, multiples: Mapping[int, int]) -> tup
     return wrong, f"{subject} not a multiple of {multiples[wrong]}"
 
 
-def unlabelled_layer(problem: Problem, slots: Ints, figures: RoundState) -> str:
+def unlabelled_layer(problem: Problem, slots: Ints, round_state: RoundState) -> str:
     """Returns `no node has the label KEY of LAYER` for a MustGather layer with single-node domains only.
 
     Empty if one of them is large enough, or for another layer. Without this message node names would be listed as if
@@ -222,4 +226,4 @@ def unlabelled_layer(problem: Problem, slots: Ints, figures: RoundState) -> str:
     needed = problem.core_size
     if not problem.bound and (needed == 1 or int(slots.max(initial=0)) >= needed):
         return ""
-    return bare_layer(figures.snapshot, problem.hard)
+    return bare_layer(round_state.snapshot, problem.hard)

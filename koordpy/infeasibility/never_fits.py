@@ -90,26 +90,26 @@ class _Answers:
         return self.known
 
 
-def never_fits(unit: Unit, figures: RoundState) -> str:
+def never_fits(unit: Unit, round_state: RoundState) -> str:
     """Returns why a unit that no gate blocks never fits, in the words of gang-network.md 6; empty if it may fit.
 
     unit: with the placements of the draft. A gang with its minimum met only waits for surplus members, and may always
     fit.
     """
-    found = figures.memo.get(EmptyCluster)
+    found = round_state.memo.get(EmptyCluster)
     if not isinstance(found, EmptyCluster):
-        found = figures.memo[EmptyCluster] = EmptyCluster(figures)
+        found = round_state.memo[EmptyCluster] = EmptyCluster(round_state)
     return found.why(unit)
 
 
 class EmptyCluster(EmptyShortage):
     """The empty cluster of one round."""
 
-    def __init__(self, figures: RoundState) -> None:
-        super().__init__(figures)
-        kept = figures.cache.memo.get(_Answers)
+    def __init__(self, round_state: RoundState) -> None:
+        super().__init__(round_state)
+        kept = round_state.cache.memo.get(_Answers)
         if not isinstance(kept, _Answers):
-            kept = figures.cache.memo[_Answers] = _Answers()
+            kept = round_state.cache.memo[_Answers] = _Answers()
         self._known = kept.at(self._snapshot)
         factor = 1 if self._snapshot.live else EMPTIED_OFFLINE
         self._units, self._pods = EMPTIED_UNITS * factor, EMPTIED_PODS * factor
@@ -139,12 +139,12 @@ class EmptyCluster(EmptyShortage):
         if unit.plain is not None or not unit.is_gang:
             return "" if any(self._nodes_for(pod).any() for pod in unit_kinds(unit)) else NO_PLACEMENT
         problem = self._problem(unit)
-        if is_numeric(unit, self._figures):
+        if is_numeric(unit, self._round_state):
             fits = self._fits_by_numbers(unit, problem)
-            return None if fits is None else "" if fits else self._short(unit, problem, self._figures)
+            return None if fits is None else "" if fits else self._short(unit, problem, self._round_state)
         answer = None if self._depends_on_more(unit) else self._placed(unit)
         if answer is None and not self._may_fit(unit, problem):
-            return self._short(without_parts(unit), problem, self._figures)
+            return self._short(without_parts(unit), problem, self._round_state)
         return answer
 
     # -- sums ---------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class EmptyCluster(EmptyShortage):
         """
         if is_hopeless(problem):
             return False
-        return len(problem.shapes) > 1 or has_domain(unit, problem, self._figures)
+        return len(problem.shapes) > 1 or has_domain(unit, problem, self._round_state)
 
     def _fits_by_numbers(self, unit: Unit, problem: Problem) -> bool | None:
         """Returns True if the problem by numbers has a placement; None if that is not decided."""
@@ -200,7 +200,7 @@ class EmptyCluster(EmptyShortage):
         if self._units <= 0:
             return None
         self._units -= 1
-        return has_placement(unit, problem, self._figures)
+        return has_placement(unit, problem, self._round_state)
 
     # -- placement ----------------------------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class EmptyCluster(EmptyShortage):
         The unit depends on claims, NPUs, a refusal as a whole, or affinity to pods of other units.
         """
         for pod in unit_kinds(unit):
-            spec, own = pod.pod.spec, self._figures.of(pod)
+            spec, own = pod.pod.spec, self._round_state.of(pod)
             if own.refusal is not None or spec.resource_claims or pod.ties.volumes:
                 return True
             if not counts_decide(pod):
@@ -238,8 +238,8 @@ class EmptyCluster(EmptyShortage):
         mark = empty.draft.mark()
         try:
             for pod in unit.members:
-                if pod.bound and pod.key in self._figures.draft.placed:
-                    given = self._figures.draft.given(pod.key)
+                if pod.bound and pod.key in self._round_state.draft.placed:
+                    given = self._round_state.draft.given(pod.key)
                     empty.draft.assign(self._snapshot.pods[pod.key], self._snapshot.index[pod.node], given=given)
             problem = replace(build(unit, empty), deterministic_time=EMPTIED_TIME, by_count=None)
             fits = has_placement(unit, problem, empty)
@@ -269,7 +269,7 @@ class EmptyCluster(EmptyShortage):
         self._pods -= len(leaving)
         if self._pods < 0:
             return None
-        quotas, config = self._snapshot.quotas, self._figures.config
+        quotas, config = self._snapshot.quotas, self._round_state.config
         if quotas.tree.quotas:
             limits = {name: replace(one, min=dict(one.max)) for name, one in quotas.tree.quotas.items()}
             quotas = replace(quotas, tree=replace(quotas.tree, quotas=limits))
@@ -277,7 +277,7 @@ class EmptyCluster(EmptyShortage):
         draft = Draft(replace(self._snapshot, nodes=self._open, quotas=quotas, reservations={}))
         draft.evict_all(leaving)
         draft.withhold(withheld("pods of DaemonSets and mirror pods", ClosedTo.ALL, self._snapshot.staying))
-        found = self._figures.of_draft(draft, config, self._cache)
+        found = self._round_state.of_draft(draft, config, self._cache)
         if not own:
             self._all_emptied = found
         return found

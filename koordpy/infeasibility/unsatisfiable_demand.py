@@ -25,25 +25,25 @@ from koordpy.reservations.capacity_view import QuotaDemand
 Mask = NDArray[np.bool_]
 
 
-def startless(units: Iterable[Unit], figures: RoundState) -> list[Unit]:
+def startless(units: Iterable[Unit], round_state: RoundState) -> list[Unit]:
     """Returns the units that cannot start on the current draft, however much capacity others leave them."""
-    admission, use = figures.admission, figures.draft.quotas
+    admission, use = round_state.admission, round_state.draft.quotas
     known: dict[Hashable, bool] = {}
     out = []
     for unit in units:
-        key = _kind(unit, figures)
+        key = _kind(unit, round_state)
         if key not in known:
-            held = gate(unit, figures.groups) is not None or device_gate(unit, figures) is not None
-            held = held or admission.refusal(unit, use) is not None or _lacks_claims(unit, figures)
-            known[key] = held or bool(never_fits(unit, figures))
+            held = gate(unit, round_state.groups) is not None or device_gate(unit, round_state) is not None
+            held = held or admission.refusal(unit, use) is not None or _lacks_claims(unit, round_state)
+            known[key] = held or bool(never_fits(unit, round_state))
         if known[key]:
             out.append(unit)
     return out
 
 
-def _kind(unit: Unit, figures: RoundState) -> Hashable:
+def _kind(unit: Unit, round_state: RoundState) -> Hashable:
     """Returns a key that is equal for units with the same answer."""
-    pods = tuple((pod.owner, figures.key(pod)) for pod in unit.pending)
+    pods = tuple((pod.owner, round_state.key(pod)) for pod in unit.pending)
     if unit.plain is not None:
         return pods
     if unit.bound_any or has_parts(unit):
@@ -53,12 +53,12 @@ def _kind(unit: Unit, figures: RoundState) -> Hashable:
     )
 
 
-def _lacks_claims(unit: Unit, figures: RoundState) -> bool:
+def _lacks_claims(unit: Unit, round_state: RoundState) -> bool:
     """Returns True if too few members pass the checks of the pod as a whole.
 
     For example because a volume claim does not exist.
     """
-    able = {pod.key for pod in unit.pending if figures.of(pod).refusal is None}
+    able = {pod.key for pod in unit.pending if round_state.of(pod).refusal is None}
     needs = [(sum(pod.key in able for pod in gang.pending), unit.need(gang)) for gang in unit.gangs]
     return not able or any(have < need for have, need in needs)
 
@@ -66,17 +66,17 @@ def _lacks_claims(unit: Unit, figures: RoundState) -> bool:
 class Reaches:
     """Nodes that pending units could use: by labels, taints and size of the empty node."""
 
-    def __init__(self, figures: RoundState) -> None:
-        self._figures = figures
+    def __init__(self, round_state: RoundState) -> None:
+        self._round_state = round_state
         self._of: dict[frozenset[bytes], Mask] = {}
 
     def of(self, unit: Unit) -> Mask:
         """Returns [nodes] True if some pending pod of the unit could be there."""
-        figures = self._figures
-        pods = {figures.key(pod): pod for pod in (unit.pending if unit.plain is None else (unit.plain,))}
+        round_state = self._round_state
+        pods = {round_state.key(pod): pod for pod in (unit.pending if unit.plain is None else (unit.plain,))}
         kind = frozenset(pods)
         if kind not in self._of:
-            self._of[kind] = np.any([figures.could_hold(pod) for pod in pods.values()], axis=0)
+            self._of[kind] = np.any([round_state.could_hold(pod) for pod in pods.values()], axis=0)
         return self._of[kind]
 
 

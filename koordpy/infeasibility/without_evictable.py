@@ -7,11 +7,11 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.pods.pod_info import stays
 
 
-def emptied(figures: RoundState, *, but: Collection[str] = ()) -> RoundState:
+def emptied(round_state: RoundState, *, but: Collection[str] = ()) -> RoundState:
     """Returns the round state of a new draft without pods that can end; but: keys of pods that are not evicted."""
-    snapshot = figures.snapshot
+    snapshot = round_state.snapshot
     draft = Draft(snapshot)
     for pod in snapshot.pods.values():
         if pod.bound and pod.key not in but and not stays(pod):
             draft.evict(pod)
-    return figures.of_draft(draft)
+    return round_state.of_draft(draft)

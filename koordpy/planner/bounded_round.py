@@ -14,15 +14,15 @@ class BoundedRound:
 
     def __init__(
         self,
-        figures: RoundState,
+        round_state: RoundState,
         budget: PlanningBudget | None,
         attempt: Callable[[Unit], UnitOutcome],
         units: Iterable[Unit],
     ) -> None:
         """units: all units that the round is to try."""
         self._budget, self._attempt = budget, attempt
-        by_quota = figures.config.planning.share_by == "quota"
-        tenant_of = figures.snapshot.quotas.tree.tenant_of if by_quota else str
+        by_quota = round_state.config.planning.share_by == "quota"
+        tenant_of = round_state.snapshot.quotas.tree.tenant_of if by_quota else str
         self._shares = RoundShares(units, budget, tenant_of) if budget is not None else None
         self._begun = False
         self.ended = False

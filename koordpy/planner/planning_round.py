@@ -71,7 +71,7 @@ def _report(context: RoundContext) -> RoundPlan:
     withheld = context.withheld
     outcomes = [one for one in context.outcomes if context.is_due(one.unit)]
     plan = report_round(
-        context.figures,
+        context.round_state,
         outcomes,
         every_gang=context.only is None,
         evictions=context.evictions,
@@ -83,5 +83,5 @@ def _report(context: RoundContext) -> RoundPlan:
     for policy in context.policies:
         plan = policy.complete(plan)
     if context.watch is not None:
-        context.watch.ends(outcomes, context.figures, plan, withheld)
+        context.watch.ends(outcomes, context.round_state, plan, withheld)
     return plan

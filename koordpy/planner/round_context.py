@@ -1,7 +1,7 @@
 """The state of one round: the request, the cluster, and the decisions so far. The actions of the round change it.
 
-An action (`actions`) reads the outcomes of the actions before it, changes the draft in `figures`, and adds outcomes,
-evictions, rejected plans and warnings. The report of the round uses nothing else.
+An action (`actions`) reads the outcomes of the actions before it, changes the draft in `round_state`, and adds
+outcomes, evictions, rejected plans and warnings. The report of the round uses nothing else.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from koordpy.preemption.selection.preemption_names import Way
 class RoundContext:
     """The state of one round. Valid until `close`."""
 
-    figures: RoundState
+    round_state: RoundState
     """The snapshot, its draft with all decisions so far, and the configuration."""
     only: frozenset[str] | None = None
     """Ids of the units that are due; None for all pending units."""
@@ -58,11 +58,11 @@ class RoundContext:
 
     def __post_init__(self) -> None:
         if self.watch is not None:
-            self.watch.begins(self.figures)
+            self.watch.begins(self.round_state)
 
     def close(self) -> None:
         """Ends the round and breaks the reference cycles between its objects."""
-        self.figures.take_apart()
+        self.round_state.take_apart()
         if self._preemptor is not None:
             self._preemptor.take_apart()
         vars(self).clear()
@@ -87,7 +87,7 @@ class RoundContext:
     def preemptor(self) -> PreemptionSearch:
         """The search for victims, created on first use. Only for rounds with evictions."""
         if self._preemptor is None:
-            self._preemptor = PreemptionSearch(self.figures, self.ways, defers=self.defers)
+            self._preemptor = PreemptionSearch(self.round_state, self.ways, defers=self.defers)
         return self._preemptor
 
     @property
@@ -109,7 +109,7 @@ class RoundContext:
 
     def has_overuse_check(self) -> bool:
         """Returns True if quotas above their runtime give back."""
-        return self.evicts and self.gives_back and self.figures.config.quota.monitor_all_quotas
+        return self.evicts and self.gives_back and self.round_state.config.quota.monitor_all_quotas
 
     def has_followers(self) -> bool:
         """Returns True if a later placement may have satisfied the affinity or spread of a plain pod."""
@@ -121,7 +121,7 @@ class RoundContext:
 
     def has_bound_gangs(self) -> bool:
         """Returns True if a gang may have lost members, and pods may be evicted."""
-        return self.evicts and bool(self.figures.snapshot.members)
+        return self.evicts and bool(self.round_state.snapshot.members)
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 
@@ -139,12 +139,12 @@ class RoundContext:
         """Tries a unit in its turn, or defers it."""
         return self.place(unit) if self.bound is None else self.bound.attempt(unit)
 
-    def attempt_in_free_capacity(self, unit: Unit, figures: RoundState) -> UnitOutcome:
-        """Tries a unit whatever time is left. No pod is evicted for it. figures: round state, in any view."""
+    def attempt_in_free_capacity(self, unit: Unit, round_state: RoundState) -> UnitOutcome:
+        """Tries a unit whatever time is left. No pod is evicted for it. round_state: in any view."""
 
         def place(unit: Unit) -> UnitOutcome:
             self._note(unit)
-            return plan_unit(unit, figures, defers=self.defers)
+            return plan_unit(unit, round_state, defers=self.defers)
 
         if self.bound is None:
             return place(unit)
@@ -161,8 +161,8 @@ class RoundContext:
 
     def _place(self, unit: Unit) -> UnitOutcome:
         preemptor = (lambda: self.preemptor) if self.evicts else None
-        return plan_unit(unit, self.figures, preemptor, defers=self.defers)
+        return plan_unit(unit, self.round_state, preemptor, defers=self.defers)
 
     def _note(self, unit: Unit) -> None:
         if self.watch is not None:
-            self.watch.comes(unit, self.figures)
+            self.watch.comes(unit, self.round_state)

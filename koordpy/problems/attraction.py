@@ -14,12 +14,12 @@ from koordpy.gangs.queue_units import Unit
 from koordpy.pods.pod_info import PodInfo
 
 
-def attraction(unit: Unit, planned: Iterable[PodInfo], figures: RoundState) -> Ints:
+def attraction(unit: Unit, planned: Iterable[PodInfo], round_state: RoundState) -> Ints:
     """Returns [nodes] pods that attract the unit, each once (goal 2).
 
     These are bound members, and pods with a planned pod's network-topology-selector.
     """
-    snapshot, draft = figures.snapshot, figures.draft
+    snapshot, draft = round_state.snapshot, round_state.draft
     out = np.zeros(len(snapshot.nodes), dtype=np.int64)
     values = {pod.selector for pod in planned if pod.selector}
     for value in values:

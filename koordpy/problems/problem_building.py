@@ -29,14 +29,14 @@ BEYOND_PODS = 2**62
 """More pods than any cluster has."""
 
 
-def hard_level(unit: Unit, figures: RoundState) -> int:
+def hard_level(unit: Unit, round_state: RoundState) -> int:
     """Returns the deepest level with MustGather of the whole group; 0 without one."""
-    layers = figures.snapshot.tree.layers
+    layers = round_state.snapshot.tree.layers
     levels = [layers.level(r.layer) or 0 for gang in unit.gangs for r in gang.wish.gather if r.whole]
     return max(levels, default=0)
 
 
-def unit_multiples(unit: Unit, figures: RoundState) -> dict[int, int]:
+def unit_multiples(unit: Unit, round_state: RoundState) -> dict[int, int]:
     """Returns level -> podCountMultiple above 1; multiples of several gangs for one layer must all be met.
 
     Their least common multiple is capped at a number above the pods of any cluster.
@@ -44,7 +44,7 @@ def unit_multiples(unit: Unit, figures: RoundState) -> dict[int, int]:
     out: dict[int, int] = {}
     for gang in unit.gangs:
         for rule in gang.wish.gather:
-            level = figures.snapshot.tree.layers.level(rule.layer)
+            level = round_state.snapshot.tree.layers.level(rule.layer)
             if rule.multiple > 1 and level is not None:
                 known = out.get(level, 1)
                 both = lcm(known, rule.multiple)
@@ -63,33 +63,33 @@ def bounded_multiples(multiples: dict[int, int], shapes: list[Shape], free: Ints
     return {level: min(k, max(2, most)) for level, k in multiples.items()}
 
 
-def build(unit: Unit, figures: RoundState, *, emptied: bool = False) -> Problem:
+def build(unit: Unit, round_state: RoundState, *, emptied: bool = False) -> Problem:
     """Returns the Problem of a unit on the draft of the round state.
 
     The restriction by upstream's topology keys is not applied (`partitions`). emptied: True to treat all devices that
     are allocated by name as available. Then only the number of devices limits victims; the devices that they really
     free are checked with the plan.
     """
-    known = figures.built
+    known = round_state.built
     # the problem of a failing unit is needed three times: to place it, to search victims, and for its message
-    if known is None or known[0] is not unit or known[1] != figures.moment:
+    if known is None or known[0] is not unit or known[1] != round_state.moment:
         if emptied:
-            return _build(unit, figures, emptied=True)
-        known = figures.built = unit, figures.moment, _build(unit, figures, emptied=False)
+            return _build(unit, round_state, emptied=True)
+        known = round_state.built = unit, round_state.moment, _build(unit, round_state, emptied=False)
     if not emptied:
         return known[2]
-    if _has_rules(unit, figures):
-        return _build(unit, figures, emptied=True)
+    if _has_rules(unit, round_state):
+        return _build(unit, round_state, emptied=True)
     return replace(known[2], by_count=None, standing=None)
 
 
-def _has_rules(unit: Unit, figures: RoundState) -> bool:
+def _has_rules(unit: Unit, round_state: RoundState) -> bool:
     """Returns True if filters depend on more than numbers: devices by name, or other pods."""
-    return any(figures.of(pod).has_rules for pod in {pod.shape: pod for pod in unit.pending}.values())
+    return any(round_state.of(pod).has_rules for pod in {pod.shape: pod for pod in unit.pending}.values())
 
 
-def _build(unit: Unit, figures: RoundState, *, emptied: bool) -> Problem:
-    snapshot = figures.snapshot
+def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
+    snapshot = round_state.snapshot
     goal = unit.has_goal
     numbers: dict[bytes, int] = {}
     keyed: dict[Hashable, int] = {}
@@ -97,20 +97,20 @@ def _build(unit: Unit, figures: RoundState, *, emptied: bool) -> Problem:
     shapes: list[Shape] = []
     members: list[Member] = []
     gangs = {gang.ref: i for i, gang in enumerate(unit.gangs)}
-    free = figures.draft.free()
-    among = _member_constraints(unit, figures)
-    held = figures.available_to(min(unit.pending, key=lambda pod: pod.priority)) if unit.pending else None
+    free = round_state.draft.free()
+    among = _member_constraints(unit, round_state)
+    held = round_state.available_to(min(unit.pending, key=lambda pod: pod.priority)) if unit.pending else None
     if held is not None:
         free[held.at] -= held.held
     first = free.shape[1]
     if among is not None:
         free = np.concatenate([free, among.room], axis=1)
     copies: list[Ints] = []
-    shared = shared_room(unit.pending, figures.scene) if not emptied else []
+    shared = shared_room(unit.pending, round_state.scene) if not emptied else []
     for family, room in shared:
         if held is not None:
             for i, node in enumerate(held.at.tolist()):
-                room[node] -= family.of_requests(held.requests(i, snapshot.columns), figures.scene)
+                room[node] -= family.of_requests(held.requests(i, snapshot.columns), round_state.scene)
         copies.append(room)
     devices = free.shape[1]
     tied = among is not None and bool(among.ties)  # interactions refer to members by shape alone
@@ -130,7 +130,7 @@ def _build(unit: Unit, figures: RoundState, *, emptied: bool) -> Problem:
             numbers.setdefault(pod.shape, len(numbers))
             copied.setdefault(pod.shape, []).append(number)
             kinds.append(pod)
-            own = figures.of(pod)
+            own = round_state.of(pod)
             asks = among.asks.get(pod.shape, ()) if among is not None else ()
             request = (*own.request, *((first + column, amount) for column, amount in asks))
             taken = ((devices + i, family.asked(pod)) for i, (family, _) in enumerate(shared))
@@ -149,13 +149,13 @@ def _build(unit: Unit, figures: RoundState, *, emptied: bool) -> Problem:
             allowed = own.allowed_beside(judged)
             shapes.append(Shape(request, allowed, (own.soft if goal else own.total).copy()))
         members.append(Member(gang=gang, shape=number))
-    gathered, shapes = _one_domain_rules(parts, inside, kinds, shapes, figures.draft)
+    gathered, shapes = _one_domain_rules(parts, inside, kinds, shapes, round_state.draft)
     if copies:
         free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)
-    alone = _alone(kinds, shapes, free, figures) if not (lone or emptied) else ()
+    alone = _alone(kinds, shapes, free, round_state) if not (lone or emptied) else ()
     if len(shapes) > 1 and not tied and not parts:
         # evictions open different nodes to pods with rules about other pods
-        ruled = [emptied and figures.of(pod).has_rules for pod in kinds]
+        ruled = [emptied and round_state.of(pod).has_rules for pod in kinds]
         if among is not None and among.one_of:
             ruled = [
                 distinct or any(pod.shape in some for some in among.one_of)
@@ -163,34 +163,34 @@ def _build(unit: Unit, figures: RoundState, *, emptied: bool) -> Problem:
             ]
         shapes, kinds, members, alone = _merge_shapes(shapes, kinds, members, alone, ruled)
     one_of = among.one_of if among is not None else ()
-    valued = worth(kinds, unit.members, figures, gather=goal) if not emptied else None
+    valued = worth(kinds, unit.members, round_state, gather=goal) if not emptied else None
     return Problem(
         tree=snapshot.tree,
         free=free,
         shapes=tuple(shapes),
         members=tuple(members),
         needs=tuple(unit.need(gang) for gang in unit.gangs) or (1,),
-        attract=attraction(unit, unit.pending, figures) if goal else np.zeros(len(snapshot.nodes), dtype=np.int64),
+        attract=attraction(unit, unit.pending, round_state) if goal else np.zeros(len(snapshot.nodes), dtype=np.int64),
         name_rank=snapshot.name_rank,
         gather=goal,
-        hard=hard_level(unit, figures),
+        hard=hard_level(unit, round_state),
         multiples=bounded_multiples(
-            unit_multiples(unit, figures), shapes, free, bound=len(unit.members) - len(unit.pending)
+            unit_multiples(unit, round_state), shapes, free, bound=len(unit.members) - len(unit.pending)
         ),
         pipeline=unit.pipeline if goal else 1,
-        deterministic_time=figures.config.solver.deterministic_time,
-        watchdog_seconds=figures.config.solver.wall_time_watchdog,
+        deterministic_time=round_state.config.solver.deterministic_time,
+        watchdog_seconds=round_state.config.solver.wall_time_watchdog,
         interactions=(*(among.interactions(copied) if among is not None else ()), *gathered),
         allowances=(
             *(
                 Allowance(one.room, tuple(one.amounts[numbers[pod.shape]] for pod in kinds))
-                for one in figures.admission.allowances(unit, numbers, figures.draft.quotas)
+                for one in round_state.admission.allowances(unit, numbers, round_state.draft.quotas)
             ),
             *(Allowance(1, tuple(int(pod.shape in some) for pod in kinds)) for some in one_of),
         ),
         by_count=valued.table if valued is not None else None,
         standing=valued.standing if valued is not None else None,
-        scarce=avoided_nodes(unit.members, figures.scene) if unit.is_gang and not goal else None,
+        scarce=avoided_nodes(unit.members, round_state.scene) if unit.is_gang and not goal else None,
         alone=alone,
     )
 
@@ -237,12 +237,12 @@ def _one_domain_rules(
     return ties, shapes
 
 
-def _alone(kinds: Sequence[PodInfo], shapes: Sequence[Shape], free: Ints, figures: RoundState) -> tuple[Ints, ...]:
+def _alone(kinds: Sequence[PodInfo], shapes: Sequence[Shape], free: Ints, round_state: RoundState) -> tuple[Ints, ...]:
     """Returns Problem.alone: the slots of copies of one pod, without the rules among members.
 
     Kinds that these rules do not limit further share one array.
     """
-    found = [figures.of(pod).copies_alone() for pod in kinds]
+    found = [round_state.of(pod).copies_alone() for pod in kinds]
     few = [own is not None and bool((own < slots(free, one)).any()) for own, one in zip(found, shapes, strict=True)]
     if not any(few):
         return ()
@@ -264,10 +264,10 @@ def _merge_shapes(
     return [shapes[i] for i in kept], [kinds[i] for i in kept], moved, tuple(alone[i] for i in kept if alone)
 
 
-def _member_constraints(unit: Unit, figures: RoundState) -> MemberConstraints | None:
+def _member_constraints(unit: Unit, round_state: RoundState) -> MemberConstraints | None:
     """Returns the constraints among the members; None for most units."""
-    found = next((pod.gang for pod in unit.pending if pod.gang is not None and figures.concerned(pod)), None)
-    return figures.among(found) if found is not None else None
+    found = next((pod.gang for pod in unit.pending if pod.gang is not None and round_state.concerned(pod)), None)
+    return round_state.among(found) if found is not None else None
 
 
 def hard_keys(unit: Unit) -> tuple[str, ...]:
@@ -275,15 +275,15 @@ def hard_keys(unit: Unit) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for gang in unit.gangs for key in gang.hard_keys))
 
 
-def partitions(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[Problem]:
+def partitions(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[Problem]:
     """Yields the problem limited to each combination of values of upstream's topology keys.
 
     The problem itself without keys.
     """
-    return (part for _, part in named_partitions(unit, problem, figures))
+    return (part for _, part in named_partitions(unit, problem, round_state))
 
 
-def named_partitions(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[tuple[str, Problem]]:
+def named_partitions(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[tuple[str, Problem]]:
     """Yields (values joined by `/`, problem limited to them), as `partitions`.
 
     All members, bound ones too, must share the values; nodes without the label are never used.
@@ -292,7 +292,7 @@ def named_partitions(unit: Unit, problem: Problem, figures: RoundState) -> Itera
     if not wanted:
         yield "", problem
         return
-    nodes = figures.snapshot.nodes
+    nodes = round_state.snapshot.nodes
     where: list[dict[str, Ints]] = []
     for key in wanted:
         values: dict[str, list[int]] = {}

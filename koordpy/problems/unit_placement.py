@@ -38,41 +38,41 @@ class Question(Enum):
     pods that do not fit (gpu-topology.md 5)."""
 
 
-def place_unit(unit: Unit, problem: Problem, figures: RoundState, question: Question) -> Solution:
+def place_unit(unit: Unit, problem: Problem, round_state: RoundState, question: Question) -> Solution:
     """Returns the nodes of a unit's pending members by rank; no nodes, with the proof, if there is no placement.
 
     problem: of the unit, with the attraction of all its pending pods.
     """
     if question is Question.IN_ORDER:
         return place_in_order(problem)
-    found = _placed_together(unit, problem, figures)
+    found = _placed_together(unit, problem, round_state)
     if question is Question.TRIAL or not found.placed or not problem.gather or len(found.nodes) == len(problem.pending):
         return found
-    own = attraction(unit, [unit.members[rank] for rank in found.nodes], figures)
+    own = attraction(unit, [unit.members[rank] for rank in found.nodes], round_state)
     if (own == problem.attract).all():
         return found
     placed = Counter(problem.members[rank].gang for rank in found.nodes)
     needs = tuple(placed[gang] for gang in range(len(problem.needs)))
-    again = _placed_together(unit, replace(only_ranks(problem, found.nodes), attract=own, needs=needs), figures)
+    again = _placed_together(unit, replace(only_ranks(problem, found.nodes), attract=own, needs=needs), round_state)
     runs = (*found.runs, *again.runs)
     if not again.placed:  # out of time: the first result is still valid
         return Solution(found.nodes, Proof.FEASIBLE, runs)
     return Solution(again.nodes, combined((found.proof, again.proof), placed=True), runs)
 
 
-def fits_somewhere(unit: Unit, problem: Problem, figures: RoundState) -> bool | None:
+def fits_somewhere(unit: Unit, problem: Problem, round_state: RoundState) -> bool | None:
     """Returns True if all pods of a unit can be placed in some way; None if only a placement decides."""
-    if len(_counted_apart(unit, figures)) > 1:
+    if len(_counted_apart(unit, round_state)) > 1:
         return None
-    return any(could_place(part) is Proof.FEASIBLE for part in partitions(unit, problem, figures))
+    return any(could_place(part) is Proof.FEASIBLE for part in partitions(unit, problem, round_state))
 
 
-def _placed_together(unit: Unit, problem: Problem, figures: RoundState) -> Solution:
+def _placed_together(unit: Unit, problem: Problem, round_state: RoundState) -> Solution:
     """Returns the best placement of a unit in which every node takes its pods together."""
-    apart = _counted_apart(unit, figures)
+    apart = _counted_apart(unit, round_state)
     if len(apart) < 2:
-        return place_parts(list(partitions(unit, problem, figures)))
-    waiting = list(partitions(unit, problem, figures))
+        return place_parts(list(partitions(unit, problem, round_state)))
+    waiting = list(partitions(unit, problem, round_state))
     best: tuple[Problem, Solution] | None = None
     runs: list[SolverRun] = []
     proofs: list[Proof] = []
@@ -85,7 +85,7 @@ def _placed_together(unit: Unit, problem: Problem, figures: RoundState) -> Solut
         better = found.placed and (
             best is None or goal_vector(problem, found.nodes) < goal_vector(problem, best[1].nodes)
         )
-        fault = _unserved(unit, found, apart, figures) if better else None
+        fault = _unserved(unit, found, apart, round_state) if better else None
         if fault is not None:
             waiting += _split(one, *fault)
             continue
@@ -97,16 +97,16 @@ def _placed_together(unit: Unit, problem: Problem, figures: RoundState) -> Solut
     return Solution(best[1].nodes if best else {}, combined(proofs, placed=best is not None), tuple(runs))
 
 
-def _counted_apart(unit: Unit, figures: RoundState) -> frozenset[bytes]:
+def _counted_apart(unit: Unit, round_state: RoundState) -> frozenset[bytes]:
     """Returns the shapes with filters that the problem represents only for each shape alone."""
     kinds = {pod.shape: pod for pod in unit.pending}
     if len(kinds) < 2:
         return frozenset()
-    return frozenset(shape for shape, pod in kinds.items() if not all(rule.together for rule in figures.rules(pod)))
+    return frozenset(shape for shape, pod in kinds.items() if not all(rule.together for rule in round_state.rules(pod)))
 
 
 def _unserved(
-    unit: Unit, found: Solution, apart: frozenset[bytes], figures: RoundState
+    unit: Unit, found: Solution, apart: frozenset[bytes], round_state: RoundState
 ) -> tuple[int, list[int]] | None:
     """Returns (node, ranks of the pods on it) of the first node that does not take its placed pods together.
 
@@ -118,19 +118,19 @@ def _unserved(
             by_node.setdefault(found.nodes[rank], []).append(rank)
     for node, ranks in by_node.items():
         pods = [unit.members[rank] for rank in ranks]
-        if len({pod.shape for pod in pods}) > 1 and not _serves(node, pods, figures):
+        if len({pod.shape for pod in pods}) > 1 and not _serves(node, pods, round_state):
             return node, ranks
     return None
 
 
-def _serves(node: int, pods: Sequence[PodInfo], figures: RoundState) -> bool:
+def _serves(node: int, pods: Sequence[PodInfo], round_state: RoundState) -> bool:
     """Returns True if a node takes pods together: by sets of its devices, and by filters that get the pods in order."""
-    if not serves(node, pods, figures):
+    if not serves(node, pods, round_state):
         return False
     return all(
         rule.takes_after(pods[:number], node)
         for number, pod in enumerate(pods)
-        for rule in figures.rules(pod)
+        for rule in round_state.rules(pod)
         if not rule.together
     )
 

@@ -35,16 +35,16 @@ NO_NODES = "no nodes available to schedule pods"
 
 
 def filter_sentence(
-    pod: PodInfo, figures: RoundState, *, alone: bool, passing: str = CANNOT_HOLD
+    pod: PodInfo, round_state: RoundState, *, alone: bool, passing: str = CANNOT_HOLD
 ) -> tuple[str, tuple[str, ...]]:
     """Returns (`0/N nodes are available: ...`, plugins that refused) for one pod on the current draft.
 
     A node that would take the pod alone counts as one that cannot hold the whole gang (`passing`), unless `alone`.
     """
-    total = len(figures.snapshot.nodes)
+    total = len(round_state.snapshot.nodes)
     if not total:
         return NO_NODES, ()
-    own = figures.of(pod)
+    own = round_state.of(pod)
     if own.refusal is not None:
         # a refusal of the pod is listed once; a refusal of nodes has their number, as if each node had been tried
         count = f"{total} " if own.refusal.code is Code.UNSCHEDULABLE else ""
@@ -65,18 +65,18 @@ def filter_sentence(
     return f"0/{total} nodes are available: {', '.join(entries)}.", tuple(plugins)
 
 
-def domain_slots(unit: Unit, figures: RoundState, ranks: tuple[int, ...] | None = None) -> Callable[[int], Ints]:
+def domain_slots(unit: Unit, round_state: RoundState, ranks: tuple[int, ...] | None = None) -> Callable[[int], Ints]:
     """Returns a function: level -> [domains] usable slots of the reference pod (section 5), on the current draft.
 
     ranks: the members that a plan places; None for all pending members.
     """
-    problem = build(unit, figures)
+    problem = build(unit, round_state)
     reference = problem.reference(ranks)
-    parts = list(partitions(unit, problem, figures))
+    parts = list(partitions(unit, problem, round_state))
 
     def usable(level: int) -> Ints:
         if not parts:
-            return np.zeros(len(figures.snapshot.tree.levels[level]), dtype=np.int64)
+            return np.zeros(len(round_state.snapshot.tree.levels[level]), dtype=np.int64)
         return np.asarray(np.max([slots_by_level(part, reference)[level] for part in parts], axis=0), dtype=np.int64)
 
     return usable
@@ -87,39 +87,39 @@ def core_size(unit: Unit) -> int:
     return max(1, sum(unit.need(gang) for gang in unit.gangs))
 
 
-def needed(unit: Unit, figures: RoundState) -> Needed:
+def needed(unit: Unit, round_state: RoundState) -> Needed:
     """Returns `needed K, available in <place>` of a gang after the round: equal for units of one shape."""
     whole = without_parts(unit)  # the rules of its parts are additions behind the sentence
-    problem = build(whole, figures)
-    if divided := divided_sentence(whole, problem, figures):
+    problem = build(whole, round_state)
+    if divided := divided_sentence(whole, problem, round_state):
         return Needed(divided)
-    if refused := _refused_everywhere(whole, figures):
+    if refused := _refused_everywhere(whole, round_state):
         return Needed(f"needed {problem.core_size}: {refused}")
-    usable = domain_slots(whole, figures)
-    if problem.hard and (unlabelled := unlabelled_layer(problem, usable(problem.hard), figures)):
+    usable = domain_slots(whole, round_state)
+    if problem.hard and (unlabelled := unlabelled_layer(problem, usable(problem.hard), round_state)):
         return Needed(f"needed {problem.core_size}, {unlabelled}")
     if problem.hard:
         layer, slots = _hard_domains(problem, usable(problem.hard))
     else:
-        named = _labelled(whole, problem, figures) or _opened(whole, problem, figures)
+        named = _labelled(whole, problem, round_state) or _opened(whole, problem, round_state)
         layer, slots = named or ("the cluster", [("", int(usable(0)[0]))])
     domains = tuple(f"{name}: {number}" if name else str(number) for name, number in slots)
     text = f"needed {problem.core_size}, available in {layer}: "
-    return Needed(text, domains or ("none",), tuple(_additions(unit, problem, figures)))
+    return Needed(text, domains or ("none",), tuple(_additions(unit, problem, round_state)))
 
 
-def _additions(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[str]:
+def _additions(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[str]:
     """Yields the other limits of a gang, in the order of the sentence. problem: of the unit without parts."""
-    yield from _multiples(unit, problem, figures)
-    yield from limiting_rules(unit, figures)
-    yield from lacking_resources(unit, problem, figures)
+    yield from _multiples(unit, problem, round_state)
+    yield from limiting_rules(unit, round_state)
+    yield from lacking_resources(unit, problem, round_state)
     yield from _parts(unit, problem)
-    yield from divided_parts(unit, problem, figures)
+    yield from divided_parts(unit, problem, round_state)
 
 
-def _multiples(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[str]:
+def _multiples(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[str]:
     if problem.multiples:
-        asked = unit_multiples(unit, figures)
+        asked = unit_multiples(unit, round_state)
         named = ", ".join(f"{problem.tree.layer_name(level)}={k}" for level, k in asked.items())
         _, wrong = wrong_multiple(unit, problem.core_size, asked)
         yield f"podCountMultiple {named}" + (f" ({wrong})" if wrong else "")
@@ -135,17 +135,17 @@ def _parts(unit: Unit, problem: Problem) -> Iterator[str]:
         yield f"each {scope} (largest {members}) in one {layer}"
 
 
-def _refused_everywhere(unit: Unit, figures: RoundState) -> str:
+def _refused_everywhere(unit: Unit, round_state: RoundState) -> str:
     """Returns the refusal of every node for a member without which there is no plan; empty if there is none."""
-    refusals = {pod.shape: figures.of(pod).refusal for pod in unit.pending}
+    refusals = {pod.shape: round_state.of(pod).refusal for pod in unit.pending}
     pod = missing_member(unit, lambda pod: refusals[pod.shape] is None)
     refusal = refusals[pod.shape] if pod is not None else None
     return ", ".join(refusal.reasons) if refusal is not None else ""
 
 
-def divided_parts(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[str]:
+def divided_parts(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[str]:
     """Yields a sentence for each part with pending members that already has bound members in several domains."""
-    snapshot, tree = figures.snapshot, problem.tree
+    snapshot, tree = round_state.snapshot, problem.tree
     for part in parts_of(unit, tree.layers):
         bound = [snapshot.index[pod.node] for pod in part.members if not pod.pending and pod.node in snapshot.index]
         if len(bound) < 2 or len(bound) == len(part.members):
@@ -170,16 +170,16 @@ def _hard_domains(problem: Problem, slots: Ints) -> Place:
     return _listed(tree.layer_name(level), [(tree.path(level, d), int(slots[d])) for d in listed.tolist()])
 
 
-def _labelled(unit: Unit, problem: Problem, figures: RoundState) -> Place | None:
+def _labelled(unit: Unit, problem: Problem, round_state: RoundState) -> Place | None:
     """Returns the domains of upstream's topology keys, each a MustGather on a node label; None without such keys."""
     reference = problem.reference()
-    parts = [(name, part) for name, part in named_partitions(unit, problem, figures) if name]
+    parts = [(name, part) for name, part in named_partitions(unit, problem, round_state) if name]
     found = [(name, int(slots_by_level(part, reference)[0][0])) for name, part in parts]
     in_order = sorted(found, key=lambda entry: natural_key(entry[0]))
     return _listed("/".join(hard_keys(unit)), in_order) if found else None
 
 
-def _opened(unit: Unit, problem: Problem, figures: RoundState) -> Place | None:
+def _opened(unit: Unit, problem: Problem, round_state: RoundState) -> Place | None:
     """Returns the domains of the topology keys of required affinity, if all pending pods share one new place.
 
     None otherwise, or if the pods have different keys.
@@ -192,7 +192,7 @@ def _opened(unit: Unit, problem: Problem, figures: RoundState) -> Place | None:
         return None
     (wanted,) = keys
     slots, counts = problem.copies_of[problem.reference()].tolist(), Counter[str]()
-    for node, number in zip(figures.snapshot.nodes, slots, strict=True):
+    for node, number in zip(round_state.snapshot.nodes, slots, strict=True):
         if all(key in node.labels for key in wanted):
             counts["/".join(node.labels[key] for key in wanted)] += number
     return _listed("/".join(wanted), sorted(counts.items(), key=lambda entry: natural_key(entry[0])))

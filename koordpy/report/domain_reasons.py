@@ -15,17 +15,17 @@ class DomainReasons:
     """The reasons of one gang. pods: those that its plan places, or must place."""
 
     def __init__(
-        self, unit: Unit, pods: Sequence[PodInfo], problem: Problem, figures: RoundState, *, fails: bool
+        self, unit: Unit, pods: Sequence[PodInfo], problem: Problem, round_state: RoundState, *, fails: bool
     ) -> None:
         """fails: True if it is proven that no placement exists, so that no domain is large enough."""
         self._pods, self._problem, self._fails = pods, problem, fails
-        self._sums = ResourceSums(pods, figures) if several_kinds(pods) else None
+        self._sums = ResourceSums(pods, round_state) if several_kinds(pods) else None
         self._levels: dict[int, list[ResourceSum]] = {}
         self._but = ""
         if fails and hard_keys(unit):
             self._but = f"not on nodes of one {'/'.join(hard_keys(unit))}"
         elif fails:
-            self._but = ", ".join(limiting_rules(unit, figures)) or "no placement"
+            self._but = ", ".join(limiting_rules(unit, round_state)) or "no placement"
 
     def of(self, level: int, domain: int, slots: int) -> str:
         """Returns the reason of one domain. slots: usable slots of the reference pod in it."""

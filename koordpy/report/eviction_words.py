@@ -40,19 +40,19 @@ def never_preempts(unit: Unit) -> bool:
     return any(pod.preemption_policy == "Never" for pod in core)
 
 
-def preemption_sentence(pod: PodInfo, figures: RoundState, *, never: bool = False) -> str:
+def preemption_sentence(pod: PodInfo, round_state: RoundState, *, never: bool = False) -> str:
     """Returns kube-scheduler's sentence on preemption, which follows its count of nodes; empty if preemption is off.
 
     never: the gang preempts no pod, whatever the policy of this pod is.
     """
-    total = len(figures.snapshot.nodes)
-    if not figures.config.preemption.enabled or not total:
+    total = len(round_state.snapshot.nodes)
+    if not round_state.config.preemption.enabled or not total:
         return ""
     if never or pod.preemption_policy == "Never":
         return NEVER
-    if waits_on_nominated(pod, figures):
+    if waits_on_nominated(pod, round_state):
         return ENDING
-    own = figures.of(pod)
+    own = round_state.of(pod)
     counts: Counter[str] = Counter()
     if own.refusal is not None:
         counts[NOT_HELPFUL if own.refusal.code is Code.UNRESOLVABLE else NO_VICTIMS] = total
@@ -84,16 +84,16 @@ def beneficiary_of(one: PreemptingUnit) -> str:
     return first.gang.key if first.gang is not None else first.key
 
 
-def unit_evictions(one: PreemptingUnit, figures: RoundState) -> list[Eviction]:
+def unit_evictions(one: PreemptingUnit, round_state: RoundState) -> list[Eviction]:
     """Returns the victims of one unit's plan, each with its event."""
     name = beneficiary_of(one)
-    placed = [figures.snapshot.pods[key] for key in one.nodes]
+    placed = [round_state.snapshot.pods[key] for key in one.nodes]
     kind = "gang" if one.unit.is_gang else "pod"
     many = f"{counted(len(placed), 'pod')}, " if one.unit.is_gang else ""
     preemptor_text = f"{kind} {name} ({many}priority {min((pod.priority for pod in placed), default=0)}"
-    back = {b.pod.key: figures.snapshot.nodes[b.node].name for b in one.back}
-    taken = {figures.snapshot.nodes[node].name for node in one.nodes.values()}
-    reclaims = any(BY_NAME[name].is_open(figures.snapshot, figures.config) for name in RECLAIMING)
+    back = {b.pod.key: round_state.snapshot.nodes[b.node].name for b in one.back}
+    taken = {round_state.snapshot.nodes[node].name for node in one.nodes.values()}
+    reclaims = any(BY_NAME[name].is_open(round_state.snapshot, round_state.config) for name in RECLAIMING)
     out = []
     for victim in one.victims:
         for pod in victim.unit.pods:
@@ -107,7 +107,7 @@ def unit_evictions(one: PreemptingUnit, figures: RoundState) -> list[Eviction]:
             returns_to = back.get(pod.key, "")
             evicted = _eviction(pod, victim.rule, name, text, unit=one.unit.id, returns_to=returns_to)
             if reclaims and victim.rule in BY_NAME:
-                evicted = replace(evicted, yields=figures.unit_id(pod))
+                evicted = replace(evicted, yields=round_state.unit_id(pod))
             out.append(evicted)
     return out
 
@@ -141,13 +141,13 @@ def _eviction(
     )
 
 
-def nominations(unit: Unit, nodes: Mapping[str, int], figures: RoundState) -> list[Nomination]:
+def nominations(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -> list[Nomination]:
     """Returns the nodes that members of a unit get once victims have terminated. nodes: pod key -> node position."""
-    snapshot = figures.snapshot
+    snapshot = round_state.snapshot
     return [Nomination(key, snapshot.pods[key].uid, snapshot.nodes[node].name, unit.id) for key, node in nodes.items()]
 
 
-def benefit(one: PreemptingUnit, figures: RoundState) -> Benefit:
+def benefit(one: PreemptingUnit, round_state: RoundState) -> Benefit:
     """Returns the totals of one unit's plan with victims."""
     pods = [pod for victim in one.victims for pod in victim.unit.pods]
     devices = sum(card_hundredths(pod.requests) for pod in pods)

@@ -45,7 +45,7 @@ class SentenceCache:
     preemptions: dict[tuple[bytes, bool, str, bool], str] = field(default_factory=dict)
 
     def sentence(
-        self, pod: PodInfo, key: bytes, figures: RoundState, *, alone: bool, beside: bool
+        self, pod: PodInfo, key: bytes, round_state: RoundState, *, alone: bool, beside: bool
     ) -> tuple[str, tuple[str, ...]]:
         """Returns the sentence of the filters for pods of this shape, and the plugins.
 
@@ -54,27 +54,27 @@ class SentenceCache:
         known = self.sentences.get((key, alone, beside))
         if known is None:
             if alone and beside:
-                known = filter_sentence(pod, figures, alone=False, passing=KEPT)
+                known = filter_sentence(pod, round_state, alone=False, passing=KEPT)
             else:
-                known = filter_sentence(pod, figures, alone=alone)
+                known = filter_sentence(pod, round_state, alone=alone)
             self.sentences[key, alone, beside] = known
         return known
 
-    def preemption(self, pod: PodInfo, key: bytes, figures: RoundState, *, beside: bool, never: bool) -> str:
+    def preemption(self, pod: PodInfo, key: bytes, round_state: RoundState, *, beside: bool, never: bool) -> str:
         """Returns kube-scheduler's sentence on preemption for pods of this shape. never: the gang preempts no pod."""
         if pod.nominated_node:
-            return preemption_sentence(pod, figures, never=never)
+            return preemption_sentence(pod, round_state, never=never)
         alike = key, beside, pod.preemption_policy, never
         known = self.preemptions.get(alike)
         if known is None:
-            known = self.preemptions[alike] = preemption_sentence(pod, figures, never=never)
+            known = self.preemptions[alike] = preemption_sentence(pod, round_state, never=never)
         return known
 
-    def needed(self, unit: Unit, figures: RoundState, *, beside: bool) -> Needed:
+    def needed(self, unit: Unit, round_state: RoundState, *, beside: bool) -> Needed:
         """Returns what a gang needs and what is available."""
-        shape = None if beside else equivalence_class(unit, figures)
+        shape = None if beside else equivalence_class(unit, round_state)
         known = self.rooms.get(shape) if shape is not None else None
-        found = known or needed(unit, figures)
+        found = known or needed(unit, round_state)
         if shape is not None:
             self.rooms[shape] = found
         return found
@@ -84,7 +84,7 @@ def pending_pods(
     one: DecidedUnit,
     waiting: Sequence[PodInfo],
     after: Unit,
-    figures: RoundState,
+    round_state: RoundState,
     words: SentenceCache,
     never: str,
 ) -> list[PendingPod]:
@@ -109,7 +109,7 @@ def pending_pods(
     met = {} if alone else met_sentence(after)
     first = wait.refusal if wait is not None else None
     asks_quotas = wait is None or first is not None
-    refusal = (figures.admission.core_refusal(after, figures.draft.quotas) if asks_quotas else None) or first
+    refusal = (round_state.admission.core_refusal(after, round_state.draft.quotas) if asks_quotas else None) or first
     core = core_size(after)
     fits_alone = [f"never fits: {never}"] if never and alone else []
     out: list[PendingPod] = []
@@ -117,35 +117,35 @@ def pending_pods(
     if refusal is not None:
         room = f"quota {refusal.quota} has room for {refusal.room}"
         lacks = Needed(f"needed {core}, {room if refusal.limit_name else refusal.reason}")
-        texts = [refusal.text(len(figures.snapshot.nodes)), *reasons]
+        texts = [refusal.text(len(round_state.snapshot.nodes)), *reasons]
         for pod in waiting:
             of_gang = met.get(pod.gang.key if pod.gang else "", "")
             gang = None if alone else GangSentence(after.group_id, lacks, of_gang, never)
             out.append(pending_entry(pod, Reason.UNSCHEDULABLE, _message(gang, [*texts, *fits_alone]), (PLUGIN,)))
         return out
-    remarks = _remarks(one, after, waiting[0], figures)
+    remarks = _remarks(one, after, waiting[0], round_state)
     awaits = wait is not None and bool(wait.awaits) and not alone
     if alone:
         lacks = Needed("")
     elif awaits:  # one sentence for all members, that does not change while the awaited pods terminate
         lacks = Needed(f"needed {core}, {reasons[0].removesuffix('.')}")
     else:
-        lacks = words.needed(after, figures, beside=lack.beside_promise).adding(remarks)
+        lacks = words.needed(after, round_state, beside=lack.beside_promise).adding(remarks)
     held_room = [text for text in (lack.hold, lack.promise) if text]
     never_preempting = never_preempts(one.unit)
     for pod in waiting:
         gang_key = pod.gang.key if pod.gang is not None else None
-        key = figures.key(pod)
+        key = round_state.key(pod)
         alike = (key, pod.preemption_policy, gang_key)
         known = None if pod.nominated_node else known_texts.get(alike)
         if known is None:
-            text, plugins = words.sentence(pod, key, figures, alone=alone, beside=lack.beside_promise)
+            text, plugins = words.sentence(pod, key, round_state, alone=alone, beside=lack.beside_promise)
             if awaits:
-                texts = [f"0/{len(figures.snapshot.nodes)} nodes are available: {reasons[0]}"]
+                texts = [f"0/{len(round_state.snapshot.nodes)} nodes are available: {reasons[0]}"]
             else:
                 texts = [
                     text,
-                    words.preemption(pod, key, figures, beside=lack.beside_promise, never=never_preempting),
+                    words.preemption(pod, key, round_state, beside=lack.beside_promise, never=never_preempting),
                     *reasons,
                 ]
             texts += [*fits_alone, *held_room]
@@ -173,7 +173,7 @@ def _message(gang: GangSentence | None, texts: Iterable[str]) -> str:
 
 
 def _remarks(
-    one: BoundUnit | PreemptingUnit | WaitingUnit, after: Unit, first: PodInfo, figures: RoundState
+    one: BoundUnit | PreemptingUnit | WaitingUnit, after: Unit, first: PodInfo, round_state: RoundState
 ) -> list[str]:
     """Returns other limits of a unit; for a gang they are additions to its sentence. first: one of its pending pods."""
     attempt = one.attempt
@@ -192,10 +192,10 @@ def _remarks(
         out.append("not decided in time")
     if remark:
         out.append(remark)
-    if one.unit.is_gang and (holder := holder_of_room(after, figures)):
+    if one.unit.is_gang and (holder := holder_of_room(after, round_state)):
         out.append(holder)
-    if (found := find_obstruction(first, figures)) is not None:
+    if (found := find_obstruction(first, round_state)) is not None:
         out.append(found.sentence)
-    if one.unit.is_gang and (blocked := blocked_by_predecessor(after, figures)):
+    if one.unit.is_gang and (blocked := blocked_by_predecessor(after, round_state)):
         out.append(blocked)
     return out

@@ -9,12 +9,12 @@ from koordpy.plan.limits import OUTGOING_TRIED
 from koordpy.pods.pod_info import PodInfo
 
 
-def holder_of_room(unit: Unit, figures: RoundState) -> str:
+def holder_of_room(unit: Unit, round_state: RoundState) -> str:
     """Returns a sentence on a pod that the rollout will delete, if a pending pod fits its node without it.
 
     Empty if none of the first old pods is such a pod. Tries the filters on the draft without the old pod.
     """
-    snapshot, draft = figures.snapshot, figures.draft
+    snapshot, draft = round_state.snapshot, round_state.draft
     for gang in unit.gangs:
         if gang.derived is None or not gang.pending:
             continue
@@ -24,7 +24,7 @@ def holder_of_room(unit: Unit, figures: RoundState) -> str:
             if old is None or old.node not in snapshot.index or key in draft.evicted:
                 continue
             with draft.trial([old]):
-                takes = figures.of(waiting).verdict().which[snapshot.index[old.node]] == 0
+                takes = round_state.of(waiting).verdict().which[snapshot.index[old.node]] == 0
             if takes:
                 owner = old.pod.metadata.controller
                 of_owner = f" of {owner.kind} {owner.name}" if owner is not None else ""
@@ -34,7 +34,7 @@ def holder_of_room(unit: Unit, figures: RoundState) -> str:
     return ""
 
 
-def blocked_by_predecessor(unit: Unit, figures: RoundState) -> str:
+def blocked_by_predecessor(unit: Unit, round_state: RoundState) -> str:
     """Returns a sentence on a pending pod of an older ReplicaSet that no node could take, if it blocks a gang.
 
     It blocks a gang without bound members that cannot reach its minimum without such pods; empty if there is none. The
@@ -47,10 +47,10 @@ def blocked_by_predecessor(unit: Unit, figures: RoundState) -> str:
         older = gang.derived.superseded if gang.derived is not None else ()
         able: dict[bytes, bool] = {}
         lacking: list[PodInfo] = []
-        for pod in (figures.snapshot.pods[key] for key in older if key in figures.snapshot.pods):
-            kind = figures.key(pod)
+        for pod in (round_state.snapshot.pods[key] for key in older if key in round_state.snapshot.pods):
+            kind = round_state.key(pod)
             if kind not in able:
-                able[kind] = figures.of(pod).refusal is None and bool(figures.could_hold(pod).any())
+                able[kind] = round_state.of(pod).refusal is None and bool(round_state.could_hold(pod).any())
             if pod.pending and not able[kind]:
                 lacking.append(pod)
         if lacking and len(gang.pending) - len(lacking) < unit.need(gang):

@@ -46,7 +46,7 @@ from koordpy.report.unit_reports import bound_domain, gang_report, unit_report
 
 
 def report_round(
-    figures: RoundState,
+    round_state: RoundState,
     outcomes: Sequence[UnitOutcome],
     *,
     every_gang: bool,
@@ -61,8 +61,8 @@ def report_round(
     every_gang: also reports gangs without a planning attempt; evictions: those that belong to no unit's plan; rejected:
     plans of actions that their check refused; withheld: the reservation of a promised start.
     """
-    groups = figures.groups
-    snapshot = figures.snapshot
+    groups = round_state.groups
+    snapshot = round_state.snapshot
     nodes = [one.nodes for one in outcomes if isinstance(one, PlacedUnit)]
     placed = {key: snapshot.nodes[node].name for of_unit in nodes for key, node in of_unit.items()}
     placements: list[Placement] = []
@@ -76,46 +76,48 @@ def report_round(
         if isinstance(one, DeferredUnit):
             deferred.append(Deferral(one.unit.id, one.reason, one.attempt.seconds))
             continue
-        after = one.unit.after(placed, figures.draft.evicted)
-        placements += _placements(one, after, figures)
-        with figures.draft.withholding(withheld if _is_beside_promise(one) else None):
-            never = _never_reason(one, after, figures)
+        after = one.unit.after(placed, round_state.draft.evicted)
+        placements += _placements(one, after, round_state)
+        with round_state.draft.withholding(withheld if _is_beside_promise(one) else None):
+            never = _never_reason(one, after, round_state)
             texts: list[PendingPod] = []
             if waiting := _waiting_pods(one, after):
                 sentences = sentences or SentenceCache()
-                texts = pending_pods(one, waiting, after, figures, sentences, never)
+                texts = pending_pods(one, waiting, after, round_state, sentences, never)
         pending += texts
-        units.append(unit_report(one, after, figures, never))
+        units.append(unit_report(one, after, round_state, never))
         by_gang = {p.gang: p.message for p in reversed(texts)}
         for gang in after.gangs if after.is_gang else ():
             message = by_gang.get(gang.key, "")
-            gang_reports[gang.ref.source.value + gang.key] = gang_report(gang, after, figures, one, message, never)
+            gang_reports[gang.ref.source.value + gang.key] = gang_report(gang, after, round_state, one, message, never)
     for ref in groups.every() if every_gang else ():
         if ref.source.value + ref.key not in gang_reports:
-            unit = groups.unit(ref).after(placed, figures.draft.evicted)
+            unit = groups.unit(ref).after(placed, round_state.draft.evicted)
             # the other gangs of its group were not tried either, so they are reported here as well
             for gang in unit.gangs:
-                known = gang_report(gang, unit, figures, None, "")
+                known = gang_report(gang, unit, round_state, None, "")
                 gang_reports.setdefault(gang.ref.source.value + gang.ref.key, known)
     evicting = [one for one in outcomes if isinstance(one, PreemptingUnit)]
     return RoundPlan(
         placements=tuple(placements),
         evictions=(
-            *(eviction for one in evicting for eviction in unit_evictions(one, figures)),
+            *(eviction for one in evicting for eviction in unit_evictions(one, round_state)),
             *sorted(evictions, key=lambda eviction: eviction.beneficiary is None),
         ),
         pending=tuple(pending),
         gangs=tuple(gang_reports.values()),
         units=tuple(units),
-        nominations=tuple(nomination for one in evicting for nomination in nominations(one.unit, one.nodes, figures)),
+        nominations=tuple(
+            nomination for one in evicting for nomination in nominations(one.unit, one.nodes, round_state)
+        ),
         awaiting=tuple(
             nomination
             for one in outcomes
             if isinstance(one, WaitingUnit)
-            for nomination in nominations(one.unit, one.awaits, figures)
+            for nomination in nominations(one.unit, one.awaits, round_state)
         ),
         rejected=(*(plan for one in outcomes for plan in one.attempt.rejected), *rejected),
-        benefits=tuple(benefit(one, figures) for one in evicting),
+        benefits=tuple(benefit(one, round_state) for one in evicting),
         warnings=(*(warnings_of(decided, groups) if _has_settings(decided, snapshot) else ()), *warnings),
         not_minimal=tuple(not_minimal),
         counted=tuple(counted_parts(decided)) if any(pod.asks for one in decided for pod in one.pending) else (),
@@ -147,15 +149,15 @@ def _is_beside_promise(one: DecidedUnit) -> bool:
     return False
 
 
-def _placements(one: DecidedUnit, after: Unit, figures: RoundState) -> list[Placement]:
+def _placements(one: DecidedUnit, after: Unit, round_state: RoundState) -> list[Placement]:
     if not isinstance(one, PlacedUnit):
         return []
-    snapshot = figures.snapshot
+    snapshot = round_state.snapshot
     notes: dict[str, str] = {}
     ranks: dict[str, int] = {}
     if one.unit.is_gang:
         ranks = one.unit.ranks()
-        where = bound_domain(after, figures, tuple(pod for pod in after.members if pod.bound))
+        where = bound_domain(after, round_state, tuple(pod for pod in after.members if pod.bound))
         if where is not None:
             notes[keys.BOUND_DOMAIN] = snapshot.tree.path(*where)
         if len(one.nodes) > 1:
@@ -167,8 +169,8 @@ def _placements(one: DecidedUnit, after: Unit, figures: RoundState) -> list[Plac
         own.update(one.notes.get(key, {}))
         pod = snapshot.pods[key]
         own = {**_cleared_annotations(pod, own), **own}
-        claims = figures.draft.claims(key)
-        given = figures.draft.given(key)
+        claims = round_state.draft.claims(key)
+        given = round_state.draft.given(key)
         out.append(Placement(key, pod.uid, snapshot.nodes[node].name, own, one.unit.id, claims, given))
     return out
 
@@ -181,7 +183,7 @@ def _cleared_annotations(pod: PodInfo, own: dict[str, str]) -> dict[str, str]:
     return {key: "" for key in pod.pod.metadata.annotations if keys.is_written(key) and key not in own}
 
 
-def _never_reason(one: DecidedUnit, after: Unit, figures: RoundState) -> str:
+def _never_reason(one: DecidedUnit, after: Unit, round_state: RoundState) -> str:
     """Returns why a unit never fits.
 
     Empty if it may fit, or if that is not checked: a gate blocks it, or capacity is reserved for it.
@@ -195,4 +197,4 @@ def _never_reason(one: DecidedUnit, after: Unit, figures: RoundState) -> str:
             asked = not (one.awaits or lack.hold or lack.beside_promise)
         case WaitingUnit():
             asked = not one.awaits
-    return never_fits(after, figures) if asked else ""
+    return never_fits(after, round_state) if asked else ""

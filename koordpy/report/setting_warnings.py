@@ -22,13 +22,13 @@ NO_GOAL = (
 )
 
 
-def goal_remark(unit: Unit, figures: RoundState) -> str:
+def goal_remark(unit: Unit, round_state: RoundState) -> str:
     """Returns a remark on a gang that starts without a gather goal although there is a topology; else empty."""
     if unit.has_goal or unit.bound_any or not unit.is_gang or len(unit.members) < 2:
         return ""
-    if not figures.snapshot.tree.has_object or any(gang.has_wish for gang in unit.gangs):
+    if not round_state.snapshot.tree.has_object or any(gang.has_wish for gang in unit.gangs):
         return ""
-    return "" if rules_decide(unit, figures) else NO_GOAL
+    return "" if rules_decide(unit, round_state) else NO_GOAL
 
 
 def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:

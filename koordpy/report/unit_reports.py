@@ -27,9 +27,9 @@ from koordpy.preemption.selection.preemption_names import NO_GUARD, WITHHOLDING
 from koordpy.report.setting_warnings import goal_remark
 
 
-def bound_domain(unit: Unit, figures: RoundState, pods: tuple[PodInfo, ...]) -> tuple[int, int] | None:
+def bound_domain(unit: Unit, round_state: RoundState, pods: tuple[PodInfo, ...]) -> tuple[int, int] | None:
     """Returns the (level, domain) of bound pods; None without a gather goal, a topology object or such a pod."""
-    tree = figures.snapshot.tree
+    tree = round_state.snapshot.tree
     at = [tree.index[pod.node] for pod in pods if pod.node in tree.index]
     if not at or not unit.has_goal or not tree.has_object:
         return None
@@ -37,13 +37,13 @@ def bound_domain(unit: Unit, figures: RoundState, pods: tuple[PodInfo, ...]) -> 
 
 
 def gang_report(
-    gang: Gang, unit: Unit, figures: RoundState, one: DecidedUnit | None, message: str, never: str = ""
+    gang: Gang, unit: Unit, round_state: RoundState, one: DecidedUnit | None, message: str, never: str = ""
 ) -> GangReport:
     """Returns the report of one gang of a unit. one: None for a unit that was not tried.
 
     never: why it never fits, else empty.
     """
-    tree = figures.snapshot.tree
+    tree = round_state.snapshot.tree
     bound = len(gang.bound)
     match one:
         case WaitingUnit(diagnosis=Gate(status=GangStatus.INVALID)):
@@ -58,7 +58,7 @@ def gang_report(
             status = GangStatus.INCOMPLETE
         case _:
             status = GangStatus.UNSCHEDULABLE
-    where = bound_domain(unit, figures, gang.bound)
+    where = bound_domain(unit, round_state, gang.bound)
     waits = gang.waits_for_members(unit.present(gang))
     if not message and not gang.members and gang.succeeded < gang.min_member:
         message = waits  # the gang has no pod with a message
@@ -79,7 +79,7 @@ def gang_report(
         source=gang.ref.source,
         origin=gang.origin,
         workload=names_of(gang.derived),
-        remark=goal_remark(one.unit, figures) if isinstance(one, PlacedUnit) else "",
+        remark=goal_remark(one.unit, round_state) if isinstance(one, PlacedUnit) else "",
         awaits=isinstance(one, WaitingUnit) and bool(one.awaits),
         never=never if gang.pending else "",
     )
@@ -89,7 +89,7 @@ def _proof_of(one: DecidedUnit, never: str) -> Proof:
     return Proof.INFEASIBLE if never else one.attempt.proof
 
 
-def unit_report(one: DecidedUnit, after: Unit, figures: RoundState, never: str) -> UnitReport:
+def unit_report(one: DecidedUnit, after: Unit, round_state: RoundState, never: str) -> UnitReport:
     """Returns the report of a unit. after: the unit with the pods of the plan bound.
 
     never: why it never fits, else empty.
@@ -97,36 +97,36 @@ def unit_report(one: DecidedUnit, after: Unit, figures: RoundState, never: str) 
     bound = tuple(pod for pod in after.members if pod.bound)
     nodes = one.nodes if isinstance(one, PlacedUnit) else {}
     withheld = one.withheld if isinstance(one, WaitingUnit) else NO_GUARD
-    where = bound_domain(after, figures, bound) if nodes else None
-    crossings, ring = _crossings(after, figures, bound) if where is not None else (None, None)
+    where = bound_domain(after, round_state, bound) if nodes else None
+    crossings, ring = _crossings(after, round_state, bound) if where is not None else (None, None)
     return UnitReport(
         unit=one.unit.id,
         pod_keys=tuple(pod.key for pod in one.unit.pending),
         placed=len(nodes),
         proof=_proof_of(one, never),
-        layer=figures.snapshot.tree.layer_name(where[0]) if where is not None else None,
+        layer=round_state.snapshot.tree.layer_name(where[0]) if where is not None else None,
         method=str(one.attempt.method),
         seconds=one.attempt.seconds,
         solver=one.attempt.runs,
         pipeline_crossings=crossings,
         ring_crossings=ring,
         withheld=tuple(guard for guard in WITHHOLDING if guard in withheld),
-        gpu_bottlenecks_gbps=_bottlenecks(nodes, figures),
+        gpu_bottlenecks_gbps=_bottlenecks(nodes, round_state),
         never=never,
     )
 
 
-def _bottlenecks(nodes: Mapping[str, int], figures: RoundState) -> tuple[float, ...]:
-    asking = {key: node for key, node in nodes.items() if figures.snapshot.pods[key].asks}
-    return bottlenecks(asking, figures) if asking else ()
+def _bottlenecks(nodes: Mapping[str, int], round_state: RoundState) -> tuple[float, ...]:
+    asking = {key: node for key, node in nodes.items() if round_state.snapshot.pods[key].asks}
+    return bottlenecks(asking, round_state) if asking else ()
 
 
-def _crossings(unit: Unit, figures: RoundState, bound: tuple[PodInfo, ...]) -> tuple[dict[str, int] | None, int]:
+def _crossings(unit: Unit, round_state: RoundState, bound: tuple[PodInfo, ...]) -> tuple[dict[str, int] | None, int]:
     """Returns (layer -> number of pipeline groups with this lowest common layer, ring neighbours on different nodes).
 
     None for the first value without pipeline groups.
     """
-    tree = figures.snapshot.tree
+    tree = round_state.snapshot.tree
     at = {pod.key: tree.index[pod.node] for pod in bound if pod.node in tree.index}
     ring = [at[pod.key] for pod in unit.members if pod.key in at]
     changes = sum(a != b for a, b in zip(ring, ring[1:] + ring[:1], strict=True))

@@ -226,8 +226,8 @@ class ReservationLedger:
             if by_quota and quota in tops and quota != quotas.quota_of(pod) in quotas.tree.quotas:
                 out.add(ShareQueue(quota, ""))
             if fairness.reclaim == "all" and fairness.mode != "off":
-                theirs = party_of(other, quotas, fairness.mode)
-                if theirs != party_of(pod, quotas, fairness.mode):
+                theirs = tenant_of(other, quotas, fairness.mode)
+                if theirs != tenant_of(pod, quotas, fairness.mode):
                     out.add(theirs)
         return frozenset(out)
 
@@ -294,7 +294,7 @@ def _without_zeros(by_quota: Mapping[str, Amounts], *, relief: bool) -> dict[str
     }
 
 
-def party_of(pod: PodInfo, quotas: Quotas, mode: str) -> ShareQueue:
+def tenant_of(pod: PodInfo, quotas: Quotas, mode: str) -> ShareQueue:
     """Returns the tenant to which a pod is charged: a user in mode gpu-count, else a queue."""
     return ShareQueue("", quotas.user_of(pod)) if mode == "gpu-count" else quotas.queue_of(pod)
 

@@ -38,7 +38,7 @@ class EvictedUnit:
 class Round:
     """The inputs of the check from a round."""
 
-    figures: RoundState
+    round_state: RoundState
     lines: EntitlementLines | None
     """Fair shares; None if fair share is not reclaimed."""
     budgets: Sequence[Budget]
@@ -56,7 +56,7 @@ def check_given_back(name: str, limit: Amounts, taken: Sequence[EvictedUnit], at
     quotas, tree = plan.quotas, plan.tree
     inside = {pod.key for one in taken for pod in one.pods if name in tree.path(quotas.quota_of(pod))}
     texts = [f"{pod.key} is not in quota {name}" for one in taken for pod in one.pods if pod.key not in inside]
-    leaving = [pod for pod in at.figures.reservations.terminating if name in tree.path(quotas.quota_of(pod))]
+    leaving = [pod for pod in at.round_state.reservations.terminating if name in tree.path(quotas.quota_of(pod))]
     over = {
         r: above
         for r, most in limit.items()
@@ -105,8 +105,8 @@ class EvictionCheck:
 
     def __init__(self, at: Round, back: Mapping[str, int] | None = None) -> None:
         self.at, self.back = at, back or {}
-        self.figures, self.config = at.figures, at.figures.config
-        self.draft, self.snapshot = at.figures.draft, at.figures.snapshot
+        self.round_state, self.config = at.round_state, at.round_state.config
+        self.draft, self.snapshot = at.round_state.draft, at.round_state.snapshot
         self.quotas, self.tree = self.snapshot.quotas, self.snapshot.quotas.tree
         self._known_covers: dict[object, list[int]] = {}
 
@@ -135,7 +135,7 @@ class EvictionCheck:
         for gang in (pod.gang for one in taken for pod in one.pods):
             if gang is None or gang in seen:
                 continue
-            group = self.figures.groups.unit(gang)
+            group = self.round_state.groups.unit(gang)
             seen.update(one.ref for one in group.gangs)
             faults += self._check_group(group, going)
         return faults

@@ -34,7 +34,7 @@ def found(check: Check, texts: Iterable[str]) -> list[PlanFault]:
 def check_plan(
     unit: Unit,
     nodes: Mapping[str, str],
-    figures: RoundState,
+    round_state: RoundState,
     given: Mapping[str, Given] | None = None,
     notes: Mapping[str, Mapping[str, str]] | None = None,
     *,
@@ -47,47 +47,47 @@ def check_plan(
     """
     pods = {pod.key: pod for pod in unit.members}
     unknown = [f"{key} is no pending member" for key in nodes if key not in pods or not pods[key].pending]
-    index = figures.snapshot.index
+    index = round_state.snapshot.index
     unknown += [f"{key}: node {node} does not exist" for key, node in nodes.items() if node not in index]
     if unknown:
         return found(Check.MEMBERS, unknown)
     placed = [(pods[key], node) for key, node in nodes.items()]
-    faults = found(Check.ROOM, _capacity_faults(placed, figures))
-    if figures.snapshot.quotas.tree.quotas:
-        faults += found(Check.QUOTAS, check_quotas([pod for pod, _ in placed], figures))
-    faults += check_filters(placed, figures, whole=whole)
+    faults = found(Check.ROOM, _capacity_faults(placed, round_state))
+    if round_state.snapshot.quotas.tree.quotas:
+        faults += found(Check.QUOTAS, check_quotas([pod for pod, _ in placed], round_state))
+    faults += check_filters(placed, round_state, whole=whole)
     if given or any(pod.asks for pod, _ in placed):
         seats = [(pod, index[node]) for pod, node in placed]
-        found_faults = faults_of_devices(seats, given or {}, notes or {}, figures)
+        found_faults = faults_of_devices(seats, given or {}, notes or {}, round_state)
         faults += [PlanFault(text, check_of(name)) for name, text in found_faults]
     if unit.plain is None:
         faults += found(Check.GANG, _minimum_faults(unit, nodes))
-        faults += found(Check.GANG, check_gathered(unit, nodes, figures))
+        faults += found(Check.GANG, check_gathered(unit, nodes, round_state))
     return faults
 
 
 def check_filters(
-    placed: Sequence[tuple[PodInfo, str]], figures: RoundState, *, whole: bool = False
+    placed: Sequence[tuple[PodInfo, str]], round_state: RoundState, *, whole: bool = False
 ) -> list[PlanFault]:
     """Returns the faults by filters on nodes, and by constraints between pods."""
-    faults = found(Check.NODES, _node_faults(placed, figures))
+    faults = found(Check.NODES, _node_faults(placed, round_state))
     whole = whole or len(placed) > 1
     if whole or any(pod.ties or pod.pod.spec.topology_spread_constraints for pod, _ in placed):
-        faults += found(Check.TIES, check_ties(placed, figures.draft, whole=whole))
+        faults += found(Check.TIES, check_ties(placed, round_state.draft, whole=whole))
     return faults
 
 
-def check_returns(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[PlanFault]:
+def check_returns(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState) -> list[PlanFault]:
     """Returns the faults of moved pods, as they are recreated, on their new nodes.
 
     The draft has them evicted and the preemptor placed.
     """
     faults = [
-        *_capacity_faults(placed, figures),
-        *_reservation_faults(placed, figures),
-        *check_quotas([pod for pod, _ in placed], figures),
+        *_capacity_faults(placed, round_state),
+        *_reservation_faults(placed, round_state),
+        *check_quotas([pod for pod, _ in placed], round_state),
     ]
-    return found(Check.RETURNS, [*faults, *check_filters(placed, figures)])
+    return found(Check.RETURNS, [*faults, *check_filters(placed, round_state)])
 
 
 def check_claims(placed: Iterable[PodInfo], draft: Draft) -> list[PlanFault]:
@@ -96,10 +96,10 @@ def check_claims(placed: Iterable[PodInfo], draft: Draft) -> list[PlanFault]:
     return found(Check.CLAIMS, faults_of_claims(claiming, draft)) if claiming else []
 
 
-def _capacity_faults(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[str]:
+def _capacity_faults(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState) -> list[str]:
     """Returns the faults of nodes that lack capacity for the placed pods."""
-    draft: Draft = figures.draft
-    index, columns = figures.snapshot.index, figures.snapshot.columns
+    draft: Draft = round_state.draft
+    index, columns = round_state.snapshot.index, round_state.snapshot.columns
     asked: dict[str, dict[str, int]] = {}
     for pod, node in placed:
         request = asked.setdefault(node, {"pods": 0})
@@ -108,9 +108,9 @@ def _capacity_faults(placed: Sequence[tuple[PodInfo, str]], figures: RoundState)
         request["pods"] += 1
     faults = []
     for node, request in asked.items():
-        allocatable = dict(figures.snapshot.nodes[index[node]].allocatable)
+        allocatable = dict(round_state.snapshot.nodes[index[node]].allocatable)
         for resource, amount in request.items():
-            if amount <= 0 or figures.ignored(resource):
+            if amount <= 0 or round_state.ignored(resource):
                 continue
             used = int(draft.used[index[node], columns[resource]])
             if used + amount > allocatable.get(resource, 0):
@@ -118,21 +118,21 @@ def _capacity_faults(placed: Sequence[tuple[PodInfo, str]], figures: RoundState)
     return faults
 
 
-def _reservation_faults(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[str]:
+def _reservation_faults(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState) -> list[str]:
     """Returns the faults of pods that use capacity of pods nominated to their node.
 
     Each pod counts together with placed pods on that node of the same or a lower priority.
     """
-    draft: Draft = figures.draft
-    index, columns = figures.snapshot.index, figures.snapshot.columns
+    draft: Draft = round_state.draft
+    index, columns = round_state.snapshot.index, round_state.snapshot.columns
     faults = []
     for pod, node in placed:
-        kept = figures.available_to(pod)
+        kept = round_state.available_to(pod)
         row = kept.at.tolist().index(index[node]) if kept is not None and index[node] in kept.pods else -1
         if kept is None or row < 0:
             continue
         coming = [one for one, at in placed if at == node and one.priority <= pod.priority]
-        allocatable = dict(figures.snapshot.nodes[index[node]].allocatable)
+        allocatable = dict(round_state.snapshot.nodes[index[node]].allocatable)
         promised = kept.requests(row, columns)
         for resource, held in promised.items():
             asked = sum(one.requests.get(resource, 0) for one in coming)
@@ -140,20 +140,20 @@ def _reservation_faults(placed: Sequence[tuple[PodInfo, str]], figures: RoundSta
             if pod.requests.get(resource) and used + held + asked > allocatable.get(resource, 0):
                 faults.append(f"{pod.key}: {held} {resource} of node {node} are reserved for other pods")
         seats = [(one, index[node]) for one in coming]
-        devices = takes_promised(seats, {index[node]: promised}, figures.scene)
+        devices = takes_promised(seats, {index[node]: promised}, round_state.scene)
         if devices:
             faults.append(f"{pod.key}: {devices} of node {node} are reserved for other pods")
     return faults
 
 
-def _node_faults(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[str]:
+def _node_faults(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState) -> list[str]:
     faults = []
     seen: set[tuple[bytes, str]] = set()
     for pod, name in placed:
         if (pod.shape, name) in seen:
             continue
         seen.add((pod.shape, name))
-        faults += _refusals(pod, figures.snapshot.nodes[figures.snapshot.index[name]])
+        faults += _refusals(pod, round_state.snapshot.nodes[round_state.snapshot.index[name]])
     return faults
 
 
@@ -199,14 +199,14 @@ def path_of(name: str, snapshot: Snapshot) -> tuple[object, ...]:
     return (*domain_parts(snapshot.tree.layers, name, labels), (False, name))
 
 
-def check_gathered(unit: Unit, nodes: Mapping[str, str], figures: RoundState) -> list[str]:
+def check_gathered(unit: Unit, nodes: Mapping[str, str], round_state: RoundState) -> list[str]:
     """Returns the faults by MustGather (also of parts) and podCountMultiple.
 
     By node labels, over bound and new members.
     """
     if not any(gang.wish.gather or gang.hard_keys or gang.has_parts for gang in unit.gangs):
         return []
-    snapshot = figures.snapshot
+    snapshot = round_state.snapshot
     layers = snapshot.tree.layers
     at = [nodes.get(pod.key) or pod.node for pod in unit.members if pod.key in nodes or pod.bound]
     known = {name: path_of(name, snapshot) for name in dict.fromkeys(at) if name in snapshot.index}

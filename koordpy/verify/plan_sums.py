@@ -23,7 +23,7 @@ class PlanSums(EvictionCheck):
         super().__init__(at, back)
         self.unit, self.nodes = unit, nodes
         self.placed = [self.snapshot.pods[key] for key in nodes]
-        self.use = at.figures.reservations.use(unit, self.draft.quotas, net=True)
+        self.use = at.round_state.reservations.use(unit, self.draft.quotas, net=True)
         self.requested = {r for pod in self.placed for r, amount in pod.requests.items() if amount > 0}
         self.leaf = self.quotas.quota_of(self.placed[0]) if self.placed else ""
         self.added = self.sum_by_quota(self.placed)
@@ -63,7 +63,7 @@ class PlanSums(EvictionCheck):
         for pod in gone if self.config.quota.no_quota_yields != "never" else ():
             if self.quotas.quota_of(pod) not in self.tree.quotas:
                 freed.update(pod.requests)
-        return self.figures.admission.admission_limits_after(freed)
+        return self.round_state.admission.admission_limits_after(freed)
 
     def faults_below_min(self, names: Iterable[str], lost: Sums) -> list[str]:
         """Returns the faults of quotas that would violate used_after >= min(used_before, min) in a counted resource."""
@@ -107,7 +107,7 @@ class PlanSums(EvictionCheck):
         ]
 
     def _unit_of(self, pod: PodInfo) -> str:
-        return self.figures.groups.id_of(pod.gang) if pod.gang is not None else pod.key
+        return self.round_state.groups.id_of(pod.gang) if pod.gang is not None else pod.key
 
     @cached_property
     def _gainers(self) -> set[str]:

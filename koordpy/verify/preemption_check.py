@@ -40,13 +40,13 @@ def check_victims(
     return faults or plan.lawful(taken)  # sums over invalid victims mean nothing
 
 
-def check_moves(unit: Unit, moved: Mapping[str, str], figures: RoundState) -> list[PlanFault]:
+def check_moves(unit: Unit, moved: Mapping[str, str], round_state: RoundState) -> list[PlanFault]:
     """Returns the faults of the new nodes of a gang's moved members (pod key -> node name).
 
     Members must be no further apart than before, and satisfy the gang's constraints. A gang for which only waiting
     members count must move with at least its minimum.
     """
-    snapshot = figures.snapshot
+    snapshot = round_state.snapshot
 
     def together(nodes: Mapping[str, str]) -> int:
         """Returns how many layers, from the top, have one domain with all members."""
@@ -64,7 +64,7 @@ def check_moves(unit: Unit, moved: Mapping[str, str], figures: RoundState) -> li
         if gang.match_policy == "only-waiting"
         and sum(pod.key in moved for pod in gang.pods) + gang.done < gang.min_member
     ]
-    return found(Check.RETURNS, [*apart, *few, *check_gathered(unit, moved, figures)])
+    return found(Check.RETURNS, [*apart, *few, *check_gathered(unit, moved, round_state)])
 
 
 class VictimCheck(PlanSums):
@@ -109,7 +109,7 @@ class VictimCheck(PlanSums):
             return []
         spared = list[str]()
         if self.config.preemption.surplus_victims == "pods":
-            groups, gone = self.figures.groups, self.draft.evicted
+            groups, gone = self.round_state.groups, self.draft.evicted
             spared = check_surplus(self.unit, self.placed, taken, groups, gone)
         return [*check_harm(self.placed, taken, self.config), *spared]
 
@@ -295,7 +295,7 @@ class VictimCheck(PlanSums):
         """Returns the check of evictions from other tenants. lost: amounts that quotas lose with the plan."""
         known = self.at.known
         return TenantCheck(
-            self.unit, self.placed, self.figures, known, gate_open=lambda pod: self.is_guaranteed(pod, lost)
+            self.unit, self.placed, self.round_state, known, gate_open=lambda pod: self.is_guaranteed(pod, lost)
         )
 
     # --- minimality ---------------------------------------------------------------------------------------------------
@@ -311,10 +311,10 @@ class VictimCheck(PlanSums):
             return []
         index, out, tries = self.snapshot.index, list[str](), 0
         free, least = self._free_after(taken), min(self.placed, key=lambda pod: pod.priority)
-        available = self.figures.available_to(least)
+        available = self.round_state.available_to(least)
         reserved = set(available.at.tolist()) if available is not None else set[int]()
         claiming = any(map(_claims, self.placed))
-        columns = [0, *(self.snapshot.columns[name] for name in self.requested if not self.figures.ignored(name))]
+        columns = [0, *(self.snapshot.columns[name] for name in self.requested if not self.round_state.ignored(name))]
         for one in taken:
             nodes = {index[pod.node] for pod in one.pods if pod.node in index}
             held = {node: self._vector(pod for pod in one.pods if index.get(pod.node) == node) for node in nodes}
@@ -351,9 +351,9 @@ class VictimCheck(PlanSums):
         """Returns True if the members pass every filter on their nodes with only these units evicted."""
         names = {key: self.snapshot.nodes[node].name for key, node in self.nodes.items()}
         with self.draft.trial(without=(pod for one in taken for pod in one.pods)):
-            given = give(self.nodes, self.figures)
+            given = give(self.nodes, self.round_state)
             return not given.faults and not check_plan(
-                self.unit, names, self.figures, given.given, given.notes, whole=True
+                self.unit, names, self.round_state, given.given, given.notes, whole=True
             )
 
 

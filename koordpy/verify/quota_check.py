@@ -11,9 +11,9 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts
 
 
-def check_quotas(placed: Iterable[PodInfo], figures: RoundState) -> list[str]:
+def check_quotas(placed: Iterable[PodInfo], round_state: RoundState) -> list[str]:
     """Returns the faults of pods that are to be placed on the draft as it is; empty if no quota is exceeded."""
-    snapshot, draft = figures.snapshot, figures.draft
+    snapshot, draft = round_state.snapshot, round_state.draft
     quotas = snapshot.quotas
     tree = quotas.tree
     if not tree.quotas:
@@ -26,13 +26,13 @@ def check_quotas(placed: Iterable[PodInfo], figures: RoundState) -> list[str]:
             if pod.owner.rigid:
                 rigid.setdefault(name, Counter()).update(pod.requests)
     faults = []
-    limits = _limits(figures)
+    limits = _limits(round_state)
     for name, request in asked.items():
         limit, least = limits[name], tree.quotas[name].min
         for resource in tree.quotas[name].max:
             used = draft.quotas.used(name, resource)
             most = limit[resource]
-            if figures.admission.lends:
+            if round_state.admission.lends:
                 most = min(most, tree.quotas[name].max[resource])
             if request[resource] and used + request[resource] > most:
                 faults.append(f"quota {name}: {resource} {used} + {request[resource]} > {most}")
@@ -43,20 +43,20 @@ def check_quotas(placed: Iterable[PodInfo], figures: RoundState) -> list[str]:
     return faults
 
 
-def _limits(figures: RoundState) -> Mapping[str, Amounts]:
+def _limits(round_state: RoundState) -> Mapping[str, Amounts]:
     """Returns quota -> limits.
 
     Once victims are off the draft, these leave room for usage and reservations of pods in no quota, added up pod by
     pod.
     """
-    admission, ledger, quotas = figures.admission, figures.reservations, figures.snapshot.quotas
-    guarantees = figures.config.quota.guarantee_usage
-    if not figures.view.relief or not figures.config.quota.enable_runtime_quota:
+    admission, ledger, quotas = round_state.admission, round_state.reservations, round_state.snapshot.quotas
+    guarantees = round_state.config.quota.guarantee_usage
+    if not round_state.view.relief or not round_state.config.quota.enable_runtime_quota:
         # usage is guaranteed there, and so are the pods that replace it
         return admission.admission_limits() if guarantees else admission.limits
     if guarantees:
         return admission.admission_limits()
-    draft, pods = figures.draft, figures.snapshot.pods
+    draft, pods = round_state.draft, round_state.snapshot.pods
     leaving = {*draft.evicted, *(pod.key for pod in ledger.terminating)} - set(draft.placed)
     gone = [pods[key] for key in leaving if quotas.quota_of(pods[key]) not in quotas.tree.quotas]
     kept = [pods[key] for key in ledger.feasible if key not in draft.placed]

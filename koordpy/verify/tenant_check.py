@@ -43,11 +43,17 @@ class TenantCheck:
     """The check of one plan: the members that it places, and their guarantees."""
 
     def __init__(
-        self, unit: Unit, placed: Sequence[PodInfo], figures: RoundState, known: Known, *, gate_open: GateOpen
+        self, unit: Unit, placed: Sequence[PodInfo], round_state: RoundState, known: Known, *, gate_open: GateOpen
     ) -> None:
-        self.unit, self.placed, self.figures, self.known, self.gate_open = unit, placed, figures, known, gate_open
-        self.snapshot, self.config = figures.snapshot, figures.config
-        self.quotas = figures.snapshot.quotas
+        self.unit, self.placed, self.round_state, self.known, self.gate_open = (
+            unit,
+            placed,
+            round_state,
+            known,
+            gate_open,
+        )
+        self.snapshot, self.config = round_state.snapshot, round_state.config
+        self.quotas = round_state.snapshot.quotas
         self.least = min((pod.priority for pod in placed), default=0)
         self._scene: _Scene | None = None
 
@@ -80,7 +86,7 @@ class TenantCheck:
 
     def _could_hold(self, node: NodeInfo, pod: PodInfo) -> bool:
         """Returns True if an empty node could take a pod."""
-        asked = {"pods": 1, **{r: n for r, n in pod.requests.items() if not self.figures.ignored(r)}}
+        asked = {"pods": 1, **{r: n for r, n in pod.requests.items() if not self.round_state.ignored(r)}}
         return allows(pod, node, self.config) and all(node.allocatable.get(r, 0) >= n for r, n in asked.items())
 
     @property
@@ -124,9 +130,9 @@ class TenantCheck:
 
     def _usage_on(self, names: frozenset[str] | None) -> QuotaUse:
         """Returns the usage of tenants on the draft before the plan, with reservations."""
-        draft, nodes = self.figures.draft, self.snapshot.nodes
+        draft, nodes = self.round_state.draft, self.snapshot.nodes
         if names is None:
-            return self.figures.reservations.use(self.unit, draft.quotas, net=True)
+            return self.round_state.reservations.use(self.unit, draft.quotas, net=True)
         known = self.known.get(names)
         if known is None:
             known = self.known[names] = [QuotaUse(replace(self.quotas, held={}, waiting={})), 0]
@@ -139,7 +145,7 @@ class TenantCheck:
                 use.change(pod, sign)
         known[1] = len(draft.changes)
         there = {position for position, node in enumerate(nodes) if node.name in names}
-        return self.figures.reservations.use(self.unit, use, net=True, at=there.__contains__)
+        return self.round_state.reservations.use(self.unit, use, net=True, at=there.__contains__)
 
     # --- protected tenants --------------------------------------------------------------------------------------------
 

@@ -49,9 +49,9 @@ def conditions(cluster: Live, name: str) -> dict[str, tuple[str, str]]:
 
 def test_the_status_tells_figures_and_conditions_and_equals_itself_once_written() -> None:
     obj = quota("a", 2, 9)
-    figures = QuotaFigures("a", {"cpu": 12_000}, {"cpu": 11_500}, {}, runtime={"cpu": 9000})
+    round_state = QuotaFigures("a", {"cpu": 12_000}, {"cpu": 11_500}, {}, runtime={"cpu": 9000})
     fault = QuotaFault("default/a", "spec.min.cpu", "min cpu 12 > max 9", "lower it")
-    wanted = quota_status(obj, figures, [fault], now=NOW)
+    wanted = quota_status(obj, round_state, [fault], now=NOW)
     assert (wanted.used, wanted.request, wanted.runtime) == ({"cpu": "11500m"}, {"cpu": "12"}, {"cpu": "9"})
     said = {c.type: (c.status, c.reason, c.message) for c in wanted.conditions}
     assert said == {
@@ -59,7 +59,7 @@ def test_the_status_tells_figures_and_conditions_and_equals_itself_once_written(
         "OverUsed": ("True", "AboveRuntime", "used is above runtime: cpu 11500m > 9"),
     }
     written = replace(obj, status=convert(to_builtins(wanted), ElasticQuotaStatus))
-    assert quota_status(written, figures, [fault], now=NOW) == written.status
+    assert quota_status(written, round_state, [fault], now=NOW) == written.status
 
 
 def test_a_resource_that_is_no_longer_shown_is_taken_out() -> None:

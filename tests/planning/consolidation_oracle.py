@@ -67,7 +67,7 @@ class Mover:
     def __init__(self, snapshot: Snapshot, config: KoordpyConfiguration = MOVES_ONLY) -> None:
         self.snapshot = snapshot
         self.groups, self.draft = Groups(snapshot), Draft(snapshot)
-        self.figures = RoundState(self.draft, config)
+        self.round_state = RoundState(self.draft, config)
         [self.unit] = self.groups.units()
         self.tree = snapshot.tree
         self.judge = Judge(snapshot, config, self.unit.id)
@@ -75,7 +75,7 @@ class Mover:
 
     def answer(self) -> Moves:
         """Section 1: all pending members, else the core; the least harmful set of moves."""
-        problem = build(self.unit, self.figures)
+        problem = build(self.unit, self.round_state)
         pending = list(problem.pending)
         needed = self.judge._core(pending)
         found = self._best_place(only_ranks(problem, pending), ()) or self._best_place(only_ranks(problem, needed), ())
@@ -110,7 +110,7 @@ class Mover:
             mark = self.draft.mark()
             for one in gone:
                 self.draft.evict(one)
-            goals = self._best_place(only_ranks(build(self.unit, self.figures), set(ranks)), chosen)
+            goals = self._best_place(only_ranks(build(self.unit, self.round_state), set(ranks)), chosen)
             self.draft.undo(mark)
             if goals is None:
                 continue
@@ -147,14 +147,14 @@ class Mover:
         unit = self.groups.unit(part.pods[0].gang)  # type: ignore[arg-type]
         stays = [self.tree.index[pod.node] for pod in unit.members if pod.bound and pod.key not in gone]
         left = self.tree.index[part.pods[0].node]
-        for level, k in unit_multiples(unit, self.figures).items():
+        for level, k in unit_multiples(unit, self.round_state).items():
             domains = self.tree.domain_of[level]
             if sum(domains[at] == domains[left] for at in stays) % k:
                 return False
         return True
 
     def _multiples_hold(self, unit: Unit, nodes: Sequence[int]) -> bool:
-        for level, k in unit_multiples(unit, self.figures).items():
+        for level, k in unit_multiples(unit, self.round_state).items():
             inside = Counter(int(self.tree.domain_of[level, at]) for at in nodes)
             if any(number % k for number in inside.values()):
                 return False
@@ -244,7 +244,7 @@ class Mover:
             level = self.tree.lowest_common(after)[0]
             if level < self.tree.lowest_common([index[one.node] for one in bound])[0]:
                 return False
-            if level < hard_level(unit, self.figures) or not self._multiples_hold(unit, after):
+            if level < hard_level(unit, self.round_state) or not self._multiples_hold(unit, after):
                 return False
         return True
 

@@ -27,7 +27,7 @@ FEW = 12
 def whole_check(search: PreemptionSearch, unit: Unit, relief: PreemptionPlan) -> list[PlanFault]:
     """Everything that a plan is held against before it is carried out, and its minimality; the draft is left as it
     was."""
-    figures, draft = search.figures, search.figures.draft
+    round_state, draft = search.round_state, search.round_state.draft
     faults = search.faults(unit, relief)
     if faults:
         return faults
@@ -35,12 +35,12 @@ def whole_check(search: PreemptionSearch, unit: Unit, relief: PreemptionPlan) ->
     for victim in relief.victims:
         for pod in victim.unit.pods:
             draft.evict(pod)
-    given = give(dict(relief.nodes), figures)
-    names = {key: figures.snapshot.nodes[node].name for key, node in relief.nodes}
-    faults = check_plan(unit, names, figures, given.given, {**given.notes, **relief.notes}, whole=True)
+    given = give(dict(relief.nodes), round_state)
+    names = {key: round_state.snapshot.nodes[node].name for key, node in relief.nodes}
+    faults = check_plan(unit, names, round_state, given.given, {**given.notes, **relief.notes}, whole=True)
     if not faults and not given.faults:
         for key, node in relief.nodes:
-            draft.assign(figures.snapshot.pods[key], node, given=given.given.get(key, {}))
+            draft.assign(round_state.snapshot.pods[key], node, given=given.given.get(key, {}))
         faults = search.faults_of_returns(relief)
     draft.undo(mark)
     faults += [PlanFault(f"{key} need not go", Check.UNITS) for key in search.needless(unit, relief)]
@@ -84,7 +84,7 @@ def _twice(search: PreemptionSearch, relief: PreemptionPlan, random: Random) -> 
 
 
 def _untouchable(search: PreemptionSearch, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
-    pods = search.figures.snapshot.pods.values()
+    pods = search.round_state.snapshot.pods.values()
     safe = [pod for pod in pods if pod.bound and protected(pod)]
     if safe:
         pod = random.choice(safe)
@@ -94,7 +94,7 @@ def _untouchable(search: PreemptionSearch, relief: PreemptionPlan, random: Rando
 
 def _elsewhere(search: PreemptionSearch, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
     """A member on a node that has no room for it, with the victims gone."""
-    draft, snapshot = search.figures.draft, search.figures.snapshot
+    draft, snapshot = search.round_state.draft, search.round_state.snapshot
     freed = {snapshot.index[pod.node] for victim in relief.victims for pod in victim.unit.pods if pod.node}
     key, _ = random.choice(relief.nodes)
     for column, amount in snapshot.vector(snapshot.pods[key].requests):

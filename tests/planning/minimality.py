@@ -66,7 +66,9 @@ class MinimalityProof(VictimCheck):
     @cached_property
     def promised(self) -> AvailableCapacity | None:
         """What nominated pods have reserved from the unit, the least important of those that wait."""
-        return self.figures.available_to(min(self.unit.pending, key=lambda pod: pod.priority)) if self.placed else None
+        return (
+            self.round_state.available_to(min(self.unit.pending, key=lambda pod: pod.priority)) if self.placed else None
+        )
 
     def _refused(self, taken: Sequence[EvictedUnit], nodes: Mapping[str, int]) -> bool:
         """Whether a filter, a quota or its devices refuse places with some units gone, or moved."""
@@ -75,26 +77,28 @@ class MinimalityProof(VictimCheck):
         moved = [pod for one in taken for pod in one.pods]
         for pod in moved:
             draft.evict(pod)
-        given = give(nodes, self.figures)
+        given = give(nodes, self.round_state)
         at = {key: names[node].name for key, node in nodes.items()}
-        refused = bool(given.faults or check_plan(self.unit, at, self.figures, given.given, given.notes, whole=True))
+        refused = bool(
+            given.faults or check_plan(self.unit, at, self.round_state, given.given, given.notes, whole=True)
+        )
         if self.promised is not None and not refused:
             columns = self.snapshot.columns
             kept = {int(node): self.promised.requests(i, columns) for i, node in enumerate(self.promised.at)}
             seated = [(pod, nodes[pod.key]) for pod in self.placed]
-            refused = bool(takes_promised(seated, kept, self.figures.scene))
+            refused = bool(takes_promised(seated, kept, self.round_state.scene))
             for node, pods in self.promised.pods.items() if not refused else ():
                 there = [(pod, names[node].name) for pod, seat in seated if seat == node]
                 with draft.trial():
                     for pod in pods if there else ():
                         draft.assign(pod, node)
-                    refused |= bool(there and check_filters(there, self.figures, whole=True))
+                    refused |= bool(there and check_filters(there, self.round_state, whole=True))
         if self.back and not refused:
             for pod in self.placed:
                 draft.assign(pod, nodes[pod.key], given=given.given.get(pod.key, {}))
             back = {pod.key: names[self.back[pod.key]].name for pod in moved}
-            refused = bool(check_returns([(pod, back[pod.key]) for pod in moved], self.figures)) or any(
-                check_moves(self.figures.groups.unit(gang), back, self.figures)
+            refused = bool(check_returns([(pod, back[pod.key]) for pod in moved], self.round_state)) or any(
+                check_moves(self.round_state.groups.unit(gang), back, self.round_state)
                 for gang in dict.fromkeys(pod.gang for pod in moved if pod.gang is not None)
             )
         draft.undo(mark)
@@ -187,7 +191,7 @@ class _RoomAfter:
     @cached_property
     def _columns(self) -> list[int]:
         """Columns that the members ask of."""
-        names = {name for name in self.plan.requested if not self.plan.figures.ignored(name)}
+        names = {name for name in self.plan.requested if not self.plan.round_state.ignored(name)}
         return [0, *sorted(self.columns[name] for name in names)]
 
     def _count(self, row: Ints, pod: PodInfo, sign: int) -> None:
@@ -205,8 +209,8 @@ class _RoomAfter:
             enough = ((self.free[:, columns] >= asked[columns]) | (asked[columns] <= 0)).all(axis=1)
             nodes = np.nonzero(enough)[0].tolist()
             names = self.plan.snapshot.nodes
-            figures = self.plan.figures
-            known = [n for n in nodes[:200] if not check_filters([(pod, names[n].name)], figures)]
+            round_state = self.plan.round_state
+            known = [n for n in nodes[:200] if not check_filters([(pod, names[n].name)], round_state)]
             self._candidates[pod.shape] = known
         for node in (*rows, *known):
             row = rows[node] if node in rows else self.free[node].copy()

@@ -87,8 +87,8 @@ def test_runtimes(data: st.DataObject, capacity: int, scale: bool, guarantee: bo
     found = quota_figures(world.snapshot().quotas, settings_)
     for name, one in want.items():
         got = found[name]
-        figures = got.request[GPU], got.allocated[GPU], got.guaranteed[GPU], got.runtime[GPU]
-        assert figures == (one.request, one.allocated, one.guaranteed, one.runtime), name
+        round_state = got.request[GPU], got.allocated[GPU], got.guaranteed[GPU], got.runtime[GPU]
+        assert round_state == (one.request, one.allocated, one.guaranteed, one.runtime), name
 
 
 @pytest.mark.parametrize("mode", ["exact", "kai"])

@@ -169,9 +169,9 @@ FAULTS: dict[str, tuple[Any, dict[str, str], str]] = {
 @pytest.mark.parametrize(("settings", "nodes", "fault"), FAULTS.values(), ids=FAULTS)
 def test_the_check_of_a_plan_finds_what_members_break(settings: Any, nodes: dict[str, str], fault: str) -> None:
     snapshot = states([*wide("ab"), node("x:8"), *gang(2, **settings)]).snapshot(0.0)
-    figures = RoundState(Draft(snapshot), KoordpyConfiguration())
+    round_state = RoundState(Draft(snapshot), KoordpyConfiguration())
     unit = next(iter(Groups(snapshot).units()))
-    found = check_plan(unit, {f"default/{name}": at for name, at in nodes.items()}, figures)
+    found = check_plan(unit, {f"default/{name}": at for name, at in nodes.items()}, round_state)
     assert any(fault in one for one in found)
 
 

@@ -73,11 +73,11 @@ def random_cluster(seed: int) -> list[Any]:
 @pytest.mark.parametrize("seed", own_half(range(250)))
 def test_a_gang_is_placed_exactly_where_all_members_may_stand_together(seed: int) -> None:
     snapshot = states(random_cluster(seed)).snapshot(0.0)
-    figures = RoundState(Draft(snapshot), KoordpyConfiguration())
+    round_state = RoundState(Draft(snapshot), KoordpyConfiguration())
     unit = next(iter(Groups(snapshot).units()))
     keys = [one.key for one in unit.pending]
     ways = product([one.name for one in snapshot.nodes], repeat=len(keys))
-    possible = any(not check_plan(unit, dict(zip(keys, way, strict=True)), figures) for way in ways)
+    possible = any(not check_plan(unit, dict(zip(keys, way, strict=True)), round_state) for way in ways)
     plan = plan_round(snapshot)
     said = messages(plan)
     assert not any("refused by its check" in text or "unsupported" in text for text in said.values())

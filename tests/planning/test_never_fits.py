@@ -470,9 +470,9 @@ def test_answers_are_kept_while_nodes_quotas_and_tree_stay_and_no_longer() -> No
     world = World().add(node("n:2"), group("g", 3), gang_pods("g", 3))
 
     def why() -> str:
-        figures = RoundState(Draft(world.snapshot()), KoordpyConfiguration(), cache)
-        unit = figures.groups.unit(GangRef("default", "g"))
-        return never_fits(unit, figures)
+        round_state = RoundState(Draft(world.snapshot()), KoordpyConfiguration(), cache)
+        unit = round_state.groups.unit(GangRef("default", "g"))
+        return never_fits(unit, round_state)
 
     assert why() == why() == "the cluster has room for 2 members, 3 are required"
     world.add(pod("other", at="n"))

@@ -25,19 +25,19 @@ def world(*nominated: str, priority: int) -> World:
     return World().add(node("n1:4"), *pods)
 
 
-def held(figures: RoundState, key: str) -> int | None:
+def held(round_state: RoundState, key: str) -> int | None:
     """Milli-cores that are reserved on n1 from a pod; None where nothing is."""
-    snapshot: Snapshot = figures.snapshot
-    found = figures.available_to(snapshot.pods[key])
+    snapshot: Snapshot = round_state.snapshot
+    found = round_state.available_to(snapshot.pods[key])
     return int(found.held[0, snapshot.columns["cpu"]]) if found is not None else None
 
 
 @pytest.mark.parametrize(("priority", "reserved"), [(4, 3000), (5, 3000), (6, None)])
 def test_a_nomination_is_closed_to_pods_of_its_priority_or_below(priority: int, reserved: int | None) -> None:
     snapshot = world(HOLDER, priority=priority).snapshot()
-    figures = RoundState(Draft(snapshot), KoordpyConfiguration())
-    assert held(figures, ASKER) == reserved
-    assert held(figures, HOLDER) is None, "its own"
+    round_state = RoundState(Draft(snapshot), KoordpyConfiguration())
+    assert held(round_state, ASKER) == reserved
+    assert held(round_state, HOLDER) is None, "its own"
 
 
 def test_a_nomination_is_closed_to_the_tenants_that_lost_its_capacity() -> None:
@@ -52,18 +52,18 @@ def test_a_nomination_is_closed_to_the_tenants_that_lost_its_capacity() -> None:
 def test_a_place_of_this_round_is_closed_to_all_but_those_it_waits_for(waits_for: Any, reserved: int | None) -> None:
     snapshot = world(ASKER, priority=9).snapshot()
     draft = Draft(snapshot)
-    figures = RoundState(draft, KoordpyConfiguration())
+    round_state = RoundState(draft, KoordpyConfiguration())
     mark = draft.mark()
     draft.reserve({HOLDER: 0}, waits_for)
-    assert held(figures, ASKER) == reserved
+    assert held(round_state, ASKER) == reserved
     draft.undo(mark)
-    assert held(figures, ASKER) is None
+    assert held(round_state, ASKER) is None
 
 
 def test_in_the_view_of_a_preemptor_a_nomination_takes_first_what_terminating_pods_free() -> None:
     made = world(HOLDER, priority=5)
     leaving = pod("leaving", at="n1", cpu="2")
     made.add(changed(leaving, metadata=changed(leaving.metadata, deletion_timestamp="1970-01-01T00:00:00Z")))
-    figures = RoundState(Draft(made.snapshot()), KoordpyConfiguration())
-    assert held(figures, ASKER) == 3000
-    assert held(figures.of_view(PREEMPTOR), ASKER) == 1000
+    round_state = RoundState(Draft(made.snapshot()), KoordpyConfiguration())
+    assert held(round_state, ASKER) == 3000
+    assert held(round_state.of_view(PREEMPTOR), ASKER) == 1000

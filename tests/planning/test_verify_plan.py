@@ -342,10 +342,10 @@ CASES: dict[str, Case] = {
 def test_a_plan_is_refused_for_its_faults_and_for_nothing_else(case: Case) -> None:
     snapshot = World().add(*case.objects).snapshot()
     (unit,) = Groups(snapshot).units()
-    figures = RoundState(Draft(snapshot), KoordpyConfiguration())
+    round_state = RoundState(Draft(snapshot), KoordpyConfiguration())
     nodes = {f"default/{name}": at for name, at in case.nodes.items()}
     given = {f"default/{name}": given_to_pod(snapshot.pods[f"default/{name}"], own) for name, own in case.chips.items()}
-    assert check_plan(unit, nodes, figures, given) == case.faults
+    assert check_plan(unit, nodes, round_state, given) == case.faults
 
 
 @dataclass(frozen=True)
@@ -421,16 +421,16 @@ LATER: dict[str, Later] = {
 @pytest.mark.parametrize("case", LATER.values(), ids=LATER.keys())
 def test_what_the_round_did_before_counts(case: Later) -> None:
     snapshot = World().add(*case.objects).snapshot()
-    figures = RoundState(Draft(snapshot), KoordpyConfiguration())
+    round_state = RoundState(Draft(snapshot), KoordpyConfiguration())
     for name, chips in case.placed.items():
         pod = snapshot.pods[f"default/{name}"]
-        figures.draft.assign(pod, snapshot.index["n1"], given=given_to_pod(pod, chips))
+        round_state.draft.assign(pod, snapshot.index["n1"], given=given_to_pod(pod, chips))
     for name in case.evicted:
-        figures.draft.evict(snapshot.pods[f"default/{name}"])
+        round_state.draft.evict(snapshot.pods[f"default/{name}"])
     unit = next(unit for unit in Groups(snapshot).units() if unit.id == "default/p")
     assert (
         check_plan(
-            unit, {"default/p": "n1"}, figures, {"default/p": given_to_pod(snapshot.pods["default/p"], case.chips)}
+            unit, {"default/p": "n1"}, round_state, {"default/p": given_to_pod(snapshot.pods["default/p"], case.chips)}
         )
         == case.faults
     )
@@ -463,7 +463,7 @@ def test_the_containers_of_a_pod_are_followed_through_its_life(changed: dict[str
     (unit,) = Groups(snapshot).units()
     listed = {f"{keys.GPU_CUDA_VISIBLE_PREFIX}{place}": ids for place, ids in {**IDS, **changed}.items()}
     notes = {"default/p": {keys.GPU_ALLOCATION: MINORS, **listed}}
-    figures = RoundState(Draft(snapshot), KoordpyConfiguration())
-    found = check_plan(unit, {"default/p": "n1"}, figures, {"default/p": {"gpus": (0, 1, 2)}}, notes)
+    round_state = RoundState(Draft(snapshot), KoordpyConfiguration())
+    found = check_plan(unit, {"default/p": "n1"}, round_state, {"default/p": {"gpus": (0, 1, 2)}}, notes)
     assert len(found) == len(faults)
     assert all(one.startswith(f"default/p: {fault}") for one, fault in zip(found, faults, strict=True)), found

@@ -100,12 +100,12 @@ def texts(case: Case) -> list[str]:
         protection=Protection(),
     )
     snapshot = cluster().snapshot()
-    figures = RoundState(Draft(snapshot), config)
+    round_state = RoundState(Draft(snapshot), config)
     unit = next(one for one in Groups(snapshot).units() if one.id == f"default/{case.who}")
     taken = [EvictedUnit((snapshot.pods[f"default/{name}"],), case.rule) for name in case.taken]
     nodes = {f"default/{case.who}": snapshot.index[case.to]}
     back = {f"default/{name}": snapshot.index[to] for name, to in case.back.items()}
-    found = check_victims(unit, taken, nodes, back, Round(figures, None, standing_budgets(snapshot)))
+    found = check_victims(unit, taken, nodes, back, Round(round_state, None, standing_budgets(snapshot)))
     return [str(one) for one in found if one.check is not Check.QUOTAS]
 
 

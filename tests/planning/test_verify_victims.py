@@ -175,12 +175,12 @@ def plan_of(case: Case, world: World | None = None) -> Plan:
         protection=Protection(max_harm=MaxHarm(consolidation=None)),
     )
     snapshot = (world or cluster()).snapshot()
-    figures = RoundState(Draft(snapshot), config)
+    round_state = RoundState(Draft(snapshot), config)
     groups = Groups(snapshot)
     first = next(iter(case.who.split()), "p")
     unit = next(one for one in groups.units() if one.plain is not None and one.plain.name == first)
     lines = lines_of(snapshot, config.fairness) if case.reclaim == "all" else None
-    at = Round(figures, lines, standing_budgets(snapshot))
+    at = Round(round_state, lines, standing_budgets(snapshot))
     taken = [
         EvictedUnit(tuple(snapshot.pods[f"default/{name}"] for name in text.split()), rule) for text, rule in case.taken
     ]
@@ -316,10 +316,10 @@ def test_a_gang_that_moves_stays_together() -> None:
         world.add(node(name, {"spine": "s1", "block": block}, cpu="64"))
     world.add(group("g", 2, wish({"blockLayer": "Must"})), pod("g-0", gang="g", at="n1"), pod("g-1", gang="g", at="n2"))
     snapshot = world.snapshot()
-    figures = RoundState(Draft(snapshot), KoordpyConfiguration())
+    round_state = RoundState(Draft(snapshot), KoordpyConfiguration())
     unit = Groups(snapshot).unit(next(iter(snapshot.members)))
-    assert not check_moves(unit, {"default/g-1": "n1"}, figures)
-    faults = check_moves(unit, {"default/g-1": "n3"}, figures)
+    assert not check_moves(unit, {"default/g-1": "n1"}, round_state)
+    faults = check_moves(unit, {"default/g-1": "n3"}, round_state)
     assert [str(one) for one in faults] == [
         "gang default/g: its members would be further apart", "MustGather blockLayer: members in 2 domains",
     ]  # fmt: skip
@@ -328,10 +328,10 @@ def test_a_gang_that_moves_stays_together() -> None:
 
 def test_a_move_needs_room_where_it_ends() -> None:
     snapshot = World().add(node("n1:1"), node("n2:1"), pod("a", at="n1"), pod("b", at="n2")).snapshot()
-    figures = RoundState(Draft(snapshot), KoordpyConfiguration())
-    figures.draft.evict(snapshot.pods["default/a"])
-    assert not check_returns([(snapshot.pods["default/a"], "n1")], figures)
-    [fault] = check_returns([(snapshot.pods["default/a"], "n2")], figures)
+    round_state = RoundState(Draft(snapshot), KoordpyConfiguration())
+    round_state.draft.evict(snapshot.pods["default/a"])
+    assert not check_returns([(snapshot.pods["default/a"], "n1")], round_state)
+    [fault] = check_returns([(snapshot.pods["default/a"], "n2")], round_state)
     assert (fault.check, str(fault)) == (Check.RETURNS, "node n2: cpu 1000 + 1000 > 1000")
 
 
@@ -341,10 +341,10 @@ def test_a_move_leaves_room_that_is_promised_to_who_is_no_less_important(priorit
     coming = pod("b", cpu="2", priority=priority)
     world.add(structs.replace(coming, status=structs.replace(coming.status, nominated_node_name="n2")))
     snapshot = world.snapshot()
-    figures = RoundState(Draft(snapshot), KoordpyConfiguration())
-    figures.draft.evict(snapshot.pods["default/a"])
-    assert not check_returns([(snapshot.pods["default/a"], "n1")], figures)
-    faults = check_returns([(snapshot.pods["default/a"], "n2")], figures)
+    round_state = RoundState(Draft(snapshot), KoordpyConfiguration())
+    round_state.draft.evict(snapshot.pods["default/a"])
+    assert not check_returns([(snapshot.pods["default/a"], "n1")], round_state)
+    faults = check_returns([(snapshot.pods["default/a"], "n2")], round_state)
     told = [(Check.RETURNS, "default/a: 2000 cpu of node n2 are reserved for other pods")] if priority else []
     assert [(fault.check, str(fault)) for fault in faults] == told
 
@@ -420,7 +420,7 @@ def at_first(world: World) -> Round:
 def test_what_a_quota_gives_back_is_checked(taken: str, check: Check | None, text: str) -> None:
     """q1 holds 7, and may hold 5."""
     at = at_first(cluster())
-    pods = [EvictedUnit((at.figures.snapshot.pods[f"default/{name}"],), "quota") for name in taken.split()]
+    pods = [EvictedUnit((at.round_state.snapshot.pods[f"default/{name}"],), "quota") for name in taken.split()]
     faults = check_given_back("q1", {GPU: 5}, pods, at)
     if check is None:
         assert not faults
@@ -439,8 +439,8 @@ def test_what_a_quota_gives_back_is_checked(taken: str, check: Check | None, tex
 )
 def test_a_gang_that_gives_up_is_checked(least: int, going: str, text: str) -> None:
     at = at_first(cluster().add(group("g", least)))
-    pods = [at.figures.snapshot.pods[f"default/{name}"] for name in going.split()]
-    faults = check_stale(at.figures.groups.gang(next(iter(at.figures.snapshot.members))), pods, at)
+    pods = [at.round_state.snapshot.pods[f"default/{name}"] for name in going.split()]
+    faults = check_stale(at.round_state.groups.gang(next(iter(at.round_state.snapshot.members))), pods, at)
     assert bool(faults) == bool(text)
     assert any(text in one for one in faults) or not text
 

@@ -79,7 +79,7 @@ class Judge:
         self.snapshot, self.config = snapshot, config
         self.device = NPU if any(NPU in node.allocatable for node in snapshot.nodes) else GPU
         self.groups, self.draft = Groups(snapshot), Draft(snapshot)
-        self.figures = RoundState(self.draft, config)
+        self.round_state = RoundState(self.draft, config)
         self.unit: Unit = next(unit for unit in self.groups.units() if unit.id == unit_id)
         self.quotas = snapshot.quotas.tree.quotas
         self.running = [pod for pod in snapshot.pods.values() if pod.bound]
@@ -629,15 +629,15 @@ class Judge:
         mark = self.draft.mark()
         for pod in gone:
             self.draft.evict(pod)
-        own = place_members(self.unit, [self.unit.members[rank].key for rank in ranks], self.figures)
+        own = place_members(self.unit, [self.unit.members[rank].key for rank in ranks], self.round_state)
         if own is not None:
             self.draft.undo(mark)
             return () if len(own.nodes) == len(ranks) else None
-        relieved = self.figures.of_view(RELIEVED)
+        relieved = self.round_state.of_view(RELIEVED)
         room = only_ranks(build(self.unit, relieved), set(ranks))
         found = place_unit(self.unit, room, relieved, Question.TRIAL)
         seats = {self.unit.members[rank].key: node for rank, node in found.nodes.items()}
-        given = give(seats, self.figures) if len(seats) == len(ranks) else None
+        given = give(seats, self.round_state) if len(seats) == len(ranks) else None
         self.draft.undo(mark)
         if given is None or given.faults:
             return None
@@ -678,12 +678,12 @@ class Judge:
 
     def _plain(self, pending: Sequence[int]) -> bool:
         members = self.unit.members
-        problem = build(self.unit, self.figures)
-        if self.figures.admission.core_refusal(self.unit, self.draft.quotas) is not None:
+        problem = build(self.unit, self.round_state)
+        if self.round_state.admission.core_refusal(self.unit, self.draft.quotas) is not None:
             return False
-        if self.figures.admission.refusal(self.unit, self.draft.quotas) is not None:
+        if self.round_state.admission.refusal(self.unit, self.draft.quotas) is not None:
             return False
-        found = place_unit(self.unit, problem, self.figures, Question.TRIAL)
+        found = place_unit(self.unit, problem, self.round_state, Question.TRIAL)
         return bool(found.nodes) and bool(members) and bool(pending)
 
     def _core(self, pending: Sequence[int]) -> list[int]:

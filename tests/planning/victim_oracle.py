@@ -38,13 +38,13 @@ TWO_LAYERS = hierarchy(("blockLayer", "block"), ("spineLayer", "spine"))
 def least_harmful(snapshot: Snapshot) -> list[str] | None:
     """Names of the pods that priority preemption evicts for the one pending unit; None where it fits without."""
     groups, draft = Groups(snapshot), Draft(snapshot)
-    figures = RoundState(draft, KoordpyConfiguration())
-    search = PreemptionSearch(figures)
+    round_state = RoundState(draft, KoordpyConfiguration())
+    search = PreemptionSearch(round_state)
     [unit] = groups.units()
-    problem = build(unit, figures)
-    if place_unit(unit, problem, figures, Question.TRIAL).placed:
+    problem = build(unit, round_state)
+    if place_unit(unit, problem, round_state, Question.TRIAL).placed:
         return None
-    for ranks in preemptor_sets(unit, problem, figures):
+    for ranks in preemptor_sets(unit, problem, round_state):
         asked = PreemptorSet(unit, only_ranks(problem, ranks), tuple(unit.members[rank] for rank in ranks))
         law = search.law(asked)
         mask = BY_NAME[RuleName.PRIORITY].units(law, search.free_units(asked))
@@ -72,12 +72,12 @@ def least_harmful(snapshot: Snapshot) -> list[str] | None:
             mark = draft.mark()
             for one in pods:
                 draft.evict(one)
-            room = only_ranks(build(unit, figures), set(ranks))
-            found = place_unit(unit, room, figures, Question.TRIAL)
+            room = only_ranks(build(unit, round_state), set(ranks))
+            found = place_unit(unit, room, round_state, Question.TRIAL)
             short = len(found.nodes) < len(ranks)
             if not short and any(pod.ask(GPUS) is not None for pod in asked.pods):
                 seats = [(unit.members[rank], node) for rank, node in found.nodes.items()]
-                short = bool(allocate(seats, gpu_nodes(figures.scene)).faults)
+                short = bool(allocate(seats, gpu_nodes(round_state.scene)).faults)
             draft.undo(mark)
             if short:
                 continue

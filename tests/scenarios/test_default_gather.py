@@ -203,9 +203,9 @@ def test_a_must_of_a_default_that_no_domain_can_meet_holds_as_an_annotation_woul
 def test_the_check_of_a_plan_knows_the_default() -> None:
     snapshot, config = scattered(group("g", 2), gang_pods("g", 2)).snapshot(), configured(MUST_BLOCK)
     (unit,) = Groups(snapshot, config.gangs).units()
-    figures = RoundState(Draft(snapshot), config)
-    assert check_plan(unit, {"default/p-0": "n3", "default/p-1": "n4"}, figures) == []
-    apart = check_plan(unit, {"default/p-0": "n1", "default/p-1": "n2"}, figures)
+    round_state = RoundState(Draft(snapshot), config)
+    assert check_plan(unit, {"default/p-0": "n3", "default/p-1": "n4"}, round_state) == []
+    apart = check_plan(unit, {"default/p-0": "n1", "default/p-1": "n2"}, round_state)
     assert apart == ["MustGather blockLayer: members in 2 domains"]
 
 

@@ -124,11 +124,11 @@ class Running:
 def by_the_rule(world: World, pods: Sequence[Running]) -> set[str]:
     """quota-fairness.md 5, over-use, pod by pod and quota by quota in natural order."""
     quotas = world.snapshot().quotas
-    figures = quota_figures(quotas, at_once().quota)
+    round_state = quota_figures(quotas, at_once().quota)
     gone: set[str] = set()
     for name in quotas.tree.quotas:
         inside = [p for p in pods if name in quotas.tree.path(p.quota)]
-        runtime = figures[name].runtime
+        runtime = round_state[name].runtime
 
         def above(out: set[str], inside: list[Running] = inside, runtime: dict[str, int] = runtime) -> list[str]:
             return [r for r in runtime if sum(p.holds(r) for p in inside if p.name not in out) > runtime[r]]

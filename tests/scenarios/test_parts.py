@@ -117,12 +117,12 @@ def test_scopes_that_cannot_be_read_hold_the_gang(entry: str, text: str) -> None
 def test_the_check_refuses_a_part_in_two_domains() -> None:
     world = World().add(TREE, *blocks(2, 2), group("js", 4, must(("block", "replica"))), *replica(0, 2), *replica(1, 2))
     snapshot = world.snapshot()
-    figures = RoundState(Draft(snapshot), KoordpyConfiguration(), None)
+    round_state = RoundState(Draft(snapshot), KoordpyConfiguration(), None)
     unit = Groups(snapshot).unit(next(iter(snapshot.pending)).gang)  # type: ignore[arg-type]
     split = {"default/w0-0": "b0n0", "default/w0-1": "b1n0", "default/w1-0": "b0n1", "default/w1-1": "b1n1"}
-    assert check_gathered(unit, split, figures) == ["MustGather blockLayer: a replica in 2 domains"] * 2
+    assert check_gathered(unit, split, round_state) == ["MustGather blockLayer: a replica in 2 domains"] * 2
     right = {"default/w0-0": "b0n0", "default/w0-1": "b0n1", "default/w1-0": "b1n0", "default/w1-1": "b1n1"}
-    assert check_gathered(unit, right, figures) == []
+    assert check_gathered(unit, right, round_state) == []
 
 
 def packings(sizes: list[int], rooms: list[int]) -> Iterator[list[int]]:

@@ -60,10 +60,10 @@ class Fits:
     def __init__(self, world: World, config: KoordpyConfiguration) -> None:
         quotas = world.snapshot().quotas
         self.tree = quotas.tree
-        figures = quota_figures(quotas, config.quota)
-        self.most = limits(figures, quotas, config.quota)
-        self.used = {name: figures[name].used["cpu"] for name in self.tree.quotas}
-        self.rigid = {name: figures[name].rigid_used["cpu"] for name in self.tree.quotas}
+        round_state = quota_figures(quotas, config.quota)
+        self.most = limits(round_state, quotas, config.quota)
+        self.used = {name: round_state[name].used["cpu"] for name in self.tree.quotas}
+        self.rigid = {name: round_state[name].rigid_used["cpu"] for name in self.tree.quotas}
 
     def all(self, chosen: Sequence[Member]) -> bool:
         for name, one in self.tree.quotas.items():

@@ -454,8 +454,8 @@ class _Round:
         """Whether it does not start in a cluster of its own: by its gate, or by room."""
         if gate(unit, self.groups) is not None:
             return True
-        figures = self._emptied({one.key for one in unit.members})
-        return not place_unit(unit, build(unit, figures), figures, Question.TRIAL).placed
+        round_state = self._emptied({one.key for one in unit.members})
+        return not place_unit(unit, build(unit, round_state), round_state, Question.TRIAL).placed
 
     @cached_property
     def _empty(self) -> RoundState:
@@ -537,10 +537,10 @@ class _Round:
         return found
 
     def _fits(self, unit: Unit, draft: Draft, placed: Mapping[str, str], most: Mapping[str, Mapping[str, int]]) -> bool:
-        figures = RoundState(draft, self.config)
+        round_state = RoundState(draft, self.config)
         ranks = {rank for rank, pod in enumerate(unit.members) if pod.key in placed}
-        room = only_ranks(build(unit, figures), ranks)
-        found = place_unit(unit, room, figures, Question.TRIAL)
+        room = only_ranks(build(unit, round_state), ranks)
+        found = place_unit(unit, room, round_state, Question.TRIAL)
         if len(found.nodes) < len(ranks):
             return False
         members = [unit.members[rank] for rank in found.nodes]

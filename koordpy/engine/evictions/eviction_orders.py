@@ -15,7 +15,7 @@ from koordpy.observe.decision_log import DecisionLog
 from koordpy.plan.round_plan import Eviction, RoundPlan
 from koordpy.preemption.selection.preemption_names import RuleName
 from koordpy.quota.quota_book import ShareQueue
-from koordpy.reservations.reservation_ledger import party_of
+from koordpy.reservations.reservation_ledger import tenant_of
 
 
 class RoomMaking:
@@ -95,7 +95,7 @@ class RoomMaking:
             if info is not None and victim.rule == RuleName.QUOTA:
                 out.add(ShareQueue(quotas.quota_of(info), ""))
             elif info is not None and victim.rule == RuleName.FAIR_SHARE:
-                out.add(party_of(info, quotas, self._mode))
+                out.add(tenant_of(info, quotas, self._mode))
         return frozenset(out)
 
     def _would_evict(self, plan: RoundPlan, unit: str, victims: Sequence[Eviction]) -> None:

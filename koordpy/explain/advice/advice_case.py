@@ -33,7 +33,7 @@ class Case:
     """The round that plans this unit only."""
 
     @cached_property
-    def figures(self) -> RoundState:
+    def round_state(self) -> RoundState:
         """Round state on the draft of the round, without placements of the unit itself."""
         return RoundState(self.draft_on(self.snapshot), self.config)
 
@@ -68,7 +68,7 @@ class Case:
     @cached_property
     def hard(self) -> int:
         """Deepest level of the tree at which one domain must contain the unit; 0, the cluster, for none."""
-        return hard_level(self.unit, self.figures) if self.unit.is_gang else 0
+        return hard_level(self.unit, self.round_state) if self.unit.is_gang else 0
 
     @cached_property
     def domain_of(self) -> list[int]:
@@ -79,12 +79,12 @@ class Case:
     @cached_property
     def slots(self) -> Ints:
         """[hard domains] free slots of the shape with the fewest slots in the cluster."""
-        return self.snapshot.tree.levels[self.hard].sums(self.figures.of(self.scarcest).slots)
+        return self.snapshot.tree.levels[self.hard].sums(self.round_state.of(self.scarcest).slots)
 
     @cached_property
     def scarcest(self) -> PodInfo:
         """The shape with the fewest slots in the cluster."""
-        return min(self.kinds, key=lambda pod: int(self.figures.of(pod).slots.sum()))
+        return min(self.kinds, key=lambda pod: int(self.round_state.of(pod).slots.sum()))
 
     @cached_property
     def held_in(self) -> frozenset[int]:
@@ -109,7 +109,7 @@ class Case:
         If two filters refuse, a remedy for one is not enough.
         """
         out: list[tuple[Refusal, ...]] = [()] * len(self.snapshot.nodes)
-        for word in self.figures.words(pod):
+        for word in self.round_state.words(pod):
             for i in np.nonzero(word.which)[0].tolist():
                 if (refusal := word.of(i)) is not None:
                     out[i] = (*out[i], refusal)

@@ -37,7 +37,7 @@ def advice(decided: DecidedPod) -> list[str]:
     Empty for a pod that starts in the round. If a gate blocks the unit before nodes and quotas are checked, only
     corrections of misspelt names are tried.
     """
-    snapshot, config, unit, pod = decided.snapshot, decided.figures.config, decided.outcome.unit, decided.pod
+    snapshot, config, unit, pod = decided.snapshot, decided.round_state.config, decided.outcome.unit, decided.pod
     if decided.node is not None:
         return []
     held = _is_gated(decided.outcome)

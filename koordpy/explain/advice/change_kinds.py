@@ -63,4 +63,7 @@ class Kinds:
             needed = sum(pod.gang == gang.ref for pod in left)
             gangs.append(replace(gang, pods=pods, min_member=needed, derived=None, match_policy="only-waiting"))
         unit = Unit(id=case.unit.id, gangs=tuple(gangs))
-        return bool(unit.pending) and place_unit(unit, build(unit, case.figures), case.figures, Question.BEST).placed
+        return (
+            bool(unit.pending)
+            and place_unit(unit, build(unit, case.round_state), case.round_state, Question.BEST).placed
+        )

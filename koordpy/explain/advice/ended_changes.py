@@ -50,17 +50,17 @@ def without(pods: Iterable[PodInfo]) -> Callable[[Snapshot], Snapshot]:
 def may_end(pod: PodInfo, case: Case) -> bool:
     """Returns True if the end of a pod would free its capacity for other units."""
     own = pod.gang is not None and any(pod.gang == gang.ref for gang in case.unit.gangs)
-    return pod.bound and not stays(pod) and not own and pod.key not in case.figures.draft.evicted
+    return pod.bound and not stays(pod) and not own and pod.key not in case.round_state.draft.evicted
 
 
 def _terminating(case: Case) -> Iterator[ClusterChange]:
-    awaited = await_ending(case.unit, case.figures)
+    awaited = await_ending(case.unit, case.round_state)
     if awaited is not None:
         yield ClusterChange(f"{awaited.what} had ended", Effort.NOTHING, of_snapshot(without(awaited.pods)))
 
 
 def _obstruction(case: Case) -> Iterator[ClusterChange]:
-    found = find_obstruction(case.pod, case.figures)
+    found = find_obstruction(case.pod, case.round_state)
     if found is not None:
         yield ClusterChange(found.miss, Effort.OTHERS_END, of_snapshot(without([case.snapshot.pods[found.pod]])), 0)
 
@@ -70,11 +70,11 @@ class _RemovalSearch:
 
     def __init__(self, case: Case, pod: PodInfo) -> None:
         self._case, self._pod = case, pod
-        self.slots = case.figures.of(pod).slots.copy()
+        self.slots = case.round_state.of(pod).slots.copy()
 
     def _slots(self, node: int, gone: Sequence[PodInfo]) -> int:
-        with self._case.figures.draft.trial(gone):
-            return int(self._case.figures.of(self._pod).slots[node])
+        with self._case.round_state.draft.trial(gone):
+            return int(self._case.round_state.of(self._pod).slots[node])
 
     def freed(self, node: int, gone: Sequence[PodInfo] = (), most: int = ADVICE_ENDING) -> list[PodInfo] | None:
         """Returns pods to remove besides `gone` to give a node a further slot.
@@ -112,7 +112,7 @@ def _able(case: Case, pod: PodInfo) -> list[int]:
 
 def _open_nodes(case: Case, pod: PodInfo) -> list[int]:
     """Returns the nodes that could take a pod of a kind once other pods have ended, those that lack the least first."""
-    draft, snapshot, asked = case.figures.draft, case.snapshot, pod.requests
+    draft, snapshot, asked = case.round_state.draft, case.snapshot, pod.requests
     free = draft.free()
     grounds = case.grounds(pod)
 
@@ -131,7 +131,7 @@ def _on_one_node(case: Case) -> Iterator[ClusterChange]:
         names_ended = ended(gone, case)
         if not names_ended:
             continue
-        name, free = snapshot.nodes[i].name, case.figures.draft.free()[i]
+        name, free = snapshot.nodes[i].name, case.round_state.draft.free()[i]
         parts = []
         for resource, amount in pod.requests.items():
             left = int(free[snapshot.columns[resource]])
@@ -207,7 +207,7 @@ def _places(case: Case) -> Iterator[list[int]]:
     These are the hard domains with the most slots, else the domains that parts lack, then all nodes.
     """
     nodes = _open_nodes(case, case.scarcest)
-    full = case.figures.of(case.scarcest).slots == 0
+    full = case.round_state.of(case.scarcest).slots == 0
     nodes.sort(key=lambda i: not full[i])
     if case.hard:
         domains = dict.fromkeys(case.domain_of[i] for i in nodes)
@@ -259,7 +259,7 @@ def _whole_units(case: Case) -> Iterator[ClusterChange]:
     found = []
     for ref, pods in snapshot.members.items():
         bound = [pod for pod in pods if pod.bound]
-        may = all(may_end(pod, case) or pod.key in case.figures.draft.evicted for pod in bound)
+        may = all(may_end(pod, case) or pod.key in case.round_state.draft.evicted for pod in bound)
         if len(bound) > 1 and may and useful & {pod.node for pod in bound}:
             found.append((len(bound), natural_key(ref.key), ref.key, bound))
     for size, _, key, bound in sorted(found, key=lambda one: one[:2])[:ADVICE_UNITS_ENDED]:

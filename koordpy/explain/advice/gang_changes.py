@@ -101,7 +101,7 @@ def _gather(case: Case) -> Iterator[ClusterChange]:
         of = "" if scope == "group" else f" of each {scope}"
         of += _owners(case, partial(_gathers, layer=layer, scope=scope))
         parts.append((f"{layer}{of} were PreferGather", partial(_prefer, layer=layer, scope=scope)))
-    for level, k in unit_multiples(case.unit, case.figures).items():
+    for level, k in unit_multiples(case.unit, case.round_state).items():
         layer = case.snapshot.tree.layer_name(level)
         of = _owners(case, partial(_counts, layer=layer))
         parts.append((f"podCountMultiple {layer}={k}{of} were left out", partial(_uncount, layer=layer)))
@@ -252,7 +252,7 @@ def _multiple(case: Case) -> Iterator[ClusterChange]:
     Only if they divide no number from the minimum to all members.
     """
     unit = case.unit
-    divisor = math.lcm(*unit_multiples(unit, case.figures).values())
+    divisor = math.lcm(*unit_multiples(unit, case.round_state).values())
     bound, every = len(unit.members) - len(unit.pending), len(unit.members)
     allowed = range(bound + case.needed, every + 1)
     if divisor < 2 or any(n % divisor == 0 for n in allowed) or not unit.pending:

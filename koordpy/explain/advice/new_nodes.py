@@ -272,8 +272,8 @@ def _least(case: Case, template: int) -> int:
     inside = np.asarray(case.domain_of) == case.domain_of[template]
     usable = np.zeros(len(snapshot.nodes), dtype=bool)
     for pod in case.kinds:
-        usable |= case.figures.of(pod).allowed > 0
-    free = np.maximum(case.figures.draft.free()[inside & usable], 0).sum(axis=0)
+        usable |= case.round_state.of(pod).allowed > 0
+    free = np.maximum(case.round_state.draft.free()[inside & usable], 0).sum(axis=0)
     asked, most = snapshot.asked(case.core), 1.0
     for name in {"pods", *(name for pod in case.core for name in pod.requests)}:
         column = snapshot.columns[name]

@@ -108,7 +108,7 @@ def _in_layers(case: Case) -> Iterator[ClusterChange]:
     needs = PartNeeds(case.hard, {}) if case.hard else part_needs(case)
     if not unlabelled or needs is None or not needs.level or len(needs.lacks) > 1:
         return
-    slots = case.figures.of(case.scarcest).slots
+    slots = case.round_state.of(case.scarcest).slots
     lacking = [i for i, node in enumerate(snapshot.nodes) if node.name in unlabelled and slots[i]]
     lacking.sort(key=lambda i: (-slots[i], natural_key(snapshot.nodes[i].name)))
     of_layers = [key for layer in tree.layers.chain[: needs.level] for key in layer.label_keys[:1]]

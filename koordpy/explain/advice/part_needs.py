@@ -31,7 +31,7 @@ def part_needs(case: Case) -> PartNeeds | None:
     level, sizes = _sizes(case, pod)
     if not sizes:
         return None
-    sums = case.snapshot.tree.levels[level].sums(case.figures.of(pod).slots)
+    sums = case.snapshot.tree.levels[level].sums(case.round_state.of(pod).slots)
     left = {domain: int(slots) for domain, slots in enumerate(sums)}
     lacks: dict[int, int] = {}
     for size in sorted(sizes, reverse=True):
@@ -55,7 +55,7 @@ def _sizes(case: Case, pod: PodInfo) -> tuple[int, list[int]]:
         size = sum(one.key in core for one in part.members)
         if size and not part.label and not any(one.bound for one in part.members):
             by_level.setdefault(part.level, []).append(size)
-    for level, multiple in unit_multiples(case.unit, case.figures).items():
+    for level, multiple in unit_multiples(case.unit, case.round_state).items():
         if multiple <= len(core) and level < case.snapshot.tree.depth:
             by_level.setdefault(level, []).extend([multiple] * (len(core) // multiple))
     level = max(by_level, default=0)

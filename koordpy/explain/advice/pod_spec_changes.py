@@ -165,8 +165,8 @@ def _without_note(pod: Pod, *, key: str) -> Pod:
 
 def _preemptible(case: Case) -> Iterator[ClusterChange]:
     """Yields preemptible pods, if the min of their quota refuses them as non-preemptible."""
-    admission = Admission(case.figures.draft, case.config.quota, case.figures.reservations)
-    refused = any(one.limit_name == "min" for one in admission.core_refusals(case.unit, case.figures.draft.quotas))
+    admission = Admission(case.round_state.draft, case.config.quota, case.round_state.reservations)
+    refused = any(one.limit_name == "min" for one in admission.core_refusals(case.unit, case.round_state.draft.quotas))
     if refused:
         text = f"{'its members' if case.unit.is_gang else 'the pod'} were preemptible"
         yield _change(case, text, Effort.OWN_WISH, _evictable, 1)
@@ -185,7 +185,7 @@ def _smaller(case: Case) -> Iterator[ClusterChange]:
     """
     if len({pod.shape for pod in case.unit.pending}) > 1:
         return
-    draft, snapshot = case.figures.draft, case.snapshot
+    draft, snapshot = case.round_state.draft, case.snapshot
     for name, amount in sorted(case.pod.requests.items()):
         column = snapshot.columns[name]
         if _only_holder(case.pod, name) is None or not len(snapshot.nodes):

@@ -46,7 +46,7 @@ def quota_changes(case: Case) -> Iterator[ClusterChange]:
 
 def _refusals(case: Case, snapshot: Snapshot) -> list[QuotaRefusal]:
     draft = case.draft_on(snapshot)
-    ledger = ReservationLedger(draft, case.config, lambda: case.figures.scene.reach)
+    ledger = ReservationLedger(draft, case.config, lambda: case.round_state.scene.reach)
     admission = Admission(draft, case.config.quota, ledger)
     return [one for one in admission.core_refusals(case.unit, draft.quotas) if one.limit]
 
@@ -115,7 +115,7 @@ def _raised_together(case: Case, refusals: list[QuotaRefusal]) -> Iterator[Clust
 
 def _raises(case: Case, name: str, side: str, resources: list[str]) -> list[Raise]:
     """Returns the amount that a limit of a quota needs, for each resource of which it has less."""
-    quota, use = case.snapshot.quotas.tree.quotas[name], case.figures.draft.quotas
+    quota, use = case.snapshot.quotas.tree.quotas[name], case.round_state.draft.quotas
     inside = [pod for pod in case.core if name in case.snapshot.quotas.tree.path(case.snapshot.quotas.quota_of(pod))]
     out = []
     for resource in resources:
@@ -196,7 +196,7 @@ def _guaranteed(case: Case) -> Iterator[ClusterChange]:
     leaf = quotas.tree.quotas.get(quotas.quota_of(case.unit.pending[0]))
     if leaf is None:
         return
-    use, requests, raises = case.figures.draft.quotas, Job(case.unit).requests(), list[Raise]()
+    use, requests, raises = case.round_state.draft.quotas, Job(case.unit).requests(), list[Raise]()
     for resource, most in leaf.max.items():
         needed = use.used(leaf.name, resource) + requests.get(resource, 0)
         if requests.get(resource, 0) and leaf.least(resource) < needed <= most:

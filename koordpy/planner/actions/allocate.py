@@ -25,13 +25,13 @@ Failures = Mapping[Hashable, WaitingUnit | DeferredUnit]
 
 def allocate(context: RoundContext) -> None:
     """Gives each due unit its turn, and adds its outcome to the context."""
-    figures, outcomes = context.figures, context.outcomes
+    round_state, outcomes = context.round_state, context.outcomes
     units = queued_units(context)
     queue = order_units(units, context)
     context.policies = policies_of(queue, context)
     if context.budget is not None:
         due = (unit for unit in units if context.is_due(unit))
-        context.bound = BoundedRound(figures, context.budget, context.place, due)
+        context.bound = BoundedRound(round_state, context.budget, context.place, due)
     failures: dict[Hashable, WaitingUnit | DeferredUnit] = {}
     for unit in queue:
         if not is_tried(unit, context):
@@ -48,7 +48,7 @@ def allocate(context: RoundContext) -> None:
         if isinstance(outcome, PlacedUnit):
             queue.placed()
         elif key is not None and holds_for_class(outcome):
-            if unit.plain is not None and outcome.refusal is None and figures.of(unit.plain).follows:
+            if unit.plain is not None and outcome.refusal is None and round_state.of(unit.plain).follows:
                 context.followers.append(len(outcomes) - 1)
             else:
                 failures[key] = outcome
@@ -56,7 +56,7 @@ def allocate(context: RoundContext) -> None:
 
 def queued_units(context: RoundContext) -> list[Unit]:
     """Returns the due units, and further units for which capacity may have to be reserved."""
-    groups, only, config = context.figures.groups, context.only, context.figures.config
+    groups, only, config = context.round_state.groups, context.only, context.round_state.config
     if only is None or config.queue.backfill:
         return groups.units()
     due, after = groups.units(only), config.fairness.starvation_after
@@ -68,18 +68,18 @@ def queued_units(context: RoundContext) -> list[Unit]:
 
 def order_units(units: list[Unit], context: RoundContext) -> UnitOrder:
     """Returns the queue of the round."""
-    snapshot, config = context.figures.snapshot, context.figures.config
-    use = context.figures.draft.quotas
+    snapshot, config = context.round_state.snapshot, context.round_state.config
+    use = context.round_state.draft.quotas
     return UnitOrder(units, use=use, pods=snapshot.pods.values(), config=config.fairness, now=snapshot.now)
 
 
 def policies_of(queue: UnitOrder, context: RoundContext) -> list[QueuePolicy]:
     """Returns the policies that reserve capacity in the round."""
-    figures, out = context.figures, list[QueuePolicy]()
-    if figures.config.queue.backfill:
-        out.append(Backfill(figures, context.ways))
+    round_state, out = context.round_state, list[QueuePolicy]()
+    if round_state.config.queue.backfill:
+        out.append(Backfill(round_state, context.ways))
     if queue.starving:
-        out.append(StarvationGuard(figures, queue.starving, backfill=out[0] if out else None))
+        out.append(StarvationGuard(round_state, queue.starving, backfill=out[0] if out else None))
     return out
 
 
@@ -94,7 +94,7 @@ def failure_key(unit: Unit, failures: Failures, context: RoundContext) -> Hashab
     """Returns the key of the units that share an outcome; None if the unit's outcome holds for no other unit."""
     if context.is_cut and not failures:
         return None  # few units are tried from here on, and none of them has a known outcome
-    key = equivalence_class(unit, context.figures)
+    key = equivalence_class(unit, context.round_state)
     for policy in context.policies if key is not None else ():
         key = policy.extend_key(unit, key)
     return key

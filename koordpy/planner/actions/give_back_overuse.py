@@ -15,7 +15,7 @@ from functools import partial
 from types import MappingProxyType
 
 from koordpy.api.quantity import quantity_text
-from koordpy.fairness.entitlement_lines import Mins, Party
+from koordpy.fairness.entitlement_lines import Mins, Tenant
 from koordpy.fairness.quota_runtime import overdue
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
@@ -60,12 +60,12 @@ def give_back_overuse(context: RoundContext) -> None:
     of only those pending units that could use its nodes; otherwise the freed capacity would be lent to the quota again
     (`lend_runtimes.py`). Of these victim units only those are evicted that let pods of other quotas start.
     """
-    figures, pool = context.figures, context.preemptor.pool
-    draft = figures.draft
+    round_state, pool = context.round_state, context.preemptor.pool
+    draft = round_state.draft
     with draft.trial():
-        due = _due(pool, figures)
-    for one, taken in zip(due, _reprieve(pool, figures, due), strict=True):
-        at = Round(figures, None, pool.budgets)
+        due = _due(pool, round_state)
+    for one, taken in zip(due, _reprieve(pool, round_state, due), strict=True):
+        at = Round(round_state, None, pool.budgets)
         going = [EvictedUnit(pool.units[i].pods, QUOTA) for i in taken]
         if faults := check_given_back(one.name, one.limit, going, at):
             context.rejected.append(rejection(f"quota {one.name}", faults, going))
@@ -81,14 +81,14 @@ def give_back_overuse(context: RoundContext) -> None:
             pool.evicted([pool.units[i] for i in taken])
 
 
-def _due(pool: Pool, figures: RoundState) -> list[_Due]:
+def _due(pool: Pool, round_state: RoundState) -> list[_Due]:
     """Returns the units that each overdue quota would give back, and evicts them from the draft."""
-    admission, quotas = figures.admission, figures.snapshot.quotas
-    names = overdue(quotas, admission.figures, figures.config.quota, now=figures.snapshot.now)
-    waiting = figures.groups.units() if names else []
-    refused = {unit.id for unit in startless(waiting, figures)}
-    reaches = Reaches(figures)
-    outside = YieldingPods(pool, figures)
+    admission, quotas = round_state.admission, round_state.snapshot.quotas
+    names = overdue(quotas, admission.figures, round_state.config.quota, now=round_state.snapshot.now)
+    waiting = round_state.groups.units() if names else []
+    refused = {unit.id for unit in startless(waiting, round_state)}
+    reaches = Reaches(round_state)
+    outside = YieldingPods(pool, round_state)
     out: list[_Due] = []
     for name in names:
         gone = {i for one in out for i in one.taken}
@@ -96,15 +96,15 @@ def _due(pool: Pool, figures: RoundState) -> list[_Due]:
         gangs = {pool.units[i].group for i in gone if pool.units[i].kind is not UnitKind.PLAIN}
         held = {
             i: amounts
-            for i, amounts in _units_inside(pool, figures, name).items()
+            for i, amounts in _units_inside(pool, round_state, name).items()
             if i not in gone and (pool.units[i].kind is UnitKind.PLAIN or pool.units[i].group not in gangs)
         }
         at_nodes = {i: [node for node, _ in pool.free_of(i)] for i in held}
         own = [node for nodes in at_nodes.values() for node in nodes]
         able = [unit for unit in waiting if unit.id not in refused and reaches.of(unit)[own].any()]
-        runtime = partial(_runtime, name, waiting, figures)
+        runtime = partial(_runtime, name, waiting, round_state)
         limit = runtime({unit.id for unit in able})
-        over = _excess(name, limit, figures)
+        over = _excess(name, limit, round_state)
         spans = [(unit.id, reaches.of(unit)) for unit in able]
         overs: dict[tuple[frozenset[str], Freed], Amounts] = {}
         over_of: dict[int, Amounts] = {}
@@ -115,29 +115,29 @@ def _due(pool: Pool, figures: RoundState) -> list[_Due]:
             freed = outside.to(i)
             for some in (asking, frozenset[str]()):
                 if (some, freed) not in overs:
-                    overs[some, freed] = _excess(name, runtime(some, dict(freed)), figures)
+                    overs[some, freed] = _excess(name, runtime(some, dict(freed)), round_state)
             over_of[i], floors[i] = overs[asking, freed], overs[frozenset(), freed]
-        multiples = _multiples(pool, figures, held)
+        multiples = _multiples(pool, round_state, held)
         taken = _select_units(pool, held, over_of, multiples)
         out.append(_Due(name, limit, over, floors, taken, held, multiples))
         for i in taken:
-            figures.draft.evict_all(pool.units[i].pods)
+            round_state.draft.evict_all(pool.units[i].pods)
     return out
 
 
-def _reprieve(pool: Pool, figures: RoundState, due: Sequence[_Due]) -> list[list[int]]:
+def _reprieve(pool: Pool, round_state: RoundState, due: Sequence[_Due]) -> list[list[int]]:
     """Reprieves units that no pod needs: keeps each unit that lets no pod start, the most important first.
 
     Only pods of other quotas count. The draft is unchanged afterwards.
     """
-    draft, quotas, pods = figures.draft, figures.snapshot.quotas, figures.snapshot.pods
-    ending = figures.reservations.terminating
+    draft, quotas, pods = round_state.draft, round_state.snapshot.quotas, round_state.snapshot.pods
+    ending = round_state.reservations.terminating
 
     def started(gone: Collection[_Unit]) -> dict[str, Sequence[str]]:
         """Returns the pods in quotas that start once some units are gone: key -> their quotas."""
         with draft.trial():
             draft.evict_all([*ending, *(pod for _, i in gone for pod in pool.units[i].pods)])
-            paths = {key: quotas.tree.path(quotas.quota_of(pods[key])) for key in starters(figures)}
+            paths = {key: quotas.tree.path(quotas.quota_of(pods[key])) for key in starters(round_state)}
         return {key: path for key, path in paths.items() if path}
 
     every = sorted(((k, i) for k, one in enumerate(due) for i in one.taken), key=lambda one: -pool.ranks[one[1]])
@@ -166,7 +166,7 @@ def _reprieve(pool: Pool, figures: RoundState, due: Sequence[_Due]) -> list[list
 def _runtime(
     name: str,
     waiting: Sequence[Unit],
-    figures: RoundState,
+    round_state: RoundState,
     asking: Collection[str],
     freed: Mapping[str, int] = MappingProxyType({}),
 ) -> Amounts:
@@ -174,30 +174,30 @@ def _runtime(
 
     Its runtime if only the units of `asking` have demand, and if pods in no quota use `freed` less.
     """
-    admission, quotas = figures.admission, figures.snapshot.quotas
+    admission, quotas = round_state.admission, round_state.snapshot.quotas
     others = [unit for unit in waiting if unit.id not in asking]
-    view = replace(figures.view, demand=without(others, quotas, {name}))
+    view = replace(round_state.view, demand=without(others, quotas, {name}))
     return dict(admission.of_view(view).limits_after(freed)[name])
 
 
-def _excess(name: str, limit: Amounts, figures: RoundState) -> Amounts:
+def _excess(name: str, limit: Amounts, round_state: RoundState) -> Amounts:
     """Returns by how much the use exceeds a limit, by resource; without terminating pods.
 
     Empty if it is within the limit.
     """
-    quotas, use = figures.snapshot.quotas, figures.draft.quotas
+    quotas, use = round_state.snapshot.quotas, round_state.draft.quotas
     ending = [
-        pod.requests for pod in figures.reservations.terminating if name in quotas.tree.path(quotas.quota_of(pod))
+        pod.requests for pod in round_state.reservations.terminating if name in quotas.tree.path(quotas.quota_of(pod))
     ]
     leaving = {r: sum(asked.get(r, 0) for asked in ending) for r in limit}
     return {r: amount for r, most in limit.items() if (amount := use.used(name, r) - leaving[r] - most) > 0}
 
 
-def _multiples(pool: Pool, figures: RoundState, held: Collection[int]) -> list[Multiple]:
+def _multiples(pool: Pool, round_state: RoundState, held: Collection[int]) -> list[Multiple]:
     """Returns the multiples that gangs must keep after evictions."""
     own = {i: [i] for i in held}
-    groups = {unit.group: figures.groups.unit(unit.gang) for i in held if (unit := pool.units[i]).gang is not None}
-    return [one for group in groups.values() for one in multiples_of(group, pool, figures, own)]
+    groups = {unit.group: round_state.groups.unit(unit.gang) for i in held if (unit := pool.units[i]).gang is not None}
+    return [one for group in groups.values() for one in multiples_of(group, pool, round_state, own)]
 
 
 def _select_units(
@@ -253,12 +253,12 @@ def _with_unit(pool: Pool, taken: list[int], i: int) -> list[int]:
     return [*taken, i]
 
 
-def _units_inside(pool: Pool, figures: RoundState, name: str) -> dict[int, Amounts]:
+def _units_inside(pool: Pool, round_state: RoundState, name: str) -> dict[int, Amounts]:
     """Returns unit -> amounts it uses in a quota and below.
 
     Only units of koordpy's schedulers wholly inside the quota.
     """
-    holdings, party = pool.holdings(Mins(figures.snapshot.quotas)), Party(name)
+    holdings, party = pool.holdings(Mins(round_state.snapshot.quotas)), Tenant(name)
     out: dict[int, Amounts] = {}
     for i, alive in enumerate(pool.alive):
         if not alive or pool.foreign(i):

@@ -38,19 +38,19 @@ def lend_runtimes(context: RoundContext) -> None:
 
     Also runs after the planning time is used up: a unit refused in this round is not tried in the next round.
     """
-    outcomes, figures = context.outcomes, context.figures
+    outcomes, round_state = context.outcomes, context.round_state
     second = [one for one in outcomes if is_refused_by_runtime(one)]
     served = [one for one in outcomes if isinstance(one, PlacedUnit) or (isinstance(one, WaitingUnit) and one.awaits)]
     got = {one.unit.id for one in served}
-    loans = _Loans([unit for unit in figures.groups.units() if unit.id not in got], context)
-    promised = _quotas_of_later_starts(outcomes, figures)
+    loans = _Loans([unit for unit in round_state.groups.units() if unit.id not in got], context)
+    promised = _quotas_of_later_starts(outcomes, round_state)
     failed: set[Hashable] = set()
     done: dict[str, UnitOutcome] = {}
     for one in second:
-        unit, key = one.unit, equivalence_class(one.unit, figures)
+        unit, key = one.unit, equivalence_class(one.unit, round_state)
         if key is not None and key in failed:
             continue
-        refusals = figures.admission.core_refusals(unit, figures.draft.quotas)
+        refusals = round_state.admission.core_refusals(unit, round_state.draft.quotas)
         if not promised.isdisjoint(refusal.quota for refusal in refusals):
             continue  # usage would exceed the runtime once the promised pods start, and pods would be evicted again
         outcome = loans.attempt(unit)
@@ -62,11 +62,11 @@ def lend_runtimes(context: RoundContext) -> None:
         outcomes[:] = [*(one for one in outcomes if one.unit.id not in done), *done.values()]
 
 
-def _quotas_of_later_starts(outcomes: list[UnitOutcome], figures: RoundState) -> frozenset[str]:
+def _quotas_of_later_starts(outcomes: list[UnitOutcome], round_state: RoundState) -> frozenset[str]:
     """Returns the quotas, with those above them, of pods that start in a later round on freed or reserved capacity."""
-    pods, draft, quotas = figures.snapshot.pods, figures.draft, figures.snapshot.quotas
+    pods, draft, quotas = round_state.snapshot.pods, round_state.draft, round_state.snapshot.quotas
     keys = {key for one in outcomes if isinstance(one, PreemptingUnit) for key in one.nodes}
-    keys |= {key for key in figures.reservations.feasible if key not in draft.placed}
+    keys |= {key for key in round_state.reservations.feasible if key not in draft.placed}
     return frozenset(name for key in keys for name in quotas.tree.path(quotas.quota_of(pods[key])))
 
 
@@ -74,12 +74,12 @@ class _Loans:
     """The quota lent in the second turns of a round."""
 
     def __init__(self, waiting: list[Unit], context: RoundContext) -> None:
-        figures = context.figures
-        vain = startless(waiting, figures)
-        self._figures, self._reaches = figures, Reaches(figures)
+        round_state = context.round_state
+        vain = startless(waiting, round_state)
+        self._round_state, self._reaches = round_state, Reaches(round_state)
         self._attempt = context.attempt_in_free_capacity
         self._unsatisfiable = {unit.id: unit for unit in vain}
-        quotas = figures.snapshot.quotas
+        quotas = round_state.snapshot.quotas
         self._satisfiable = {
             unit.id: (unit, frozenset(name for pod in unit.pending for name in quotas.tree.path(quotas.quota_of(pod))))
             for unit in waiting
@@ -90,14 +90,14 @@ class _Loans:
 
     def attempt(self, unit: Unit) -> UnitOutcome:
         """Tries a unit without unsatisfiable demand; if refused, only with capacity that other units could not use."""
-        figures, quotas = self._figures, self._figures.snapshot.quotas
+        round_state, quotas = self._round_state, self._round_state.snapshot.quotas
         own = frozenset(quotas.quota_of(pod) for pod in unit.pending)
         outcome = self._attempt(unit, self._state_without(own, []))
         if is_refused_by_runtime(outcome) and (apart := self._units_elsewhere(unit, own)):
             lent = self._state_without(own, apart)
-            if lent.admission.refusal(unit, figures.draft.quotas) is None:
-                usable = _usable_capacity(apart, figures)
-                with figures.draft.withholding(withheld("units of other quotas", ClosedTo.BEHIND, usable)):
+            if lent.admission.refusal(unit, round_state.draft.quotas) is None:
+                usable = _usable_capacity(apart, round_state)
+                with round_state.draft.withholding(withheld("units of other quotas", ClosedTo.BEHIND, usable)):
                     outcome = self._attempt(unit, lent)
         if isinstance(outcome, PlacedUnit):
             self._unsatisfiable.pop(unit.id, None)
@@ -118,22 +118,22 @@ class _Loans:
         """
         key = own, frozenset(unit.id for unit in apart)
         if key not in self._demands:
-            quotas = self._figures.snapshot.quotas
+            quotas = self._round_state.snapshot.quotas
             self._demands[key] = without([*self._unsatisfiable.values(), *apart], quotas, own)
-        return self._figures.of_view(View(demand=self._demands[key]))
+        return self._round_state.of_view(View(demand=self._demands[key]))
 
 
-def _usable_capacity(units: Iterable[Unit], figures: RoundState) -> NDArray[np.int64]:
+def _usable_capacity(units: Iterable[Unit], round_state: RoundState) -> NDArray[np.int64]:
     """Returns [nodes, columns]: free capacity that pending pods of the units could use.
 
     A pod could use a node by labels, taints and size, now or once other pods are gone.
     """
-    draft, columns = figures.draft, figures.snapshot.columns
+    draft, columns = round_state.draft, round_state.snapshot.columns
     free, amounts = draft.free(), np.zeros_like(draft.used)
     for pod in {pod.shape: pod for unit in units for pod, _ in unit.kinds}.values():
-        able = figures.could_hold(pod)
+        able = round_state.could_hold(pod)
         for name, amount in pod.requests.items():
-            if amount and not figures.ignored(name):
+            if amount and not round_state.ignored(name):
                 column = columns[name]
                 amounts[able, column] = np.maximum(free[able, column], 0)
     return amounts

@@ -20,8 +20,13 @@ from koordpy.verify.eviction_check import STALE_GANG, EvictedUnit, Round, check_
 
 def release_stale_gangs(context: RoundContext) -> None:
     """Evicts the members of stale gangs; of gangs with pending members only if the round has tried them."""
-    figures = context.figures
-    settings, snapshot, draft, groups = figures.config.stale_gangs, figures.snapshot, figures.draft, figures.groups
+    round_state = context.round_state
+    settings, snapshot, draft, groups = (
+        round_state.config.stale_gangs,
+        round_state.snapshot,
+        round_state.draft,
+        round_state.groups,
+    )
     tried = {one.unit.id for one in context.outcomes if not isinstance(one, DeferredUnit)}
     broken = {pod.gang for pod in draft.evicted.values()}
     refs = [ref for ref in snapshot.members if thinned(ref, snapshot) or ref in broken]
@@ -35,11 +40,11 @@ def release_stale_gangs(context: RoundContext) -> None:
         waited = snapshot.now - since(gang, snapshot)
         grace = grace_seconds(gang, snapshot, settings)
         pods = tuple(pod for pod in gang.bound if not terminating(pod) and pod.key not in draft.evicted)
-        if grace < 0 or waited < grace or not pods or not _is_evictable(pods, figures):
+        if grace < 0 or waited < grace or not pods or not _is_evictable(pods, round_state):
             continue
         if any(pod.key in draft.placed for pod in gang.pending):  # the gang lost other members in this round
             continue
-        at = Round(figures, None, budgets_of(draft))
+        at = Round(round_state, None, budgets_of(draft))
         if faults := check_stale(gang, pods, at):
             context.rejected.append(rejection(unit.id, faults, [EvictedUnit(pods, STALE_GANG)]))
             continue
@@ -49,8 +54,8 @@ def release_stale_gangs(context: RoundContext) -> None:
         context.evictions += stale_evictions(gang, pods, text)
 
 
-def _is_evictable(pods: tuple[PodInfo, ...], figures: RoundState) -> bool:
-    names = figures.snapshot.scheduler_names
+def _is_evictable(pods: tuple[PodInfo, ...], round_state: RoundState) -> bool:
+    names = round_state.snapshot.scheduler_names
     if any(untouchable(pod) or pod.pod.spec.scheduler_name not in names for pod in pods):
         return False
-    return not forbid(budgets_of(figures.draft), pods)
+    return not forbid(budgets_of(round_state.draft), pods)

@@ -6,13 +6,13 @@ from koordpy.planner.round_context import RoundContext
 
 def retry_followers(context: RoundContext) -> None:
     """Tries each follower that has a slot, until a pass places none."""
-    figures, outcomes = context.figures, context.outcomes
+    round_state, outcomes = context.round_state, context.outcomes
     has_placed = True
     while has_placed:
         has_placed = False
         for position in list(context.followers):
             unit = outcomes[position].unit
-            if unit.plain is None or not figures.of(unit.plain).slots.any():
+            if unit.plain is None or not round_state.of(unit.plain).slots.any():
                 continue
             context.followers.remove(position)
             outcomes[position] = context.attempt(unit)

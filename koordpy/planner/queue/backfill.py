@@ -61,11 +61,11 @@ class _Promise:
 class Backfill(QueuePolicy):
     """The policy of one round: at most one promised start."""
 
-    def __init__(self, figures: RoundState, ways: Sequence[Way]) -> None:
+    def __init__(self, round_state: RoundState, ways: Sequence[Way]) -> None:
         """ways: of choosing victims, for units after the promised start; empty if no pod is evicted."""
-        self._figures, self._ways = figures, ways
-        self._all_ended = AllEnded(figures)
-        self.runtimes = Runtimes(figures.snapshot)
+        self._round_state, self._ways = round_state, ways
+        self._all_ended = AllEnded(round_state)
+        self.runtimes = Runtimes(round_state.snapshot)
         self._has_head = False
         """True once the first unit that lacks capacity was tried."""
         self._reserved_start: _Promise | None = None
@@ -78,7 +78,7 @@ class Backfill(QueuePolicy):
         held = self._reserved_start
         if held is None:
             return None
-        names = {key: self._figures.snapshot.nodes[node].name for key, node in held.nodes.items()}
+        names = {key: self._round_state.snapshot.nodes[node].name for key, node in held.nodes.items()}
         return PromisedStart(held.unit.id, held.start, names, dict(self._messages))
 
     def complete(self, plan: RoundPlan) -> RoundPlan:
@@ -112,7 +112,7 @@ class Backfill(QueuePolicy):
 
     def _nodes_at(self, unit: Unit, end: float) -> Mapping[str, int] | None:
         """Returns the unit's nodes once every pod with a known end until `end` has ended; None if it does not fit."""
-        snapshot, main = self._figures.snapshot, self._figures.draft
+        snapshot, main = self._round_state.snapshot, self._round_state.draft
         draft = Draft(snapshot)
         own = {pod.key for pod in unit.members}
         for key, pod in {**main.evicted, **{pod.key: pod for when, pod in self._ends if when <= end}}.items():
@@ -123,23 +123,23 @@ class Backfill(QueuePolicy):
                 draft.assign(snapshot.pods[key], node, main.claims(key), main.given(key))
         for one in main.withheld:
             draft.withhold(one)
-        outcome = plan_unit(unit, self._figures.of_draft(draft))
+        outcome = plan_unit(unit, self._round_state.of_draft(draft))
         return outcome.nodes if isinstance(outcome, PlacedUnit) else None
 
     @cached_property
     def _ends(self) -> list[tuple[float, PodInfo]]:
         """(end, pod) of the running pods with a known end, the earliest first."""
-        return self.runtimes.known(self._figures.snapshot.pods.values())
+        return self.runtimes.known(self._round_state.snapshot.pods.values())
 
     def _placed_end(self, key: str) -> float:
         """Returns the end of a pod that this round has placed."""
-        pod = self._figures.snapshot.pods[key]
-        unit = Unit(id=key, gangs=(), plain=pod) if pod.gang is None else self._figures.groups.unit(pod.gang)
+        pod = self._round_state.snapshot.pods[key]
+        unit = Unit(id=key, gangs=(), plain=pod) if pod.gang is None else self._round_state.groups.unit(pod.gang)
         return self.runtimes.end_from_now(unit)
 
     def _reserve(self, unit: Unit, start: float, nodes: Mapping[str, int]) -> None:
         """Records the promised start of a unit, with its nodes and the pods that end there by then."""
-        snapshot = self._figures.snapshot
+        snapshot = self._round_state.snapshot
         asked = np.zeros_like(snapshot.allocatable)
         for key, node in nodes.items():
             asked[node] += snapshot.asked([snapshot.pods[key]])
@@ -160,7 +160,7 @@ class Backfill(QueuePolicy):
         held = self._reserved_start
         if held is None:
             return None
-        draft, out = self._figures.draft, held.asked.copy()
+        draft, out = self._round_state.draft, held.asked.copy()
         for node in frozenset(held.nodes.values()):
             # the capacity of a victim is free at once, and must not be counted twice
             gone = [pod for pod in held.leaving.get(node, ()) if pod.key not in draft.evicted]
@@ -175,7 +175,7 @@ class Backfill(QueuePolicy):
         """
         own = {pod.key for pod in unit.members}
         ends = {end for end, pod in self._ends if pod.key not in own}
-        ends |= {end for key in self._figures.draft.placed if (end := self._placed_end(key)) != inf}
+        ends |= {end for key in self._round_state.draft.placed if (end := self._placed_end(key)) != inf}
         times = sorted(ends)
         if not times:
             return None
@@ -183,7 +183,7 @@ class Backfill(QueuePolicy):
         if last is None:
             return None
         found = times[-1], last
-        if any(self._figures.of(pod).follows for pod in unit.pending):
+        if any(self._round_state.of(pod).follows for pod in unit.pending):
             # a pod that needs other pods near it may fit earlier but not later, so each time is tried
             for time in times[:-1]:
                 if (nodes := self._nodes_at(unit, time)) is not None:
@@ -207,13 +207,13 @@ class Backfill(QueuePolicy):
         """Places a later unit; unless it ends by the promised start, it may not use reserved capacity."""
         closed = None if self._ends_in_time(unit, held) else self.withheld
         # a separate search, because victims are those of the draft as it is now
-        search = cache(lambda: PreemptionSearch(self._figures, self._ways)) if self._ways else None
+        search = cache(lambda: PreemptionSearch(self._round_state, self._ways)) if self._ways else None
         if closed is None:
-            return plan_unit(unit, self._figures, search)
-        draft = self._figures.draft
+            return plan_unit(unit, self._round_state, search)
+        draft = self._round_state.draft
         mark = draft.mark()
         with draft.withholding(closed):
-            outcome = plan_unit(unit, self._figures, search)
+            outcome = plan_unit(unit, self._round_state, search)
             slots = [] if isinstance(outcome, PlacedUnit) else self._slots(unit)
         if isinstance(outcome, PlacedUnit):
             if self._delays_start(outcome, held):
@@ -232,17 +232,17 @@ class Backfill(QueuePolicy):
 
     def _delays_start(self, outcome: PlacedUnit, held: _Promise) -> bool:
         """Returns True if a placement delays the reserved unit by other means than capacity, such as affinity."""
-        draft, nodes = self._figures.draft, outcome.nodes
-        plain = not any(self._figures.snapshot.pods[key].ties or draft.given(key) for key in nodes)
+        draft, nodes = self._round_state.draft, outcome.nodes
+        plain = not any(self._round_state.snapshot.pods[key].ties or draft.given(key) for key in nodes)
         plain = plain and not isinstance(outcome, PreemptingUnit)
         plain = plain and not any(draft.claims(key) for key in nodes)
-        if plain and not any(self._figures.of(pod).follows for pod in held.unit.pending):
+        if plain and not any(self._round_state.of(pod).follows for pod in held.unit.pending):
             return False
         return self._nodes_at(held.unit, held.start) is None
 
     def _slots(self, unit: Unit) -> list[Ints]:
         """Returns [nodes] for each shape of the unit: the number of slots on the draft."""
-        return [self._figures.of(pod).slots.copy() for pod in {pod.shape: pod for pod in unit.pending}.values()]
+        return [self._round_state.of(pod).slots.copy() for pod in {pod.shape: pod for pod in unit.pending}.values()]
 
     def _blocked_message(self, unit: Unit, held: _Promise, slots: Sequence[Ints]) -> str:
         """Returns a message with the number of nodes on which the reservation costs a unit slots; empty for none.

@@ -9,19 +9,19 @@ from koordpy.gangs.unit_gates import Gate
 from koordpy.planner.queue.unit_order import UnitOrder
 
 
-def starters(figures: RoundState) -> frozenset[str]:
+def starters(round_state: RoundState) -> frozenset[str]:
     """Returns the keys of the pods that would be placed."""
-    draft, snapshot = figures.draft, figures.snapshot
-    pods, fairness = snapshot.pods.values(), figures.config.fairness
-    queue = UnitOrder(figures.groups.units(), use=draft.quotas, pods=pods, config=fairness, now=snapshot.now)
+    draft, snapshot = round_state.draft, round_state.snapshot
+    pods, fairness = snapshot.pods.values(), round_state.config.fairness
+    queue = UnitOrder(round_state.groups.units(), use=draft.quotas, pods=pods, config=fairness, now=snapshot.now)
     found: set[str] = set()
     failed: set[Hashable] = set()
     with draft.trial():
         for unit in queue:
-            key = equivalence_class(unit, figures)
+            key = equivalence_class(unit, round_state)
             if key is not None and key in failed:
                 continue
-            outcome = plan_unit(unit, figures)
+            outcome = plan_unit(unit, round_state)
             match outcome:
                 case BoundUnit(nodes=nodes) | PreemptingUnit(nodes=nodes):
                     found.update(nodes)

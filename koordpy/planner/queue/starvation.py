@@ -52,21 +52,21 @@ def starving_beside(groups: Groups, only: Collection[str], latest: float) -> lis
 class AllEnded:
     """The cluster once every pod that can end has ended, and placements there."""
 
-    def __init__(self, figures: RoundState) -> None:
-        self._figures = figures
+    def __init__(self, round_state: RoundState) -> None:
+        self._round_state = round_state
         self._known: RoundState | None = None
 
-    def figures(self, unit: Unit) -> RoundState:
+    def round_state(self, unit: Unit) -> RoundState:
         """Returns the round state of that cluster, in which the unit's bound members stay."""
         own = {pod.key for pod in unit.members if pod.bound}
         if own:
-            return emptied(self._figures, but=own)
-        self._known = self._known or emptied(self._figures)
+            return emptied(self._round_state, but=own)
+        self._known = self._known or emptied(self._round_state)
         return self._known
 
     def attempt(self, unit: Unit) -> UnitOutcome:
         """Returns the outcome of the unit there; the draft is unchanged afterwards."""
-        ended = self.figures(unit)
+        ended = self.round_state(unit)
         with ended.draft.trial():
             return plan_unit(unit, ended)
 
@@ -74,10 +74,10 @@ class AllEnded:
 class StarvationGuard(QueuePolicy):
     """The policy of one round: at most one reservation for a starving unit."""
 
-    def __init__(self, figures: RoundState, starving: Collection[str], backfill: QueuePolicy | None = None) -> None:
+    def __init__(self, round_state: RoundState, starving: Collection[str], backfill: QueuePolicy | None = None) -> None:
         """starving: ids of units. backfill: the backfill policy; its promised start replaces this reservation. None
         without it."""
-        self._figures, self._ended = figures, AllEnded(figures)
+        self._round_state, self._ended = round_state, AllEnded(round_state)
         self._starving, self._backfill = starving, backfill
         self._reservation: Reservation | None = None
         """Reservation of the first starving unit; None until such a unit lacks capacity."""
@@ -92,7 +92,7 @@ class StarvationGuard(QueuePolicy):
         needs = self._needs_of(unit) if self._reservation is None else {}
         if not needs:
             return ""
-        draft, columns = self._figures.draft, self._figures.snapshot.columns
+        draft, columns = self._round_state.draft, self._round_state.snapshot.columns
         free, held = np.maximum(draft.free(), 0), np.zeros_like(draft.used)
         lacking: Amounts = {}
         for node, amounts in needs.items():
@@ -103,7 +103,7 @@ class StarvationGuard(QueuePolicy):
                 held[node, columns[name]] += free[node, columns[name]] if lacking else amounts[name]
         self._reservation = withheld(unit.title, ClosedTo.ALL, held)
         draft.withhold(self._reservation)
-        names = sorted((self._figures.snapshot.nodes[node].name for node in needs), key=natural_key)
+        names = sorted((self._round_state.snapshot.nodes[node].name for node in needs), key=natural_key)
         waiting = ", ".join(f"{quantity_text(name, amount)} {name}" for name, amount in sorted(lacking.items()))
         return f"holding nodes [{' '.join(names)}]" + (f": waiting for {waiting}" if waiting else "")
 
@@ -126,8 +126,8 @@ class StarvationGuard(QueuePolicy):
         Returns False: only backfill tries units that are not due.
         """
         if self._backfill is None and self._reservation is None and unit.id in self._starving:
-            with self._figures.draft.trial():
-                outcome = plan_unit(unit, self._figures)
+            with self._round_state.draft.trial():
+                outcome = plan_unit(unit, self._round_state)
             if isinstance(outcome, WaitingUnit) and outcome.lacks_capacity:
                 self.reserve(unit)
         return False
@@ -137,8 +137,8 @@ class StarvationGuard(QueuePolicy):
         hold = self._reservation
         if hold is None or hold.amounts is None:
             return ""
-        free, held = self._figures.draft.free(), hold.amounts
-        requests = [self._figures.of(pod).request for pod in {pod.shape: pod for pod in unit.pending}.values()]
+        free, held = self._round_state.draft.free(), hold.amounts
+        requests = [self._round_state.of(pod).request for pod in {pod.shape: pod for pod in unit.pending}.values()]
         nodes = [
             node
             for node in np.nonzero(held.any(axis=1))[0].tolist()
@@ -161,9 +161,9 @@ class StarvationGuard(QueuePolicy):
             return {}
         pods = [pod for pod in unit.pending if pod.key in found.nodes]
         nodes = [found.nodes[pod.key] for pod in pods]
-        problem = build(unit, self._ended.figures(unit))
+        problem = build(unit, self._ended.round_state(unit))
         if _is_interchangeable(unit, problem):
-            nodes = _cheapest(pods[0], len(pods), problem, self._figures)
+            nodes = _cheapest(pods[0], len(pods), problem, self._round_state)
         needs: dict[int, Amounts] = {}
         for pod, node in zip(pods, nodes, strict=True):
             add_amounts(needs.setdefault(node, {}), {PODS: 1, **pod.requests})
@@ -178,12 +178,12 @@ def _is_interchangeable(unit: Unit, problem: Problem) -> bool:
     return free and not problem.interactions and not problem.multiples and not keyed
 
 
-def _cheapest(pod: PodInfo, number: int, problem: Problem, figures: RoundState) -> list[int]:
+def _cheapest(pod: PodInfo, number: int, problem: Problem, round_state: RoundState) -> list[int]:
     """Returns the nodes of `number` equal pods in natural order, each chosen where the next pod waits for the least."""
     shape = problem.members[problem.pending[0]].shape
     slots = problem.slots_of[shape]
     level = problem.tree.levels[problem.hard]
-    waits = _EndingCounts(pod, figures)
+    waits = _EndingCounts(pod, round_state)
     best: tuple[tuple[int, int], int, list[int]] | None = None
     for domain in able_domains(problem, shape, problem.hard, number).tolist():
         bound = problem.bound_counts
@@ -222,11 +222,11 @@ def _fill(
 class _EndingCounts:
     """Counts what must end on a node before a number of pods of one kind fits."""
 
-    def __init__(self, pod: PodInfo, figures: RoundState) -> None:
-        self.snapshot: Snapshot = figures.snapshot
-        self.draft = figures.draft
-        self.request = {PODS: 1, **{r: n for r, n in pod.requests.items() if not figures.ignored(r)}}
-        self.free = figures.draft.free()
+    def __init__(self, pod: PodInfo, round_state: RoundState) -> None:
+        self.snapshot: Snapshot = round_state.snapshot
+        self.draft = round_state.draft
+        self.request = {PODS: 1, **{r: n for r, n in pod.requests.items() if not round_state.ignored(r)}}
+        self.free = round_state.draft.free()
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
 
     def total(self, node: int, pods: int) -> tuple[int, int]:

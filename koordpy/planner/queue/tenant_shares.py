@@ -11,7 +11,7 @@ from fractions import Fraction
 from koordpy.api.quantity import cpu_text
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import Fairness
-from koordpy.fairness.entitlement_lines import ACCELERATORS, EntitlementLines, Party, lines_of
+from koordpy.fairness.entitlement_lines import ACCELERATORS, EntitlementLines, Tenant, lines_of
 from koordpy.preemption.rules.across_users import party_order
 from koordpy.quota.quota_book import QuotaUse
 
@@ -43,7 +43,7 @@ def tenant_shares(snapshot: Snapshot, fairness: Fairness) -> tuple[TenantShare, 
     return tuple(_share(tenant, lines, use, fairness.mode) for tenant in tenants)
 
 
-def _share(tenant: Party, lines: EntitlementLines, use: QuotaUse, mode: str) -> TenantShare:
+def _share(tenant: Tenant, lines: EntitlementLines, use: QuotaUse, mode: str) -> TenantShare:
     """Returns usage and share of one tenant."""
     name = tenant.quota or tenant.user
     if mode == "gpu-count":

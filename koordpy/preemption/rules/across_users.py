@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 
 from koordpy.api.natural_order import NaturalKey, natural_key
-from koordpy.fairness.entitlement_lines import ACCELERATORS, Party, Path, above
+from koordpy.fairness.entitlement_lines import ACCELERATORS, Path, Tenant, above
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts, add_amounts
 from koordpy.preemption.rules.reclaim import Pairs, Reclaim, amount_text, terms_of
@@ -49,7 +49,7 @@ class AcrossUsers:
         self.lines = Reclaim(pods, pool=pool, use=use, lines=shares.lines, holdings=self.holdings, pod_by_pod=True)
         self.requested = [r for r in self.lines.counted(own.tenant) if self.lines.requested[r]]
         """Resources that the preemptor requests and that are shared out to its tenant."""
-        self._gates: dict[Path, list[tuple[Party, str, int]] | None] = {}
+        self._gates: dict[Path, list[tuple[Tenant, str, int]] | None] = {}
 
     # --- protected tenants --------------------------------------------------------------------------------------------
 
@@ -66,7 +66,7 @@ class AcrossUsers:
         """Returns True if the rule protects a tenant of some units."""
         return any(any(True for _ in self.protected_tenants(i)) for i, _ in self.holdings.tally(free))
 
-    def gate(self, other: Tenancy) -> list[tuple[Party, str, int]] | None:
+    def gate(self, other: Tenancy) -> list[tuple[Tenant, str, int]] | None:
         """Returns what must be evicted from the preemptor's quotas so that the plan is within its guarantee.
 
         The guarantee is the one against another tenant. As (quota, resource, amount); empty if the plan is within it
@@ -77,7 +77,7 @@ class AcrossUsers:
             self._gates[own] = self._gate(own)
         return self._gates[own]
 
-    def _gate(self, own: Path) -> list[tuple[Party, str, int]] | None:
+    def _gate(self, own: Path) -> list[tuple[Tenant, str, int]] | None:
         """Returns the result of `gate` for the preemptor's quotas below the LCA."""
         mins = self.mins
         if not own or not mins.counted(mins.path[-1]):
@@ -104,13 +104,13 @@ class AcrossUsers:
             self.gate(one) is not None or self._respects_share(i, one.tenant) for one in self.protected_tenants(i)
         )
 
-    def _respects_share(self, i: int, tenant: Party) -> bool:
+    def _respects_share(self, i: int, tenant: Tenant) -> bool:
         if self.across == "never":
             return False
         held = self.held(i, tenant)
         return self._keeps_share(tenant, held) or any(self._may_cross(tenant, r) for r in self.requested)
 
-    def held(self, i: int, tenant: Party) -> Amounts:
+    def held(self, i: int, tenant: Tenant) -> Amounts:
         """Returns what a unit's pods of a tenant use on the nodes that count."""
         out: Amounts = {}
         for path, amounts in self.holdings.held(i).items():
@@ -118,7 +118,7 @@ class AcrossUsers:
                 add_amounts(out, amounts)
         return out
 
-    def _keeps_share(self, tenant: Party, taken: Mapping[str, int]) -> bool:
+    def _keeps_share(self, tenant: Tenant, taken: Mapping[str, int]) -> bool:
         """Returns True if condition (a) is satisfied for all that is evicted from a tenant."""
         return all(
             amount <= self.lines.spare(tenant, resource)
@@ -126,7 +126,7 @@ class AcrossUsers:
             if amount and self.lines.lines.counted(tenant, resource)
         )
 
-    def _may_cross(self, tenant: Party, resource: str) -> bool:
+    def _may_cross(self, tenant: Tenant, resource: str) -> bool:
         """Returns True if condition (b) is possible in a resource.
 
         The tenant is above its share, and the preemptor's tenant would end with no larger excess if all its pods were
@@ -136,7 +136,7 @@ class AcrossUsers:
             return False
         return self._excess_lacking(tenant, resource) <= self.lines.used(self.own.tenant, resource)
 
-    def _excess_lacking(self, tenant: Party, resource: str) -> int:
+    def _excess_lacking(self, tenant: Tenant, resource: str) -> int:
         """Returns how much of the preemptor's tenant must be evicted.
 
         Afterwards its excess is no larger than that of the other tenant.
@@ -153,7 +153,7 @@ class AcrossUsers:
 
         every: (option, unit) of all rules.
         """
-        groups: dict[Party, dict[tuple[tuple[Party, str, int], ...] | None, list[int]]] = {}
+        groups: dict[Tenant, dict[tuple[tuple[Tenant, str, int], ...] | None, list[int]]] = {}
         for i, o in own.items():
             for one in self.protected_tenants(i):
                 gate = self.gate(one)
@@ -182,9 +182,9 @@ class AcrossUsers:
                     eithers.append(Either(tuple(branches), tuple(dict.fromkeys(options))))
         return limits, crossings, eithers
 
-    def _by_tenant(self, pairs: Iterable[tuple[int, int]]) -> dict[Party, dict[int, Amounts]]:
+    def _by_tenant(self, pairs: Iterable[tuple[int, int]]) -> dict[Tenant, dict[int, Amounts]]:
         """Returns tenant -> option -> what its unit's pods of the tenant use. pairs: (option, unit)."""
-        out: dict[Party, dict[int, Amounts]] = {}
+        out: dict[Tenant, dict[int, Amounts]] = {}
         for o, i in pairs:
             for path, amounts in self.holdings.held(i).items():
                 if path and amounts:
@@ -200,7 +200,7 @@ class AcrossUsers:
         return Limit(limit.terms, most=limit.most, least=limit.least, when=() if only else tuple(when))
 
     def _line_branches(
-        self, tenant: Party, held: Mapping[int, Amounts], leaving: Mapping[Party, Mapping[int, Amounts]]
+        self, tenant: Tenant, held: Mapping[int, Amounts], leaving: Mapping[Tenant, Mapping[int, Amounts]]
     ) -> list[Branch]:
         """Returns the branches (a), and (b) for each resource, as far as they are possible.
 
@@ -230,7 +230,7 @@ class AcrossUsers:
                 out.append(Branch(given, (crossing,)))
         return out
 
-    def _guarantee(self, gate: Iterable[tuple[Party, str, int]], every: Pairs) -> Branch | None:
+    def _guarantee(self, gate: Iterable[tuple[Tenant, str, int]], every: Pairs) -> Branch | None:
         """Returns the branch in which the plan is within the preemptor's guarantee; None if that is impossible."""
         out: list[Limit] = []
         for party, resource, least in gate:
@@ -250,7 +250,7 @@ class AcrossUsers:
         if self.across != "overShare":
             return ""
         whole = self.pool.without_lent(free)
-        tenants: dict[Party, list[tuple[int, int]]] = {}
+        tenants: dict[Tenant, list[tuple[int, int]]] = {}
         for i, number in self.holdings.tally(whole):
             for one in {one.tenant: one for one in self.protected_tenants(i)}.values():
                 tenants.setdefault(one.tenant, []).append((i, number))
@@ -264,7 +264,7 @@ class AcrossUsers:
                 return f"preemption: {self.uses(tenant, resource)}; {self.would_use(resource)}{_unit(resource)}"
         return ""
 
-    def _all_may_cross(self, tenant: Party, parts: Sequence[tuple[Amounts, int]], total: Mapping[str, int]) -> bool:
+    def _all_may_cross(self, tenant: Tenant, parts: Sequence[tuple[Amounts, int]], total: Mapping[str, int]) -> bool:
         if self.by_share:
             return False
         return any(
@@ -274,7 +274,7 @@ class AcrossUsers:
             for r in self.requested
         )
 
-    def _message_resource(self, tenant: Party, total: Mapping[str, int]) -> str:
+    def _message_resource(self, tenant: Tenant, total: Mapping[str, int]) -> str:
         """Returns the resource for the message: a requested one of which too much would be evicted, if there is one."""
         broken = [
             r
@@ -283,7 +283,7 @@ class AcrossUsers:
         ]
         return next((r for r in broken if r in self.requested), (broken or self.requested)[0])
 
-    def uses(self, tenant: Party, resource: str) -> str:
+    def uses(self, tenant: Tenant, resource: str) -> str:
         """Returns text such as `user alice uses 2, share 2`."""
         used, share = self.lines.used(tenant, resource), self.lines.lines.share(tenant, resource)
         return (
@@ -308,12 +308,12 @@ def _at_least(terms: Terms, least: int) -> tuple[Limit, ...] | None:
     return (Limit(terms, least=least),) if sum(n for _, n in terms) >= least else None
 
 
-def party_order(party: Party) -> tuple[NaturalKey, str]:
+def party_order(party: Tenant) -> tuple[NaturalKey, str]:
     """Returns the sort key for the natural order of tenants."""
     return natural_key(party.quota or party.user), party.user
 
 
-def party_name(party: Party, resource: str) -> str:
+def party_name(party: Tenant, resource: str) -> str:
     """Returns `user alice` if accelerators of users are counted, else `queue alice`."""
     return f"{'user' if resource == ACCELERATORS else 'queue'} {party.quota or party.user}"
 

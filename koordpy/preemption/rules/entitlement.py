@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from koordpy.api import keys
 from koordpy.api.keys import SYSTEM_PRIORITY_FLOOR
 from koordpy.cache.snapshot import Snapshot
-from koordpy.fairness.entitlement_lines import Party
+from koordpy.fairness.entitlement_lines import Tenant
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.rules.across_users import AcrossUsers, party_name, party_order
 from koordpy.preemption.rules.reclaim import Reclaim
@@ -45,7 +45,7 @@ class Entitlement:
 
     def refusal(self, units: list[int]) -> str:
         """Returns a sentence on the first tenant, in natural order, within its entitlement with one of some units."""
-        found: list[tuple[Party, str]] = []
+        found: list[tuple[Tenant, str]] = []
         for i in units:
             found += [(party, f"quota {party.quota} is within its min") for party in self._quotas(i)]
             if self.users is not None and self._ends_above(self.users):
@@ -55,7 +55,7 @@ class Entitlement:
                 ]
         return f"consolidation: {min(found, key=lambda one: party_order(one[0]))[1]}" if found else ""
 
-    def _quotas(self, i: int) -> Iterator[Party]:
+    def _quotas(self, i: int) -> Iterator[Tenant]:
         """Yields the quotas of a unit below the LCA that use no more than their min of every resource that it uses."""
         mins, held = self.mins, self.mins.holdings
         for path in held.held(i):
@@ -69,7 +69,7 @@ class Entitlement:
                     ):
                         yield party
 
-    def _is_guaranteed(self, own: tuple[Party, ...]) -> bool:
+    def _is_guaranteed(self, own: tuple[Tenant, ...]) -> bool:
         """Returns True if the preemptor ends within its guarantee without evictions.
 
         Its quotas in `own` are then within their min.
@@ -89,7 +89,7 @@ class Entitlement:
         return any(lines.after(own, resource) > lines.lines.share(own, resource) for resource in users.requested)
 
     @staticmethod
-    def _tenants(i: int, users: AcrossUsers) -> Iterator[Party]:
+    def _tenants(i: int, users: AcrossUsers) -> Iterator[Tenant]:
         """Yields the tenants of a unit within their share.
 
         Of the resources that the unit uses; if it uses none, of those that the preemptor requests.

@@ -13,7 +13,7 @@ import numpy as np
 
 from koordpy.api.keys import DEFAULT_QUOTA
 from koordpy.api.quantity import quantity_text
-from koordpy.fairness.entitlement_lines import ACCELERATORS, EntitlementLines, Party, Path, above, spare
+from koordpy.fairness.entitlement_lines import ACCELERATORS, EntitlementLines, Path, Tenant, above, spare
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts, add_amounts
 from koordpy.preemption.rules.tenant_usage import TenantUsage, below
@@ -48,7 +48,7 @@ class Reclaim:
         self.path = lines.path(pods[0])
         self.holdings = holdings if holdings is not None else pool.holdings(lines)
         self.requested: Amounts = {}
-        self.requests: dict[Party, Amounts] = {}
+        self.requests: dict[Tenant, Amounts] = {}
         """Tenant -> requests of the preemptor in it and below it."""
         for pod in pods:
             amounts = {resource: n for resource, n in lines.amounts(pod.requests).items() if n > 0}
@@ -58,24 +58,24 @@ class Reclaim:
 
     # --- one tenant -------------------------------------------------------------------------------------------------
 
-    def counted(self, party: Party) -> list[str]:
+    def counted(self, party: Tenant) -> list[str]:
         """Returns the requested resources for which a tenant has an entitlement."""
         return [resource for resource in sorted(self.requested) if self.lines.counted(party, resource)]
 
-    def used(self, party: Party, resource: str) -> int:
+    def used(self, party: Tenant, resource: str) -> int:
         return self.lines.use(self.use, party, resource)
 
-    def after(self, party: Party, resource: str) -> int:
+    def after(self, party: Tenant, resource: str) -> int:
         """Returns the usage of a preemptor's tenant once the preemptor is placed."""
         return self.used(party, resource) + self._added(party, resource)
 
-    def _added(self, party: Party, resource: str) -> int:
+    def _added(self, party: Tenant, resource: str) -> int:
         return self.requests.get(party, {}).get(resource, 0)
 
-    def over(self, party: Party, resource: str) -> int:
+    def over(self, party: Tenant, resource: str) -> int:
         return above(self.used(party, resource), self.lines.share(party, resource))
 
-    def spare(self, party: Party, resource: str) -> int:
+    def spare(self, party: Tenant, resource: str) -> int:
         """Returns how much may be evicted such that min(used before, entitlement) is left.
 
         Members placed there count.
@@ -163,7 +163,7 @@ class Reclaim:
 
     # --- limits on all victims --------------------------------------------------------------------------------------
 
-    def held_in(self, party: Party, every: Pairs) -> dict[int, Amounts]:
+    def held_in(self, party: Tenant, every: Pairs) -> dict[int, Amounts]:
         """Returns option -> amounts that its unit uses in a tenant and below it, independent of the LCA."""
         out: dict[int, Amounts] = {}
         for o, i in every:
@@ -174,7 +174,7 @@ class Reclaim:
 
     def gates(self, own: Mapping[int, int], every: Pairs) -> list[Limit]:
         """Returns limits such that the preemptor's tenants below the LCA end within their entitlement."""
-        when: dict[Party, list[int]] = {}
+        when: dict[Tenant, list[int]] = {}
         for i, o in own.items():
             for path in self.holdings.held(i):
                 for party in below(self.path, path):
@@ -229,9 +229,9 @@ class Reclaim:
         """
         return tuple(taken)
 
-    def _evicted_amounts(self, own: Mapping[int, int]) -> dict[Party, dict[int, Amounts]]:
+    def _evicted_amounts(self, own: Mapping[int, int]) -> dict[Tenant, dict[int, Amounts]]:
         """Returns tenant below the LCA -> option -> amounts that its unit uses there."""
-        out: dict[Party, dict[int, Amounts]] = {}
+        out: dict[Tenant, dict[int, Amounts]] = {}
         for i, o in own.items():
             for party, amounts in self.holdings.below(i, self.path).items():
                 out.setdefault(party, {})[o] = dict(amounts)
@@ -262,7 +262,7 @@ class Reclaim:
         resource = (over or self.counted(party))[0]
         return resource, self._usage_text(party, resource, "uses", self.used(party, resource))
 
-    def _usage_text(self, party: Party, resource: str, verb: str, amount: int) -> str:
+    def _usage_text(self, party: Tenant, resource: str, verb: str, amount: int) -> str:
         line = quantity_text(resource, int(self.lines.share(party, resource)))
         return f"quota {party.quota} {verb} {quantity_text(resource, amount)} of min {line} {resource}"
 
@@ -284,7 +284,7 @@ class ShareReclaim(Reclaim):
         pairs = {(mine[-1], theirs[-1]), (mine[0], theirs[0])} if mine and theirs else set()
         return bool(theirs) and super()._is_above(path) and all(self._no_flip(own, other) for own, other in pairs)
 
-    def _no_flip(self, own: Party, other: Party) -> bool:
+    def _no_flip(self, own: Tenant, other: Tenant) -> bool:
         """Returns True if the preemptor's tenant ends with a smaller excess than the other tenant has in a resource.
 
         Victims of the preemptor's tenant by another rule do not count. Otherwise a tenant at its share could evict one
@@ -306,7 +306,7 @@ class ShareReclaim(Reclaim):
         resource, uses = self._overuse(i)
         return f"{uses}; {_tenant_text(self.path[-1])} gets {amount_text(resource, self.requested.get(resource, 0))}"
 
-    def _usage_text(self, party: Party, resource: str, verb: str, amount: int) -> str:
+    def _usage_text(self, party: Tenant, resource: str, verb: str, amount: int) -> str:
         share = amount_text(resource, self.lines.share(party, resource))
         return f"{_tenant_text(party)} {verb} {amount_text(resource, amount)}, share {share}"
 
@@ -316,7 +316,7 @@ def terms_of(held: Mapping[int, Amounts], resource: str) -> Terms:
     return tuple((o, amounts[resource]) for o, amounts in held.items() if amounts.get(resource))
 
 
-def _tenant_text(party: Party) -> str:
+def _tenant_text(party: Tenant) -> str:
     return f"quota {party.quota}" if party.quota else f"user {party.user}"
 
 

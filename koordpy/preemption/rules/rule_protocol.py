@@ -15,7 +15,7 @@ from koordpy.api import keys
 from koordpy.api.keys import SYSTEM_PRIORITY_FLOOR
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.fairness.entitlement_lines import EntitlementLines, Party
+from koordpy.fairness.entitlement_lines import EntitlementLines, Tenant
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.pods.pod_info import PodInfo
@@ -54,7 +54,7 @@ class Law:
         unit: Unit,
         pods: Sequence[PodInfo],
         pool: Pool,
-        figures: RoundState,
+        round_state: RoundState,
         *,
         mins: EntitlementLines,
         lines: EntitlementLines | None,
@@ -65,10 +65,16 @@ class Law:
         None if fair share is not reclaimed. tenants: shares on the nodes that some pods could use. waived: guards that
         are left out."""
         self._tenants, self.waived = tenants, waived
-        self.use = use = figures.reservations.use(unit, figures.draft.quotas, net=True)
-        self.unit, self.pods, self.pool, self.figures, self.config = unit, pods, pool, figures, figures.config
-        self.protection = PlanGuards(unit, pods, figures.config, waived)
-        gained = gainers(figures.snapshot.yielded, unit.id)
+        self.use = use = round_state.reservations.use(unit, round_state.draft.quotas, net=True)
+        self.unit, self.pods, self.pool, self.round_state, self.config = (
+            unit,
+            pods,
+            pool,
+            round_state,
+            round_state.config,
+        )
+        self.protection = PlanGuards(unit, pods, round_state.config, waived)
+        gained = gainers(round_state.snapshot.yielded, unit.id)
         self.mins = Reclaim(pods, pool=pool, use=use, lines=mins, gainers=gained)
         self.fair = ShareReclaim(pods, pool=pool, use=use, lines=lines, gainers=gained) if lines is not None else None
         self.tree = use.quotas.tree
@@ -135,7 +141,7 @@ class Law:
                 after = self.mins.after(party, resource)
                 if not asked.get(resource):
                     continue
-                total = total or SharedTotal(self.figures.admission, self.mins.holdings, every, yields=self.yields)
+                total = total or SharedTotal(self.round_state.admission, self.mins.holdings, every, yields=self.yields)
                 if total.lacks(party.quota, resource, after) <= 0:
                     continue
                 found = total.admits(party.quota, resource, after, terms_of(self.mins.held_in(party, every), resource))
@@ -148,7 +154,7 @@ class Law:
 
     def add_shortfalls(self, out: Together, options: Options) -> None:
         """Adds cost level 6: accelerators by which leaf quotas fall below min(used_before, min)."""
-        taken: dict[tuple[Party, str], list[tuple[int, int]]] = {}
+        taken: dict[tuple[Tenant, str], list[tuple[int, int]]] = {}
         for rule in (RuleName.QUOTA, RuleName.FAIR_SHARE):
             for i, o in options.get(rule, {}).items():
                 for path, amounts in self.mins.holdings.held(i).items():

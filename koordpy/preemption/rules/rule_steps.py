@@ -19,12 +19,12 @@ from koordpy.preemption.search.victim_pool import Mask, Pool
 from koordpy.preemption.selection.preemption_names import Guard, RuleName
 
 
-def free_units(preemptors: PreemptorSet, pool: Pool, figures: RoundState) -> Mask:
+def free_units(preemptors: PreemptorSet, pool: Pool, round_state: RoundState) -> Mask:
     """Returns [units] that are alive, not the preemptor's, and not of a gang with a member placed in this round."""
     out = np.array(pool.alive, dtype=bool)
     own = {preemptors.unit.group_id} if preemptors.unit.plain is None else set[str]()
-    placed = {figures.snapshot.pods[key].gang for key in figures.draft.placed} - {None}
-    own |= {figures.groups.unit(ref).group_id for ref in placed if ref is not None}
+    placed = {round_state.snapshot.pods[key].gang for key in round_state.draft.placed} - {None}
+    own |= {round_state.groups.unit(ref).group_id for ref in placed if ref is not None}
     if own:
         for i, unit in enumerate(pool.units):
             if unit.group and unit.group in own:
@@ -65,7 +65,7 @@ def limited_steps(law: Law, free: Mask) -> list[Rules]:
 def closing_reasons(law: Law, free: Mask) -> tuple[list[str], bool]:
     """Returns (sentences on rules that evict nothing for the preemptor, True if shares of tenants withhold a plan)."""
     reasons = []
-    if law.mins.closed and BY_NAME[RuleName.QUOTA].is_open(law.figures.snapshot, law.config):
+    if law.mins.closed and BY_NAME[RuleName.QUOTA].is_open(law.round_state.snapshot, law.config):
         reasons.append(f"{law.mins.closed}.")
     if spared := law.mins.spared or (law.fair.spared if law.fair is not None else ""):
         kind, _, name = spared.rpartition(":")
@@ -77,15 +77,15 @@ def closing_reasons(law: Law, free: Mask) -> tuple[list[str], bool]:
 def _preemptable(law: Law, free: Mask) -> Mask:
     """Returns [units] that rule `priority` would allow if it ignored tenants."""
     rule = BY_NAME[RuleName.PRIORITY]
-    if not isinstance(rule, Preempt) or not rule.is_open(law.figures.snapshot, law.config):
+    if not isinstance(rule, Preempt) or not rule.is_open(law.round_state.snapshot, law.config):
         return np.zeros(len(free), dtype=bool)
     return rule.units_of_any_tenant(law, free)
 
 
 def _moves(law: Law, free: Mask) -> list[Rules]:
-    if law.figures.admission.core_refusal(law.unit, law.figures.draft.quotas) is not None:
+    if law.round_state.admission.core_refusal(law.unit, law.round_state.draft.quotas) is not None:
         return []
     eligible = law.protection.allowed(RuleName.CONSOLIDATION, law.pool, free)
     if Guard.ENTITLEMENT not in law.waived:
         eligible = law.entitlement.undisturbed(eligible)
-    return [{RuleName.CONSOLIDATION: movable(law.pool, eligible, law.figures, priority=law.priority)}]
+    return [{RuleName.CONSOLIDATION: movable(law.pool, eligible, law.round_state, priority=law.priority)}]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.fairness.entitlement_lines import EntitlementLines, Party, Path
+from koordpy.fairness.entitlement_lines import EntitlementLines, Path, Tenant
 from koordpy.pods.resource_amounts import Amounts, add_amounts
 from koordpy.preemption.selection.victim_units import VictimUnit
 
@@ -31,7 +31,7 @@ class TenantUsage:
         self._held: dict[int, dict[Path, Amounts]] = {}
         self._of_kind: dict[object, dict[Path, Amounts]] = {}
         """Usage by kind of unit: for one pod its owner and requests, else the unit."""
-        self._below: dict[Path, dict[int, dict[Party, Amounts]]] = {}
+        self._below: dict[Path, dict[int, dict[Tenant, Amounts]]] = {}
         """Path -> id of a usage mapping -> usage per tenant that is not on the path."""
         self._numbers: dict[object, int] = {}
         self._kind: list[int] = []
@@ -50,7 +50,7 @@ class TenantUsage:
                 add_amounts(found.setdefault(self.lines.path(pod), {}), self.lines.amounts(pod.requests))
         return found
 
-    def below(self, i: int, other: Path) -> Mapping[Party, Amounts]:
+    def below(self, i: int, other: Path) -> Mapping[Tenant, Amounts]:
         """Returns tenant that is not on another path -> amounts that a unit uses in it and below it."""
         memo, held = self._below.setdefault(other, {}), self.held(i)
         found = memo.get(id(held))

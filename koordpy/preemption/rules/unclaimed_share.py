@@ -7,7 +7,7 @@ another tenant uses more than its share.
 from collections.abc import Sequence
 from fractions import Fraction
 
-from koordpy.fairness.entitlement_lines import ACCELERATORS, EntitlementLines, Party
+from koordpy.fairness.entitlement_lines import ACCELERATORS, EntitlementLines, Tenant
 from koordpy.feasibility.round_state import RoundState
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts, add_amounts
@@ -16,13 +16,13 @@ from koordpy.preemption.rules.reclaim import amount_text
 from koordpy.quota.quota_book import CARDS
 
 
-def unclaimed_share(pods: Sequence[PodInfo], figures: RoundState, lines: EntitlementLines | None) -> str:
+def unclaimed_share(pods: Sequence[PodInfo], round_state: RoundState, lines: EntitlementLines | None) -> str:
     """Returns a sentence on the share that reclaim would give to the pods' tenant.
 
     Such as `fairness: user alice uses 0, share 2; user bob uses 4, share 2; fairness.reclaim is quotas`. Empty if the
     share is reclaimed anyway, or if reclaim would give nothing. lines: fair shares; None in mode off.
     """
-    fairness, use = figures.config.fairness, figures.draft.quotas
+    fairness, use = round_state.config.fairness, round_state.draft.quotas
     path = lines.path(pods[0]) if lines is not None else ()
     if lines is None or not path or fairness.reclaim == "all":
         return ""
@@ -32,9 +32,9 @@ def unclaimed_share(pods: Sequence[PodInfo], figures: RoundState, lines: Entitle
     asked = {r: n for r, n in asked.items() if n > 0 and lines.counted(own, r)}
     if not asked or any(lines.use(use, own, r) + n > lines.share(own, r) for r, n in asked.items()):
         return ""
-    found: list[tuple[Fraction, object, Party, str]] = []
+    found: list[tuple[Fraction, object, Tenant, str]] = []
     for resource in sorted(asked):
-        for other in _tenants(figures, by_user=resource == ACCELERATORS):
+        for other in _tenants(round_state, by_user=resource == ACCELERATORS):
             if other != own and lines.counted(other, resource):
                 excess = Fraction(lines.use(use, other, resource)) - Fraction(lines.share(other, resource))
                 if excess > 0:
@@ -43,7 +43,7 @@ def unclaimed_share(pods: Sequence[PodInfo], figures: RoundState, lines: Entitle
         return ""
     _, _, other, resource = min(found, key=lambda one: one[:2])
 
-    def held(party: Party) -> str:
+    def held(party: Tenant) -> str:
         uses, share = lines.use(use, party, resource), lines.share(party, resource)
         return f"{party_name(party, resource)} uses {amount_text(resource, uses)}, share {amount_text(resource, share)}"
 
@@ -51,9 +51,9 @@ def unclaimed_share(pods: Sequence[PodInfo], figures: RoundState, lines: Entitle
     return f"fairness: {held(own)}; {held(other)}{unit}; fairness.reclaim is {fairness.reclaim}"
 
 
-def _tenants(figures: RoundState, *, by_user: bool) -> list[Party]:
+def _tenants(round_state: RoundState, *, by_user: bool) -> list[Tenant]:
     """Returns the tenants with running pods: only they can be above their share."""
-    quotas = figures.snapshot.quotas
+    quotas = round_state.snapshot.quotas
     if by_user:
-        return [Party("", user) for user, held in quotas.users_sharing.items() if held.get(CARDS)]
+        return [Tenant("", user) for user, held in quotas.users_sharing.items() if held.get(CARDS)]
     return list(quotas.queues)

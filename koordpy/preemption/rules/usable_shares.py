@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.fairness.entitlement_lines import EntitlementLines, Party, Path, lines_of
+from koordpy.fairness.entitlement_lines import EntitlementLines, Path, Tenant, lines_of
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.pods.pod_info import Owner, PodInfo
@@ -32,7 +32,7 @@ ALL = None
 class Tenancy:
     """The tenant of a pod. tenant: the user, or the queue. quota: the path of its ElasticQuota, from the top down."""
 
-    tenant: Party
+    tenant: Tenant
     is_quota: bool
     """True if the tenant is an ElasticQuota, rather than a user by label or namespace."""
     quota: Path
@@ -46,16 +46,16 @@ class PodTenants:
     """
 
     def __init__(
-        self, figures: RoundState, lines: EntitlementLines, mins: EntitlementLines, nodes: Nodes | None
+        self, round_state: RoundState, lines: EntitlementLines, mins: EntitlementLines, nodes: Nodes | None
     ) -> None:
         """mins: entitlements of ElasticQuotas."""
-        self._figures, self._lines, self._mins, self._nodes = figures, lines, mins, nodes
+        self._round_state, self._lines, self._mins, self._nodes = round_state, lines, mins, nodes
         self._tenancies: dict[Owner, Tenancy | None] = {}
 
     def tenancy(self, pod: PodInfo) -> Tenancy | None:
         """Returns the tenant of a pod; None for the system quota."""
         if pod.owner not in self._tenancies:
-            path, quotas = self._lines.path(pod), self._figures.snapshot.quotas
+            path, quotas = self._lines.path(pod), self._round_state.snapshot.quotas
             by_quota = quotas.quota_of(pod) in quotas.tree.quotas
             is_quota = by_quota and (bool(path and path[-1].quota) or not pod.owner.user)
             self._tenancies[pod.owner] = Tenancy(path[-1], is_quota, self._mins.path(pod)) if path else None
@@ -63,7 +63,7 @@ class PodTenants:
 
     def counts(self, pod: PodInfo) -> bool:
         """Returns True if a bound pod is on one of the nodes."""
-        node = self._figures.snapshot.index.get(pod.node, -1)
+        node = self._round_state.snapshot.index.get(pod.node, -1)
         return self._nodes is ALL or (node >= 0 and bool(self._nodes[node]))
 
 
@@ -71,26 +71,31 @@ class UsableShares:
     """The shares on one set of nodes."""
 
     def __init__(
-        self, figures: RoundState, lines: EntitlementLines, quotas: Quotas, nodes: Nodes | None, mins: EntitlementLines
+        self,
+        round_state: RoundState,
+        lines: EntitlementLines,
+        quotas: Quotas,
+        nodes: Nodes | None,
+        mins: EntitlementLines,
     ) -> None:
         """quotas: capacity, usage and demand on the nodes. mins: entitlements of ElasticQuotas."""
         self.lines = lines
-        self._figures, self._quotas, self._nodes = figures, quotas, nodes
+        self._round_state, self._quotas, self._nodes = round_state, quotas, nodes
         self._use, self._seen = QuotaUse(quotas), 0
         self._holdings: tuple[Pool, UsableHoldings] | None = None
-        self._tenants = PodTenants(figures, lines, mins, nodes)
+        self._tenants = PodTenants(round_state, lines, mins, nodes)
 
     def use(self, unit: Unit) -> QuotaUse:
         """Returns the usage of tenants there on the draft, with reservations as the unit must respect them."""
-        figures, nodes = self._figures, self._nodes
+        round_state, nodes = self._round_state, self._nodes
         if nodes is ALL:
-            return figures.reservations.use(unit, figures.draft.quotas, net=True)
-        changes = figures.draft.changes
+            return round_state.reservations.use(unit, round_state.draft.quotas, net=True)
+        changes = round_state.draft.changes
         for pod, node, sign in changes[self._seen :]:
             if nodes[node]:
                 self._use.change(pod, sign)
         self._seen = len(changes)
-        return figures.reservations.use(unit, self._use, net=True, at=lambda node: node >= 0 and bool(nodes[node]))
+        return round_state.reservations.use(unit, self._use, net=True, at=lambda node: node >= 0 and bool(nodes[node]))
 
     def holdings(self, pool: Pool) -> "UsableHoldings":
         """Returns the usage of the victim units there."""
@@ -146,8 +151,8 @@ class UsableHoldings(TenantUsage):
 class TenantShares:
     """The shares of a round, by set of nodes."""
 
-    def __init__(self, figures: RoundState, mins: EntitlementLines) -> None:
-        self._figures, self._mins = figures, mins
+    def __init__(self, round_state: RoundState, mins: EntitlementLines) -> None:
+        self._round_state, self._mins = round_state, mins
         self._known: dict[bytes | None, UsableShares | None] = {}
 
     def of(self, pods: Iterable[PodInfo]) -> UsableShares | None:
@@ -155,31 +160,31 @@ class TenantShares:
 
         None if no shares are computed (mode off).
         """
-        figures = self._figures
-        if figures.config.fairness.mode == "off":
+        round_state = self._round_state
+        if round_state.config.fairness.mode == "off":
             return None
         kinds = {pod.shape: pod for pod in pods}
-        usable = np.any([figures.could_hold(pod) for pod in kinds.values()], axis=0)
+        usable = np.any([round_state.could_hold(pod) for pod in kinds.values()], axis=0)
         nodes = ALL if bool((usable | ~self._sharing).all()) else usable
         key = nodes.tobytes() if nodes is not ALL else None
         if key not in self._known:
-            quotas = figures.snapshot.quotas if nodes is ALL else self._quotas_on(nodes)
-            lines = lines_of(figures.snapshot, figures.config.fairness, quotas)
-            own = UsableShares(figures, lines, quotas, nodes, self._mins) if lines is not None else None
+            quotas = round_state.snapshot.quotas if nodes is ALL else self._quotas_on(nodes)
+            lines = lines_of(round_state.snapshot, round_state.config.fairness, quotas)
+            own = UsableShares(round_state, lines, quotas, nodes, self._mins) if lines is not None else None
             self._known[key] = own
         return self._known[key]
 
     @cached_property
     def _sharing(self) -> Nodes:
         """[nodes] True for nodes with anything that is shared out: in gpu-count accelerators."""
-        nodes = self._figures.snapshot.nodes
-        if self._figures.config.fairness.mode != "gpu-count":
+        nodes = self._round_state.snapshot.nodes
+        if self._round_state.config.fairness.mode != "gpu-count":
             return np.ones(len(nodes), dtype=bool)
         return np.array([card_hundredths(node.allocatable) > 0 for node in nodes], dtype=bool)
 
     def _quotas_on(self, nodes: Nodes) -> Quotas:
         """Returns the quotas with capacity, usage and demand on the given nodes only."""
-        snapshot, figures = self._figures.snapshot, self._figures
+        snapshot, round_state = self._round_state.snapshot, self._round_state
         every, index = snapshot.quotas, snapshot.index
         inside = int(nodes.sum()) * 2 <= len(nodes)
         """True if amounts on the nodes are added up; False if amounts elsewhere are subtracted: the shorter sum."""
@@ -200,7 +205,7 @@ class TenantShares:
         able: dict[bytes, bool] = {}
         for pod in snapshot.pending:
             if pod.shape not in able:
-                able[pod.shape] = bool((figures.could_hold(pod) & nodes).any())
+                able[pod.shape] = bool((round_state.could_hold(pod) & nodes).any())
             if not able[pod.shape]:
                 add_amounts(waiting.setdefault(pod.owner, {}), _sums(pod), -1)
         return replace(every, total=total, held=held, waiting=waiting, cards=cards)

@@ -22,9 +22,9 @@ Freed = tuple[tuple[str, int], ...]
 class YieldingPods:
     """The units of a pool with pods in no quota."""
 
-    def __init__(self, pool: Pool, figures: RoundState) -> None:
-        self._pool, self._figures, self._config = pool, figures, figures.config
-        self._holdings = pool.holdings(Mins(figures.snapshot.quotas))
+    def __init__(self, pool: Pool, round_state: RoundState) -> None:
+        self._pool, self._round_state, self._config = pool, round_state, round_state.config
+        self._holdings = pool.holdings(Mins(round_state.snapshot.quotas))
         self._units: list[int] | None = None
         self._known: dict[tuple[int | None, bool], Freed] = {}
 
@@ -44,7 +44,7 @@ class YieldingPods:
     def _freed(self, below: int | None, default: bool) -> Freed:
         """below: units of lower priority yield; None for none. default: all units of koordpy's schedulers in the
         default quota yield."""
-        pool, quotas = self._pool, self._figures.snapshot.quotas
+        pool, quotas = self._pool, self._round_state.snapshot.quotas
         if self._units is None:
             every = np.nonzero(np.array(pool.alive, dtype=bool))[0].tolist()
             self._units = [k for k in every if () in self._holdings.held(k)]
@@ -58,10 +58,10 @@ class YieldingPods:
 
     def _within_min(self, i: int) -> bool:
         """Returns True if a unit's quotas use no more than their min of the resources that it uses."""
-        config, tree = self._config, self._figures.snapshot.quotas.tree
+        config, tree = self._config, self._round_state.snapshot.quotas.tree
         if config.fairness.reclaim == "off" or config.preemption.across_quotas == "any":
             return False
-        use = self._figures.draft.quotas
+        use = self._round_state.draft.quotas
         held: Mapping[str, int] = {r: n for of in self._holdings.held(i).values() for r, n in of.items() if n}
         return all(
             use.used(name, resource) <= tree.quotas[name].least(resource)

@@ -36,18 +36,18 @@ class AffinityTerm:
 
 
 def affinity_terms(
-    kinds: Sequence[PodInfo], among: Sequence[Interaction], victims: Sequence[PodInfo], figures: RoundState
+    kinds: Sequence[PodInfo], among: Sequence[Interaction], victims: Sequence[PodInfo], round_state: RoundState
 ) -> tuple[AffinityTerm, ...]:
     """Returns all constraints between pods of some kinds, and with running pods, of which `victims` may be evicted.
 
     kinds: one pod per shape of the problem, by number. among: constraints between the members, on the draft as it is.
     """
     out = [AffinityTerm(one) for one in among if isinstance(one, Apart | InOneDomain)]
-    index = figures.snapshot.index
+    index = round_state.snapshot.index
     standing = [(pod, index[pod.node]) for pod in victims]
     near: list[_Near] = []
     for shape, pod in enumerate(kinds):
-        for rule in figures.rules(pod):
+        for rule in round_state.rules(pod):
             if isinstance(rule, OwnTerms):
                 near += _near(shape, rule, kinds, standing)
             elif isinstance(rule, TopologySpread):

@@ -56,7 +56,7 @@ def candidates(
     preemptors: PreemptorSet, part: Problem, *, rules: Rules, law: Law, open_to: ReachableNodes
 ) -> OfferedChoice:
     """Returns the choice for one preemptor set. part: the problem, restricted to some nodes."""
-    pool, figures, budgets = law.pool, law.figures, law.pool.budgets
+    pool, round_state, budgets = law.pool, law.round_state, law.pool.budgets
     units = np.nonzero(eligible_under(rules))[0].tolist()
     number = {i: n for n, i in enumerate(units)}
     options: list[Option] = []
@@ -70,12 +70,12 @@ def candidates(
                 named.setdefault(name, {})[i] = len(options)
                 options.append(Option(number[i], r))
     selectors = {pod.selector for pod in preemptors.unit.pending if pod.selector} if part.gather else set[str]()
-    read = _ChoiceReader(pool, figures, devices=preemptors.devices, selectors=selectors)
+    read = _ChoiceReader(pool, round_state, devices=preemptors.devices, selectors=selectors)
     own = tuple(read.unit(i) for i in units)
     moves = RuleName.CONSOLIDATION in rules
     if moves:  # moved pods cost nothing at level 2
         own = tuple(replace(unit, priority=0) for unit in own)
-    tied, multiples = _gangs(pool, figures, number, of)
+    tied, multiples = _gangs(pool, round_state, number, of)
     covering: list[dict[int, int]] = [{} for _ in budgets]
     for i, unit in zip(units, own, strict=True):
         for b, pods in unit.budgets:
@@ -83,14 +83,16 @@ def candidates(
     allowances = [(budget.allowed, covered) for budget, covered in zip(budgets, covering, strict=True)]
     bound = combined_limits(law, named, allowances)
     by_name = bool(preemptors.devices) or is_told_apart(preemptors.pods)
-    lots, one_of = place_conditions(preemptors.unit, figures)
+    lots, one_of = place_conditions(preemptors.unit, round_state)
     covering_units = _covering(open_to, pool, units)
     choices = Choices(
         problem=part,
         lots=lots,
         one_of=one_of,
-        returns=tuple(returns_of(pool.units[i], figures, devices=preemptors.devices) for i in units) if moves else (),
-        rejoins=rejoins_of(dict(enumerate(pool.units[i] for i in units)), figures) if moves else (),
+        returns=tuple(returns_of(pool.units[i], round_state, devices=preemptors.devices) for i in units)
+        if moves
+        else (),
+        rejoins=rejoins_of(dict(enumerate(pool.units[i] for i in units)), round_state) if moves else (),
         units=own,
         options=tuple(options),
         budgets=tuple(budget.allowed for budget in budgets),
@@ -103,7 +105,7 @@ def candidates(
         blockers=_blockers(open_to, covering_units),
         ties=_ties(open_to, covering_units) if not moves else (),
         told_apart=frozenset(number.values() if moves or by_name else chain(*covering_units.values())),
-        deterministic_time=figures.config.preemption.time_limit,
+        deterministic_time=round_state.config.preemption.time_limit,
     )
     return OfferedChoice(choices, tuple(units), tuple(rules))
 
@@ -148,7 +150,7 @@ class _ChoiceReader:
     """Reads the capacity and the cost of units. devices: family -> column. selectors: labels of attracting pods."""
 
     pool: Pool
-    figures: RoundState
+    round_state: RoundState
     devices: Mapping[str, int]
     selectors: Collection[str]
 
@@ -166,7 +168,7 @@ class _ChoiceReader:
             return known
         attracts: dict[int, int] = {}
         for pod in pool.units[i].pods:
-            node = self.figures.snapshot.index.get(pod.node)
+            node = self.round_state.snapshot.index.get(pod.node)
             if pod.selector in self.selectors and node is not None:
                 attracts[node] = attracts.get(node, 0) + 1
         return replace(known, attracts=tuple(sorted(attracts.items()))) if attracts else known
@@ -187,7 +189,7 @@ class _ChoiceReader:
         )
 
     def _with_devices(self, i: int, known: UnitFigures, family: str, column: int) -> UnitFigures:
-        held = device_relief(self.pool, i, family, self.figures)
+        held = device_relief(self.pool, i, family, self.round_state)
         if not held:
             return known
         frees = tuple(
@@ -197,7 +199,7 @@ class _ChoiceReader:
 
 
 def _gangs(
-    pool: Pool, figures: RoundState, number: Mapping[int, int], of: Mapping[int, list[int]]
+    pool: Pool, round_state: RoundState, number: Mapping[int, int], of: Mapping[int, list[int]]
 ) -> tuple[list[Limit], list[Multiple]]:
     """Returns the constraints between units of one gang: surplus or core, and podCountMultiple."""
     tied: list[Limit] = []
@@ -211,15 +213,15 @@ def _gangs(
             if terms and (whole or len(surplus) > one.most):
                 tied.append(Limit((*terms, *whole), most=one.most))
         if any(i in number for one in lendings for i in map(pool.at, one.surplus)):
-            multiples += multiples_of(lendings[0].unit, pool, figures, of)
+            multiples += multiples_of(lendings[0].unit, pool, round_state, of)
     return tied, multiples
 
 
-def multiples_of(unit: Unit, pool: Pool, figures: RoundState, of: Mapping[int, list[int]]) -> list[Multiple]:
+def multiples_of(unit: Unit, pool: Pool, round_state: RoundState, of: Mapping[int, list[int]]) -> list[Multiple]:
     """Returns podCountMultiple for the remaining members of a GangGroup with surplus units; of: unit -> its options."""
-    tree, index = figures.snapshot.tree, figures.snapshot.index
+    tree, index = round_state.snapshot.tree, round_state.snapshot.index
     out: list[Multiple] = []
-    for level, k in unit_multiples(unit, figures).items():
+    for level, k in unit_multiples(unit, round_state).items():
         have: dict[int, int] = {}
         terms: dict[int, dict[int, int]] = {}
         lent: set[int] = set()
@@ -235,7 +237,7 @@ def multiples_of(unit: Unit, pool: Pool, figures: RoundState, of: Mapping[int, l
                         here = terms.setdefault(domain, {})
                         here[o] = here.get(o, 0) + 1
         for member in unit.members:
-            if member.node in index and member.key not in figures.draft.evicted and not terminating(member):
+            if member.node in index and member.key not in round_state.draft.evicted and not terminating(member):
                 domain = int(tree.domain_of[level, index[member.node]])
                 have[domain] = have.get(domain, 0) + 1
         for domain, here in terms.items():

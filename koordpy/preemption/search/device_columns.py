@@ -15,21 +15,21 @@ from koordpy.placement.problem import Problem
 from koordpy.preemption.search.victim_pool import Pool
 
 
-def with_devices(unit: Unit, problem: Problem, figures: RoundState) -> tuple[Problem, dict[str, int]]:
+def with_devices(unit: Unit, problem: Problem, round_state: RoundState) -> tuple[Problem, dict[str, int]]:
     """Returns the problem with a column for each family that reports free devices, and the column of each family.
 
-    figures: round state, for the draft and the reservations.
+    round_state: used for the draft and the reservations.
     """
     shapes = {m.shape: pod for m, pod in zip(problem.members, unit.members, strict=True) if pod.pending}
     if not any(pod.asks for pod in shapes.values()):
         return problem, {}
-    reserved = figures.available_to(min(unit.pending, key=lambda pod: pod.priority))
+    reserved = round_state.available_to(min(unit.pending, key=lambda pod: pod.priority))
     kept: dict[int, dict[str, int]] = {}
     for i, node in enumerate(reserved.at.tolist() if reserved is not None else ()):
         assert reserved is not None
-        kept[node] = reserved.requests(i, figures.snapshot.columns)
+        kept[node] = reserved.requests(i, round_state.snapshot.columns)
     devices: dict[str, int] = {}
-    for family, free in freeable_columns(tuple(shapes.values()), figures.scene, kept).items():
+    for family, free in freeable_columns(tuple(shapes.values()), round_state.scene, kept).items():
         devices[family] = column = problem.free.shape[1]
         asked = {i: number for i, pod in shapes.items() if (number := asked_of(pod, family))}
         requests = tuple(
@@ -40,11 +40,11 @@ def with_devices(unit: Unit, problem: Problem, figures: RoundState) -> tuple[Pro
     return problem, devices
 
 
-def device_relief(pool: Pool, i: int, family: str, figures: RoundState) -> dict[int, int]:
+def device_relief(pool: Pool, i: int, family: str, round_state: RoundState) -> dict[int, int]:
     """Node position -> devices of a family that evicting unit i of the pool frees."""
     out: dict[int, int] = {}
     for pod in pool.units[i].pods:
-        held = held_of(pod, family, figures.scene)
+        held = held_of(pod, family, round_state.scene)
         if held:
             node = pool.draft.snapshot.index[pod.node]
             out[node] = out.get(node, 0) + held

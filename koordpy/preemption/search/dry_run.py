@@ -45,14 +45,14 @@ class DryRunResult:
 class DryRun:
     """Dry runs for one preemptor set. Units are positions in the pool."""
 
-    def __init__(self, preemptors: PreemptorSet, pool: Pool, figures: RoundState) -> None:
-        self.preemptors, self.pool, self.figures = preemptors, pool, figures
+    def __init__(self, preemptors: PreemptorSet, pool: Pool, round_state: RoundState) -> None:
+        self.preemptors, self.pool, self.round_state = preemptors, pool, round_state
 
     @contextmanager
     def without_units(self, units: Sequence[int]) -> Iterator[None]:
         """Evicts some units from the draft within the context."""
         # without limits, the core of a gang and some of its surplus may be evicted together
-        with self.figures.draft.trial(without=(pod for i in units for pod in self.pool.units[i].pods)):
+        with self.round_state.draft.trial(without=(pod for i in units for pod in self.pool.units[i].pods)):
             yield
 
     def place(self, units: Sequence[int], places: Places | None = None, share: float = 1.0) -> DryRunResult:
@@ -68,8 +68,8 @@ class DryRun:
 
         False also if more than sums decides.
         """
-        preemptors, figures = self.preemptors, self.figures
-        if any(figures.of(pod).has_rules for pod in self._kinds()):
+        preemptors, round_state = self.preemptors, self.round_state
+        if any(round_state.of(pod).has_rules for pod in self._kinds()):
             return False
         waiting: dict[int, list[int]] = {}
         for rank in preemptors.problem.pending:
@@ -83,11 +83,11 @@ class DryRun:
 
         share: time limit as a share of a placement's.
         """
-        unit, figures = self.preemptors.unit, self.figures
-        if not is_counted(self.preemptors.pods, figures.scene) or rules_decide(unit, figures):
+        unit, round_state = self.preemptors.unit, self.round_state
+        if not is_counted(self.preemptors.pods, round_state.scene) or rules_decide(unit, round_state):
             return bool(self.place(units).nodes)
         with self.without_units(units):
-            found = fits_somewhere(unit, self._preemptor_problem(share), figures)
+            found = fits_somewhere(unit, self._preemptor_problem(share), round_state)
             return bool(self._place().nodes) if found is None else found
 
     def place_and_return(self, units: Sequence[int], layout: Layout) -> DryRunResult:
@@ -104,7 +104,7 @@ class DryRun:
                     # infeasible even without returning units; with a layout, other layouts were not tried
                     sure &= places is None
                     break
-                with self.figures.draft.trial():
+                with self.round_state.draft.trial():
                     back = self._place_moved(found.nodes, units, layout)
                 if back is not None:
                     return DryRunResult(found.nodes, found.notes, tuple(back))
@@ -115,9 +115,9 @@ class DryRun:
 
     def _place(self, places: Places | None = None, share: float = 1.0) -> DryRunResult:
         """places: (shape, node) of the preemptors' problem; only these are tried. None for all."""
-        preemptors, figures = self.preemptors, self.figures
+        preemptors, round_state = self.preemptors, self.round_state
         unit = preemptors.unit
-        own = place_members(unit, [pod.key for pod in preemptors.pods], figures)
+        own = place_members(unit, [pod.key for pod in preemptors.pods], round_state)
         if own is not None:
             return DryRunResult(
                 {rank: own.nodes[pod.key] for rank, pod in enumerate(unit.members) if pod.key in own.nodes}, own.notes
@@ -125,24 +125,24 @@ class DryRun:
         problem = self._preemptor_problem(share)
         if places is not None:
             problem = _within(problem, preemptors.problem, places)
-        found = place_unit(unit, problem, figures, Question.TRIAL)
+        found = place_unit(unit, problem, round_state, Question.TRIAL)
         if len(found.nodes) < len(problem.pending):
             return DryRunResult(sure=found.proof is not Proof.UNKNOWN)
-        if is_refused({unit.members[rank].key: node for rank, node in found.nodes.items()}, figures):
+        if is_refused({unit.members[rank].key: node for rank, node in found.nodes.items()}, round_state):
             # each member may find enough devices and links, but not all of them together
             return DryRunResult(sure=False)
         return DryRunResult(dict(found.nodes))
 
     def _place_moved(self, nodes: Mapping[int, int], units: Sequence[int], moved: Layout) -> list[Back] | None:
         """Returns the new nodes of moved units beside the preemptor (nodes: rank -> node); None if one does not fit."""
-        draft, figures = self.figures.draft, self.figures
+        draft, round_state = self.round_state.draft, self.round_state
         seats = {self.preemptors.unit.members[rank].key: node for rank, node in sorted(nodes.items())}
-        given = give(seats, figures)
+        given = give(seats, round_state)
         if given.faults:
             return None
         for key, node in seats.items():
-            draft.assign(figures.snapshot.pods[key], node, given=given.given.get(key, NOTHING_GIVEN))
-        back = Returning(figures, planned=moved.returns, devices=self.preemptors.devices)
+            draft.assign(round_state.snapshot.pods[key], node, given=given.given.get(key, NOTHING_GIVEN))
+        back = Returning(round_state, planned=moved.returns, devices=self.preemptors.devices)
         return back.place([self.pool.units[i] for i in units])
 
     # --- reasons of a failure -----------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class DryRun:
         return out
 
     def _current_problem(self) -> Problem:
-        return build(self.preemptors.unit, self.figures)
+        return build(self.preemptors.unit, self.round_state)
 
     def _preemptor_problem(self, share: float = 1.0) -> Problem:
         """Returns the problem of the preemptors on the draft. share: time limit as a share of a placement's."""
@@ -236,7 +236,7 @@ class DryRun:
 
         With all other units of `rest` gone, the load is still rejected.
         """
-        draft = self.figures.draft
+        draft = self.round_state.draft
         needed = []
         for i in rest:
             mark = draft.mark()
@@ -251,8 +251,8 @@ class DryRun:
         unit = self.pool.units[i]
         if any(at == node for at, _ in self.pool.free_of(i)):
             return True
-        index = self.figures.snapshot.index
-        wide = [own for pod in self._kinds() if (own := self.figures.of(pod)).pulled]
+        index = self.round_state.snapshot.index
+        wide = [own for pod in self._kinds() if (own := self.round_state.of(pod)).pulled]
         return any(own.looks_at(pod, index[pod.node]) for own in wide for pod in unit.pods if pod.node in index)
 
     def _kinds(self) -> list[PodInfo]:

@@ -56,30 +56,30 @@ def _listed(nodes: Iterable[str]) -> str:
     return named(sorted(nodes, key=natural_key), _LISTED)
 
 
-def await_ending(unit: Unit, figures: RoundState) -> Awaited | None:
+def await_ending(unit: Unit, round_state: RoundState) -> Awaited | None:
     """Returns the placement of a unit that fits, on nodes and in its quotas, once terminating pods are gone.
 
     None if it does not fit. Its nominated nodes are tried first, because their capacity is reserved for it. The draft
     is unchanged afterwards.
     """
-    draft, snapshot = figures.draft, figures.snapshot
-    ending = [pod for pod in figures.reservations.terminating if pod.key not in draft.evicted]
+    draft, snapshot = round_state.draft, round_state.snapshot
+    ending = [pod for pod in round_state.reservations.terminating if pod.key not in draft.evicted]
     if not ending:
         return None
     quotas = snapshot.quotas
-    refused = figures.admission.core_refusal(unit, draft.quotas) is not None
+    refused = round_state.admission.core_refusal(unit, draft.quotas) is not None
     nodes: dict[str, int] = {}
-    figures = figures.of_view(RELIEVED)
+    round_state = round_state.of_view(RELIEVED)
     with draft.trial(without=ending):
-        if refused and figures.admission.core_refusal(unit, draft.quotas) is not None:
+        if refused and round_state.admission.core_refusal(unit, draft.quotas) is not None:
             return None
-        if nodes := _as_nominated(unit, figures):
+        if nodes := _as_nominated(unit, round_state):
             pass
-        elif rules_decide(unit, figures):
-            own = place_by_rules(unit, figures)
+        elif rules_decide(unit, round_state):
+            own = place_by_rules(unit, round_state)
             nodes = dict(own.nodes) if own is not None and not own.evicted else {}
         else:
-            found = place_unit(unit, build(unit, figures), figures, Question.TRIAL)
+            found = place_unit(unit, build(unit, round_state), round_state, Question.TRIAL)
             nodes = {unit.members[rank].key: node for rank, node in sorted(found.nodes.items())}
     if not nodes:
         return None
@@ -89,16 +89,16 @@ def await_ending(unit: Unit, figures: RoundState) -> Awaited | None:
     return Awaited(nodes, frozenset(used), tuple(there or ending))
 
 
-def _as_nominated(unit: Unit, figures: RoundState) -> dict[str, int]:
+def _as_nominated(unit: Unit, round_state: RoundState) -> dict[str, int]:
     """Returns pod key -> nominated node of the members that have one; empty if they cannot all start there.
 
     They start there on the draft with all other nominated pods, and with no further member.
     """
     draft, pods, names, kept = (
-        figures.draft,
-        figures.snapshot.pods,
-        figures.snapshot.nodes,
-        figures.reservations.feasible,
+        round_state.draft,
+        round_state.snapshot.pods,
+        round_state.snapshot.nodes,
+        round_state.reservations.feasible,
     )
     nominated = [pod.key for pod in unit.pending if pod.nominated_node]
     nodes = {key: kept[key] for key in nominated if key in kept}
@@ -109,25 +109,25 @@ def _as_nominated(unit: Unit, figures: RoundState) -> dict[str, int]:
         for key, node in kept.items():
             if key not in own and key not in draft.placed:
                 draft.assign(pods[key], node)
-        if any(not figures.of(pods[key]).slots[node] for key, node in nodes.items()):
+        if any(not round_state.of(pods[key]).slots[node] for key, node in nodes.items()):
             return {}
-        given = give(nodes, figures)
+        given = give(nodes, round_state)
         named = {key: names[node].name for key, node in nodes.items()}
-        return {} if given.faults or check_plan(unit, named, figures, given.given, given.notes) else nodes
+        return {} if given.faults or check_plan(unit, named, round_state, given.given, given.notes) else nodes
 
 
-def waits_on_nominated(pod: PodInfo, figures: RoundState) -> bool:
+def waits_on_nominated(pod: PodInfo, round_state: RoundState) -> bool:
     """Returns True if victims of a pod are terminating on its nominated node.
 
     Victims are less important pods, and pods of another quota or user.
     """
     name = pod.nominated_node
-    if not name or name not in figures.snapshot.index:
+    if not name or name not in round_state.snapshot.index:
         return False
-    refusal = figures.of(pod).verdict().of(figures.snapshot.index[name])
+    refusal = round_state.of(pod).verdict().of(round_state.snapshot.index[name])
     if refusal is not None and refusal.code is Code.UNRESOLVABLE:
         return False
-    snapshot = figures.snapshot
+    snapshot = round_state.snapshot
     return any(
         frees_capacity(other, snapshot.now)
         and (other.priority < pod.priority or _is_other_tenant(other, pod, snapshot))
@@ -135,17 +135,17 @@ def waits_on_nominated(pod: PodInfo, figures: RoundState) -> bool:
     )
 
 
-def crowds_siblings(unit: Unit, nodes: Mapping[str, int], figures: RoundState) -> bool:
+def crowds_siblings(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -> bool:
     """Returns True if a plan for some members (pod key -> node) would waste terminating victims of their unit.
 
     Victims are wasted if nominated members are left without a node, and other members start elsewhere than on their
     nominated nodes. The same applies if the remaining members are too few to start by themselves (only-waiting).
     """
-    names, pods = figures.snapshot.nodes, figures.snapshot.pods
+    names, pods = round_state.snapshot.nodes, round_state.snapshot.pods
     left = [pod for pod in unit.pending if pod.key not in nodes]
     return (
         any(pod.nominated_node for pod in left)
-        and any(waits_on_nominated(pod, figures) for pod in unit.pending)
+        and any(waits_on_nominated(pod, round_state) for pod in unit.pending)
         and (
             any(pods[key].nominated_node != names[node].name for key, node in nodes.items())
             or any(

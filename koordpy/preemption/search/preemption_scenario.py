@@ -37,9 +37,9 @@ class PreemptionScenario:
     ) -> None:
         """node_table: returns the cheapest victims of each node for a plain pod, shared between units of the round."""
         self.preemptors, self.law, self.rules, self._node_table = preemptors, law, rules, node_table
-        self.figures, self.pool = law.figures, law.pool
+        self.round_state, self.pool = law.round_state, law.pool
         self.eligible = eligible_under(rules)
-        self.dry_run = DryRun(preemptors, law.pool, law.figures)
+        self.dry_run = DryRun(preemptors, law.pool, law.round_state)
 
     @property
     def moves(self) -> bool:
@@ -49,12 +49,12 @@ class PreemptionScenario:
     @cached_property
     def reachable(self) -> ReachableNodes:
         """The problem with every node that evictions might open."""
-        preemptors, figures = self.preemptors, self.figures
-        if not any(figures.of(pod).has_rules for pod in {pod.shape: pod for pod in preemptors.pods}.values()):
+        preemptors, round_state = self.preemptors, self.round_state
+        if not any(round_state.of(pod).has_rules for pod in {pod.shape: pod for pod in preemptors.pods}.values()):
             return ReachableNodes(preemptors.problem, {}, frozenset())
         units = self.pool.units
         victims = {pod.key: pod for i in np.nonzero(self.eligible)[0].tolist() for pod in units[i].pods}
-        return find_reachable_nodes(preemptors.unit, preemptors.problem, figures, list(victims.values()))
+        return find_reachable_nodes(preemptors.unit, preemptors.problem, round_state, list(victims.values()))
 
     # --- bounds -------------------------------------------------------------------------------------------------------
 
@@ -84,11 +84,11 @@ class PreemptionScenario:
         Too many movable pods are not searched (`MOVES`).
         """
         pods = sum(len(self.pool.units[i].pods) for i in np.nonzero(self.eligible)[0].tolist())
-        free = np.maximum(self.figures.draft.free(), 0).sum(axis=0)
+        free = np.maximum(self.round_state.draft.free(), 0).sum(axis=0)
         asked = self.preemptors.problem.asked.items()
         if not pods or any(column < len(free) and amount > free[column] for column, amount in asked):
             return SearchEnd.NO_CANDIDATES, ""
-        return (SearchEnd.BUDGET_USED, "") if pods * len(self.figures.snapshot.nodes) > MOVES else None
+        return (SearchEnd.BUDGET_USED, "") if pods * len(self.round_state.snapshot.nodes) > MOVES else None
 
     @cached_property
     def _freed(self) -> Ints:
@@ -100,20 +100,20 @@ class PreemptionScenario:
         out[:, : held.shape[1]] = held
         for i in np.nonzero(self.eligible)[0].tolist():
             for family, column in devices.items():
-                for node, number in device_relief(self.pool, i, family, self.figures).items():
+                for node, number in device_relief(self.pool, i, family, self.round_state).items():
                     out[node, column] += number
         return out
 
     @property
     def _columns(self) -> tuple[str, ...]:
-        columns = self.figures.snapshot.columns
+        columns = self.round_state.snapshot.columns
         return tuple(sorted(columns, key=lambda name: columns[name]))
 
     # --- candidates ---------------------------------------------------------------------------------------------------
 
     def parts(self) -> Iterator[OfferedChoice]:
         """Yields the candidates of each part of the nodes that the preemptor set may be placed in."""
-        for part in partitions(self.preemptors.unit, self.reachable.problem, self.figures):
+        for part in partitions(self.preemptors.unit, self.reachable.problem, self.round_state):
             yield self.candidates(part, self.rules)
 
     def candidates(self, part: Problem, rules: Rules) -> OfferedChoice:
@@ -126,14 +126,14 @@ class PreemptionScenario:
         An empty mask is a proof that no node can be freed. None means "not decided here": more than the nodes decides,
         and the general search must run.
         """
-        plain, figures = self.preemptors.unit.plain, self.figures
+        plain, round_state = self.preemptors.unit.plain, self.round_state
         if self._node_table is None or plain is None or len(self.rules) > 1 or self.moves:
             return None
         if self.preemptors.devices or self.reachable.looked_at:
             return None
-        if figures.draft.has_nominations or figures.of(plain).has_rules:
+        if round_state.draft.has_nominations or round_state.of(plain).has_rules:
             return None
-        if figures.admission.core_refusal(self.preemptors.unit, figures.draft.quotas) is not None:
+        if round_state.admission.core_refusal(self.preemptors.unit, round_state.draft.quotas) is not None:
             return None  # capacity may be missing in a quota alone
         [(name, eligible)] = self.rules.items()
         found = self._node_table().cheapest(plain, self.preemptors.problem, name, eligible)

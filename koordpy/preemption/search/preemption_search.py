@@ -37,13 +37,13 @@ from koordpy.verify.preemption_check import VictimCheck, check_moves, check_vict
 class PreemptionSearch:
     """State of the searches of one round."""
 
-    def __init__(self, figures: RoundState, ways: Sequence[Way] = EVERY_WAY, *, defers: bool = False) -> None:
-        """figures: round state in the view of a unit that starts now.
+    def __init__(self, round_state: RoundState, ways: Sequence[Way] = EVERY_WAY, *, defers: bool = False) -> None:
+        """round_state: in the view of a unit that starts now.
 
         defers: True if a unit is deferred unless it only has to wait for terminating pods.
         """
-        self.now, self.ways, self.defers = figures, ways, defers
-        self.config = figures.config
+        self.now, self.ways, self.defers = round_state, ways, defers
+        self.config = round_state.config
         self._checked: dict[object, Any] = {}
         """Results that the check of plans caches for the round."""
         self.not_minimal: list[str] = []
@@ -52,7 +52,7 @@ class PreemptionSearch:
         self._alone: SinglePod | None = None
 
     @cached_property
-    def figures(self) -> RoundState:
+    def round_state(self) -> RoundState:
         """Round state in the view of a preemptor."""
         return self.now.of_view(PREEMPTOR)
 
@@ -112,17 +112,17 @@ class PreemptionSearch:
         """
         taken = [EvictedUnit(victim.unit.pods, str(victim.rule)) for victim in plan.victims]
         back = {one.pod.key: one.node for one in plan.back}
-        return taken, dict(plan.nodes), back, Round(self.figures, self._lines, self.pool.budgets, self._checked)
+        return taken, dict(plan.nodes), back, Round(self.round_state, self._lines, self.pool.budgets, self._checked)
 
     def faults_of_returns(self, plan: PreemptionPlan) -> list[PlanFault]:
         """Returns the faults in the new nodes of moved pods, on the draft with members placed and victims evicted."""
         if not plan.back:
             return []
-        figures = self.figures
-        names = {one.pod.key: figures.snapshot.nodes[one.node].name for one in plan.back}
-        faults = check_returns([(one.pod, names[one.pod.key]) for one in plan.back], figures)
+        round_state = self.round_state
+        names = {one.pod.key: round_state.snapshot.nodes[one.node].name for one in plan.back}
+        faults = check_returns([(one.pod, names[one.pod.key]) for one in plan.back], round_state)
         for gang in dict.fromkeys(one.pod.gang for one in plan.back if one.pod.gang is not None):
-            faults += check_moves(figures.groups.unit(gang), names, self.now)
+            faults += check_moves(round_state.groups.unit(gang), names, self.now)
         return faults
 
     # --- inputs of a search -------------------------------------------------------------------------------------------
@@ -133,12 +133,12 @@ class PreemptionSearch:
         placed: pod key -> node position of members that this round has placed.
         """
         problem, devices = self._problem(unit, placed)
-        for ranks in preemptor_sets(unit, problem, self.figures):
+        for ranks in preemptor_sets(unit, problem, self.round_state):
             yield PreemptorSet(unit, only_ranks(problem, ranks), tuple(unit.members[rank] for rank in ranks), devices)
 
     def _problem(self, unit: Unit, placed: Mapping[str, int]) -> tuple[Problem, Mapping[str, int]]:
-        problem = add_demands(unit, build(unit, self.figures, emptied=True), self.figures)
-        problem, devices = with_devices(unit, problem, self.figures)
+        problem = add_demands(unit, build(unit, self.round_state, emptied=True), self.round_state)
+        problem, devices = with_devices(unit, problem, self.round_state)
         if placed:
             members = tuple(
                 replace(member, node=placed.get(pod.key, member.node))
@@ -150,13 +150,13 @@ class PreemptionSearch:
     def law(self, preemptors: PreemptorSet, waived: frozenset[Guard] = NO_GUARD) -> Law:
         """Returns the inputs of the rules for one preemptor set. waived: guards that are left out."""
         mins, lines, tenants = self._mins, self._lines, self._tenants
-        pool, figures = self.pool, self.figures
+        pool, round_state = self.pool, self.round_state
         unit, pods = preemptors.unit, preemptors.pods
-        return Law(unit, pods, pool, figures, mins=mins, lines=lines, tenants=tenants, waived=waived)
+        return Law(unit, pods, pool, round_state, mins=mins, lines=lines, tenants=tenants, waived=waived)
 
     def free_units(self, preemptors: PreemptorSet) -> Mask:
         """Returns [units] of the pool that may be evicted for one preemptor set before any rule is applied."""
-        return free_units(preemptors, self.pool, self.figures)
+        return free_units(preemptors, self.pool, self.round_state)
 
     def scenario(self, preemptors: PreemptorSet, law: Law, rules: Rules) -> PreemptionScenario:
         """Returns one scenario. The table of nodes is shared between plain pods of the round."""
@@ -164,14 +164,14 @@ class PreemptionSearch:
 
     def _node_table(self) -> SinglePod:
         if self._alone is None or self._alone.pool is not self.pool:
-            self._alone = SinglePod(self.pool, self.figures)
+            self._alone = SinglePod(self.pool, self.round_state)
         return self._alone
 
     # --- entitlements -------------------------------------------------------------------------------------------------
 
     @cached_property
     def _mins(self) -> Mins:
-        return Mins(self.figures.snapshot.quotas)
+        return Mins(self.round_state.snapshot.quotas)
 
     @cached_property
     def _lines(self) -> EntitlementLines | None:
@@ -180,8 +180,8 @@ class PreemptionSearch:
     @cached_property
     def shares(self) -> EntitlementLines | None:
         """Fair shares of tenants; None in mode off."""
-        return lines_of(self.figures.snapshot, self.config.fairness)
+        return lines_of(self.round_state.snapshot, self.config.fairness)
 
     @cached_property
     def _tenants(self) -> TenantShares:
-        return TenantShares(self.figures, self._mins)
+        return TenantShares(self.round_state, self._mins)

@@ -33,7 +33,7 @@ def members_preempt_individually(unit: Unit) -> bool:
     return all(len(gang.standing) + gang.succeeded >= gang.min_member for gang in unit.gangs)
 
 
-def preemptor_sets(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[tuple[int, ...]]:
+def preemptor_sets(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[tuple[int, ...]]:
     """Yields ranks that are to be placed together: all, then the core; each rank alone if no core is needed.
 
     Members that a device family's rules join, such as a block of nodes, stay in one set.
@@ -45,19 +45,19 @@ def preemptor_sets(unit: Unit, problem: Problem, figures: RoundState) -> Iterato
     if members_preempt_individually(unit):
         left = list(pending)
         while left:
-            ranks = grow_set(unit, left[:1], left, figures) or (left[0],)
+            ranks = grow_set(unit, left[:1], left, round_state) or (left[0],)
             yield ranks
             left = [rank for rank in left if rank not in ranks]
         return
-    if not _conflict_on_claim(unit, pending, figures):
+    if not _conflict_on_claim(unit, pending, round_state):
         yield pending
-    least = grow_set(unit, core or pending[:1], pending, figures)
-    if least is not None and least != pending and not _conflict_on_claim(unit, least, figures):
+    least = grow_set(unit, core or pending[:1], pending, round_state)
+    if least is not None and least != pending and not _conflict_on_claim(unit, least, round_state):
         yield least
 
 
-def _conflict_on_claim(unit: Unit, ranks: Sequence[int], figures: RoundState) -> bool:
+def _conflict_on_claim(unit: Unit, ranks: Sequence[int], round_state: RoundState) -> bool:
     """Returns True if no capacity is enough for all of them, because they use a claim that only one pod may use."""
     pods = [unit.members[rank] for rank in ranks]
-    gang = next((pod.gang for pod in pods if pod.gang is not None and figures.concerned(pod)), None)
-    return gang is not None and figures.among(gang).parted([pod.shape for pod in pods])
+    gang = next((pod.gang for pod in pods if pod.gang is not None and round_state.concerned(pod)), None)
+    return gang is not None and round_state.among(gang).parted([pod.shape for pod in pods])

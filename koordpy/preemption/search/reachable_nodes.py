@@ -39,41 +39,41 @@ class ReachableNodes:
 
 
 def find_reachable_nodes(
-    unit: Unit, problem: Problem, figures: RoundState, victims: Sequence[PodInfo]
+    unit: Unit, problem: Problem, round_state: RoundState, victims: Sequence[PodInfo]
 ) -> ReachableNodes:
     """Returns the nodes that evictions could open, for a problem that was built on the draft as it is."""
-    index, draft = figures.snapshot.index, figures.draft
+    index, draft = round_state.snapshot.index, round_state.draft
     first: dict[int, PodInfo] = {}
     for pod, member in zip(unit.members, problem.members, strict=True):
         if member.shape >= 0:
             first.setdefault(member.shape, pod)
     kinds = [first[i] for i in range(len(problem.shapes))]
-    if not any(figures.of(pod).has_rules for pod in kinds):
+    if not any(round_state.of(pod).has_rules for pod in kinds):
         return ReachableNodes(problem, {}, frozenset())
     judged = [
-        figures.among(pod.gang).judged_beside_victims(pod.shape)
-        if pod.gang is not None and figures.concerned(pod)
+        round_state.among(pod.gang).judged_beside_victims(pod.shape)
+        if pod.gang is not None and round_state.concerned(pod)
         else frozenset()
         for pod in kinds
     ]
     standing = [pod for pod in victims if pod.node in index]
     seen: list[list[PodInfo]] = []
     for pod in kinds:
-        own = figures.of(pod)
+        own = round_state.of(pod)
         seen.append([other for other in standing if own.looks_at(other, index[other.node])] if own.has_rules else [])
     relevant = {other.key: other for others in seen for other in others}
     if not relevant:
         return ReachableNodes(problem, {}, frozenset())
-    closed = [_unresolvable(pod, figures, judged[i]) for i, pod in enumerate(kinds)]
+    closed = [_unresolvable(pod, round_state, judged[i]) for i, pod in enumerate(kinds)]
     # the dry run checks which devices remain, and constraints on pods that may stay
     beyond = [word | PLUGINS | {SPREAD, AFFINITY} for word in judged]
     before = [shape.allowed for shape in problem.shapes]
     blockers: dict[tuple[int, int], tuple[str, ...]] = {}
     shapes: list[Shape] = []
-    ties = affinity_terms(kinds, problem.interactions, list(relevant.values()), figures)
+    ties = affinity_terms(kinds, problem.interactions, list(relevant.values()), round_state)
     with draft.trial(without=relevant.values()):
         for i, pod in enumerate(kinds):
-            own = figures.of(pod)
+            own = round_state.of(pod)
             after = own.allowed_beside(beyond[i])
             shape = problem.shapes[i]
             masked = np.where(closed[i], 0, np.maximum(before[i], after))
@@ -88,11 +88,11 @@ def find_reachable_nodes(
     return ReachableNodes(replace(problem, shapes=tuple(shapes), interactions=()), blockers, frozenset(relevant), ties)
 
 
-def _unresolvable(pod: PodInfo, figures: RoundState, judged: frozenset[str]) -> Ints:
+def _unresolvable(pod: PodInfo, round_state: RoundState, judged: frozenset[str]) -> Ints:
     """Returns [nodes]: 1 where no eviction helps, apart from constraints that members satisfy among themselves."""
-    own = figures.of(pod)
+    own = round_state.of(pod)
     if own.refusal is not None:
-        return np.ones(len(figures.snapshot.nodes), dtype=np.int64)
+        return np.ones(len(round_state.snapshot.nodes), dtype=np.int64)
     verdict = own.verdict()
     codes = [0] + [int(r.code is Code.UNRESOLVABLE and r.plugin not in judged) for r in verdict.refusals]
     return np.array(codes, dtype=np.int64)[verdict.which]

@@ -42,91 +42,91 @@ class Back:
     """Devices of the node that are reserved for it."""
 
 
-def as_pending(pod: PodInfo, figures: RoundState) -> PodInfo:
+def as_pending(pod: PodInfo, round_state: RoundState) -> PodInfo:
     """Returns the pod as its controller recreates it: pending."""
     wire = pod.pod
     fresh = changed(wire, spec=changed(wire.spec, node_name=""))
-    snapshot = figures.snapshot
+    snapshot = round_state.snapshot
     names, looked_for = snapshot.scheduler_names, snapshot.looked_for
     info = pod_info(fresh, scheduler_names=names, looked_for=looked_for, readers=snapshot.readers)
     return changed(info, owner=pod.owner)
 
 
-def movable(pool: Pool, free: Mask, figures: RoundState, *, priority: int) -> Mask:
+def movable(pool: Pool, free: Mask, round_state: RoundState, *, priority: int) -> Mask:
     """Returns [units] of at most a priority that may be moved; if too many for a search (`MOVES`), a superset."""
     every = free & pool.evictable & (pool.priority <= priority)
     out, pods = every.copy(), 0
     for i in np.nonzero(every)[0].tolist():
         unit = pool.units[i]
-        fixed = unit.kind is UnitKind.BROKEN or pool.foreign(i) or any(figures.concerned(pod) for pod in unit.pods)
+        fixed = unit.kind is UnitKind.BROKEN or pool.foreign(i) or any(round_state.concerned(pod) for pod in unit.pods)
         if not fixed and priority < SYSTEM_PRIORITY_FLOOR:
-            fixed = any(wants_to_stay(pod, figures.snapshot) for pod in unit.pods)
-        out[i] = not fixed and not _is_blocked_when_pending(unit, figures)
+            fixed = any(wants_to_stay(pod, round_state.snapshot) for pod in unit.pods)
+        out[i] = not fixed and not _is_blocked_when_pending(unit, round_state)
         pods += len(unit.pods) if out[i] else 0
-        if pods * len(figures.snapshot.nodes) > MOVES:
+        if pods * len(round_state.snapshot.nodes) > MOVES:
             return every
     return out
 
 
-def _is_blocked_when_pending(moved: VictimUnit, figures: RoundState) -> bool:
+def _is_blocked_when_pending(moved: VictimUnit, round_state: RoundState) -> bool:
     """Returns True if a gate or a quota would block a unit once it is pending, so that it would not be placed again."""
-    quotas = figures.snapshot.quotas
+    quotas = round_state.snapshot.quotas
     own = [quotas.quota_of(pod) for pod in moved.pods]
     if any((quota := quotas.tree.quotas.get(name)) is not None and quota.is_parent for name in own):
         return True
     if any(quotas.tree.closed(name) for name in own):
         return True
-    first, again = moved.pods[0], {pod.key: as_pending(pod, figures) for pod in moved.pods}
+    first, again = moved.pods[0], {pod.key: as_pending(pod, round_state) for pod in moved.pods}
     if first.gang is None:
-        return device_gate(Unit(id=first.key, gangs=(), plain=again[first.key]), figures) is not None
-    unit = figures.groups.unit(first.gang).changed(lambda pod: again.get(pod.key, pod))
+        return device_gate(Unit(id=first.key, gangs=(), plain=again[first.key]), round_state) is not None
+    unit = round_state.groups.unit(first.gang).changed(lambda pod: again.get(pod.key, pod))
     if has_parts(unit):  # the constraints of its parts would not be respected
         return True
-    return gate(unit, figures.groups) is not None or device_gate(unit, figures) is not None
+    return gate(unit, round_state.groups) is not None or device_gate(unit, round_state) is not None
 
 
-def returns_of(unit: VictimUnit, figures: RoundState, *, devices: Mapping[str, int]) -> tuple[Return, ...]:
+def returns_of(unit: VictimUnit, round_state: RoundState, *, devices: Mapping[str, int]) -> tuple[Return, ...]:
     """Returns the numbers of pods of each kind that a unit needs placed again. devices: family -> column."""
     number = Counter[MovedKind]()
     for pod in unit.pods:
-        number[kind_of(as_pending(pod, figures), unit.group, figures, devices=devices)] += 1
+        number[kind_of(as_pending(pod, round_state), unit.group, round_state, devices=devices)] += 1
     return tuple(Return(pods, kind) for kind, pods in number.items())
 
 
-def rejoins_of(units: Mapping[int, VictimUnit], figures: RoundState) -> tuple[Rejoin, ...]:
+def rejoins_of(units: Mapping[int, VictimUnit], round_state: RoundState) -> tuple[Rejoin, ...]:
     """Returns the constraints that GangGroups put on the nodes of their members after a move. units: number -> unit."""
     taking: dict[str, list[int]] = {}
     for number, unit in units.items():
         for pod in unit.pods:
             taking.setdefault(pod.key, []).append(number)
     out: dict[str, Rejoin] = {}
-    tree, index = figures.snapshot.tree, figures.snapshot.index
+    tree, index = round_state.snapshot.tree, round_state.snapshot.index
     for moved in units.values():
         first = moved.pods[0]
         if first.gang is None or moved.group in out:
             continue
-        whole = figures.groups.unit(first.gang)
+        whole = round_state.groups.unit(first.gang)
         at = [(index[pod.node], pod.key) for pod in whole.members if pod.bound and pod.node in index]
-        level = max(tree.lowest_common([node for node, _ in at])[0], hard_level(whole, figures))
+        level = max(tree.lowest_common([node for node, _ in at])[0], hard_level(whole, round_state))
         common = [tree.domain_of[level]] if level else []
-        common += [_values(key, figures) for key in hard_keys(whole)]
-        multiples = tuple((tree.domain_of[number], k) for number, k in unit_multiples(whole, figures).items())
+        common += [_values(key, round_state) for key in hard_keys(whole)]
+        multiples = tuple((tree.domain_of[number], k) for number, k in unit_multiples(whole, round_state).items())
         if common or multiples:
             members = tuple((node, tuple(taking.get(key, ()))) for node, key in at)
             out[moved.group] = Rejoin(moved.group, members, tuple(common), multiples)
     return tuple(out.values())
 
 
-def _values(key: str, figures: RoundState) -> Ints:
+def _values(key: str, round_state: RoundState) -> Ints:
     """Returns [nodes]: number of the value of a label; -1 without the label."""
     known: dict[str, int] = {}
-    values = (node.labels.get(key) for node in figures.snapshot.nodes)
+    values = (node.labels.get(key) for node in round_state.snapshot.nodes)
     return np.array([known.setdefault(value, len(known)) if value else -1 for value in values], dtype=np.int64)
 
 
-def kind_of(again: PodInfo, group: str, figures: RoundState, *, devices: Mapping[str, int]) -> MovedKind:
+def kind_of(again: PodInfo, group: str, round_state: RoundState, *, devices: Mapping[str, int]) -> MovedKind:
     """Returns the requests of a recreated pod of a GangGroup (empty: none), and the nodes that accept it."""
-    own = figures.of(again)
+    own = round_state.of(again)
     found = ((column, asked_of(again, family)) for family, column in devices.items())
     cards = tuple((column, number) for column, number in found if number)
     nodes = np.nonzero(own.static.before.fits)[0].tolist() if own.refusal is None else ()
@@ -140,9 +140,9 @@ class Returning:
     """
 
     def __init__(
-        self, figures: RoundState, *, planned: Mapping[MovedKind, Mapping[int, int]], devices: Mapping[str, int]
+        self, round_state: RoundState, *, planned: Mapping[MovedKind, Mapping[int, int]], devices: Mapping[str, int]
     ) -> None:
-        self._figures, self._devices = figures, devices
+        self._round_state, self._devices = round_state, devices
         self._planned = {kind: dict(nodes) for kind, nodes in planned.items()}
 
     def place(self, chosen: Sequence[VictimUnit]) -> list[Back] | None:
@@ -150,17 +150,17 @@ class Returning:
 
         Expects a draft with the units evicted and the preemptor placed. The new placements stay on it.
         """
-        figures = self._figures
+        round_state = self._round_state
         out: list[Back] = []
         for moved in sorted(
             _joined_by_group(chosen), key=lambda unit: (-unit.devices, -len(unit.pods), unit.importance)
         ):
-            again = {pod.key: as_pending(pod, figures) for pod in moved.pods}
-            unit, before = _unit(moved, again, figures)
+            again = {pod.key: as_pending(pod, round_state) for pod in moved.pods}
+            unit, before = _unit(moved, again, round_state)
             back = self._unit_back(unit, again, moved.group)
             if back is None:
                 return None
-            tree, index = figures.snapshot.tree, figures.snapshot.index
+            tree, index = round_state.snapshot.tree, round_state.snapshot.index
             at = [one.node for one in back]
             at += [index[pod.node] for pod in unit.members if pod.bound and pod.node in index]
             if tree.lowest_common(at)[0] < before:
@@ -170,10 +170,10 @@ class Returning:
 
     def _unit_back(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> list[Back] | None:
         """Places one moved unit: first jobs that a device family places by its rules, then other pods."""
-        figures = self._figures
+        round_state = self._round_state
         out: list[Back] = []
         left = dict(again)
-        for pods, nodes in seat_returning(tuple(again.values()), figures):
+        for pods, nodes in seat_returning(tuple(again.values()), round_state):
             back = self._assign_returning(pods, nodes)
             if back is None:
                 return None
@@ -181,7 +181,7 @@ class Returning:
             for pod in pods:
                 del left[pod.key]
         if left:
-            names = figures.snapshot.nodes
+            names = round_state.snapshot.nodes
             seated = unit.after({one.pod.key: names[one.node].name for one in out})
             seats = self._nodes_for(seated, left, group)
             back = self._assign_returning([left[pod.key] for pod in unit.members if pod.key in left], seats)
@@ -192,31 +192,31 @@ class Returning:
 
     def _assign_returning(self, pods: Collection[PodInfo], nodes: Mapping[str, int]) -> list[Back] | None:
         """Assigns pods to their new nodes on the draft; None if a pod has no node, or not its devices there."""
-        figures = self._figures
+        round_state = self._round_state
         if len(nodes) < len(pods):
             return None
-        dealt = deal_returning([(pod, nodes[pod.key]) for pod in pods], figures)
+        dealt = deal_returning([(pod, nodes[pod.key]) for pod in pods], round_state)
         if dealt is None:
             return None
         out = [Back(pod, nodes[pod.key], dealt.get(pod.key, NOTHING_GIVEN)) for pod in pods]
         for one in out:
-            figures.draft.assign(one.pod, one.node, given=one.given)
+            round_state.draft.assign(one.pod, one.node, given=one.given)
         return out
 
     def _nodes_for(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> dict[str, int]:
         """Returns pod key -> node by the planner's own placement, on the planned nodes if possible."""
-        figures = self._figures
-        problem = build(unit, figures)
-        kinds = {key: kind_of(pod, group, figures, devices=self._devices) for key, pod in again.items()}
+        round_state = self._round_state
+        problem = build(unit, round_state)
+        kinds = {key: kind_of(pod, group, round_state, devices=self._devices) for key, pod in again.items()}
         planned = self._within(unit, problem, kinds)
         if planned is not None:
-            nodes = _placed(unit, planned, figures)
+            nodes = _placed(unit, planned, round_state)
             if len(nodes) == len(again):
                 for key, node in nodes.items():
                     left = self._planned[kinds[key]]
                     left[node] = left.get(node, 0) - 1
                 return nodes
-        return _placed(unit, problem, figures)
+        return _placed(unit, problem, round_state)
 
     def _within(self, unit: Unit, problem: Problem, kinds: Mapping[str, MovedKind]) -> Problem | None:
         """Returns the problem on the planned nodes alone; None if nothing is planned."""
@@ -248,18 +248,18 @@ def _joined_by_group(chosen: Sequence[VictimUnit]) -> list[VictimUnit]:
     return alone
 
 
-def _placed(unit: Unit, problem: Problem, figures: RoundState) -> dict[str, int]:
-    found = place_unit(unit, problem, figures, Question.TRIAL)
+def _placed(unit: Unit, problem: Problem, round_state: RoundState) -> dict[str, int]:
+    found = place_unit(unit, problem, round_state, Question.TRIAL)
     return {unit.members[rank].key: node for rank, node in found.nodes.items()}
 
 
-def _unit(moved: VictimUnit, again: dict[str, PodInfo], figures: RoundState) -> tuple[Unit, int]:
+def _unit(moved: VictimUnit, again: dict[str, PodInfo], round_state: RoundState) -> tuple[Unit, int]:
     """Returns the unit with its moved pods pending, and the level of the lowest domain that its members share now."""
     first = moved.pods[0]
     if first.gang is None:
         return Unit(id=first.key, gangs=(), plain=again[first.key]), 0
-    whole = figures.groups.unit(first.gang)
-    index = figures.snapshot.index
+    whole = round_state.groups.unit(first.gang)
+    index = round_state.snapshot.index
     at = [index[pod.node] for pod in whole.members if pod.bound and pod.node in index]
     unit = whole.changed(lambda pod: again.get(pod.key, pod if pod.bound else None))
-    return unit, figures.snapshot.tree.lowest_common(at)[0]
+    return unit, round_state.snapshot.tree.lowest_common(at)[0]

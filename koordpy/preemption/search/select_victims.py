@@ -62,10 +62,10 @@ class VictimSelection:
         """The generator of the set."""
         self.result = DryRunResult()
         """The result of the last dry run in which the members fit."""
-        unit, figures = trial.preemptors.unit, trial.figures
-        self.own_order = rules_decide(unit, figures)
-        pulled = any(figures.of(pod).pulled for pod, _ in unit.kinds)
-        self.eased = not found.moves and not pulled and is_monotone(unit, figures)
+        unit, round_state = trial.preemptors.unit, trial.round_state
+        self.own_order = rules_decide(unit, round_state)
+        pulled = any(round_state.of(pod).pulled for pod, _ in unit.kinds)
+        self.eased = not found.moves and not pulled and is_monotone(unit, round_state)
         """True if more victims never close a node, so that a set fails if a larger set fails."""
         pool = trial.pool
         units = enumerate(found.units if looked_at else ())
@@ -264,7 +264,7 @@ def _victim(found: OfferedChoice, option: int, scenario: PreemptionScenario, res
     if rule in BY_NAME:
         why = BY_NAME[rule].why(scenario.law, i)
     else:
-        keys, nodes = {pod.key for pod in unit.pods}, scenario.figures.snapshot.nodes
+        keys, nodes = {pod.key for pod in unit.pods}, scenario.round_state.snapshot.nodes
         at = sorted({nodes[one.node].name for one in result.back if one.pod.key in keys})
         why = f"room on {', '.join(at)} was planned for it"
     return Victim(unit, rule, why)

@@ -34,8 +34,8 @@ class _UnitTable:
 class SinglePod:
     """The answers of a round. Valid for one pool; all answers are dropped when the pool gets new units."""
 
-    def __init__(self, pool: Pool, figures: RoundState) -> None:
-        self.pool, self.figures = pool, figures
+    def __init__(self, pool: Pool, round_state: RoundState) -> None:
+        self.pool, self.round_state = pool, round_state
         self._tables: dict[Hashable, _UnitTable] = {}
         self._size = 0
         self._on: dict[int, list[int]] = {}
@@ -50,8 +50,8 @@ class SinglePod:
         if self._size != len(self.pool.units):
             self._read()
         free_to_go = eligible & ~self.pool.spent
-        quotas = self.figures.snapshot.quotas
-        key = self.figures.key(pod), pod.priority, quotas.quota_of(pod), quotas.user_of(pod), rule
+        quotas = self.round_state.snapshot.quotas
+        key = self.round_state.key(pod), pod.priority, quotas.quota_of(pod), quotas.user_of(pod), rule
         table = self._tables.get(key)
         if table is None:
             table = self._tables[key] = _UnitTable(np.zeros(len(eligible), dtype=bool))
@@ -69,7 +69,7 @@ class SinglePod:
 
     def _update(self, table: _UnitTable, problem: Problem, eligible: Mask) -> None:
         """Recomputes the answers of nodes that have changed since the table was current."""
-        draft, shape = self.figures.draft, problem.shapes[problem.members[problem.pending[0]].shape]
+        draft, shape = self.round_state.draft, problem.shapes[problem.members[problem.pending[0]].shape]
         nodes = set(np.nonzero(shape.allowed)[0].tolist())
         if table.seen >= 0:
             changed = np.nonzero(table.eligible != eligible)[0].tolist()

@@ -106,9 +106,9 @@ CHIPS: list[tuple[str, list[Any], Mapping[str, tuple[int, ...]], str]] = [
 
 @pytest.mark.parametrize(("objects", "chips", "fault"), [case[1:] for case in CHIPS], ids=[case[0] for case in CHIPS])
 def test_chips_that_may_not_be_given(objects: list[Any], chips: Mapping[str, tuple[int, ...]], fault: str) -> None:
-    figures = figures_of(objects)
-    pods = [(figures.snapshot.pods[f"default/{name}"], "n") for name in chips]
-    found = check_npus(pods, {f"default/{name}": own for name, own in chips.items()}, figures)
+    round_state = figures_of(objects)
+    pods = [(round_state.snapshot.pods[f"default/{name}"], "n") for name in chips]
+    found = check_npus(pods, {f"default/{name}": own for name, own in chips.items()}, round_state)
     assert any(fault in text for text in found), found
 
 
@@ -321,11 +321,11 @@ def test_places_that_keep_or_break_the_rules(
     told: dict[str, tuple[str, str]],
     fault: str,
 ) -> None:
-    figures = figures_of(objects, config)
-    placed = [(figures.snapshot.pods[f"default/{name}"], node) for name, node in nodes.items()]
+    round_state = figures_of(objects, config)
+    placed = [(round_state.snapshot.pods[f"default/{name}"], node) for name, node in nodes.items()]
     notes = {
         f"default/{name}": {keys.SUPER_POD_RANK: block, keys.BOUND_SUPER_POD: home}
         for name, (block, home) in told.items()
     }
-    found = check_places(placed, notes, figures)
+    found = check_places(placed, notes, round_state)
     assert any(fault in text for text in found) if fault else not found, found

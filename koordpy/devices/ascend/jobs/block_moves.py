@@ -27,12 +27,14 @@ def allows_block_moves(job: AscendJob) -> bool:
     return asked and job.blocks is not None and job.keys.annotations.get(keys.RECOVER_POLICY) != "pod"
 
 
-def plan_move(job: AscendJob, figures: RoundState, pods: Sequence[PodInfo], *, within: Bools | None) -> JobPlan | None:
+def plan_move(
+    job: AscendJob, round_state: RoundState, pods: Sequence[PodInfo], *, within: Bools | None
+) -> JobPlan | None:
     """Returns a plan for the pending pods of a job with a stuck block; None if it may not move or fits nowhere else."""
     path = job.keys.annotations.get(keys.RECOVER_POLICY)
     if not allows_block_moves(job):
         return None
-    planner = BlockJob(job, figures, within=within)
+    planner = BlockJob(job, round_state, within=within)
     if planner.plan(pods) is not None or not planner.stuck:
         return None
     numbers = planner.numbers()
@@ -40,8 +42,8 @@ def plan_move(job: AscendJob, figures: RoundState, pods: Sequence[PodInfo], *, w
     for evicted, what in _evictions(planner, numbers, whole=whole):
         if any(untouchable(pod) for pod in evicted):
             continue
-        with figures.draft.trial(without=evicted):
-            again = BlockJob(job, figures, within=within, numbers=numbers)
+        with round_state.draft.trial(without=evicted):
+            again = BlockJob(job, round_state, within=within, numbers=numbers)
             members = sorted((*pods, *evicted), key=lambda pod: job.ranks[pod.key])
             found = again.plan(members)
         if found is not None:
@@ -66,10 +68,12 @@ def _evictions(
         yield tuple(pod for _, pod in sorted(bound.items())), "the whole job"
 
 
-def hold_returns(returns: Mapping[str, int], figures: RoundState) -> None:
+def hold_returns(returns: Mapping[str, int], round_state: RoundState) -> None:
     """Puts evicted members (pod key -> node) back on the draft with all free chips of their nodes, until they
     return."""
     for key, node in returns.items():
-        pod = figures.snapshot.pods[key]
+        pod = round_state.snapshot.pods[key]
         resource = npu_resource(pod.requests) or ""
-        figures.draft.assign(pod, node, given={NPUS: chip_numbers(free_chips(figures.scene).of(resource).free[node])})
+        round_state.draft.assign(
+            pod, node, given={NPUS: chip_numbers(free_chips(round_state.scene).of(resource).free[node])}
+        )

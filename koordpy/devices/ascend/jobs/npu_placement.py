@@ -23,50 +23,50 @@ class NpuPlacement(JobPlacement):
 
     family = NPUS
 
-    def gate(self, unit: Unit, figures: RoundState) -> Gate | None:
-        return npu_unit_planner.npu_gate(unit, figures)
+    def gate(self, unit: Unit, round_state: RoundState) -> Gate | None:
+        return npu_unit_planner.npu_gate(unit, round_state)
 
-    def choose_node(self, pod: PodInfo, figures: RoundState) -> int | None:
-        return rank_sequence.best_node(pod, figures)
+    def choose_node(self, pod: PodInfo, round_state: RoundState) -> int | None:
+        return rank_sequence.best_node(pod, round_state)
 
-    def decides(self, unit: Unit, figures: RoundState) -> bool:
-        return npu_unit_planner.has_placement_rules(unit, figures)
+    def decides(self, unit: Unit, round_state: RoundState) -> bool:
+        return npu_unit_planner.has_placement_rules(unit, round_state)
 
-    def place(self, unit: Unit, figures: RoundState, wanted: Collection[str] | None = None) -> JobPlan | None:
-        return npu_unit_planner.place_npus(unit, figures, wanted)
+    def place(self, unit: Unit, round_state: RoundState, wanted: Collection[str] | None = None) -> JobPlan | None:
+        return npu_unit_planner.place_npus(unit, round_state, wanted)
 
-    def place_members(self, unit: Unit, wanted: Collection[str], figures: RoundState) -> JobPlan | None:
-        return npu_victims.place_exactly(unit, wanted, figures)
+    def place_members(self, unit: Unit, wanted: Collection[str], round_state: RoundState) -> JobPlan | None:
+        return npu_victims.place_exactly(unit, wanted, round_state)
 
-    def hold_returns(self, returns: Mapping[str, int], figures: RoundState) -> None:
-        block_moves.hold_returns(returns, figures)
+    def hold_returns(self, returns: Mapping[str, int], round_state: RoundState) -> None:
+        block_moves.hold_returns(returns, round_state)
 
-    def add_demands(self, unit: Unit, problem: Problem, figures: RoundState) -> Problem:
-        return npu_victims.add_server_demands(unit, problem, figures)
+    def add_demands(self, unit: Unit, problem: Problem, round_state: RoundState) -> Problem:
+        return npu_victims.add_server_demands(unit, problem, round_state)
 
-    def place_conditions(self, unit: Unit, figures: RoundState) -> PlaceConditions:
-        return npu_victims.conditions(unit, figures)
+    def place_conditions(self, unit: Unit, round_state: RoundState) -> PlaceConditions:
+        return npu_victims.conditions(unit, round_state)
 
     def grow_set(
-        self, unit: Unit, ranks: Sequence[int], candidates: Collection[int], figures: RoundState
+        self, unit: Unit, ranks: Sequence[int], candidates: Collection[int], round_state: RoundState
     ) -> tuple[int, ...] | None:
-        return npu_victims.complete_blocks(unit, ranks, candidates, figures)
+        return npu_victims.complete_blocks(unit, ranks, candidates, round_state)
 
-    def is_monotone(self, unit: Unit, figures: RoundState) -> bool:
-        return npu_victims.is_monotone(unit, figures)
+    def is_monotone(self, unit: Unit, round_state: RoundState) -> bool:
+        return npu_victims.is_monotone(unit, round_state)
 
     def seat_returning(
-        self, returning: Iterable[PodInfo], figures: RoundState
+        self, returning: Iterable[PodInfo], round_state: RoundState
     ) -> Iterator[tuple[list[PodInfo], Mapping[str, int]]]:
-        return npu_victims.seat_returning(returning, figures)
+        return npu_victims.seat_returning(returning, round_state)
 
     def deal_returning(
-        self, places: Sequence[tuple[PodInfo, int]], figures: RoundState
+        self, places: Sequence[tuple[PodInfo, int]], round_state: RoundState
     ) -> Mapping[str, tuple[int, ...]] | None:
-        dealt = deal(places, figures)
+        dealt = deal(places, round_state)
         return None if isinstance(dealt, str) else dealt
 
-    def shown_scores(self, pod: PodInfo, unit: Unit, figures: RoundState) -> ShownScores | None:
-        if chips_rule(figures.rules(pod)) is None:
+    def shown_scores(self, pod: PodInfo, unit: Unit, round_state: RoundState) -> ShownScores | None:
+        if chips_rule(round_state.rules(pod)) is None:
             return None
-        return ShownScores(AFFINITY, npu_unit_planner.affinity_scores(pod, unit, figures))
+        return ShownScores(AFFINITY, npu_unit_planner.affinity_scores(pod, unit, round_state))

@@ -39,46 +39,46 @@ OWN, PLANNED, SHARED = 200, 100, 99
 leaf."""
 
 
-def npu_gate(unit: Unit, figures: RoundState) -> Gate | None:
+def npu_gate(unit: Unit, round_state: RoundState) -> Gate | None:
     """Returns why no pod of the unit is tried: an illegal job, or parts of a gang that its placement rules do not
     support.
 
     None if there is no such reason.
     """
     for pod in unit.pending:
-        job = npu_job(pod, figures.scene)
+        job = npu_job(pod, round_state.scene)
         if isinstance(job, str):
             return Gate(f"JobValidateFailed: {job}", GangStatus.INVALID, Reason.JOB_VALIDATE_FAILED, ("AscendJob",))
-    if has_parts(unit) and has_placement_rules(unit, figures):
+    if has_parts(unit) and has_placement_rules(unit, round_state):
         text = "scope gang or replica cannot be combined with switch affinity or SuperPoDs"
         return Gate(f"gang {unit.group_id}: networkTopologyAware: {text}", GangStatus.INVALID)
     return None
 
 
-def has_placement_rules(unit: Unit, figures: RoundState) -> bool:
+def has_placement_rules(unit: Unit, round_state: RoundState) -> bool:
     """Returns whether switches or SuperPoDs decide where a job of the unit is placed."""
-    return any(isinstance(job := npu_job(pod, figures.scene), AscendJob) and job.own_order for pod in unit.pending)
+    return any(isinstance(job := npu_job(pod, round_state.scene), AscendJob) and job.own_order for pod in unit.pending)
 
 
-def place_npus(unit: Unit, figures: RoundState, wanted: Collection[str] | None = None) -> JobPlan | None:
+def place_npus(unit: Unit, round_state: RoundState, wanted: Collection[str] | None = None) -> JobPlan | None:
     """Returns the placement of a unit with NPU pods; None if the general planner places it.
 
     wanted: keys of the pending members to place; None for all.
     """
-    jobs = legal_jobs(unit, figures)
+    jobs = legal_jobs(unit, round_state)
     if not jobs:
         return None
-    unit = with_placed(unit, placed_members(unit, figures), figures)
+    unit = with_placed(unit, placed_members(unit, round_state), round_state)
     if wanted is not None and unit.plain is None:
         unit = unit.changed(lambda pod: pod if not pod.pending or pod.key in wanted else None)
     if any(job.own_order for job in jobs.values()):
         waiting = {pod.key for pod in unit.pending}
         asking = (job for job in jobs.values() if job.own_order and not waiting.isdisjoint(pod.key for pod in job.pods))
-        own = [bind_placed(job, figures) for job in asking]
-        return _RuledUnit(unit, own, figures).place()
+        own = [bind_placed(job, round_state) for job in asking]
+        return _RuledUnit(unit, own, round_state).place()
     if unit.plain is not None or unit.has_goal:
         return None
-    nodes, proof, runs = place_ranked(unit, build(unit, figures), figures)
+    nodes, proof, runs = place_ranked(unit, build(unit, round_state), round_state)
     return JobPlan(nodes, proof, runs)
 
 
@@ -88,7 +88,7 @@ class _RuledUnit:
 
     unit: Unit
     jobs: Sequence[AscendJob]
-    figures: RoundState
+    round_state: RoundState
 
     def place(self) -> JobPlan:
         """Returns the best plan over all domains; no nodes if there is none.
@@ -98,7 +98,7 @@ class _RuledUnit:
         best: JobPlan | None = None
         for may_move in (False, True) if any(allows_block_moves(job) for job in self.jobs) else (False,):
             for within in self._domain_masks():
-                with self.figures.draft.trial():
+                with self.round_state.draft.trial():
                     found = self._plan_within(within, may_move=may_move)
                 order = (-len(found.nodes), found.worth)
                 if best is None or (found.nodes and (not best.nodes or order < (-len(best.nodes), best.worth))):
@@ -109,12 +109,12 @@ class _RuledUnit:
 
     def _domain_masks(self) -> Iterator[Bools | None]:
         """Yields [nodes] allowed for the members: each domain of the lowest mandatory layer; None for all nodes."""
-        tree = self.figures.snapshot.tree
-        level = hard_level(self.unit, self.figures)
+        tree = self.round_state.snapshot.tree
+        level = hard_level(self.unit, self.round_state)
         if not level:
             yield None
             return
-        index = self.figures.snapshot.index
+        index = self.round_state.snapshot.index
         held = {int(tree.domain_of[level, index[pod.node]]) for pod in self.unit.members if pod.node in index}
         for domain in range(len(tree.levels[level])):
             if not held or held == {domain}:
@@ -131,17 +131,17 @@ class _RuledUnit:
         for job in self.jobs:
             seated, remark = self._plan_job(job, within)
             if seated is None and may_move and allows_block_moves(job):
-                found = plan_move(job, self.figures, self._pending_pods(job), within=within)
+                found = plan_move(job, self.round_state, self._pending_pods(job), within=within)
                 if found is not None:
                     moves.append(found)
                     seated = found
                     for pod in found.evicted:
-                        self.figures.draft.evict(pod)
-                    hold_returns(found.returns, self.figures)
+                        self.round_state.draft.evict(pod)
+                    hold_returns(found.returns, self.round_state)
             if seated is None:
                 return JobPlan({}, Proof.INFEASIBLE, remark=remark)
             for key, node in seated.nodes.items():
-                assign(self.figures.snapshot.pods[key], node, self.figures)
+                assign(self.round_state.snapshot.pods[key], node, self.round_state)
             nodes |= seated.nodes
             notes |= seated.notes
             worth.append(seated.worth)
@@ -161,7 +161,7 @@ class _RuledUnit:
         for none."""
         pods = self._pending_pods(job)
         kind = BlockJob if job.blocks is not None else SwitchJob
-        planner = kind(job, self.figures, within=within)
+        planner = kind(job, self.round_state, within=within)
         remark = ""
         for size in self._sizes(job, pods):
             if not self._admits(pods[:size]):
@@ -194,9 +194,9 @@ class _RuledUnit:
     @cached_property
     def _admits(self) -> Callable[[Sequence[PodInfo]], bool]:
         """Function that returns whether quotas admit some of the unit's pods together."""
-        if not self.figures.snapshot.quotas.tree.quotas:
+        if not self.round_state.snapshot.quotas.tree.quotas:
             return lambda pods: True
-        problem = build(self.unit, self.figures)
+        problem = build(self.unit, self.round_state)
         ranks = {pod.key: rank for rank, pod in enumerate(self.unit.members)}
         return lambda pods: problem.allowed(ranks[pod.key] for pod in pods)
 
@@ -208,7 +208,7 @@ class _RuledUnit:
         own = {pod.key for job in self.jobs for pod in job.pods}
         if self.unit.plain is not None or all(pod.key in own for pod in self.unit.pending):
             return JobPlan(nodes, Proof.OPTIMAL, notes=notes)
-        unit = with_placed(self.unit, nodes, self.figures)
+        unit = with_placed(self.unit, nodes, self.round_state)
         waiting = {pod.key for pod in unit.pending if pod.key in own}
         gangs = tuple(replace(g, pods=tuple(p for p in g.pods if p.key not in waiting)) for g in unit.gangs)
         rest = Unit(id=unit.id, gangs=gangs)
@@ -216,12 +216,12 @@ class _RuledUnit:
         for before in self.unit.gangs:
             placed = sum(pod.key in nodes for pod in before.pending)
             needs.append(max(0, self.unit.need(before) - placed))
-        problem = replace(build(rest, self.figures), needs=tuple(needs))
+        problem = replace(build(rest, self.round_state), needs=tuple(needs))
         if unit.has_goal:
-            found = place_unit(rest, problem, self.figures, Question.TRIAL)
+            found = place_unit(rest, problem, self.round_state, Question.TRIAL)
             more, proof, runs = {rest.members[r].key: n for r, n in found.nodes.items()}, found.proof, found.runs
         else:
-            more, proof, runs = place_ranked(rest, problem, self.figures)
+            more, proof, runs = place_ranked(rest, problem, self.round_state)
         if not more and any(needs):
             return JobPlan({}, proof, runs)
         proof = Proof.OPTIMAL if proof is Proof.INFEASIBLE else proof
@@ -230,18 +230,18 @@ class _RuledUnit:
         return JobPlan(ordered, proof, runs, notes)
 
 
-def affinity_scores(pod: PodInfo, unit: Unit, figures: RoundState) -> list[int]:
+def affinity_scores(pod: PodInfo, unit: Unit, round_state: RoundState) -> list[int]:
     """Returns [nodes] AscendAffinity of an NPU pod as `explain` shows it, with no member of its gang placed.
 
     For a job under switches or in SuperPoDs: 200 on the node planned for the pod, 100 or 99 on other nodes of the plan,
     0 elsewhere.
     """
-    job = npu_job(pod, figures.scene)
-    chips = chips_rule(figures.rules(pod))
+    job = npu_job(pod, round_state.scene)
+    chips = chips_rule(round_state.rules(pod))
     if not isinstance(job, AscendJob) or not job.own_order or chips is None:
         return [int(value) for value in chips.affinity.tolist()] if chips is not None else []
-    out = [0] * len(figures.snapshot.nodes)
-    placed = place_npus(unit, figures)
+    out = [0] * len(round_state.snapshot.nodes)
+    placed = place_npus(unit, round_state)
     for key, node in placed.nodes.items() if placed is not None else ():
         if key in job.ranks:
             shared = placed is not None and placed.notes.get(key, {}).get(keys.SHARED_TOR) == "1"

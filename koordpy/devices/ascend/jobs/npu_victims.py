@@ -29,15 +29,15 @@ from koordpy.placement.problem import Ints, Problem, Shape
 from koordpy.pods.pod_info import PodInfo
 
 
-def add_server_demands(unit: Unit, problem: Problem, figures: RoundState) -> Problem:
+def add_server_demands(unit: Unit, problem: Problem, round_state: RoundState) -> Problem:
     """Returns the problem with one more resource: a server for each pod of a job under switches or in SuperPoDs."""
-    found = [npu_job(pod, figures.scene) for pod in unit.pending]
+    found = [npu_job(pod, round_state.scene) for pod in unit.pending]
     jobs = {id(job): job for job in found if isinstance(job, AscendJob) and job.own_order}
     if not jobs:
         return problem
     columns: list[Ints] = []
     shapes = list(problem.shapes)
-    index = figures.snapshot.index
+    index = round_state.snapshot.index
     for job in jobs.values():
         column = np.ones(len(problem.free), dtype=np.int64)
         column[[index[pod.node] for pod in job.pods if pod.bound and pod.node in index]] = 0
@@ -52,13 +52,13 @@ def add_server_demands(unit: Unit, problem: Problem, figures: RoundState) -> Pro
     return replace(problem, free=free, shapes=tuple(shapes))
 
 
-def conditions(unit: Unit, figures: RoundState) -> PlaceConditions:
+def conditions(unit: Unit, round_state: RoundState) -> PlaceConditions:
     """Returns the conditions of blocks and leaves on the nodes of a unit that is one job of only pending pods; else
     none.
 
     The pods in a SuperPoD are whole blocks; one leaf contains a padding job.
     """
-    jobs = legal_jobs(unit, figures)
+    jobs = legal_jobs(unit, round_state)
     if len(jobs) != 1 or any(npu_resource(pod.requests) is None for pod in unit.pending):
         return PlaceConditions()
     job = next(iter(jobs.values()))
@@ -66,10 +66,10 @@ def conditions(unit: Unit, figures: RoundState) -> PlaceConditions:
         return PlaceConditions()
     if job.blocks is not None and not job.blocks.soft:
         found: dict[str, list[int]] = {}
-        for node, name in ascend_jobs(figures.scene).super_pods.items():
+        for node, name in ascend_jobs(round_state.scene).super_pods.items():
             found.setdefault(name, []).append(node)
         return PlaceConditions(lots=tuple((tuple(nodes), job.blocks.size) for nodes in found.values()))
-    switches = ascend_jobs(figures.scene).switches if job.tor is not Tor.NONE else ""
+    switches = ascend_jobs(round_state.scene).switches if job.tor is not Tor.NONE else ""
     if isinstance(switches, Switches) and (job.tor is Tor.PADDING or switches.table.single_layer):
         leaves: dict[int, list[int]] = {}
         for node, leaf in switches.leaf_of.items():
@@ -78,29 +78,29 @@ def conditions(unit: Unit, figures: RoundState) -> PlaceConditions:
     return PlaceConditions()
 
 
-def place_exactly(unit: Unit, wanted: Collection[str], figures: RoundState) -> JobPlan | None:
+def place_exactly(unit: Unit, wanted: Collection[str], round_state: RoundState) -> JobPlan | None:
     """Returns the placement of exactly the wanted pods of a unit, on the current draft.
 
     A plan without nodes if the rules of a job decide and find none; None if the general planner may look for one.
     """
-    plain, decides = unit.plain, has_placement_rules(unit, figures)
+    plain, decides = unit.plain, has_placement_rules(unit, round_state)
     if plain is not None and npu_resource(plain.requests) is not None and not decides:
-        node = best_node(plain, figures)
+        node = best_node(plain, round_state)
         return JobPlan({plain.key: node}) if node is not None else None
-    placed = place_npus(unit, figures, wanted)
+    placed = place_npus(unit, round_state, wanted)
     if placed is None or placed.evicted or not all(key in placed.nodes for key in wanted):
         return JobPlan({}) if decides else None
     return placed
 
 
 def complete_blocks(
-    unit: Unit, ranks: Sequence[int], candidates: Collection[int], figures: RoundState
+    unit: Unit, ranks: Sequence[int], candidates: Collection[int], round_state: RoundState
 ) -> tuple[int, ...] | None:
     """Returns ranks plus the lowest candidates that complete the blocks of their jobs; None if there are too few
     candidates."""
     chosen = set(ranks)
-    draft = figures.draft
-    jobs = legal_jobs(unit, figures)
+    draft = round_state.draft
+    jobs = legal_jobs(unit, round_state)
     for job in jobs.values():
         if job.blocks is None:
             continue
@@ -116,25 +116,25 @@ def complete_blocks(
     return tuple(sorted(chosen))
 
 
-def is_monotone(unit: Unit, figures: RoundState) -> bool:
+def is_monotone(unit: Unit, round_state: RoundState) -> bool:
     """Returns whether more victims never make a placement infeasible.
 
     With rule set 2.0 they may: a shared leaf becomes exclusive to another job if pods under it are evicted.
     """
-    if figures.config.ascend.nslb_version != "2.0" or not has_placement_rules(unit, figures):
+    if round_state.config.ascend.nslb_version != "2.0" or not has_placement_rules(unit, round_state):
         return True
-    switches = ascend_jobs(figures.scene).switches
+    switches = ascend_jobs(round_state.scene).switches
     if not isinstance(switches, Switches):
         return True
-    draft, gang = figures.draft, unit.pending[0].gang
-    spanning = Uplinks(ascend_jobs(figures.scene), switches).of(
-        draft.placed, draft.evicted, figures.notes, without=gang
+    draft, gang = round_state.draft, unit.pending[0].gang
+    spanning = Uplinks(ascend_jobs(round_state.scene), switches).of(
+        draft.placed, draft.evicted, round_state.notes, without=gang
     )
     return all(len(jobs) < 2 or not any(job.marks[leaf] == {"2"} for job in jobs) for leaf, jobs in spanning.items())
 
 
 def seat_returning(
-    returning: Iterable[PodInfo], figures: RoundState
+    returning: Iterable[PodInfo], round_state: RoundState
 ) -> Iterator[tuple[list[PodInfo], Mapping[str, int]]]:
     """Yields (moved pods by rank, pod key -> node) of each job with switch or SuperPoD rules, jobs in natural order.
 
@@ -142,7 +142,7 @@ def seat_returning(
     """
     jobs: dict[str, tuple[AscendJob, list[PodInfo]]] = {}
     for pod in returning:
-        job = npu_job(pod, figures.scene)
+        job = npu_job(pod, round_state.scene)
         if isinstance(job, AscendJob) and job.own_order:
             jobs.setdefault(job.name, (job, []))[1].append(pod)
     for name in sorted(jobs, key=natural_key):
@@ -150,5 +150,5 @@ def seat_returning(
         moved = {pod.key: pod for pod in pods}
         again = [moved[pod.key] for pod in job.pods if pod.key in moved]
         kind = BlockJob if job.blocks is not None else SwitchJob
-        seated = kind(job, figures, again=again).plan(again)
+        seated = kind(job, round_state, again=again).plan(again)
         yield again, seated.nodes if seated is not None else {}

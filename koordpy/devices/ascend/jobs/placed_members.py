@@ -20,18 +20,18 @@ from koordpy.pods.pod_info import PodInfo
 Bools = NDArray[np.bool_]
 
 
-def legal_jobs(unit: Unit, figures: RoundState) -> dict[GangRef | None, AscendJob]:
+def legal_jobs(unit: Unit, round_state: RoundState) -> dict[GangRef | None, AscendJob]:
     """Returns the legal jobs of a unit's pending pods, by gang; the key of a plain pod is None."""
-    return {pod.gang: job for pod in unit.pending if isinstance(job := npu_job(pod, figures.scene), AscendJob)}
+    return {pod.gang: job for pod in unit.pending if isinstance(job := npu_job(pod, round_state.scene), AscendJob)}
 
 
-def with_placed(unit: Unit, nodes: Mapping[str, int], figures: RoundState) -> Unit:
+def with_placed(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -> Unit:
     """Returns the unit with some pods bound where a plan places them. nodes: pod key -> node position."""
-    return unit.after({key: figures.snapshot.nodes[node].name for key, node in nodes.items()})
+    return unit.after({key: round_state.snapshot.nodes[node].name for key, node in nodes.items()})
 
 
 def usable_nodes(
-    job: AscendJob, figures: RoundState, again: Sequence[PodInfo], within: Bools | None
+    job: AscendJob, round_state: RoundState, again: Sequence[PodInfo], within: Bools | None
 ) -> tuple[Bools, AscendChips | None]:
     """Returns ([nodes] usable for a job, its chips filter). A usable node takes each pending shape and has no bound
     member.
@@ -39,19 +39,19 @@ def usable_nodes(
     The filter is None if no pending pod has one. again: evicted members, as pending pods. within: [nodes] allowed for
     members, None for all.
     """
-    draft, snapshot = figures.draft, figures.snapshot
+    draft, snapshot = round_state.draft, round_state.snapshot
     able, chips = np.ones(len(snapshot.nodes), dtype=bool) if within is None else within.copy(), None
     waiting = [*again, *(pod for pod in job.pods if pod.pending and pod.key not in draft.placed)]
     for pod in {pod.shape: pod for pod in waiting}.values():
-        able &= figures.of(pod).slots > 0
-        chips = chips_rule(figures.of(pod).rules)
+        able &= round_state.of(pod).slots > 0
+        chips = chips_rule(round_state.of(pod).rules)
     for pod in job.pods:
         if pod.bound and pod.node in snapshot.index and pod.key not in draft.evicted:
             able[snapshot.index[pod.node]] = False
     return able, chips
 
 
-def placed_members(unit: Unit, figures: RoundState) -> dict[str, int]:
+def placed_members(unit: Unit, round_state: RoundState) -> dict[str, int]:
     """Returns pod key -> node position of the pending members that the draft has placed."""
-    draft = figures.draft
+    draft = round_state.draft
     return {pod.key: draft.placed[pod.key] for pod in unit.pending if pod.key in draft.placed}

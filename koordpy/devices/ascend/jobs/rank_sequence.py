@@ -31,34 +31,34 @@ from koordpy.problems.problem_building import build
 from koordpy.problems.unit_placement import Question, place_unit
 
 
-def node_order(pod: PodInfo, figures: RoundState) -> list[int]:
+def node_order(pod: PodInfo, round_state: RoundState) -> list[int]:
     """Returns the nodes that take an NPU pod, best first: AscendAffinity, total score, healthy nodes, natural name."""
-    own = figures.of(pod)
+    own = round_state.of(pod)
     chips = chips_rule(own.rules)
     if chips is None:  # the pod is refused on all nodes
         return []
     able = np.nonzero(own.slots > 0)[0]
-    names = figures.snapshot.name_rank[able]
+    names = round_state.snapshot.name_rank[able]
     order = np.lexsort((names, chips.sub_healthy[able], -own.total[able], -chips.affinity[able]))
     return [int(node) for node in able[order]]
 
 
-def best_node(pod: PodInfo, figures: RoundState) -> int | None:
+def best_node(pod: PodInfo, round_state: RoundState) -> int | None:
     """Returns the first node of `node_order`, without sorting; None for none."""
-    own = figures.of(pod)
+    own = round_state.of(pod)
     chips = chips_rule(own.rules)
     if chips is None:
         return None
-    names = figures.snapshot.name_rank
+    names = round_state.snapshot.name_rank
     return first_node(np.nonzero(own.slots > 0)[0], -chips.affinity, -own.total, chips.sub_healthy, names)
 
 
-def assign(pod: PodInfo, node: int, figures: RoundState, chips: tuple[int, ...] | None = None) -> None:
+def assign(pod: PodInfo, node: int, round_state: RoundState, chips: tuple[int, ...] | None = None) -> None:
     """Places a pod on the draft with its NPUs and claims. chips: chosen NPUs; None for the choice of the tables."""
-    own = pick(pod, node, figures) if chips is None else chips
-    claimed = claimed_of(pod, node, figures)
+    own = pick(pod, node, round_state) if chips is None else chips
+    claimed = claimed_of(pod, node, round_state)
     given = {**({NPUS: own} if own else {}), **({CLAIMS: claimed} if claimed else {})}
-    figures.draft.assign(pod, node, figures.claims_at(pod, node), given)
+    round_state.draft.assign(pod, node, round_state.claims_at(pod, node), given)
 
 
 @dataclass
@@ -66,14 +66,14 @@ class _RankOrder:
     """The pods placed so far (`placed`, on the draft) and the witness: a node for each later pod (`witness`)."""
 
     whole: Unit
-    figures: RoundState
+    round_state: RoundState
     witness: dict[str, int]
     placed: dict[str, int] = field(default_factory=dict)
 
     @property
     def unit(self) -> Unit:
         """The unit with the placed pods as bound pods."""
-        return with_placed(self.whole, self.placed, self.figures)
+        return with_placed(self.whole, self.placed, self.round_state)
 
     def choose(self, pod: PodInfo) -> tuple[int, Chips] | None:
         """Returns the best node for a pod that leaves later pods feasible, and its chips there; updates the witness.
@@ -81,19 +81,19 @@ class _RankOrder:
         The chips are the choice of the tables unless that leaves a pod without chips. None if no node takes the pod
         yet, such as a pod with a spread constraint that needs others to be placed first.
         """
-        for node in node_order(pod, self.figures):
+        for node in node_order(pod, self.round_state):
             if (chips := self._feasible_chips(pod, node)) is not None:
                 return node, chips
         return None
 
     def _feasible_chips(self, pod: PodInfo, node: int) -> Chips | None:
         """Returns the chips with which a pod can use a node so that all later pods fit; None for none."""
-        asked = demand_of(pod, node, self.figures)
+        asked = demand_of(pod, node, self.round_state)
         if asked is None:
             return None
         later = self._later_pods_on(pod, node)
         demand, free = asked
-        rest = [own[0] for one in later if (own := demand_of(one, node, self.figures)) is not None]
+        rest = [own[0] for one in later if (own := demand_of(one, node, self.round_state)) is not None]
         for mask in options(demand, free, rest):
             chips = chip_numbers(mask)
             if self._repair_witness(pod, node, chips, later) or self._solve_witness(pod, node, chips):
@@ -102,7 +102,7 @@ class _RankOrder:
 
     def _later_pods_on(self, pod: PodInfo, node: int) -> list[PodInfo]:
         """Returns the later pods that the witness places on a node."""
-        pods = self.figures.snapshot.pods
+        pods = self.round_state.snapshot.pods
         return [pods[key] for key, at in self.witness.items() if at == node and key != pod.key]
 
     def _repair_witness(self, pod: PodInfo, node: int, chips: Chips, later: list[PodInfo]) -> bool:
@@ -116,7 +116,7 @@ class _RankOrder:
                     self.witness[other.key], self.witness[pod.key] = planned, node
                     return True
                 break
-        if any(self.figures.concerned(one) for one in (pod, *later)):
+        if any(self.round_state.concerned(one) for one in (pod, *later)):
             return False
         if not self._fits_together(pod, node, chips, later):
             return False
@@ -127,68 +127,68 @@ class _RankOrder:
         """Returns whether the chips that a pod leaves on a node serve the given pods."""
         if not later:
             return True
-        with self.figures.draft.trial():
-            assign(pod, node, self.figures, chips)
-            return deal_node(later, node, self.figures) is not None
+        with self.round_state.draft.trial():
+            assign(pod, node, self.round_state, chips)
+            return deal_node(later, node, self.round_state) is not None
 
     def _fits_together(self, pod: PodInfo, node: int, chips: Chips, later: Sequence[PodInfo]) -> bool:
         """Returns whether a pod fits on a node together with the pods that the witness places there."""
-        with self.figures.draft.trial():
-            if not self.figures.of(pod).slots[node]:
+        with self.round_state.draft.trial():
+            if not self.round_state.of(pod).slots[node]:
                 return False
-            assign(pod, node, self.figures, chips)
-            dealt = deal_node(later, node, self.figures)
+            assign(pod, node, self.round_state, chips)
+            dealt = deal_node(later, node, self.round_state)
             if dealt is None:
                 return False
             for one in later:
-                if not self.figures.of(one).slots[node]:
+                if not self.round_state.of(one).slots[node]:
                     return False
-                assign(one, node, self.figures, dealt.get(one.key, ()))
+                assign(one, node, self.round_state, dealt.get(one.key, ()))
             return True
 
     def _solve_witness(self, pod: PodInfo, node: int, chips: Chips) -> bool:
         """Returns whether the solver places all later pods with the pod on a node; the result is the new witness."""
-        figures = self.figures
-        with figures.draft.trial():
-            assign(pod, node, figures, chips)
-            unit = with_placed(self.unit, {pod.key: node}, figures)
-            found = place_all(unit, self.witness.keys() - {pod.key}, figures)
+        round_state = self.round_state
+        with round_state.draft.trial():
+            assign(pod, node, round_state, chips)
+            unit = with_placed(self.unit, {pod.key: node}, round_state)
+            found = place_all(unit, self.witness.keys() - {pod.key}, round_state)
         if not found.placed and len(self.witness) > 1:
             return False
         self.witness = {pod.key: node, **{unit.members[rank].key: at for rank, at in found.nodes.items()}}
         return True
 
 
-def place_all(unit: Unit, wanted: Collection[str], figures: RoundState) -> Solution:
+def place_all(unit: Unit, wanted: Collection[str], round_state: RoundState) -> Solution:
     """Returns any placement of all wanted pending pods of a unit (by key), by rank; no nodes if there is none."""
     if not wanted:
         return Solution({}, Proof.OPTIMAL)
     gangs = tuple(replace(g, pods=tuple(p for p in g.pods if not p.pending or p.key in wanted)) for g in unit.gangs)
     cut = Unit(id=unit.id, gangs=gangs)
-    problem = replace(build(cut, figures), needs=tuple(len(gang.pending) for gang in gangs))
-    found = place_unit(cut, problem, figures, Question.TRIAL)
+    problem = replace(build(cut, round_state), needs=tuple(len(gang.pending) for gang in gangs))
+    found = place_unit(cut, problem, round_state, Question.TRIAL)
     ranks = {pod.key: rank for rank, pod in enumerate(unit.members)}
     nodes = {ranks[cut.members[rank].key]: node for rank, node in found.nodes.items()}
     return Solution(nodes, found.proof, found.runs)
 
 
-def _place_on_best(unit: Unit, problem: Problem, figures: RoundState) -> dict[str, int] | None:
+def _place_on_best(unit: Unit, problem: Problem, round_state: RoundState) -> dict[str, int] | None:
     """Returns pod key -> node with every pod on its best node; None if some pod does not fit then."""
     if not problem.allowed(problem.pending) or not _enough_copies(problem):
         return None
     nodes: dict[str, int] = {}
-    with figures.draft.trial():
+    with round_state.draft.trial():
         for pod in unit.pending:
             if npu_resource(pod.requests) is None:
                 continue
-            node = best_node(pod, figures)
+            node = best_node(pod, round_state)
             if node is None:
                 return None
-            assign(pod, node, figures)
+            assign(pod, node, round_state)
             nodes[pod.key] = node
         others = [pod.key for pod in unit.pending if pod.key not in nodes]
         if others:
-            rest = place_all(with_placed(unit, nodes, figures), others, figures)
+            rest = place_all(with_placed(unit, nodes, round_state), others, round_state)
             if not rest.placed:
                 return None
             nodes |= {unit.members[rank].key: node for rank, node in rest.nodes.items()}
@@ -201,20 +201,20 @@ def _enough_copies(problem: Problem) -> bool:
 
 
 def place_ranked(
-    unit: Unit, problem: Problem, figures: RoundState
+    unit: Unit, problem: Problem, round_state: RoundState
 ) -> tuple[dict[str, int], Proof, tuple[SolverRun, ...]]:
     """Returns (pod key -> node, proof, solver runs) of a gang without a gather goal; no nodes if there is no plan."""
-    straight = _place_on_best(unit, problem, figures)
+    straight = _place_on_best(unit, problem, round_state)
     if straight is not None and _meets_interpod_rules(unit, problem, straight):
         return straight, Proof.OPTIMAL, ()
-    first = place_unit(unit, problem, figures, Question.TRIAL)
+    first = place_unit(unit, problem, round_state, Question.TRIAL)
     if not first.placed:
         return {}, first.proof, first.runs
     members = unit.members
-    walk = _RankOrder(unit, figures, {members[rank].key: node for rank, node in sorted(first.nodes.items())})
+    walk = _RankOrder(unit, round_state, {members[rank].key: node for rank, node in sorted(first.nodes.items())})
     nodes: dict[str, int] = {}
     jointly = {members[rank].key: node for rank, node in first.nodes.items()}
-    with figures.draft.trial():
+    with round_state.draft.trial():
         for rank in sorted(first.nodes):
             pod = members[rank]
             if npu_resource(pod.requests) is None:
@@ -224,10 +224,10 @@ def place_ranked(
                 return jointly, Proof.FEASIBLE, first.runs
             node, chips = found
             nodes[pod.key] = walk.placed[pod.key] = node
-            assign(pod, node, figures, chips)
+            assign(pod, node, round_state, chips)
             del walk.witness[pod.key]
         if walk.witness:
-            rest = place_all(walk.unit, walk.witness, figures)
+            rest = place_all(walk.unit, walk.witness, round_state)
             nodes |= {members[rank].key: node for rank, node in rest.nodes.items()} or walk.witness
     if not _meets_interpod_rules(unit, problem, nodes):
         return jointly, Proof.FEASIBLE, first.runs

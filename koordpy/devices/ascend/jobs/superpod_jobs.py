@@ -28,7 +28,7 @@ class BlockJob:
     def __init__(
         self,
         job: AscendJob,
-        figures: RoundState,
+        round_state: RoundState,
         *,
         within: Bools | None = None,
         numbers: Mapping[int, int] | None = None,
@@ -37,7 +37,7 @@ class BlockJob:
         """within: [nodes] allowed for members, None for all. numbers: rank -> block if known, None to read it from
         bound members. again: evicted members, as pending pods."""
         assert job.blocks is not None
-        self.job, self.figures, self.wish = job, figures, job.blocks
+        self.job, self.round_state, self.wish = job, round_state, job.blocks
         self.grid = Grid(self.wish.size, self.wish.reserve)
         self.why = ""
         self.stuck: tuple[int, ...] = ()
@@ -45,9 +45,9 @@ class BlockJob:
         self.worth: tuple[Any, ...] = ()
         """Levels of the objective of the last choice; smaller is better."""
         self._numbers = numbers
-        able, self._chips = usable_nodes(job, figures, again, within)
+        able, self._chips = usable_nodes(job, round_state, again, within)
         found: dict[str, list[int]] = {}
-        super_pods = ascend_jobs(figures.scene).super_pods
+        super_pods = ascend_jobs(round_state.scene).super_pods
         for node in np.nonzero(able)[0].tolist():
             if node in super_pods:
                 found.setdefault(super_pods[node], []).append(node)
@@ -58,12 +58,12 @@ class BlockJob:
 
     def _healthy_first(self, node: int) -> tuple[bool, int]:
         sick = self._chips is not None and bool(self._chips.sub_healthy[node])
-        return sick, int(self.figures.snapshot.name_rank[node])
+        return sick, int(self.round_state.snapshot.name_rank[node])
 
     @property
     def bound(self) -> dict[int, PodInfo]:
         """Rank -> pod, of bound members that the draft has not evicted."""
-        gone = self.figures.draft.evicted
+        gone = self.round_state.draft.evicted
         return {rank: pod for rank, pod in enumerate(self.job.pods) if pod.bound and pod.key not in gone}
 
     def plan(self, pods: Sequence[PodInfo]) -> JobPlan | None:
@@ -106,7 +106,7 @@ class BlockJob:
             names += [max(numbers.values()) + 1 + i for i in range(len(blocks) - len(names))]
             places = [(names[i], node) for i, block in enumerate(blocks) for node in block]
             seats |= zip(waiting, places, strict=True)
-        super_pods = ascend_jobs(self.figures.scene).super_pods
+        super_pods = ascend_jobs(self.round_state.scene).super_pods
         nodes, notes = {}, {}
         for pod, rank in zip(pods, ranks, strict=True):
             number, node = seats[rank]
@@ -151,7 +151,7 @@ class BlockJob:
         return out
 
     def _by_name(self, nodes: Sequence[int]) -> list[int]:
-        return sorted(nodes, key=lambda node: int(self.figures.snapshot.name_rank[node]))
+        return sorted(nodes, key=lambda node: int(self.round_state.snapshot.name_rank[node]))
 
     def numbers(self) -> dict[int, int]:
         """Returns rank -> block: the annotation of bound pods, the block of their position for other ranks.
@@ -196,7 +196,7 @@ class BlockJob:
 
     def homes(self, numbers: Mapping[int, int]) -> dict[int, str]:
         """Returns block -> SuperPoD that contains most of its bound members."""
-        snapshot, super_pods = self.figures.snapshot, ascend_jobs(self.figures.scene).super_pods
+        snapshot, super_pods = self.round_state.snapshot, ascend_jobs(self.round_state.scene).super_pods
         counts: dict[int, Counter[str]] = {}
         for rank, pod in self.bound.items():
             name = super_pods.get(snapshot.index.get(pod.node, -1))

@@ -33,20 +33,20 @@ class SwitchJob:
     """One job on the current draft; `plan` places any of its pending pods."""
 
     def __init__(
-        self, job: AscendJob, figures: RoundState, *, within: Bools | None = None, again: Sequence[PodInfo] = ()
+        self, job: AscendJob, round_state: RoundState, *, within: Bools | None = None, again: Sequence[PodInfo] = ()
     ) -> None:
         """within: [nodes] allowed for members, None for all. again: evicted members, as pending pods."""
-        switches = ascend_jobs(figures.scene).switches
+        switches = ascend_jobs(round_state.scene).switches
         assert isinstance(switches, Switches)
-        self.job, self.figures, self.switches = job, figures, switches
-        draft, snapshot = figures.draft, figures.snapshot
+        self.job, self.round_state, self.switches = job, round_state, switches
+        draft, snapshot = round_state.draft, round_state.snapshot
         self._bound = bound_seats(job, switches, snapshot.index, draft.evicted)
-        able, chips = usable_nodes(job, figures, again, within)
+        able, chips = usable_nodes(job, round_state, again, within)
         where = np.nonzero(able)[0]
         usable = dict(zip(where.tolist(), chips.affinity[where].tolist(), strict=True)) if chips is not None else {}
         gang = job.pods[0].gang
-        spanning = Uplinks(ascend_jobs(figures.scene), switches).of(
-            draft.placed, draft.evicted, figures.notes, without=gang
+        spanning = Uplinks(ascend_jobs(round_state.scene), switches).of(
+            draft.placed, draft.evicted, round_state.notes, without=gang
         )
         self.leaves: tuple[LeafState, ...] = read_leaves(switches, usable, spanning)
 
@@ -57,7 +57,7 @@ class SwitchJob:
 
     def plan(self, pods: Sequence[PodInfo]) -> JobPlan | None:
         """Places pending pods of the job, in rank order; None if they must wait."""
-        job, config = self.job, self.figures.config.ascend
+        job, config = self.job, self.round_state.config.ascend
         second = config.nslb_version == "2.0"
         found: Sequence[Seat] | None
         own: dict[int, str] = {}
@@ -110,7 +110,7 @@ class SwitchJob:
         text = f"switch affinity: needed {len(self.job.pods)}"
         if self._bound:
             text += f", {len(self._bound)} of them bound"
-        if self.figures.config.ascend.nslb_version == "2.0":
+        if self.round_state.config.ascend.nslb_version == "2.0":
             idle = sum(leaf.count for leaf in self.leaves if leaf.idle)
             shared = sum(leaf.count for leaf in self.leaves if leaf.shared)
             own = sum(leaf.count for leaf in self.leaves if leaf.exclusive)
