@@ -46,7 +46,7 @@ async def test_helm_installs_upgrades_and_removes_it_and_the_definitions_stay(
     assert None not in first.values()
     shared = {"config": {"schedulerNames": ["koord-scheduler", "default-scheduler"]}}
     warned = [
-        "two schedulers of one name bind the same pods" in text
+        "two schedulers with one name bind the same pods" in text
         for text in (said, helm.call("upgrade", "blue", CHART, *where, "--dry-run=server", values=shared))
     ]
     assert warned == [False, True]

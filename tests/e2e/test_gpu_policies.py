@@ -144,7 +144,7 @@ async def test_schedulers_and_agents_of_other_releases_write_where_they_are_name
             await agent.call("PATCH", f"{DEVICES}/{here}{force}", device(here), content=APPLY)
             for other, name in ((blue, here), (agent, there)):
                 path = f"{DEVICES}/{name}{force}"
-                await refused(other.call("PATCH", path, device(name), content=APPLY), "own node only")
+                await refused(other.call("PATCH", path, device(name), content=APPLY), "only the agent of the node")
     finally:
         await api.delete(f"{bindings}/theirs")
 
@@ -185,7 +185,7 @@ async def test_an_agent_writes_the_device_and_the_pods_of_its_own_node_only(
     async with account_of(api, installed, controlplane, f"{RELEASE}-agent", node=here) as agent:
         force = "?fieldManager=koordpy-agent&force=true"
         await agent.call("PATCH", f"{DEVICES}/{here}{force}", device(here), content=APPLY)
-        only = "by the agent of its own node only"
+        only = "only the agent of the node may write a Device"
         await refused(agent.call("PATCH", f"{DEVICES}/{there}{force}", device(there), content=APPLY), only)
         await refused(api.create(DEVICES, device(there)), only)
         await refused(
@@ -237,7 +237,7 @@ async def test_an_agent_writes_the_links_to_its_own_node_only_and_nothing_else_o
             {"spec": {"unschedulable": True}},
         ):
             await refused(agent.patch(f"{nodes}/{here}", change), "nothing but the annotations GSOC_ID_")
-        await refused(agent.patch(f"{nodes}/{there}", links), "its own node only")
+        await refused(agent.patch(f"{nodes}/{there}", links), "only change its own node")
         status = {"status": {"capacity": {"nvidia.com/gpu": "8"}}}
         await refused(agent.patch(f"{nodes}/{here}/status", status), "cannot patch")
     assert (await api.get(f"{nodes}/{here}"))["metadata"]["annotations"]["GSOC_ID_1_2"] == "PIX"
