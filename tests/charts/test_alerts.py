@@ -189,13 +189,13 @@ TEXTS: tuple[tuple[str, Mapping[str, str], tuple[tuple[Mapping[str, str], str, s
             (
                 {"gang": "a/train", "workload": "Job/train"},
                 "Gang a/train has had fewer members than its minimum for five minutes",
-                "It lacks 1 and holds 56 accelerators meanwhile; Job/train makes its pods. "
+                "Members missing: 1. Accelerators in use: 56 (Job/train creates the pods) until it is whole. "
                 "Run: kubectl koordpy why a/train",
             ),
             (
                 {"gang": "b/train"},
                 "Gang b/train has had fewer members than its minimum for five minutes",
-                "It lacks 3 and holds 0 accelerators meanwhile. Run: kubectl koordpy why b/train",
+                "Members missing: 3. Accelerators in use: 0 until it is whole. Run: kubectl koordpy why b/train",
             ),
         ),
     ),
