@@ -124,13 +124,13 @@ def test_what_decides_where_a_pod_may_go_has_a_limit_of_its_bytes_together() -> 
 
     state = make_state()
     state.upsert(asking(340))
-    with pytest.raises(ValueError, match=r"^spec: \d+ bytes that say beside which pods it may run, at most 8192 are"):
+    with pytest.raises(ValueError, match=r"^spec: \d+ bytes of pod affinity and topology spread constraints, at most"):
         state.upsert(asking(400))
     spread = TopologySpreadConstraint(max_skew=1, topology_key="k", when_unsatisfiable="DoNotSchedule")
-    with pytest.raises(ValueError, match=r"^spec: \d+ bytes that say beside which pods it may run, at most 8192 are"):
+    with pytest.raises(ValueError, match=r"^spec: \d+ bytes of pod affinity and topology spread constraints, at most"):
         state.upsert(pod("p", topology_spread_constraints=[spread] * 900))
     tolerations = [Toleration(key=f"key-{i:06}", operator="Exists") for i in range(9000)]
-    with pytest.raises(ValueError, match=r"^spec: \d+ bytes that decide where it may go, at most 262144 are read$"):
+    with pytest.raises(ValueError, match=r"^spec: \d+ bytes of placement constraints, at most 262144 are read$"):
         state.upsert(pod("p", tolerations=tolerations))
 
 

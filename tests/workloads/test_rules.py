@@ -226,7 +226,7 @@ def test_an_elastic_gang_that_runs_is_shown_as_running(tmp_path: Path, capsys: p
     path.write_text(yaml.safe_dump_all([*nodes(2), job(number=4, notes=least, meta=JOB_UID), *runs]))
     main(["simulate", "-f", str(path)])
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("default/train  Sched")]
-    assert line.split() == ["default/train", "Scheduled", "2/4", "2", "-", "runs,", "2", "more", "wait"]
+    assert line.split() == ["default/train", "Scheduled", "2/4", "2", "-", "runs,", "2", "more", "waiting"]
 
 
 @pytest.mark.parametrize(
