@@ -1,7 +1,8 @@
 """The interface of a device family: GPUs, Ascend NPUs, devices of resource claims, each in a separate folder.
 
-The number of devices of a node is a resource like any other. A family adds what the number does not say: which devices
-are free, which sets of them serve a pod, and the annotations of a Binding. From the cluster to the Binding:
+To Kubernetes the devices of a node are an extended resource: a name and a number. A family adds what the number does
+not say: which devices are free, which sets of them a pod can use, and the annotations of a Binding that name the
+devices of a pod. From the cluster to the Binding:
 
 | event | code that handles it |
 |---|---|
@@ -12,15 +13,19 @@ are free, which sets of them serve a pod, and the annotations of a Binding. From
 | filters, problems, scores, victims, plan check, messages | the methods of `Family` below |
 | a plan is carried out | `FamilyBook.is_lost`, `is_delivered` |
 
-The lower half (reader, book, view, ledger) is called by the cache, the upper half (`Family`) by filters and problems.
-The cache may import neither: it knows the base classes of the lower half (`pods/device_asks.py`,
+The lower half of a family (reader, book, view, ledger) is called by the cache, the upper half (`Family`) by filters and
+problems. The cache must not import a family. It knows only the base classes of the lower half (`pods/device_asks.py`,
 `pods/family_books.py`), and receives readers and books from `family_registry.device_families` when it is created. So
-one line in `FAMILIES` registers both halves without an import cycle. Requests, allocations and holdings of devices are
-`Any` outside the family.
+one line in `FAMILIES` registers both halves without an import cycle. Device requests and allocations have the type
+`Any` outside the family, because only the family reads them.
 
-The default of a method means that the number of devices decides. Methods are called only for pods with a request to the
-family, unless their docstring says otherwise. All results apply to the current draft; a family that caches values of
-nodes recomputes them for the nodes of `Draft.touched_since`.
+The default of each method means: the number of devices decides alone. A method is called only for pods with a request
+to the family, unless its docstring says otherwise. All results apply to the current draft. A family that caches values
+of nodes recomputes them for the nodes of `Draft.touched_since`.
+
+Names of arguments: scene is the draft, snapshot and configuration of the round (`FilterInputs`); now is the part of the
+round that a family may use (`FamilyRound`); given is an allocation: the devices that a pod gets, in the form of the
+family, such as bit masks of GPUs.
 """
 
 from abc import ABC, abstractmethod
@@ -41,9 +46,11 @@ from koordpy.pods.pod_info import PodInfo
 
 
 class FamilyRound(Protocol):
-    """The part of a round that a family may use."""
+    """The part of a round that a family may use: the draft, the filters of pending pods, and annotations of placed
+    pods."""
 
     scene: FilterInputs
+    """The draft, the snapshot and the configuration of the round."""
 
     @property
     def notes(self) -> Mapping[str, Mapping[str, str]]:
@@ -57,21 +64,25 @@ class FamilyRound(Protocol):
 
 
 class NodeWorth(NamedTuple):
-    """Cost of nodes for a unit, by the number of its pods on each."""
+    """Costs of nodes for a unit, by the number of its pods on each node. Result of `Family.worth`."""
 
     table: ByCount
+    """For each node and number of pods per shape a cost vector, in devices; the least sum over all nodes is best."""
     standing: Ints | None = None
-    """[nodes] 1 if a node counts as used already, for a unit without a gather goal; None for no such nodes."""
+    """[nodes] 1 for a node that counts as already used by the unit, because it has bound members; else 0. None if no
+    node counts as used. Read only for a unit without a gather goal, which prefers such nodes."""
 
 
 Placed = Sequence[tuple[PodInfo, int]]
-"""(pod, node position) of the pods of a plan with a request to the family."""
+"""(pod, node position) of every pod of a plan."""
 
 
 class Obstruction(NamedTuple):
-    """A pod with devices that prevent the placement of a waiting pod."""
+    """A pod that prevents the placement of a waiting pod, because of the devices that it uses. Result of
+    `Family.obstruction`."""
 
     pod: str
+    """Key of the pod that uses the devices."""
     sentence: str
     """What is wrong, as a clause of a message."""
     miss: str
@@ -79,7 +90,7 @@ class Obstruction(NamedTuple):
 
 
 class Family(ABC):
-    """One device family."""
+    """One device family: everything that the planner, the checks and the messages ask about its devices."""
 
     name: str = ""
     """Key of the family in requests, views, ledgers, allocations and plan faults."""
@@ -99,8 +110,10 @@ class Family(ABC):
         """Returns the reader of device requests."""
 
     def book(self, config: KoordpyConfiguration) -> FamilyBook | None:
-        """Returns an empty book; None for a family that allocates no named devices and so has neither view nor
-        ledger."""
+        """Returns an empty book.
+
+        None for a family that allocates no devices by name. It then has neither view nor ledger.
+        """
         return None
 
     def admitted(self, pod: Pod, config: KoordpyConfiguration) -> Pod:
@@ -121,7 +134,10 @@ class Family(ABC):
         return False
 
     def object_report(self, config_map: ConfigMap) -> object:
-        """Returns the part of such a ConfigMap that affects devices. A change of it wakes waiting units."""
+        """Returns the part of a ConfigMap that affects devices; a change of this part wakes waiting units.
+
+        Called only if `is_report` is True for the ConfigMap.
+        """
         return None
 
     # -- the Binding ---------------------------------------------------------------------------------------------------
@@ -152,48 +168,58 @@ class Family(ABC):
     # -- the problem of a unit ---------------------------------------------------------------------------------------
 
     def apart(self, pod: PodInfo) -> Hashable:
-        """Returns what distinguishes pods with equal requests and equal feasible nodes; None for nothing."""
+        """Returns what distinguishes pods with equal requests and equal feasible nodes; None for nothing.
+
+        Pods with equal values are interchangeable in the problem of a unit.
+        """
         return None
 
     def room(self, pods: Sequence[PodInfo], scene: FilterInputs) -> Ints | None:
-        """Returns [nodes] devices that the pods of a unit share, if a node may have fewer than its resource states;
-        else None.
+        """Returns [nodes] free devices of the family, a limit that all pods of a unit share; None for no such limit.
 
+        A family returns it if a node may have fewer usable devices than its resource states, such as unhealthy GPUs.
         Also called for units without a request to the family.
         """
         return None
 
     def asked(self, pod: PodInfo) -> int:
-        """Returns the number of devices of `room` that a pod uses. Also called for pods without a request to the
-        family."""
+        """Returns the number of devices of `room` and `freeable` that a pending pod uses; 0 for none.
+
+        Also called for pods without a request to the family.
+        """
         return 0
 
     def of_requests(self, held: Mapping[str, int], scene: FilterInputs) -> int:
-        """Returns the number of devices of `room` that requests of nominated pods use. held: resource -> amount."""
+        """Returns the number of devices of `room` that nominated pods will use on a node.
+
+        held: resource -> amount that the pods with a nomination on the node request.
+        """
         return 0
 
     def worth(
         self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
     ) -> NodeWorth | None:
-        """Returns the cost of nodes for a unit; None if they cost the same. Also called for units without a request to
-        the family.
+        """Returns the costs of nodes for a unit; None if all nodes cost the same.
 
-        kinds: one pod of each shape of the unit's problem, in order. gather: True if the unit has a gather goal.
+        Also called for units without a request to the family. kinds: one pod of each shape of the unit's problem, in
+        order. members: all pods of the unit, also bound ones. gather: True if the unit has a gather goal.
         """
         return None
 
     def serves(self, node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
-        """Returns whether the devices of a node serve pods of different shapes together, given that they serve each pod
-        alone."""
+        """Returns whether the devices of a node are enough for pods of different shapes together.
+
+        The caller has checked that they are enough for each pod alone. node: position.
+        """
         return True
 
     # -- a plain pod -------------------------------------------------------------------------------------------------
 
     def costs(self, pod: PodInfo, nodes: Ints, scene: FilterInputs) -> Sequence[Ints]:
-        """Returns costs of nodes (positions) for a plain pod, compared before scores.
+        """Returns costs of nodes for a plain pod; the planner compares them before scores. Empty for no costs.
 
-        Each array is shaped like `nodes`, lower is better, and the first array is the most important. Called only if
-        several nodes accept the pod.
+        nodes: positions of nodes that accept the pod. Each array of the result is shaped like `nodes`, lower is better,
+        and the first array is the most important. Called only if several nodes accept the pod.
         """
         return ()
 
@@ -201,22 +227,26 @@ class Family(ABC):
 
     @abstractmethod
     def give(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
-        """Returns the devices of the pods of a plan (pod key -> node position, in rank order), allocated on the draft
-        before the plan."""
+        """Allocates devices to the pods of a plan, on the draft before the plan; returns them with annotations and
+        faults.
+
+        nodes: pod key -> node position, in rank order. The draft is unchanged afterwards.
+        """
 
     def check(
         self, placed: Placed, given: Mapping[str, Any], notes: Mapping[str, Mapping[str, str]], now: FamilyRound
     ) -> Iterable[str]:
-        """Yields faults of the devices that a plan allocates, on the draft before the plan. Must not share code with
-        `give`.
+        """Yields faults of the devices that a plan allocates, on the draft before the plan.
 
-        placed: every pod of the plan. given, notes: allocation of the family, and annotations of the Binding, by pod
-        key. Called if a pod of the plan has a request to the family or an allocation of it.
+        Verifies the result of `give` and must not share code with it. placed: every pod of the plan. given: pod key ->
+        allocation of this family. notes: pod key -> annotations of the Binding. Called if a pod of the plan has a
+        request to the family or an allocation of it.
         """
         return ()
 
     def takes_promised(self, placed: Placed, reserved: Mapping[int, Mapping[str, int]], scene: FilterInputs) -> bool:
-        """Returns whether pods on nodes use devices that are reserved for nominated pods, on the draft before them.
+        """Returns whether the pods of a plan use devices that are reserved for nominated pods, on the draft before the
+        plan.
 
         reserved: node position -> resource -> amount that nominated pods will still use there.
         """
@@ -225,48 +255,66 @@ class Family(ABC):
     # -- numbers -----------------------------------------------------------------------------------------------------
 
     counts_decide: bool = True
-    """False if feasibility depends on which devices are free, and on the jobs that use them. Sums of devices then prove
-    nothing."""
+    """True if the number of free devices proves whether a pod fits.
+
+    False if feasibility also depends on which devices are free, or on the jobs that use them. A sum of free devices
+    then proves nothing, so the planner derives no proof from it.
+    """
 
     # -- victims -----------------------------------------------------------------------------------------------------
 
     def is_counted(self, pods: Iterable[PodInfo], scene: FilterInputs) -> bool:
-        """Returns whether sums of devices decide if pods fit, so that a dry run need not allocate devices."""
+        """Returns whether sums of devices decide if these pods fit; if so, a dry run need not allocate devices.
+
+        `counts_decide` is the answer for all pods of the family in every cluster. This method is the answer for one
+        preemptor set in the current cluster, in which devices may be known by number only.
+        """
         return True
 
     tells_victims_apart: bool = False
-    """True if the choice among victims with equal resources matters to the family, and no column expresses the
-    difference."""
+    """True if the choice among victims with equal resources matters to the family.
+
+    Two such victims may use different devices, and no column of the victim problem expresses the difference. So the
+    victim search keeps them as separate options.
+    """
 
     def freeable(
         self, kinds: Sequence[PodInfo], scene: FilterInputs, *, reserved: Mapping[int, Mapping[str, int]]
     ) -> Ints | None:
-        """Returns [nodes] free devices as a column of the victim problem, in units of `asked`; None for no column.
+        """Returns [nodes] free devices as a column of the victim problem, in the unit of `asked`; None for no column.
 
-        The column must never be below the number that is really free after any evictions. kinds: one pending pod of
-        each shape of a unit. reserved: node position -> resource -> amount reserved against these pods.
+        The column is an upper bound: it must never be below the number of devices that are really free after any
+        evictions. kinds: one pending pod of each shape of a unit. reserved: node position -> resource -> amount
+        reserved for other pods.
         """
         return None
 
     def held(self, pod: PodInfo, scene: FilterInputs) -> int:
-        """Returns the devices of the `freeable` column that evicting a bound pod frees."""
+        """Returns the number of devices of the `freeable` column that evicting a bound pod frees."""
         return 0
 
     def usable(self, scene: FilterInputs) -> Ints | None:
-        """Returns [nodes] devices of the empty node, in units of `asked`; None if the node's resource states them."""
+        """Returns [nodes] devices that a node would have without pods, in the unit of `asked`; None if its resource
+        states them.
+
+        Used to decide whether a unit would fit into the empty cluster.
+        """
         return None
 
     def by_number(self, pod: PodInfo) -> Iterable[str]:
-        """Returns the resources of a pod that may denote a part of a device and are scheduled by number."""
+        """Returns the resources of a pod that may denote a part of a device and are scheduled by number.
+
+        A message tells the user that the device plugin chooses the device.
+        """
         return ()
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def mark(self, pod: PodInfo, scene: FilterInputs) -> tuple[str, Callable[[int], float | None]] | None:
-        """Returns (name, function from node to value) of a value that `koordpy explain` shows next to the scores; None
-        for none.
+        """Returns (name, function) of a value that `koordpy explain` shows next to the scores of nodes; None for none.
 
-        The value is None for nodes without one. It is not part of the total score.
+        The function returns the value of a node (position), or None for a node without one. The value is not part of
+        the total score.
         """
         return None
 
@@ -275,8 +323,10 @@ class Family(ABC):
         return None
 
     def bottlenecks(self, nodes: Mapping[str, int], now: FamilyRound) -> Iterable[float]:
-        """Yields GB/s of the slowest link between the devices of each pod of a plan (key -> node position), on the
-        draft."""
+        """Yields GB/s of the slowest link between the devices of each pod of a plan, with the plan on the draft.
+
+        nodes: pod key -> node position. Pods without known links are left out.
+        """
         return ()
 
     def remedies(self, snapshot: Snapshot) -> Iterable[tuple[str, Callable[[Snapshot], Snapshot]]]:
@@ -288,8 +338,10 @@ class Family(ABC):
         return ()
 
     def node_warnings(self, snapshot: Snapshot) -> Iterable[tuple[str, str]]:
-        """Yields (object such as Node/n1, text) of device settings of nodes that have no effect. Called if a pending
-        pod has a request to the family."""
+        """Yields (object such as Node/n1, text) of device settings of nodes that have no effect.
+
+        Called if a pending pod has a request to the family.
+        """
         return ()
 
     def warnings(self, pod: PodInfo) -> Iterable[str]:
@@ -300,6 +352,6 @@ class Family(ABC):
         """Returns the devices that a plan allocates to a pod, as positions among all devices of the node, for the web
         UI.
 
-        families: views of the snapshot by family.
+        given: allocation of the pod. families: family name -> view of the snapshot.
         """
         return ()

@@ -1,7 +1,8 @@
-"""The registry of device families: each is a `Family` in a separate folder, and one line here (docs/extending.md).
+"""The registry of device families: one line per `Family` (docs/extending.md), and functions that call the families.
 
-Other packages call the functions of this module. Each function passes a question to the families of the pods concerned
-and combines their answers; arguments are as in the method of `Family` with the same name.
+Other packages call the functions of this module instead of a family. A function asks the families to which the pods in
+question have a device request, and combines their answers: all must agree, the first answer counts, or the answers are
+joined. The docstring of each function says which. Arguments are as in the method of `Family` with the same name.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -28,8 +29,9 @@ FAMILIES: tuple[Family, ...] = (
     Gpus(),
     NpuFamily(),
 )
+"""All families, in the order in which they are asked and in which a pod's requests are stored."""
 PLUGINS = frozenset(family.plugin for family in FAMILIES if family.plugin)
-"""Filters of families; evictions may resolve their refusals."""
+"""Names of families' filters with refusals that evictions may resolve."""
 FAMILY_NAMES = frozenset(family.name for family in FAMILIES)
 DEVICE_VARIABLES = frozenset[str]().union(*(family.variables for family in FAMILIES))
 """Environment variables of containers that families read."""
@@ -73,12 +75,15 @@ def _requested_families(pods: Iterable[PodInfo]) -> list[Family]:
 
 
 def device_signature(pod: PodInfo, scene: FilterInputs) -> str:
-    """Returns what distinguishes pending pods of one shape for their families; empty for nothing."""
+    """Returns what distinguishes pending pods of one shape, such as their jobs; empty for nothing.
+
+    It is the joined text of the families to which the pod has a request.
+    """
     return "".join(family.signature(pod, scene) for family in families_of(pod))
 
 
 def counts_decide(pod: PodInfo) -> bool:
-    """Returns whether numbers of free devices decide if a pod fits."""
+    """Returns whether the number of free devices proves if a pod fits; True only if it does in all of its families."""
     return all(family.counts_decide for family in families_of(pod))
 
 
@@ -122,23 +127,24 @@ def spans_nodes(pod: PodInfo) -> bool:
 
 
 def apart(pod: PodInfo) -> Hashable:
-    """Returns what distinguishes pods with equal requests and equal feasible nodes."""
+    """Returns what distinguishes pods with equal requests and equal feasible nodes, of all families of a pod."""
     return tuple((family.name, family.apart(pod)) for family in families_of(pod))
 
 
 def shared_room(pods: Sequence[PodInfo], scene: FilterInputs) -> list[tuple[Family, Ints]]:
-    """Returns (family, [nodes] devices that the pods of a unit share) of families that limit them."""
+    """Returns (family, [nodes] free devices) of each family that limits the pods of a unit below the nodes'
+    resources."""
     found = ((family, family.room(pods, scene)) for family in FAMILIES)
     return [(family, room) for family, room in found if room is not None]
 
 
 def takes_shared(pod: PodInfo) -> bool:
-    """Returns whether a pod uses devices that the pods of a unit share."""
+    """Returns whether a pod uses devices that `shared_room` may limit."""
     return any(family.asked(pod) for family in families_of(pod))
 
 
 def worth(kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool) -> NodeWorth | None:
-    """Returns the cost of nodes for a unit by the first family that has one; None for none."""
+    """Returns the costs of nodes for a unit by the first family that has some; None if all nodes cost the same."""
     for family in FAMILIES:
         found = family.worth(kinds, members, now, gather=gather)
         if found is not None:
@@ -147,13 +153,15 @@ def worth(kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound
 
 
 def serves(node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
-    """Returns whether a node's devices of every family serve pods of different shapes together."""
+    """Returns whether a node's devices are enough for pods of different shapes together, in every family."""
     return all(family.serves(node, pods, now) for family in _requested_families(pods))
 
 
 def devices_costs(pod: PodInfo, nodes: Ints, scene: FilterInputs) -> list[Ints]:
-    """Returns the costs of nodes (positions) for a plain pod in devices, compared before scores, the most important
-    first."""
+    """Returns the costs of nodes (positions) for a plain pod, of all families of the pod; the most important first.
+
+    The planner compares them before scores.
+    """
     return [cost for family in families_of(pod) for cost in family.costs(pod, nodes, scene)]
 
 
@@ -161,8 +169,10 @@ def devices_costs(pod: PodInfo, nodes: Ints, scene: FilterInputs) -> list[Ints]:
 
 
 def give(nodes: Mapping[str, int], now: FamilyRound) -> PlanAllocation:
-    """Returns the devices of every family for a plan (pod key -> node position), allocated on the draft before the
-    plan."""
+    """Allocates the devices of every family to the pods of a plan, on the draft before the plan.
+
+    nodes: pod key -> node position, in rank order. The faults of all families are joined.
+    """
     pods = now.scene.snapshot.pods
     asking: dict[Family, dict[str, int]] = {}
     for key, node in nodes.items():
@@ -198,7 +208,11 @@ def faults_of_devices(
     notes: Mapping[str, Mapping[str, str]],
     now: FamilyRound,
 ) -> Iterator[tuple[str, str]]:
-    """Yields (family, fault) of the devices that a plan allocates, on the draft before the plan."""
+    """Yields (family, fault) of the devices that a plan allocates, on the draft before the plan.
+
+    given: pod key -> family -> allocation. A family is asked if a pod of the plan requests its devices, or has an
+    allocation of it without a request.
+    """
     named = {name for own in given.values() for name in own}
     named |= {name for pod, _ in placed for name in pod.asks}
     for family in FAMILIES if named else ():
@@ -211,7 +225,10 @@ def faults_of_devices(
 def takes_promised(
     placed: Sequence[tuple[PodInfo, int]], reserved: Mapping[int, Mapping[str, int]], scene: FilterInputs
 ) -> str:
-    """Returns the title of a family of which pods use devices that are reserved for nominated pods; empty for none."""
+    """Returns the title of the first family of which pods of a plan use reserved devices; empty for none.
+
+    reserved: node position -> resource -> amount that nominated pods will still use there.
+    """
     found = (
         one.title
         for one in _requested_families(pod for pod, _ in placed)
@@ -224,13 +241,15 @@ def takes_promised(
 
 
 def is_counted(pods: Sequence[PodInfo], scene: FilterInputs) -> bool:
-    """Returns whether sums of devices decide if pods fit."""
+    """Returns whether sums of devices decide if pods fit, in all of their families."""
     return all(family.is_counted(pods, scene) for family in _requested_families(pods))
 
 
 def is_refused(nodes: Mapping[str, int], now: FamilyRound) -> bool:
-    """Returns whether a dry run (pod key -> node position) fails to allocate devices of families that sums do not
-    describe."""
+    """Returns whether a dry run fails because a family cannot allocate devices to its pods.
+
+    Asks only families for which sums do not decide (`is_counted`). nodes: pod key -> node position.
+    """
     pods = [now.scene.snapshot.pods[key] for key in nodes]
     return any(
         family.give({pod.key: nodes[pod.key] for pod in pods if family.name in pod.asks}, now).faults
@@ -240,30 +259,31 @@ def is_refused(nodes: Mapping[str, int], now: FamilyRound) -> bool:
 
 
 def is_told_apart(pods: Sequence[PodInfo]) -> bool:
-    """Returns whether the choice among victims with equal resources matters to a family."""
+    """Returns whether a family distinguishes victims with equal resources (`Family.tells_victims_apart`)."""
     return any(family.tells_victims_apart for family in _requested_families(pods))
 
 
 def freeable_columns(
     kinds: Sequence[PodInfo], scene: FilterInputs, reserved: Mapping[int, Mapping[str, int]]
 ) -> dict[str, Ints]:
-    """Returns family -> [nodes] free devices, of families that restrict them further than the nodes' resources do."""
+    """Returns family -> [nodes] free devices, a column of the victim problem for each family that needs one."""
     found = {one.name: one.freeable(kinds, scene, reserved=reserved) for one in _requested_families(kinds)}
     return {name: column for name, column in found.items() if column is not None}
 
 
 def asked_of(pod: PodInfo, family: str) -> int:
-    """Returns the devices of the family's column that a pod uses."""
+    """Returns how many devices of the family's column in the victim problem a pending pod uses."""
     return _BY_NAME[family].asked(pod) if family in pod.asks else 0
 
 
 def held_of(pod: PodInfo, family: str, scene: FilterInputs) -> int:
-    """Returns the devices of the family's column that evicting a bound pod frees."""
+    """Returns how many devices of the family's column in the victim problem the eviction of a bound pod frees."""
     return _BY_NAME[family].held(pod, scene) if family in pod.asks else 0
 
 
 def usable_columns(pods: Sequence[PodInfo], scene: FilterInputs) -> dict[str, Ints]:
-    """Returns family -> [nodes] devices of the empty node, of families that know them."""
+    """Returns family -> [nodes] devices of the node without pods, of families that know better than the node's
+    resource."""
     found = {one.name: one.usable(scene) for one in _requested_families(pods)}
     return {name: column for name, column in found.items() if column is not None}
 
@@ -278,8 +298,10 @@ def find_obstruction(pod: PodInfo, now: FamilyRound) -> Obstruction | None:
 
 
 def bottlenecks(nodes: Mapping[str, int], now: FamilyRound) -> tuple[float, ...]:
-    """Returns GB/s of the slowest link between the devices of each pod of a plan (key -> node position), on the
-    draft."""
+    """Returns GB/s of the slowest link between the devices of each pod of a plan, with the plan on the draft.
+
+    nodes: pod key -> node position.
+    """
     asking = _requested_families(now.scene.snapshot.pods[key] for key in nodes)
     return tuple(gbps for family in asking for gbps in family.bottlenecks(nodes, now))
 
@@ -296,6 +318,7 @@ def remedies(snapshot: Snapshot) -> Iterator[tuple[str, Callable[[Snapshot], Sna
 
 
 def cells(node: str, given: Given, snapshot: Snapshot) -> Collection[int]:
-    """Returns the devices that a plan allocates to a pod, as positions among all devices of the node."""
+    """Returns the devices that a plan allocates to a pod, as positions among all devices of the node; of the first
+    family."""
     found = (_BY_NAME[name].cells(node, own, snapshot.families) for name, own in given.items())
     return next((own for own in found if own), ())

@@ -1,12 +1,13 @@
 """The interface of a device family with placement rules for jobs beyond device counts per node.
 
 Most families do not implement it: filters, capacities and node costs (`koordpy.devices.device_family`) are enough for
-the planner. A family with rules for whole jobs (a fabric of switches, blocks of nodes, an order of nodes by their free
-devices) implements `JobPlacement` and adds one line to `rule_registry.JOB_PLACEMENTS`. Every method has a default that
-leaves the decision to the general planner.
+the planner. A family needs it if its rules concern a whole job, such as a fabric of switches, blocks of nodes, or an
+order of nodes by their free devices. It then implements `JobPlacement` and adds one line to
+`rule_registry.JOB_PLACEMENTS`. Every method has a default that leaves the decision to the general planner.
 
-A family is called only for units with a pending pod that requests its devices. All results apply to the current draft,
-and methods leave the draft unchanged unless their docstring says otherwise. round_state: the state of the round.
+A family is called only for units with a pending pod that requests devices of the family. All results apply to the
+current draft, and methods leave the draft unchanged unless their docstring says otherwise. round_state: the round's
+draft, filters and scores.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,28 +29,31 @@ class JobPlan:
     nodes: Mapping[str, int]
     """Pod key -> node position; empty if there is no placement."""
     proof: Proof = Proof.OPTIMAL
+    """How certain `nodes` is: optimal, feasible, infeasible (no nodes) or unknown."""
     runs: tuple[SolverRun, ...] = ()
+    """Runs of CP-SAT for this plan; empty for none."""
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Pod key -> annotations of its Binding, in addition to those of its devices."""
+    """Pod key -> annotations of its Binding, in addition to the annotations that name its devices."""
     remark: str = ""
-    """Reason why pods of the unit wait; empty for none."""
+    """Reason why some or all pods of the unit wait; empty for none."""
     evicted: tuple[PodInfo, ...] = ()
     """Bound members of the unit that are evicted first, because the plan moves them."""
     returns: Mapping[str, int] = field(default_factory=dict)
     """Key of an evicted member -> node that is reserved for its return."""
     moved: str = ""
-    """Text of the event on each evicted member."""
+    """Text of the Kubernetes event on each evicted member; empty without evictions."""
     worth: tuple[Any, ...] = ()
-    """Levels of the family's objective; smaller is better. Comparable only between plans of one unit."""
+    """Levels of the family's objective, compared from left to right; smaller is better. Comparable only between plans
+    of one unit."""
 
 
 class PlaceConditions(NamedTuple):
-    """Conditions on the nodes of a unit for the victim model (`victim_selection.choice.Choices`)."""
+    """Conditions on the nodes of a unit that the victim model can express (`victim_selection.choice.Choices`)."""
 
     lots: tuple[tuple[tuple[int, ...], int], ...] = ()
-    """(nodes, k): the number of members placed on these nodes is a multiple of k."""
+    """(node positions, k): the number of members placed on these nodes is a multiple of k."""
     one_of: tuple[tuple[int, ...], ...] = ()
-    """Sets of nodes; one set must contain all members. Empty for no such condition."""
+    """Sets of node positions; one of the sets must contain all members. Empty for no such condition."""
 
 
 class ShownScores(NamedTuple):
@@ -79,44 +83,54 @@ class JobPlacement:
         return round_state.of(pod).best_node()
 
     def decides(self, unit: Unit, round_state: RoundState) -> bool:
-        """Returns whether the family's rules, not the goals of the general planner, decide where members are placed."""
+        """Returns whether the family's rules, not the goals of the general planner, decide where members are placed.
+
+        If True, `place` and `place_members` must return a plan, which may be empty.
+        """
         return False
 
     def place(self, unit: Unit, round_state: RoundState, wanted: Collection[str] | None = None) -> JobPlan | None:
-        """Places the pending members of a unit, all or none; None leaves them to the general planner.
+        """Places the pending members of a unit; None leaves them to the general planner.
 
-        wanted: keys of the pending members to place; None for all. Must not return None if `decides`.
+        A plan has all wanted members, or of an elastic gang at least its minimum; a plan without nodes means that they
+        do not fit. wanted: keys of the pending members to place; None for all. Must not return None if `decides`.
         """
         return None
 
     def place_members(self, unit: Unit, wanted: Collection[str], round_state: RoundState) -> JobPlan | None:
-        """Places exactly the wanted members, without moving other members, after the draft has evicted victims.
+        """Places exactly the wanted members, without moving bound members. Called after the draft has evicted victims.
 
-        A plan without nodes means that they do not fit; None leaves them to the general planner.
+        A plan without nodes means that the wanted members do not fit; None leaves them to the general planner.
         """
         return None
 
     def hold_returns(self, returns: Mapping[str, int], round_state: RoundState) -> None:
-        """Puts evicted members (pod key -> node) back on the draft, which reserves their nodes for their return."""
+        """Puts evicted members (pod key -> node) back on the draft. This reserves their nodes until they return."""
         raise NotImplementedError("a family that moves members must implement hold_returns")
 
     # -- preemption ----------------------------------------------------------------------------------------------------
 
     def add_demands(self, unit: Unit, problem: Problem, round_state: RoundState) -> Problem:
-        """Returns the problem with additional resources for what the rules require of nodes beyond requests."""
+        """Returns the problem with additional resources for what the rules require of nodes beyond requests.
+
+        An example is one server for each pod, as a resource of which each node has one.
+        """
         return problem
 
     def place_conditions(self, unit: Unit, round_state: RoundState) -> PlaceConditions:
-        """Returns conditions on nodes for the victim model. They must be a relaxation of the rules."""
+        """Returns conditions on nodes for the victim model.
+
+        The conditions must be a relaxation of the rules: a placement that the rules allow must meet them.
+        """
         return PlaceConditions()
 
     def grow_set(
         self, unit: Unit, ranks: Sequence[int], candidates: Collection[int], round_state: RoundState
     ) -> tuple[int, ...] | None:
-        """Returns ranks plus the lowest candidates that must be placed together with them; None if there are too few
-        candidates.
+        """Returns ranks plus the lowest candidates that must be placed together with them, such as the rest of their
+        blocks.
 
-        The victim search looks for victims for such sets.
+        None if there are too few candidates. The victim search looks for victims for the set that is returned.
         """
         return tuple(sorted(ranks))
 
@@ -132,14 +146,15 @@ class JobPlacement:
         """Yields (pods of a job, pod key -> node) of the moved jobs that the rules place; no nodes if a job does not
         fit.
 
-        returning: moved pods, as pending pods. The caller puts each job on the draft before it requests the next.
+        Moved pods were evicted to make room elsewhere and are created again. returning: these pods, as pending pods.
+        The caller puts each job on the draft before it requests the next.
         """
         yield from ()
 
     def deal_returning(
         self, places: Sequence[tuple[PodInfo, int]], round_state: RoundState
     ) -> Mapping[str, Any] | None:
-        """Returns the allocation of moved pods on their nodes by pod key; None if a node cannot serve its pods.
+        """Returns the allocation of moved pods on their nodes by pod key; None if the devices of a node are not enough.
 
         An empty result leaves the allocation to the round in which the pods are pending again.
         """

@@ -1,7 +1,9 @@
-"""The registry of device families with placement rules for units, and the functions by which the planner calls them.
+"""The registry of device families with placement rules for whole jobs, and the functions by which the planner calls
+them.
 
-A function about a unit calls the families of which a pending pod requests devices; the first answer counts. For other
-units it costs one check for each kind of pods. round_state: the state of the round.
+A function about a unit asks the families to which a pending pod of the unit has a device request. Where only one answer
+is possible, the first family that gives one decides. For a unit without such pods a function costs one check for each
+kind of pods. round_state: the round's draft, filters and scores.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,21 +19,22 @@ from koordpy.pods.family_books import Given
 from koordpy.pods.pod_info import PodInfo
 
 JOB_PLACEMENTS: tuple[JobPlacement, ...] = (NpuPlacement(),)
+"""The families with placement rules, in the order in which they are asked."""
 
 
 def asked_of(pods: Iterable[PodInfo]) -> Iterator[JobPlacement]:
-    """Yields the families with placement rules of which one of the pods requests devices."""
+    """Yields the families with placement rules to which at least one of the pods has a device request."""
     asked = {family for pod in pods for family in pod.asks}
     return (one for one in JOB_PLACEMENTS if one.family in asked) if asked else iter(())
 
 
 def asked_by(unit: Unit) -> Iterator[JobPlacement]:
-    """Yields the families of which a pending pod of a unit requests devices."""
+    """Yields the families with placement rules to which a pending pod of a unit has a device request."""
     return asked_of(pod for pod, _ in unit.kinds)
 
 
 def device_gate(unit: Unit, round_state: RoundState) -> Gate | None:
-    """Returns the first family's reason why no pod of a unit may be tried; None for none."""
+    """Returns the first reason of a family why no pod of a unit may be tried; None for no reason."""
     return next((held for one in asked_by(unit) if (held := one.gate(unit, round_state)) is not None), None)
 
 
@@ -41,7 +44,7 @@ def placement_of(pod: PodInfo) -> JobPlacement | None:
 
 
 def rules_decide(unit: Unit, round_state: RoundState) -> bool:
-    """Returns whether a family's rules decide where the members of a unit are placed."""
+    """Returns whether the rules of a family, not the goals of the general planner, decide where members are placed."""
     return any(one.decides(unit, round_state) for one in asked_by(unit))
 
 
@@ -63,14 +66,17 @@ def hold_returns(unit: Unit, returns: Mapping[str, int], round_state: RoundState
 
 
 def add_demands(unit: Unit, problem: Problem, round_state: RoundState) -> Problem:
-    """Returns the problem with what the rules of all families require of nodes beyond requests."""
+    """Returns the problem with the additional resources that the rules of all families require of nodes."""
     for one in asked_by(unit):
         problem = one.add_demands(unit, problem, round_state)
     return problem
 
 
 def place_conditions(unit: Unit, round_state: RoundState) -> PlaceConditions:
-    """Returns the conditions of all families on the nodes of a unit."""
+    """Returns the conditions of all families on the nodes of a unit, for the victim model.
+
+    The lots of all families are joined. The sets `one_of` of the first family that has some apply.
+    """
     found = [one.place_conditions(unit, round_state) for one in asked_by(unit)]
     one_of = next((each.one_of for each in found if each.one_of), ())
     return PlaceConditions(tuple(lot for each in found for lot in each.lots), one_of)
@@ -79,8 +85,10 @@ def place_conditions(unit: Unit, round_state: RoundState) -> PlaceConditions:
 def grow_set(
     unit: Unit, ranks: Sequence[int], candidates: Collection[int], round_state: RoundState
 ) -> tuple[int, ...] | None:
-    """Returns ranks plus the candidates that must be placed together with them; None if there are too few
-    candidates."""
+    """Returns ranks plus the candidates that must be placed together with them; None if there are too few candidates.
+
+    Each family adds to the result of the previous family.
+    """
     grown = tuple(sorted(ranks))
     for one in asked_by(unit):
         more = one.grow_set(unit, grown, candidates, round_state)
@@ -98,14 +106,18 @@ def is_monotone(unit: Unit, round_state: RoundState) -> bool:
 def seat_returning(
     returning: Sequence[PodInfo], round_state: RoundState
 ) -> Iterator[tuple[list[PodInfo], Mapping[str, int]]]:
-    """Yields (pods of a job, pod key -> node) of the moved jobs that families place; no nodes if a job does not fit."""
+    """Yields (pods of a job, pod key -> node) of the moved jobs that a family places; no nodes if a job does not
+    fit."""
     for one in asked_of(returning):
         yield from one.seat_returning(returning, round_state)
 
 
 def deal_returning(places: Sequence[tuple[PodInfo, int]], round_state: RoundState) -> Mapping[str, Given] | None:
-    """Returns the allocations of moved pods by key, of families that allocate them now; None if a node cannot serve its
-    pods."""
+    """Returns pod key -> family -> allocation of moved pods on their nodes.
+
+    A family that allocates only once the pods are pending again adds nothing. None if the devices of a node are not
+    enough for its pods.
+    """
     given: dict[str, dict[str, Any]] = {}
     for one in asked_of(pod for pod, _ in places):
         dealt = one.deal_returning(places, round_state)
@@ -117,7 +129,7 @@ def deal_returning(places: Sequence[tuple[PodInfo, int]], round_state: RoundStat
 
 
 def shown_scores(pod: PodInfo, unit: Unit, round_state: RoundState) -> Iterator[ShownScores]:
-    """Yields the scores that families show for a pod of a unit."""
+    """Yields the scores of nodes that families show in `koordpy explain` for a pod of a unit."""
     for one in asked_of((pod,)):
         shown = one.shown_scores(pod, unit, round_state)
         if shown is not None:

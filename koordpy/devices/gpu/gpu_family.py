@@ -1,4 +1,8 @@
-"""GPUs as a device family (gpu-topology.md 4 and 5). The choice of GPUs is in `koordpy.devices.gpu.choice`."""
+"""GPUs as a device family (gpu-topology.md 4 and 5): connects the modules of this package with the interface `Family`.
+
+To Kubernetes GPUs are a number. On a node with a Device object, which the agent writes, the family also knows each GPU
+by name, its health, and its links. The choice of GPUs for pods is in `koordpy.devices.gpu.choice`.
+"""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -38,10 +42,11 @@ from koordpy.pods.resource_amounts import Amounts
 MARK = "GPUTopology"
 """Name in `koordpy explain` of the mean mark of the links that a single pod would get (gpu-topology.md 3)."""
 _WISHES = (keys.GPU_MIN_BANDWIDTH, keys.GPU_PARTITION_SPEC)
+"""Annotations of a pod about links and partitions of its GPUs."""
 
 
 class GpuAskReader(AskReader):
-    """Reads the GPU requests of pods by the configured resource names."""
+    """Reads the number of GPUs that a pod requests, by the resource names in `gpu.resources` of the configuration."""
 
     family = GPUS
 
@@ -49,9 +54,12 @@ class GpuAskReader(AskReader):
         self._resources = config.resources
 
     def read(self, pod: Pod, requests: Amounts, *, pending: bool) -> Any:
+        """Implements `AskReader.read`: returns the GPU request of a pod; None if it requests none of the resources."""
         return gpu_ask(pod, self._resources) if any(name in requests for name in self._resources) else None
 
     def shape(self, pod: Pod, ask: Any) -> Any:
+        """Implements `AskReader.shape`: the request, the annotations about links, and whether the webhook has changed
+        the pod."""
         annotations = pod.metadata.annotations
         return ask, [annotations.get(key) for key in _WISHES], is_injected(pod, ask.resources)
 
@@ -65,18 +73,24 @@ class Gpus(Family):
     variables = frozenset(NAMES)
 
     def reader(self, config: KoordpyConfiguration) -> AskReader:
+        """Implements `Family.reader`."""
         return GpuAskReader(config.gpu)
 
     def book(self, config: KoordpyConfiguration) -> GpuBook:
+        """Implements `Family.book`."""
         return GpuBook(config.gpu)
 
     def admitted(self, pod: Pod, config: KoordpyConfiguration) -> Pod:
+        """Implements `Family.admitted`: adds the environment variables by which delivery `env` passes GPUs to
+        containers."""
         return inject(pod, config.gpu.resources)
 
     def refusal(self, pod: PodInfo, scene: FilterInputs) -> Refusal | None:
+        """Implements `Family.refusal`: returns why the pod's GPU request is invalid; None if it is valid."""
         return gpu_refusal(pod)
 
     def rules(self, pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
+        """Implements `Family.rules`: yields the filter `GPUDevices` if more than the number of GPUs may decide."""
         # in all other cases NodeResourcesFit decides by the number of GPUs
         if (
             gpu_view(scene.snapshot).nodes
@@ -89,21 +103,29 @@ class Gpus(Family):
             yield GPUDevices(pod, gpu_nodes(scene))
 
     def apart(self, pod: PodInfo) -> Hashable:
+        """Implements `Family.apart`: pods differ by their GPU request, group and annotations about links."""
         notes = pod.pod.metadata.annotations
         return pod.ask(GPUS), pod.group, *(notes.get(key) for key in _WISHES)
 
     def room(self, pods: Sequence[PodInfo], scene: FilterInputs) -> Ints | None:
+        """Implements `Family.room`: returns the free GPUs of each node; None if no pod of the unit requests GPUs."""
         return gpu_room(pods, gpu_nodes(scene)) if any(pod.ask(GPUS) is not None for pod in pods) else None
 
     def asked(self, pod: PodInfo) -> int:
+        """Implements `Family.asked`: returns the number of GPUs that a pod requests."""
         return pod.ask(GPUS).count if pod.ask(GPUS) is not None else 0
 
     def of_requests(self, held: Mapping[str, int], scene: FilterInputs) -> int:
+        """Implements `Family.of_requests`: returns the number of GPUs in the amounts that nominated pods request."""
         return gpu_nodes(scene).cards(held)
 
     def worth(
         self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
     ) -> NodeWorth | None:
+        """Implements `Family.worth`: returns costs of the links between the GPUs that the pods of each node get.
+
+        None for a unit without GPU requests, or if no node's links matter.
+        """
         if all(pod.ask(GPUS) is None for pod in kinds):
             return None
         table = by_count(kinds, gpu_nodes(now.scene))
@@ -112,6 +134,8 @@ class Gpus(Family):
         return NodeWorth(table, None if gather else nodes_with_members(members, gpu_nodes(now.scene)))
 
     def give(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
+        """Implements `Family.give`: allocates GPUs by name; nothing in a cluster in which no node has a usable
+        Device."""
         if not gpu_view(now.scene.snapshot).nodes:
             return FamilyAllocation()
         pods = now.scene.snapshot.pods
@@ -120,36 +144,49 @@ class Gpus(Family):
     def check(
         self, placed: Placed, given: Mapping[str, Any], notes: Mapping[str, Mapping[str, str]], now: FamilyRound
     ) -> Iterator[str]:
+        """Implements `Family.check`: yields faults of the GPUs of pods, then of the annotations of their containers."""
         draft = now.scene.draft
         named = [(pod, draft.snapshot.nodes[node].name) for pod, node in placed]
         yield from check_gpus(named, given, draft)
         yield from check_containers(named, given, notes, draft)
 
     def takes_promised(self, placed: Placed, reserved: Mapping[int, Mapping[str, int]], scene: FilterInputs) -> bool:
+        """Implements `Family.takes_promised`."""
         return takes_promised(placed, reserved, scene.draft, scene.config.gpu.resources)
 
     def costs(self, pod: PodInfo, nodes: Ints, scene: FilterInputs) -> Sequence[Ints]:
+        """Implements `Family.costs`: prefers fast links between the pod's GPUs, then few GPUs left on the node."""
         slow, left = plain_gpus(pod, scene).at(nodes)
         return -slow, left
 
     def freeable(
         self, kinds: Sequence[PodInfo], scene: FilterInputs, *, reserved: Mapping[int, Mapping[str, int]]
     ) -> Ints | None:
+        """Implements `Family.freeable`."""
         return freeable_gpus(kinds, scene, reserved)
 
     def held(self, pod: PodInfo, scene: FilterInputs) -> int:
+        """Implements `Family.held`: returns the number of GPUs that evicting the pod frees."""
         return held_gpus(pod, scene.draft)
 
     def usable(self, scene: FilterInputs) -> Ints | None:
+        """Implements `Family.usable`: returns the healthy GPUs of each node, `ANY_NUMBER` for a node without known
+        GPUs.
+
+        None if no node has known GPUs.
+        """
         if not gpu_view(scene.snapshot).nodes:
             return None
         found = (gpu_nodes(scene).state(i).healthy for i in range(len(scene.snapshot.nodes)))
         return np.fromiter((ANY_NUMBER if one is None else one for one in found), dtype=np.int64)
 
     def obstruction(self, pod: PodInfo, now: FamilyRound) -> Obstruction | None:
+        """Implements `Family.obstruction`: returns a pod that holds an unhealthy GPU, if its end admits the waiting
+        pod."""
         return sick_holder(pod, now)
 
     def bottlenecks(self, nodes: Mapping[str, int], now: FamilyRound) -> Iterator[float]:
+        """Implements `Family.bottlenecks`; kB/s of the machine are converted to GB/s."""
         draft = now.scene.draft
         machines = gpu_view(draft.snapshot).nodes
         for key, node in nodes.items():
@@ -159,28 +196,36 @@ class Gpus(Family):
                 yield kbs / 1e6
 
     def is_counted(self, pods: Iterable[PodInfo], scene: FilterInputs) -> bool:
+        """Implements `Family.is_counted`: True if no node of the cluster has GPUs that are known by name."""
         return not gpu_view(scene.snapshot).nodes
 
     def mark(self, pod: PodInfo, scene: FilterInputs) -> tuple[str, Callable[[int], float | None]] | None:
+        """Implements `Family.mark`: the mean mark of the links that the pod would get on a node."""
         return MARK, lambda node: gpu_nodes(scene).mean_mark(node, pod)
 
     def remedies(self, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[Snapshot], Snapshot]]]:
-        """Yields the nodes with an agent that reports that it cannot deliver GPUs now."""
+        """Implements `Family.remedies`: yields the nodes with an agent that reports that it cannot deliver GPUs now."""
         machines = gpu_view(snapshot).nodes
         for name in sorted((name for name in machines if not machines[name].machine.delivers), key=natural_key):
             yield f"Device {name} had no condition {DELIVERY_UNAVAILABLE}", partial(_with_delivery, name)
 
     def cells(self, node: str, given: Any, families: Mapping[str, Any]) -> Sequence[int]:
+        """Implements `Family.cells`."""
         view: GpuView = families[GPUS]
         return view.cells(node, given)
 
     def warnings(self, pod: PodInfo) -> Sequence[str]:
+        """Implements `Family.warnings`: returns the faults of the GPU request.
+
+        Empty if `PartAsks` refuses the pod anyway, because that family then reports the fault.
+        """
         parts = pod.ask(PARTS)
         wrong = gpu_refusal(pod) if parts is None or not parts.refusal else None
         return wrong.reasons if wrong is not None else ()
 
 
 def _with_delivery(name: str, snapshot: Snapshot) -> Snapshot:
+    """Returns the snapshot as if the agent of a node (name) could deliver GPUs to containers."""
     view = gpu_view(snapshot)
     known = view.nodes[name]
     able = replace(known, machine=replace(known.machine, delivers=True))

@@ -1,7 +1,11 @@
 """Ascend NPUs as a device family (docs/rules/ascend.md): requests, filter, chips, plan check and warnings.
 
-Each answer comes from another module of this package. Placement of whole jobs is in `koordpy.devices.ascend.jobs`,
-which depends on the planner.
+An NPU is called a chip here. A node has chips of one product; a pod requests them by one extended resource, such as
+`huawei.com/Ascend910`. A job is a gang of pods that request NPUs, or a plain pod that does. The filter needs the job,
+because its labels and its number of pods determine which chips are legal.
+
+`NpuFamily` only connects: each answer comes from another module of this package. Placement of whole jobs is in
+`koordpy.devices.ascend.jobs`, which depends on the planner.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -43,27 +47,35 @@ from koordpy.topology.topology_layers import Layers
 
 
 class NpuAskReader(AskReader):
-    """Reads the NPU resource that a pod requests."""
+    """Reads the device request of a pod: the name of its NPU resource. The number is in `PodInfo.requests`."""
 
     family = NPUS
     resources = frozenset(keys.NPU_RESOURCES)
     gang_annotations = (keys.SCHEDULE_POLICY, keys.AFFINITY_CONFIG)
 
     def read(self, pod: Pod, requests: Amounts, *, pending: bool) -> Any:
+        """Implements `AskReader.read`: returns the NPU resource that the pod requests; None for none."""
         return npu_resource(requests)
 
     def shape(self, pod: Pod, ask: Any) -> Any:
-        """Returns the labels and annotations of a pod that describe its job (ascend.md 1)."""
+        """Implements `AskReader.shape`: returns the labels and annotations of a pod that describe its job (ascend.md
+        1)."""
         meta = pod.metadata
         labels = [(key, meta.labels[key]) for key in keys.ASCEND_LABELS if key in meta.labels]
         return labels, [(key, meta.annotations[key]) for key in keys.ASCEND_ANNOTATIONS if key in meta.annotations]
 
     def gather_rules(self, annotation: Callable[[str], str | None], layers: Layers) -> tuple[GatherRule, ...]:
+        """Implements `AskReader.gather_rules`: returns the levels of the policy `multilevel` as gather rules of the
+        gang."""
         return level_rules(annotation(keys.SCHEDULE_POLICY), annotation(keys.AFFINITY_CONFIG), layers)
 
 
 class NpuFamily(Family):
-    """Chips of one product per node, for jobs of one pod or several."""
+    """Ascend NPUs. A node has chips of one product; a job has one pod or more.
+
+    `counts_decide` is False, because the rings, cards or meshes that chips belong to decide too. `tells_victims_apart`
+    is True, because victims with equally many chips may free chips of different groups.
+    """
 
     name = NPUS
     title = "NPUs"
@@ -75,43 +87,62 @@ class NpuFamily(Family):
     tells_victims_apart = True
 
     def reader(self, config: KoordpyConfiguration) -> AskReader:
+        """Implements `Family.reader`."""
         return NpuAskReader()
 
     def book(self, config: KoordpyConfiguration) -> FamilyBook:
+        """Implements `Family.book`: returns a book that is created on the first node or pod with NPUs."""
         return LateBook(NpuBook, resources=self.resources, kinds=NpuBook.kinds)
 
     def node_report(self, node: Node) -> object:
+        """Implements `Family.node_report`: returns the annotations that state unhealthy chips, and the addresses of the
+        node."""
         return node_facts(node)
 
     def is_report(self, config_map: ConfigMap) -> bool:
+        """Implements `Family.is_report`: True for the switch table and for the device report of a node."""
         return reports_npus(config_map)
 
     def object_report(self, config_map: ConfigMap) -> object:
+        """Implements `Family.object_report`: returns all data of the switch table, or the device list of a node's
+        report."""
         return config_map.data if config_map.metadata.name == keys.SWITCH_TABLE else device_list(config_map)
 
     def refusal(self, pod: PodInfo, scene: FilterInputs) -> Refusal | None:
+        """Implements `Family.refusal`: returns why the pod's job is illegal; None for a legal job."""
         job = npu_job(pod, scene)
         return illegal(job) if isinstance(job, str) else None
 
     def rules(self, pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
+        """Implements `Family.rules`: yields the filter `AscendChips`; nothing for an illegal job, which `refusal` has
+        rejected."""
         job = npu_job(pod, scene)
         if isinstance(job, AscendJob):
             yield AscendChips(pod, job, ascend_jobs(scene), free_chips(scene))
 
     def signature(self, pod: PodInfo, scene: FilterInputs) -> str:
+        """Implements `Family.signature`: returns the rules of the pod's job as text, or the reason why the job is
+        illegal."""
         job = npu_job(pod, scene)
         return job.signature(pod) if isinstance(job, AscendJob) else job or ""
 
     def worth(
         self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
     ) -> NodeWorth | None:
+        """Implements `Family.worth`: returns costs by AscendAffinity for a gang with a gather goal.
+
+        None for a gang without a gather goal, because `jobs/rank_sequence.py` places it in rank order.
+        """
         table = npu_by_count(kinds, now) if gather else None
         return NodeWorth(table) if table is not None else None
 
     def serves(self, node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
+        """Implements `Family.serves`: returns whether the free chips of a node can be divided among the pods."""
         return deal_node(pods, node, now) is not None
 
     def give(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
+        """Implements `Family.give`: divides the chips of each node among the pods of the plan, and writes their
+        annotations."""
         snapshot = now.scene.snapshot
         chips = deal([(snapshot.pods[key], node) for key, node in nodes.items()], now)
         if isinstance(chips, str):
@@ -128,20 +159,27 @@ class NpuFamily(Family):
     def check(
         self, placed: Placed, given: Mapping[str, Any], notes: Mapping[str, Mapping[str, str]], now: FamilyRound
     ) -> list[str]:
+        """Implements `Family.check`: returns faults of the chips, then faults of nodes under switches or in
+        SuperPoDs."""
         names = now.scene.snapshot.nodes
         own = [(pod, names[node].name) for pod, node in placed]
         return [*check_npus(own, given, now.scene), *check_places(own, notes, now)]
 
     def node_warnings(self, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+        """Implements `Family.node_warnings`: yields nodes with an unknown or misspelt label `accelerator-type`."""
         return odd_npu_labels(snapshot)
 
     def cells(self, node: str, given: Any, families: Mapping[str, Any]) -> Collection[int]:
+        """Implements `Family.cells`: returns the chip numbers, which are positions already."""
         return list(given)
 
 
 def _chip_notes(job: AscendJob, pod: PodInfo, chips: tuple[int, ...]) -> dict[str, str]:
-    """Returns the annotations of the Binding of an NPU pod for the device plugin: its chips, ascending, and its rank
-    (ascend.md 6)."""
+    """Returns the annotations of the Binding of an NPU pod for the device plugin.
+
+    They name the chips in ascending order, say whether the job has several NPU pods, and then give the pod's rank
+    (ascend.md 6). Raises `ValueError` for a pod without an NPU request.
+    """
     resource = npu_resource(pod.requests)
     if resource is None:
         raise ValueError(f"{pod.key} requests no NPUs")
