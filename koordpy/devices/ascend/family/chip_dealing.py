@@ -1,4 +1,8 @@
-"""Allocates chips to the pods of a plan, node by node, on the current draft (ascend.md 3)."""
+"""Allocates chips to the pods of a plan, node by node, on the current draft (ascend.md 3).
+
+The filter decides whether one pod fits. This module decides which chips each pod of a node gets, so that all pods of
+the node are served.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,10 +19,10 @@ Chips = tuple[int, ...]
 
 
 def demand_of(pod: PodInfo, node: int, now: FamilyRound) -> tuple[Demand, int] | None:
-    """Returns (demand of a pod on a node's chips, mask of all free chips); None if it has none or the product cannot
-    serve it.
+    """Returns (demand of a pod on a node's chips, mask of all free chips of the node).
 
-    The demand excludes free chips that this pod may not use.
+    The demand excludes free chips that this pod may not use. None for a pod without a legal job, and for a node with a
+    product that cannot serve the pod.
     """
     job = npu_job(pod, now.scene)
     if job is None or isinstance(job, str):
@@ -33,7 +37,10 @@ def demand_of(pod: PodInfo, node: int, now: FamilyRound) -> tuple[Demand, int] |
 
 
 def pick(pod: PodInfo, node: int, now: FamilyRound) -> Chips:
-    """Returns the chips that a pod gets on a node of the current draft; empty for a pod without an NPU request."""
+    """Returns the chips that a single pod gets on a node of the current draft, by the tables of ascend.md 3.
+
+    Empty for a pod without an NPU request. Raises `ValueError` if the node's product cannot serve the pod.
+    """
     job = npu_job(pod, now.scene)
     if job is None or isinstance(job, str):
         return ()  # the round state is not read, because it would be updated after every pod of a plan
@@ -45,9 +52,9 @@ def pick(pod: PodInfo, node: int, now: FamilyRound) -> Chips:
 
 
 def deal_node(pods: Sequence[PodInfo], node: int, now: FamilyRound) -> dict[str, Chips] | None:
-    """Returns pod key -> chips of pods on one node, lower ranks first; None if its chips cannot serve all of them.
+    """Returns pod key -> chips of pods on one node; None if the free chips cannot serve all of them.
 
-    Pods without an NPU request are left out.
+    pods: in rank order, because lower ranks choose first. Pods without an NPU request are left out.
     """
     by_resource: dict[str, list[PodInfo]] = {}
     for pod in pods:
@@ -72,10 +79,10 @@ def deal_node(pods: Sequence[PodInfo], node: int, now: FamilyRound) -> dict[str,
 
 
 def deal(places: Iterable[tuple[PodInfo, int]], now: FamilyRound) -> dict[str, Chips] | str:
-    """Returns pod key -> chips of the NPU pods of a plan on the draft before it, or the key of a pod that cannot be
-    served.
+    """Returns pod key -> chips of the NPU pods of a plan, on the draft before the plan.
 
-    places: pods in rank order with their nodes. A node that cannot serve all of its pods fails with its last pod.
+    Returns a text instead if a node cannot serve all of its pods: the key of the last pod on this node. places: (pod,
+    node position) in rank order.
     """
     by_node: dict[int, list[PodInfo]] = {}
     for pod, node in places:

@@ -1,7 +1,8 @@
 """An independent check of the NPUs that a plan allocates: as many as requested, free, healthy, and all in one group.
 
-It uses sets of numbers instead of masks, and rules instead of costs (ascend.md 1 to 3). Must not share code with the
-choice of chips except the reading of objects.
+It runs before a plan is carried out and finds errors in the choice of chips. So it must share no code with that choice,
+except the reading of objects. It uses sets of chip numbers instead of bit masks, and rules instead of costs (ascend.md
+1 to 3).
 """
 
 from collections import Counter
@@ -20,7 +21,10 @@ _SINGLE_CARD = "card"
 def check_npus(
     placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[int, ...]], scene: FilterInputs
 ) -> list[str]:
-    """Returns faults of the chips of pods placed on nodes (by name), on the draft before them."""
+    """Returns the faults of a plan's chips, on the draft before the plan.
+
+    placed: (pod, node name) of each pod of the plan. chips: pod key -> allocated chip numbers.
+    """
     faults: list[str] = []
     used: dict[tuple[str, str], set[int]] = {}
     for pod, node in placed:
@@ -68,12 +72,17 @@ def _held(node: str, resource: str, scene: FilterInputs) -> set[int]:
 
 
 def _numbers(text: str, resource: str) -> set[int]:
+    """Returns the chip numbers in a list such as `Ascend910-0,Ascend910-1`; other entries are left out."""
     prefix = resource.rpartition("/")[2] + "-"
     parts = [part.strip() for part in text.split(",")]
     return {int(tail) for part in parts if part.startswith(prefix) and (tail := part[len(prefix) :]).isdigit()}
 
 
 def _usable(node: str, resource: str, scene: FilterInputs, *, several: bool) -> set[int]:
+    """Returns the chips of a node that may be allocated: listed by its report, and healthy.
+
+    several: the job has more than one NPU pod, so its chips also need a healthy network.
+    """
     report = npus_of(scene.snapshot).reports.get(node, {}).get(resource)
     if report is None:
         return set()
@@ -84,7 +93,10 @@ def _usable(node: str, resource: str, scene: FilterInputs, *, several: bool) -> 
 def _group_fault(
     resource: str, chips: set[int], job: AscendJob, scene: FilterInputs, node: str, *, several: bool
 ) -> str:
-    """Returns why a set of chips is not legal on the product of a node; empty if it is legal."""
+    """Returns why a set of chips is not legal on the product of a node; empty if it is legal.
+
+    Resources are compared by their position in `keys.NPU_RESOURCES`: 0 is Ascend910, 1 Ascend310, 2 Ascend310P, 3 npu.
+    """
     number = len(chips)
     labels = job.keys.labels
     if resource == keys.NPU_RESOURCES[0]:
@@ -126,9 +138,11 @@ def _product_fault(labels: Mapping[str, str], chips: set[int], *, several: bool)
 
 
 def _spread_fault(chips: set[int], size: int, name: str) -> str:
+    """Returns the fault of chips in more than one group of `size` chips; empty if one group contains all."""
     return f"are of more than one {name}" if len({chip // size for chip in chips}) > 1 else ""
 
 
 def _incomplete_fault(chips: set[int], size: int, name: str) -> str:
+    """Returns the fault of chips that fill a group of `size` chips only in part; empty if all used groups are full."""
     broken = any(n != size for n in Counter(chip // size for chip in chips).values())
     return f"are not whole {name}" if broken else ""

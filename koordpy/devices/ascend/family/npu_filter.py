@@ -1,6 +1,8 @@
-"""AscendChips: whether a node's product, SuperPoD or leaf and free chips serve a pod, how many copies, and how well.
+"""AscendChips: the filter that decides which nodes can give an NPU pod its chips, how many pods, and how well.
 
-Row 15 of the filters (kube-parity.md 1); tables and wording: ascend.md 2 to 5.
+It is row 15 of the filters (kube-parity.md 1). For each node it answers four questions: whether the product of the node
+is legal for the request, whether the node is in the switch table or a SuperPoD if the job needs one, whether the free
+chips contain a legal set, and how good that set is. Tables and wording: ascend.md 2 to 5.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +21,9 @@ from koordpy.framework.pod_rule_filter import Rule
 from koordpy.pods.pod_info import PodInfo
 
 PLUGIN = "AscendChips"
+"""Name of the filter in messages."""
 AFFINITY = "AscendAffinity"
+"""Name of the score of ascend.md 3 in explanations."""
 NOT_IN_TABLE = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) weren't in the switch table",))
 NO_SUPER_POD = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) had no SuperPoD id",))
 DISAGREES = Refusal(PLUGIN, Code.UNSCHEDULABLE, ("node(s) had an inconsistent Ascend chip report",))
@@ -31,20 +35,25 @@ def illegal(why: str) -> Refusal:
 
 
 def chips_rule(rules: Iterable[Rule]) -> "AscendChips | None":
-    """Returns the `AscendChips` among a pod's rules; None for a pod without an NPU request."""
+    """Returns the filter `AscendChips` among a pod's rules; None for a pod without an NPU request."""
     return next((rule for rule in rules if isinstance(rule, AscendChips)), None)
 
 
 class AscendChips(Rule):
-    """The chips of all nodes for pods of one shape in one kind of job."""
+    """The filter for pods of one shape in one kind of job, on all nodes.
+
+    Kept current with the draft: `change` recomputes the node of a placement or eviction.
+    """
 
     plugin = PLUGIN
     local = True
 
     def __init__(self, pod: PodInfo, job: AscendJob, jobs: AscendJobs, stock: FreeChips) -> None:
+        """pod: one pod of the shape, of `job`. jobs: the jobs of the snapshot. stock: the free chips on the draft."""
         want = job.want(pod)
         self._stock, self._several = stock, job.several
         self.resource, self.request = want.resource, want.request
+        """NPU resource that the pod requests, and the number of chips."""
         product = f"node(s) had an Ascend product that cannot serve {want.request} chips"
         group = f"node(s) didn't have {want.request} free Ascend chips in one affinity group"
         self._refusals = (
@@ -57,10 +66,15 @@ class AscendChips(Rule):
         self._chips = stock.of(want.resource)
         size = len(jobs.snapshot.nodes)
         self.presets: list[Preset | None] = [None] * size
+        """[nodes] product row by which the node serves the pod; None if the node has no chips of the resource, or a
+        product for which the request is illegal."""
         self._which = np.zeros(size, dtype=np.int32)
+        """[nodes] verdict: 0 if the node takes the pod, else the position of the refusal in `_refusals`, counted from
+        1."""
         self.affinity: Ints = np.full(size, -1, dtype=np.int64)
         """[nodes] AscendAffinity of the nodes that can serve the pod; -1 for other nodes."""
         self._copies: Ints = np.zeros(size, dtype=np.int64)
+        """[nodes] number of pods of the shape that the free chips serve one after the other."""
         switches = jobs.switches if job.tor is not Tor.NONE else None
         for node in self._chips.present:
             preset = self._preset(want.presets, node, jobs)
@@ -75,7 +89,11 @@ class AscendChips(Rule):
                 self._recompute(node)
 
     def _preset(self, legal: tuple[Preset, ...], node: int, jobs: AscendJobs) -> Preset | None:
-        """Returns the preset that serves the pod on a node; None for none."""
+        """Returns the product row that serves the pod on a node; None if the request is illegal on the node's product.
+
+        legal: rows for which the request is legal. Only Ascend910 nodes state a product by label. The two rows of
+        `huawei.com/npu` differ by the number of chips of the node.
+        """
         if self.resource == NPU_910:
             own = jobs.preset_of(node)
             return own if own in legal else None
@@ -97,6 +115,11 @@ class AscendChips(Rule):
         return before != (self._which[node], self.affinity[node], self._copies[node])
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        """Implements `Rule.change`.
+
+        A node that is refused by its product, switch table or SuperPoD id is not recomputed, because pods do not change
+        that.
+        """
         if self.resource not in pod.requests or node < 0 or self.presets[node] is None or self._which[node] in (2, 3):
             return False
         draft = self._stock.draft
@@ -106,8 +129,11 @@ class AscendChips(Rule):
         return self._recompute(node)
 
     def _reserve_nominated(self, pod: PodInfo, node: int, sign: int) -> None:
-        """Reserves (sign 1) or frees chips for a nominated pod on its node, assuming that it takes chips like this
-        pod."""
+        """Reserves (sign 1) or frees chips for a nominated pod on its node.
+
+        A nominated pod has no chips yet. The filter assumes that it gets the chips that this job would get for the same
+        number.
+        """
         preset = self.presets[node]
         free = self._chips.for_job(node, several=self._several)
         amount = pod.requests[self.resource]
@@ -117,19 +143,24 @@ class AscendChips(Rule):
         self._stock.reserve(pod, node, taken)
 
     def verdict(self) -> Verdict:
+        """Implements `Rule.verdict`."""
         return Verdict(self._which.copy(), self._refusals)
 
     def standing(self) -> Verdict:
+        """Implements `Rule.standing`: keeps refusals 1 to 3, which state product, switch table and SuperPoD, not
+        pods."""
         return Verdict(np.where(self._which <= 3, self._which, 0).astype(np.int32), self._refusals)
 
     def takes_after(self, others: Sequence[PodInfo], node: int) -> bool:
+        """Implements `Rule.takes_after`."""
         return True  # `Family.serves` decides for all pods of a node together
 
     def height(self, node: int) -> int:
-        """Returns H of a node (ascend.md 3)."""
+        """Returns H of a node: its number of healthy chips, at most the allocatable (ascend.md 3)."""
         return self._chips.height[node]
 
     def copies(self) -> Ints:
+        """Implements `Rule.copies`."""
         return self._copies
 
     def free(self, node: int) -> int:
@@ -138,5 +169,5 @@ class AscendChips(Rule):
 
     @property
     def sub_healthy(self) -> NDArray[np.bool_]:
-        """[nodes] True for nodes that are used only after healthy ones."""
+        """[nodes] True for nodes with a sub-health fault, which are used only after healthy ones."""
         return self._chips.sub_healthy

@@ -1,4 +1,8 @@
-"""Warnings about nodes with NPUs and a misspelt label `accelerator-type` (ascend.md 2)."""
+"""Warnings about nodes with NPUs and a wrong label `accelerator-type`, which states the product (ascend.md 2).
+
+Two faults are found: a value that is no known product, and a key that looks like a misspelling of this label. A node
+without the label is treated as product `module`.
+"""
 
 from collections.abc import Iterator
 
@@ -11,7 +15,7 @@ from koordpy.devices.ascend.tables.npu_presets import BY_LABEL
 
 
 def odd_npu_labels(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    """Yields (object, text) of nodes with NPUs and a label that names no known product. O(nodes)."""
+    """Yields (object, text) of each fault of a node's product label. O(nodes)."""
     label = keys.ACCELERATOR_TYPE
     for node in snapshot.nodes:
         if npu_resource(node.allocatable) is None:

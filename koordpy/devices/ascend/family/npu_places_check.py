@@ -1,7 +1,8 @@
 """An independent check of the nodes of a plan for jobs under switches or in SuperPoDs (ascend.md 4 and 5).
 
-It states the rules over node names, annotations and the switch table, for bound and new pods together, and does not use
-the planner's rows, leaves and blocks. Rules that bound pods already break are not faults of new pods.
+It runs before a plan is carried out and finds errors in the placement of jobs. It states the rules over node names,
+annotations and the switch table, for bound and new pods together. It does not use the planner's rows, leaves and
+blocks. Rules that bound pods already break are not faults of new pods, because a plan does not move bound pods.
 """
 
 from collections import Counter
@@ -21,8 +22,10 @@ Notes = Mapping[str, Mapping[str, str]]
 
 
 def check_places(placed: Sequence[tuple[PodInfo, str]], notes: Notes, now: FamilyRound) -> list[str]:
-    """Returns faults of pods placed on nodes (by name), on the draft before them. notes: pod key -> annotations of its
-    Binding."""
+    """Returns the faults of a plan's nodes, on the draft before the plan.
+
+    placed: (pod, node name) of each pod of the plan. notes: pod key -> annotations of its Binding.
+    """
     jobs: dict[int, tuple[AscendJob, dict[str, str]]] = {}
     for pod, node in placed:
         job = npu_job(pod, now.scene)
@@ -43,7 +46,8 @@ def check_places(placed: Sequence[tuple[PodInfo, str]], notes: Notes, now: Famil
 
 
 def _check_servers(job: AscendJob, new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
-    """Checks that each pod is alone on its server."""
+    """Returns a fault for each node with more than one pod of the job. new, old: pod key -> node name of new and bound
+    pods."""
     on = Counter([*new.values(), *old.values()])
     return [f"{job.name}: {on[node]} pods on server {node}" for node in dict.fromkeys(new.values()) if on[node] > 1]
 
@@ -51,7 +55,10 @@ def _check_servers(job: AscendJob, new: Mapping[str, str], old: Mapping[str, str
 def _check_blocks(
     job: AscendJob, new: Mapping[str, str], old: Mapping[str, str], notes: Notes, now: FamilyRound
 ) -> list[str]:
-    """Checks that a block is in one SuperPoD, on whole nodes, and that a block of a hard job has all of its ranks."""
+    """Checks the blocks of a SuperPoD job: each is in one SuperPoD, and a block of a hard job has all of its ranks.
+
+    A block is a number of consecutive ranks. new, old: pod key -> node name of new and bound pods.
+    """
     wish = job.blocks
     assert wish is not None
     nodes = {info.name: info for info in now.scene.snapshot.nodes}
@@ -95,7 +102,7 @@ def _block_of(pod: PodInfo, rank: int, size: int) -> str:
 
 @dataclass
 class _SwitchCheck:
-    """Checks one job under leaf switches."""
+    """Checks one job under leaf switches. new, old: pod key -> node name of new and bound pods."""
 
     job: AscendJob
     new: Mapping[str, str]
@@ -164,8 +171,11 @@ class _SwitchCheck:
         return faults
 
     def _check_positions(self) -> list[str]:
-        """Checks rule set 1.0 for a foundation model: ranks that are congruent modulo c, and only these, share a slice
-        position."""
+        """Checks rule set 1.0 for a foundation model: each slice position belongs to one column.
+
+        A column is the ranks that are congruent modulo c, the slice positions of a leaf. All of them must be at one
+        position, and ranks of other columns must not be there.
+        """
         if self.job.tor is not Tor.FOUNDATION:
             return []
         c = self.switches.table.positions
@@ -191,7 +201,7 @@ class _SwitchCheck:
     def _check_rules_v2(self, after: set[int]) -> list[str]:
         """Checks rule set 2.0: at most q healthy shared leaves, and no leaf that another job uses exclusively.
 
-        Only a new common job may take an unhealthy shared leaf.
+        Only a new common job may take an unhealthy shared leaf. after: leaves of the bound and the new pods.
         """
         spanning = self._spanning()
         taken = {self.leaf[node] for node in self.new.values()}

@@ -18,7 +18,7 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def ascend_jobs(scene: FilterInputs) -> AscendJobs:
-    """Returns the Ascend jobs of the snapshot."""
+    """Returns the Ascend jobs of the snapshot; read once per round."""
     found = scene.memo.get(AscendJobs)
     if not isinstance(found, AscendJobs):
         found = scene.memo[AscendJobs] = AscendJobs(scene.snapshot, scene.config.ascend)
@@ -26,7 +26,7 @@ def ascend_jobs(scene: FilterInputs) -> AscendJobs:
 
 
 def free_chips(scene: FilterInputs) -> FreeChips:
-    """Returns the free chips of all nodes, updated with the draft."""
+    """Returns the free chips of all nodes, updated with the draft; one object per round."""
     found = scene.memo.get(FreeChips)
     if not isinstance(found, FreeChips):
         found = scene.memo[FreeChips] = FreeChips(scene.draft)
@@ -39,7 +39,11 @@ def npu_job(pod: PodInfo, scene: FilterInputs) -> AscendJob | str | None:
 
 
 def bind_placed(job: AscendJob, now: FamilyRound) -> AscendJob:
-    """Returns the job with members that the draft has placed as bound members; the same object if there are none."""
+    """Returns the job as if members that the draft has placed were bound; the same object if there are none.
+
+    A round may place the members of a job one after the other. A later member must see nodes and annotations of earlier
+    ones, as it would after their Bindings.
+    """
     placed, nodes = now.scene.draft.placed, now.scene.snapshot.nodes
     if not any(pod.pending and pod.key in placed for pod in job.pods):
         return job

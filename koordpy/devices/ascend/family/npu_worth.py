@@ -1,7 +1,8 @@
 """Costs of nodes by AscendAffinity for a gang with a gather goal, by the number of its pods on each node (ascend.md 3).
 
-The network goals come first; among equal placements the sum of AscendAffinity over the pods decides, with each pod
-scored on its node after the pods before it. A node that cannot serve its pods together takes none of them.
+AscendAffinity is the score of a node for a pod: high if the pod's chips fit tightly into a group of free chips. The
+network goals of the gang come first. Among equal placements the sum of AscendAffinity over the pods decides. A pod is
+scored on its node after the pods before it. A node with chips that cannot serve its pods together takes none of them.
 """
 
 from collections.abc import Sequence
@@ -17,11 +18,15 @@ from koordpy.placement.problem import ByCount, Ints, Vector
 from koordpy.pods.pod_info import PodInfo
 
 _MOST = 1 << 14
-"""Upper bound of AscendAffinity, from which costs are computed."""
+"""Upper bound of AscendAffinity. The cost of a pod is this number less its score, because the least cost is best."""
 
 
 def npu_by_count(pods: Sequence[PodInfo], now: FamilyRound) -> ByCount | None:
-    """Returns the cost table of a unit, with one pod of each shape in `pods`; None if all placements cost the same."""
+    """Returns the cost table of a unit; None if all placements cost the same.
+
+    pods: one pod of each shape. All placements cost the same if no shape has NPUs. They also do if one shape has NPUs,
+    each node takes at most one such pod, and all these nodes have one score.
+    """
     rules = [chips_rule(now.rules(pod)) for pod in pods]
     active = tuple(i for i, rule in enumerate(rules) if rule is not None)
     if not active:
@@ -35,7 +40,7 @@ def npu_by_count(pods: Sequence[PodInfo], now: FamilyRound) -> ByCount | None:
 
 
 class _ChipTable:
-    """Costs by kind of node and number of pods of each shape."""
+    """Computes the cost of a node from its kind and the number of pods of each shape. Results are cached."""
 
     def __init__(self, pods: Sequence[PodInfo], now: FamilyRound) -> None:
         self._pods, self._now = pods, now
@@ -61,6 +66,8 @@ class _ChipTable:
         return out
 
     def _state(self, shape: int, node: int) -> tuple[Demand | None, int, int]:
+        """Returns (demand, free chips, height) of a shape on a node; (None, 0, 0) if the node cannot serve the
+        shape."""
         rule = self._rules[shape]
         asked = demand_of(self._pods[shape], node, self._now) if rule is not None else None
         if rule is None or asked is None or rule.affinity[node] < 0:
@@ -68,13 +75,15 @@ class _ChipTable:
         return *asked, rule.height(node)
 
     def cost(self, kind: int, counts: tuple[int, ...]) -> Vector | None:
-        """Returns the cost of counts[i] pods of shape i on a node of a kind; None if its chips cannot serve them."""
+        """Returns the cost of counts[i] pods of shape i on a node of a kind; None if its chips cannot serve these pods
+        together."""
         key = kind, counts
         if key not in self._known:
             self._known[key] = self._compute_cost(kind, counts)
         return self._known[key]
 
     def _compute_cost(self, kind: int, counts: tuple[int, ...]) -> Vector | None:
+        """Divides the free chips among the pods, shape by shape, and adds up the costs of the single pods."""
         states: list[tuple[Demand, int, int]] = []
         for (demand, free, height), rule, number in zip(self._states[kind], self._rules, counts, strict=True):
             if rule is None or not number:

@@ -1,8 +1,9 @@
 """Plans moves of whole blocks out of SuperPoDs that have too few usable nodes for their missing members.
 
-A job requests it by label `fault-scheduling` (docs/rules/ascend.md 5.3). First the stuck blocks are evicted on a trial
-draft and the job is planned again; if that fails, the whole job is, if its recovery policy allows it. A move is planned
-only together with a complete new placement, so attempts are not counted. At most two plans of the job.
+A block is stuck if its SuperPoD has no node left for a failed member. A job requests moves by label `fault-scheduling`
+(docs/rules/ascend.md 5.3). First the stuck blocks are evicted on a trial draft and the job is planned again. If that
+fails, the same is tried with the whole job, if its recovery policy allows it. A move is planned only together with a
+complete new placement, so failed attempts cannot repeat evictions. At most two plans of the job.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +20,14 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.selection.victim_units import untouchable
 
 ASKED = ("grace", "force")
+"""Values of label `fault-scheduling` that request moves."""
 
 
 def allows_block_moves(job: AscendJob) -> bool:
-    """Returns whether a job requests that its stuck blocks are moved."""
+    """Returns whether a job requests that its stuck blocks are moved, by its label.
+
+    Not if its recovery policy is `pod`, which replaces single pods only.
+    """
     asked = job.keys.labels.get(keys.FAULT_SCHEDULING) in ASKED
     return asked and job.blocks is not None and job.keys.annotations.get(keys.RECOVER_POLICY) != "pod"
 
@@ -30,7 +35,12 @@ def allows_block_moves(job: AscendJob) -> bool:
 def plan_move(
     job: AscendJob, round_state: RoundState, pods: Sequence[PodInfo], *, within: Bools | None
 ) -> JobPlan | None:
-    """Returns a plan for the pending pods of a job with a stuck block; None if it may not move or fits nowhere else."""
+    """Returns a plan that evicts blocks of a job and places all its members; None if the job may not move or fits
+    nowhere.
+
+    pods: pending pods of the job. within: [nodes] allowed for members, None for all. The result places `pods`; the
+    nodes of the evicted members are in `JobPlan.returns`.
+    """
     path = job.keys.annotations.get(keys.RECOVER_POLICY)
     if not allows_block_moves(job):
         return None
@@ -60,7 +70,7 @@ def plan_move(
 def _evictions(
     planner: BlockJob, numbers: Mapping[int, int], *, whole: bool
 ) -> Iterator[tuple[tuple[PodInfo, ...], str]]:
-    """Yields (bound members to evict, name of the moved part): the stuck blocks, then, with `whole`, the whole job."""
+    """Yields (bound members to evict, name of the moved part): the stuck blocks, then the whole job if `whole`."""
     bound = planner.bound
     blocks = ", ".join(str(k) for k in planner.stuck)
     yield tuple(pod for rank, pod in sorted(bound.items()) if numbers[rank] in planner.stuck), f"block {blocks}"
@@ -69,8 +79,10 @@ def _evictions(
 
 
 def hold_returns(returns: Mapping[str, int], round_state: RoundState) -> None:
-    """Puts evicted members (pod key -> node) back on the draft with all free chips of their nodes, until they
-    return."""
+    """Puts evicted members (pod key -> node position) back on the draft, which reserves their nodes until they return.
+
+    Each is allocated all free chips of its node, because members of such jobs use whole nodes.
+    """
     for key, node in returns.items():
         pod = round_state.snapshot.pods[key]
         resource = npu_resource(pod.requests) or ""

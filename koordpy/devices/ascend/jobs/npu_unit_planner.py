@@ -1,9 +1,13 @@
 """Places units with NPU pods (docs/rules/ascend.md 3 to 6), and rejects illegal jobs before any node is tried.
 
-Jobs under switches or in SuperPoDs are planned gang by gang, each at the largest size that has a plan, in every domain
-of the mandatory layer. The best domain by members, then by the levels of the objectives, is taken. The general planner
-then places the other pods of the unit. A unit without a gather goal and without such jobs is placed in rank order
-(`rank_sequence`); a unit with a gather goal is left to the general planner. O(domains x sizes) plans of a job.
+A job with rules is a job under leaf switches or in SuperPoDs. Its gang is planned in three steps:
+
+1. For every domain of the mandatory layer, plan one job after the other, each at the largest size that has a plan.
+2. Add the other pods of the unit with the general planner.
+3. Take the domain with the most members, then with the best levels of the jobs' objectives.
+
+A gang without rules and without a gather goal is placed in rank order (`rank_sequence`). All other units are left to
+the general planner. Costs O(domains x sizes) plans of a job.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -35,8 +39,8 @@ from koordpy.problems.problem_building import build, hard_level
 from koordpy.problems.unit_placement import Question, place_unit
 
 OWN, PLANNED, SHARED = 200, 100, 99
-"""AscendAffinity in explanations: the node planned for the pod, other nodes of the plan, other nodes under a shared
-leaf."""
+"""AscendAffinity in explanations of a job with rules: OWN for the node planned for the pod, PLANNED for other nodes of
+the plan, SHARED for such nodes under a shared leaf."""
 
 
 def npu_gate(unit: Unit, round_state: RoundState) -> Gate | None:
@@ -56,7 +60,7 @@ def npu_gate(unit: Unit, round_state: RoundState) -> Gate | None:
 
 
 def has_placement_rules(unit: Unit, round_state: RoundState) -> bool:
-    """Returns whether switches or SuperPoDs decide where a job of the unit is placed."""
+    """Returns whether the rules of switches or SuperPoDs decide where a job of the unit is placed."""
     return any(isinstance(job := npu_job(pod, round_state.scene), AscendJob) and job.own_order for pod in unit.pending)
 
 
@@ -84,7 +88,7 @@ def place_npus(unit: Unit, round_state: RoundState, wanted: Collection[str] | No
 
 @dataclass
 class _RuledUnit:
-    """The placement of a unit in which some jobs have switch or SuperPoD rules."""
+    """The placement of a unit in which some jobs have switch or SuperPoD rules. jobs: these jobs only."""
 
     unit: Unit
     jobs: Sequence[AscendJob]
@@ -93,7 +97,7 @@ class _RuledUnit:
     def place(self) -> JobPlan:
         """Returns the best plan over all domains; no nodes if there is none.
 
-        Blocks are moved only if there is no plan without moves.
+        Bound blocks are moved only if there is no plan without moves.
         """
         best: JobPlan | None = None
         for may_move in (False, True) if any(allows_block_moves(job) for job in self.jobs) else (False,):
@@ -108,7 +112,11 @@ class _RuledUnit:
         return best or JobPlan({}, Proof.INFEASIBLE)
 
     def _domain_masks(self) -> Iterator[Bools | None]:
-        """Yields [nodes] allowed for the members: each domain of the lowest mandatory layer; None for all nodes."""
+        """Yields [nodes] allowed for the members: one mask for each domain of the lowest mandatory layer.
+
+        Yields None, which allows all nodes, for a unit without a mandatory layer. If members are bound, only their
+        domain is yielded.
+        """
         tree = self.round_state.snapshot.tree
         level = hard_level(self.unit, self.round_state)
         if not level:
@@ -121,8 +129,10 @@ class _RuledUnit:
                 yield np.asarray(tree.domain_of[level] == domain)
 
     def _plan_within(self, within: Bools | None, *, may_move: bool) -> JobPlan:
-        """Plans all jobs, then the other pods, on some nodes; the draft keeps the placements. No nodes if there is no
-        plan."""
+        """Plans all jobs, then the other pods of the unit, on the nodes in `within`; no nodes if there is no plan.
+
+        Placements stay on the draft, because each job must see the jobs before it. The caller undoes them.
+        """
         nodes: dict[str, int] = {}
         notes: dict[str, Mapping[str, str]] = {}
         worth: list[Any] = []
@@ -157,8 +167,8 @@ class _RuledUnit:
         )
 
     def _plan_job(self, job: AscendJob, within: Bools | None) -> tuple[JobPlan | None, str]:
-        """Returns (plan of the largest feasible size of a job, reason why it is not the whole job); the plan is None
-        for none."""
+        """Returns (plan of a job at the largest feasible size, why the job is not whole). The plan is None if no size
+        has one."""
         pods = self._pending_pods(job)
         kind = BlockJob if job.blocks is not None else SwitchJob
         planner = kind(job, self.round_state, within=within)
@@ -178,7 +188,11 @@ class _RuledUnit:
         return [pod for pod in job.pods if pod.pending and pod.key in asked]
 
     def _sizes(self, job: AscendJob, pods: Sequence[PodInfo]) -> Iterator[int]:
-        """Yields numbers of pending NPU pods to try, the largest first, down to the minimum that the gang needs."""
+        """Yields numbers of pending NPU pods to try, the largest first.
+
+        The smallest is what the gang needs to start, less its pods without NPUs. With blocks only sizes are tried that
+        complete blocks together with the running members.
+        """
         yield len(pods)
         gang = self._gang(pods[0])
         if gang is None:
@@ -193,7 +207,7 @@ class _RuledUnit:
 
     @cached_property
     def _admits(self) -> Callable[[Sequence[PodInfo]], bool]:
-        """Function that returns whether quotas admit some of the unit's pods together."""
+        """Function that returns whether the quotas admit these pods of the unit together."""
         if not self.round_state.snapshot.quotas.tree.quotas:
             return lambda pods: True
         problem = build(self.unit, self.round_state)
@@ -204,7 +218,10 @@ class _RuledUnit:
         return next((gang for gang in self.unit.gangs if gang.ref == pod.gang), None)
 
     def _place_others(self, nodes: dict[str, int], notes: Mapping[str, Mapping[str, str]]) -> JobPlan:
-        """Returns the plan with the other pods of the unit added; no nodes if the needs of their gangs are not met."""
+        """Returns the plan with the other pods of the unit added, such as a launcher without NPUs.
+
+        No nodes if a gang does not reach its minimum. nodes, notes: placement of the jobs' pods, and their annotations.
+        """
         own = {pod.key for job in self.jobs for pod in job.pods}
         if self.unit.plain is not None or all(pod.key in own for pod in self.unit.pending):
             return JobPlan(nodes, Proof.OPTIMAL, notes=notes)
@@ -233,8 +250,8 @@ class _RuledUnit:
 def affinity_scores(pod: PodInfo, unit: Unit, round_state: RoundState) -> list[int]:
     """Returns [nodes] AscendAffinity of an NPU pod as `explain` shows it, with no member of its gang placed.
 
-    For a job under switches or in SuperPoDs: 200 on the node planned for the pod, 100 or 99 on other nodes of the plan,
-    0 elsewhere.
+    For a job under switches or in SuperPoDs: `OWN` on the node planned for the pod, `PLANNED` or `SHARED` on other
+    nodes of the plan, 0 elsewhere.
     """
     job = npu_job(pod, round_state.scene)
     chips = chips_rule(round_state.rules(pod))

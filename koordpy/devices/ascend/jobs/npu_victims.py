@@ -1,9 +1,8 @@
-"""Preemption for jobs under switches or in SuperPoDs: conditions for the victim model, dry runs, and return of moved
-jobs.
+"""Preemption for jobs under switches or in SuperPoDs: conditions for the victim model, dry runs, return of moved jobs.
 
 Victims follow the general rules (docs/rules/ascend.md 5.3, docs/rules/preemption.md 1 to 6). The victim model counts
-pods per node and receives the conditions of blocks and leaves that sums can express. The planner of the job decides
-whether a choice of victims is enough.
+pods per node. It receives those conditions of blocks and leaves that sums over nodes can express. Whether a choice of
+victims is enough is decided by the planner of the job, on a draft without the victims.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +29,11 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def add_server_demands(unit: Unit, problem: Problem, round_state: RoundState) -> Problem:
-    """Returns the problem with one more resource: a server for each pod of a job under switches or in SuperPoDs."""
+    """Returns the problem with one more resource for each job with rules: a server, of which every node has 1.
+
+    A node with a bound pod of the job has 0. Each pending pod of the job requests 1, so that its pods are on separate
+    nodes.
+    """
     found = [npu_job(pod, round_state.scene) for pod in unit.pending]
     jobs = {id(job): job for job in found if isinstance(job, AscendJob) and job.own_order}
     if not jobs:
@@ -53,10 +56,11 @@ def add_server_demands(unit: Unit, problem: Problem, round_state: RoundState) ->
 
 
 def conditions(unit: Unit, round_state: RoundState) -> PlaceConditions:
-    """Returns the conditions of blocks and leaves on the nodes of a unit that is one job of only pending pods; else
-    none.
+    """Returns the conditions of blocks and leaves on the nodes of a unit, for the victim model.
 
-    The pods in a SuperPoD are whole blocks; one leaf contains a padding job.
+    Hard blocks: the number of pods in each SuperPoD is a multiple of the block size. One leaf: all pods are under the
+    same leaf. No conditions unless the unit is one job of only pending NPU pods, because bound pods change what the
+    sums mean.
     """
     jobs = legal_jobs(unit, round_state)
     if len(jobs) != 1 or any(npu_resource(pod.requests) is None for pod in unit.pending):
@@ -79,9 +83,10 @@ def conditions(unit: Unit, round_state: RoundState) -> PlaceConditions:
 
 
 def place_exactly(unit: Unit, wanted: Collection[str], round_state: RoundState) -> JobPlan | None:
-    """Returns the placement of exactly the wanted pods of a unit, on the current draft.
+    """Returns the placement of exactly the wanted pods (keys) of a unit, on the current draft.
 
-    A plan without nodes if the rules of a job decide and find none; None if the general planner may look for one.
+    A plan without nodes means that the rules of a job decide and find no placement. None means that the general planner
+    may look for one.
     """
     plain, decides = unit.plain, has_placement_rules(unit, round_state)
     if plain is not None and npu_resource(plain.requests) is not None and not decides:
@@ -97,7 +102,10 @@ def complete_blocks(
     unit: Unit, ranks: Sequence[int], candidates: Collection[int], round_state: RoundState
 ) -> tuple[int, ...] | None:
     """Returns ranks plus the lowest candidates that complete the blocks of their jobs; None if there are too few
-    candidates."""
+    candidates.
+
+    ranks, candidates: positions of members in the unit.
+    """
     chosen = set(ranks)
     draft = round_state.draft
     jobs = legal_jobs(unit, round_state)
@@ -117,9 +125,10 @@ def complete_blocks(
 
 
 def is_monotone(unit: Unit, round_state: RoundState) -> bool:
-    """Returns whether more victims never make a placement infeasible.
+    """Returns whether evicting more pods never makes a feasible placement infeasible.
 
-    With rule set 2.0 they may: a shared leaf becomes exclusive to another job if pods under it are evicted.
+    With rule set 2.0 it may: a leaf that two jobs share becomes exclusive to one of them if the pods of the other are
+    evicted, and an exclusive leaf may not be used.
     """
     if round_state.config.ascend.nslb_version != "2.0" or not has_placement_rules(unit, round_state):
         return True
@@ -136,9 +145,9 @@ def is_monotone(unit: Unit, round_state: RoundState) -> bool:
 def seat_returning(
     returning: Iterable[PodInfo], round_state: RoundState
 ) -> Iterator[tuple[list[PodInfo], Mapping[str, int]]]:
-    """Yields (moved pods by rank, pod key -> node) of each job with switch or SuperPoD rules, jobs in natural order.
+    """Yields (moved pods of a job, pod key -> node) of each job with rules, jobs in natural order, pods by rank.
 
-    The planner of each job places its pods; no nodes if it finds none.
+    No nodes if the planner of the job finds none. returning: moved pods, as pending pods.
     """
     jobs: dict[str, tuple[AscendJob, list[PodInfo]]] = {}
     for pod in returning:

@@ -18,6 +18,7 @@ from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import PodInfo
 
 Bools = NDArray[np.bool_]
+"""[nodes] True or False."""
 
 
 def legal_jobs(unit: Unit, round_state: RoundState) -> dict[GangRef | None, AscendJob]:
@@ -33,11 +34,11 @@ def with_placed(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -
 def usable_nodes(
     job: AscendJob, round_state: RoundState, again: Sequence[PodInfo], within: Bools | None
 ) -> tuple[Bools, AscendChips | None]:
-    """Returns ([nodes] usable for a job, its chips filter). A usable node takes each pending shape and has no bound
-    member.
+    """Returns ([nodes] True for nodes that the job may use, the job's filter `AscendChips`).
 
-    The filter is None if no pending pod has one. again: evicted members, as pending pods. within: [nodes] allowed for
-    members, None for all.
+    A node is usable if it takes every pending shape of the job and has no bound member, because each pod needs a
+    separate server. The filter is None if no pending pod has one. again: evicted members, as pending pods. within:
+    [nodes] allowed for members, None for all.
     """
     draft, snapshot = round_state.draft, round_state.snapshot
     able, chips = np.ones(len(snapshot.nodes), dtype=bool) if within is None else within.copy(), None

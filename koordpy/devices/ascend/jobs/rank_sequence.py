@@ -1,10 +1,15 @@
 """Places a gang with NPUs and without a gather goal in rank order: each pod on its best node that leaves later pods
 feasible.
 
-The sequence of scores is the lexicographically greatest (docs/rules/ascend.md 3). First every pod is placed on its best
-node; if all pods fit, no sequence is greater. Otherwise a witness, a placement of all later pods, proves that a node
-may be used. It is repaired by swapping two pods or by free capacity on the node, and solved again only if neither
-works. O(pods x nodes) checks, and one solve for each node without a repair.
+The result is the placement with the lexicographically greatest sequence of scores (docs/rules/ascend.md 3).
+
+1. Every pod is placed on its best node. If all pods fit, no sequence is greater.
+2. Otherwise a witness is solved: a placement of all pods that proves that they can be placed.
+3. In rank order each pod tries its nodes, best first. A node may be used if the witness, changed so that the pod is on
+   this node, still places all later pods. The change is a swap of two pods, or the use of free capacity on the node.
+   If neither works, the witness is solved again.
+
+O(pods x nodes) checks, and one solve for each node that neither change allows.
 """
 
 from collections import Counter
@@ -32,7 +37,10 @@ from koordpy.problems.unit_placement import Question, place_unit
 
 
 def node_order(pod: PodInfo, round_state: RoundState) -> list[int]:
-    """Returns the nodes that take an NPU pod, best first: AscendAffinity, total score, healthy nodes, natural name."""
+    """Returns the positions of nodes that take an NPU pod, best first.
+
+    Compared are AscendAffinity, total score, health (sub-healthy nodes last), and natural name.
+    """
     own = round_state.of(pod)
     chips = chips_rule(own.rules)
     if chips is None:  # the pod is refused on all nodes
@@ -54,7 +62,8 @@ def best_node(pod: PodInfo, round_state: RoundState) -> int | None:
 
 
 def assign(pod: PodInfo, node: int, round_state: RoundState, chips: tuple[int, ...] | None = None) -> None:
-    """Places a pod on the draft with its NPUs and claims. chips: chosen NPUs; None for the choice of the tables."""
+    """Places a pod on the draft with its NPUs and resource claims. chips: chosen NPUs; None for the choice of the
+    tables."""
     own = pick(pod, node, round_state) if chips is None else chips
     claimed = claimed_of(pod, node, round_state)
     given = {**({NPUS: own} if own else {}), **({CLAIMS: claimed} if claimed else {})}
@@ -63,12 +72,14 @@ def assign(pod: PodInfo, node: int, round_state: RoundState, chips: tuple[int, .
 
 @dataclass
 class _RankOrder:
-    """The pods placed so far (`placed`, on the draft) and the witness: a node for each later pod (`witness`)."""
+    """State of step 3: the pods placed so far, and the witness."""
 
     whole: Unit
     round_state: RoundState
     witness: dict[str, int]
+    """Pod key -> node position of each pod that is not placed yet: a proof that they can be placed."""
     placed: dict[str, int] = field(default_factory=dict)
+    """Pod key -> node position of the pods placed so far; they are on the draft."""
 
     @property
     def unit(self) -> Unit:
@@ -76,10 +87,10 @@ class _RankOrder:
         return with_placed(self.whole, self.placed, self.round_state)
 
     def choose(self, pod: PodInfo) -> tuple[int, Chips] | None:
-        """Returns the best node for a pod that leaves later pods feasible, and its chips there; updates the witness.
+        """Returns (best node for a pod that leaves later pods feasible, its chips there); updates the witness.
 
-        The chips are the choice of the tables unless that leaves a pod without chips. None if no node takes the pod
-        yet, such as a pod with a spread constraint that needs others to be placed first.
+        The chips are the choice of the tables unless that leaves a later pod without chips. None if no node takes the
+        pod yet. An example is a pod with a spread constraint that needs other members to be placed first.
         """
         for node in node_order(pod, self.round_state):
             if (chips := self._feasible_chips(pod, node)) is not None:
@@ -87,7 +98,8 @@ class _RankOrder:
         return None
 
     def _feasible_chips(self, pod: PodInfo, node: int) -> Chips | None:
-        """Returns the chips with which a pod can use a node so that all later pods fit; None for none."""
+        """Returns the chips with which a pod can use a node so that all later pods still fit; None if there are
+        none."""
         asked = demand_of(pod, node, self.round_state)
         if asked is None:
             return None
@@ -106,7 +118,12 @@ class _RankOrder:
         return [pods[key] for key, at in self.witness.items() if at == node and key != pod.key]
 
     def _repair_witness(self, pod: PodInfo, node: int, chips: Chips, later: list[PodInfo]) -> bool:
-        """Returns whether the witness stays valid with a pod and its chips on a node, possibly after a small repair."""
+        """Returns whether the witness proves that a pod may use a node with these chips, possibly after one change.
+
+        Three cases: the witness has the pod on this node already; a later pod of the same shape on this node changes
+        places with it; or the pod fits next to the later pods on this node. False means that no simple change was
+        found. later: later pods that the witness places on the node.
+        """
         planned = self.witness[pod.key]
         if planned == node:
             return self._serves_rest(pod, node, chips, later)
@@ -124,7 +141,7 @@ class _RankOrder:
         return True
 
     def _serves_rest(self, pod: PodInfo, node: int, chips: Chips, later: Sequence[PodInfo]) -> bool:
-        """Returns whether the chips that a pod leaves on a node serve the given pods."""
+        """Returns whether the chips that a pod leaves free on a node are enough for the later pods there."""
         if not later:
             return True
         with self.round_state.draft.trial():
@@ -132,7 +149,8 @@ class _RankOrder:
             return deal_node(later, node, self.round_state) is not None
 
     def _fits_together(self, pod: PodInfo, node: int, chips: Chips, later: Sequence[PodInfo]) -> bool:
-        """Returns whether a pod fits on a node together with the pods that the witness places there."""
+        """Returns whether a pod fits on a node together with the later pods that the witness places there, by all
+        filters."""
         with self.round_state.draft.trial():
             if not self.round_state.of(pod).slots[node]:
                 return False
@@ -147,7 +165,8 @@ class _RankOrder:
             return True
 
     def _solve_witness(self, pod: PodInfo, node: int, chips: Chips) -> bool:
-        """Returns whether the solver places all later pods with the pod on a node; the result is the new witness."""
+        """Returns whether the solver places all later pods if this pod is on the node; the result becomes the
+        witness."""
         round_state = self.round_state
         with round_state.draft.trial():
             assign(pod, node, round_state, chips)
@@ -173,7 +192,7 @@ def place_all(unit: Unit, wanted: Collection[str], round_state: RoundState) -> S
 
 
 def _place_on_best(unit: Unit, problem: Problem, round_state: RoundState) -> dict[str, int] | None:
-    """Returns pod key -> node with every pod on its best node; None if some pod does not fit then."""
+    """Step 1: returns pod key -> node with every pod on its best node; None if some pod does not fit then."""
     if not problem.allowed(problem.pending) or not _enough_copies(problem):
         return None
     nodes: dict[str, int] = {}
@@ -196,17 +215,25 @@ def _place_on_best(unit: Unit, problem: Problem, round_state: RoundState) -> dic
 
 
 def _enough_copies(problem: Problem) -> bool:
-    """Returns whether the nodes have enough slots for the pods of each shape alone."""
+    """Returns whether, for each shape alone, the nodes have enough slots for its pods.
+
+    False proves that not all pods can be placed, so that step 1 can be skipped.
+    """
     return all(int(problem.slots_of[shape].sum()) >= number for shape, number in problem.wanted.items())
 
 
 def place_ranked(
     unit: Unit, problem: Problem, round_state: RoundState
 ) -> tuple[dict[str, int], Proof, tuple[SolverRun, ...]]:
-    """Returns (pod key -> node, proof, solver runs) of a gang without a gather goal; no nodes if there is no plan."""
+    """Returns (pod key -> node, proof, solver runs) of a gang without a gather goal; no nodes if there is no plan.
+
+    The plan is the first witness, with proof FEASIBLE, if step 3 finds no node for a pod or breaks an inter-pod rule.
+    """
+    # step 1: every pod on its best node
     straight = _place_on_best(unit, problem, round_state)
     if straight is not None and _meets_interpod_rules(unit, problem, straight):
         return straight, Proof.OPTIMAL, ()
+    # step 2: the witness
     first = place_unit(unit, problem, round_state, Question.TRIAL)
     if not first.placed:
         return {}, first.proof, first.runs
@@ -214,6 +241,7 @@ def place_ranked(
     walk = _RankOrder(unit, round_state, {members[rank].key: node for rank, node in sorted(first.nodes.items())})
     nodes: dict[str, int] = {}
     jointly = {members[rank].key: node for rank, node in first.nodes.items()}
+    # step 3: rank by rank; pods without NPUs are placed last, because they need no chips
     with round_state.draft.trial():
         for rank in sorted(first.nodes):
             pod = members[rank]
@@ -237,7 +265,7 @@ def place_ranked(
 def _meets_interpod_rules(unit: Unit, problem: Problem, nodes: Mapping[str, int]) -> bool:
     """Returns whether the placement as a whole meets the inter-pod rules of its members.
 
-    A later pod may break the spread constraint of an earlier pod, which is not checked again.
+    A later pod may break the spread constraint of an earlier pod, which is not checked when the later pod is placed.
     """
     shapes = {pod.key: member.shape for pod, member in zip(unit.members, problem.members, strict=True)}
     return not faults(problem.interactions, Counter((shapes[key], node) for key, node in nodes.items()))

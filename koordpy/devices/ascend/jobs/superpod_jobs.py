@@ -1,7 +1,9 @@
 """Plans one job in logical SuperPoDs: its candidate nodes, its blocks, and the node of each rank.
 
-Ranks of a block with bound members are placed in the SuperPoD of the block; the other blocks are divided among
-SuperPoDs by `superpod_shares` (docs/rules/ascend.md 5.1 to 5.3). O(nodes log nodes + members).
+A SuperPoD is a set of nodes with a fast fabric, named by a node label. A logical SuperPoD, or block, is a fixed number
+of consecutive ranks that must share one SuperPoD. Pending ranks of a block with bound members are placed in the
+SuperPoD of the block. The other blocks are divided among SuperPoDs by `superpod_shares` (docs/rules/ascend.md 5.1 to
+5.3). O(nodes log nodes + members).
 """
 
 from collections import Counter
@@ -23,7 +25,7 @@ from koordpy.pods.pod_info import PodInfo
 
 
 class BlockJob:
-    """One job on the current draft; `plan` places any of its pending pods."""
+    """One job in SuperPoDs on the current draft. `plan` places any of its pending pods."""
 
     def __init__(
         self,
@@ -39,11 +41,14 @@ class BlockJob:
         assert job.blocks is not None
         self.job, self.round_state, self.wish = job, round_state, job.blocks
         self.grid = Grid(self.wish.size, self.wish.reserve)
+        """Size of a block and reserve of a SuperPoD, in nodes."""
         self.why = ""
+        """Reason why the last `plan` found no placement; empty if it found one."""
         self.stuck: tuple[int, ...] = ()
         """Blocks with bound members in a SuperPoD that has too few nodes for their pending members."""
         self.worth: tuple[Any, ...] = ()
-        """Levels of the objective of the last choice; smaller is better."""
+        """Levels of the objective of the last choice of SuperPoDs; smaller is better. Empty if no block had to be
+        chosen."""
         self._numbers = numbers
         able, self._chips = usable_nodes(job, round_state, again, within)
         found: dict[str, list[int]] = {}
@@ -67,7 +72,11 @@ class BlockJob:
         return {rank: pod for rank, pod in enumerate(self.job.pods) if pod.bound and pod.key not in gone}
 
     def plan(self, pods: Sequence[PodInfo]) -> JobPlan | None:
-        """Places pending pods of the job, in rank order; None if they must wait, with the reason in `why`."""
+        """Places pending pods of the job; None if they must wait, with the reason in `why`.
+
+        pods: in rank order. First, ranks of blocks with bound members go to the SuperPoD of their block. Then the other
+        ranks get new blocks.
+        """
         ranks = [self.job.ranks[pod.key] for pod in pods]
         numbers = self.numbers()
         shared = {numbers[rank] for rank in self.bound}
@@ -76,6 +85,7 @@ class BlockJob:
         left = {name: list(nodes) for name, nodes in self.candidates.items()}
         self.why, self.stuck = "", ()
         fresh = [rank for rank in ranks if numbers[rank] not in shared]
+        # ranks of blocks with bound members: on free nodes of the SuperPoD of their block
         for k in sorted({numbers[rank] for rank in ranks} & shared):
             waiting = [rank for rank in ranks if numbers[rank] == k]
             home = homes.get(k, "")
@@ -97,6 +107,7 @@ class BlockJob:
                 seats |= zip(waiting, ((k, node) for node in self._by_name(taken)), strict=True)
         if self.stuck:
             return None
+        # the other ranks: new blocks on the nodes that are left
         if fresh:
             waiting = sorted(fresh)
             blocks = self.choose(left, len(waiting))
@@ -115,9 +126,11 @@ class BlockJob:
         return JobPlan(nodes, notes=notes, worth=self.worth)
 
     def choose(self, left: Mapping[str, Sequence[int]], number: int) -> list[list[int]] | None:
-        """Returns the nodes of each block for `number` pods, in the order of block numbers; None if there are too few.
+        """Returns the nodes of each new block for `number` pods, in the order of block numbers; None if there are too
+        few.
 
-        left: SuperPoD -> its free candidate nodes.
+        left: SuperPoD -> its free candidate nodes. Whole blocks are divided first. A soft job may then get short
+        blocks.
         """
         grid, soft = self.grid, self.wish.soft
         names = list(left)
@@ -130,6 +143,7 @@ class BlockJob:
         if soft and sum(sizes) < number:
             self.why = f"SuperPoD affinity: required {number} nodes, total {sum(sizes)} nodes"
             return None
+        # whole blocks, and the levels of their objective in the order of ascend.md 5.1
         whole = min(need, total)
         given = divide_blocks(sizes, whole, grid)
         assert given is not None
@@ -143,6 +157,7 @@ class BlockJob:
         eaten = sum(max(0, share - grid.keep(sizes[i])) for i, share in given)
         suits = tuple(grid.key(sizes[i], share) for i, share in given)
         self.worth = (-whole, eaten, len(given), tuple(-share for share in shares), suits)
+        # short blocks of a soft job; none for a hard job, because whole blocks contain all of its pods
         rest = [size - taken for size, taken in zip(sizes, used, strict=True)]
         short = divide_short_blocks(rest, [taken > 0 for taken in used], number - whole * grid.size, grid)
         assert short is not None
@@ -154,10 +169,11 @@ class BlockJob:
         return sorted(nodes, key=lambda node: int(self.round_state.snapshot.name_rank[node]))
 
     def numbers(self) -> dict[int, int]:
-        """Returns rank -> block: the annotation of bound pods, the block of their position for other ranks.
+        """Returns rank -> number of its block.
 
-        If incomplete blocks shift positions, a rank gets the block of the nearest bound rank, the lower one if it is
-        incomplete.
+        A bound pod has the block in its annotation, any other rank the block of its position. Incomplete blocks of a
+        soft job shift positions: ranks then no longer match `rank // size`. In this case a rank gets the block of the
+        nearest bound rank, the lower one if that block is incomplete.
         """
         if self._numbers is not None:
             return dict(self._numbers)
@@ -185,7 +201,10 @@ class BlockJob:
         return out
 
     def _nearest_block(self, rank: int, annotated: Mapping[int, int]) -> int:
-        """Returns the block of the bound ranks around an unbound rank, or a new block."""
+        """Returns the block of the nearest bound rank below or above that still has a free place; else a new block.
+
+        annotated: rank -> block of the bound ranks.
+        """
         below = max((other for other in annotated if other < rank), default=None)
         above = min((other for other in annotated if other > rank), default=None)
         if below is not None and rank - min(r for r, k in annotated.items() if k == annotated[below]) < self.grid.size:
@@ -195,7 +214,7 @@ class BlockJob:
         return max(annotated.values()) + 1
 
     def homes(self, numbers: Mapping[int, int]) -> dict[int, str]:
-        """Returns block -> SuperPoD that contains most of its bound members."""
+        """Returns block -> SuperPoD with most of the bound members of the block. numbers: rank -> block."""
         snapshot, super_pods = self.round_state.snapshot, ascend_jobs(self.round_state.scene).super_pods
         counts: dict[int, Counter[str]] = {}
         for rank, pod in self.bound.items():
@@ -205,10 +224,10 @@ class BlockJob:
         return {k: min(own, key=lambda name: (-own[name], natural_key(name))) for k, own in counts.items()}
 
     def remark(self) -> str:
-        """Returns why the pods wait; empty for no reason."""
+        """Returns why the pods of the last plan wait; empty if there is no reason."""
         return self.why
 
 
 def step(blocks: Blocks | None) -> int:
-    """Returns the number of pods by which an elastic job grows: a block, or one pod."""
+    """Returns by how many pods an elastic job grows or shrinks: the ranks of a block, or 1 for a job without blocks."""
     return blocks.size if blocks is not None else 1

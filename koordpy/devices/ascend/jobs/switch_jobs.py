@@ -1,7 +1,8 @@
-"""Plans one job under leaf switches by the configured rule set: usable servers, their assignment, annotations.
+"""Plans one job under leaf switches by the configured rule set: usable servers, their assignment to ranks, annotations.
 
-Reads the leaves on the draft (`leaf_switches`), then calls `switch_rules_v1` or `switch_rules_v2` (docs/rules/ascend.md
-4). O(servers log servers).
+A leaf (top-of-rack) switch connects the servers below it; each server has a slice position under its leaf. Reads the
+leaves on the draft (`leaf_switches`), then calls `switch_rules_v1` or `switch_rules_v2` (docs/rules/ascend.md 4).
+`ascend.nslbVersion` selects the rule set. O(servers log servers).
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ from koordpy.pods.pod_info import PodInfo
 
 
 class SwitchJob:
-    """One job on the current draft; `plan` places any of its pending pods."""
+    """One job under leaf switches on the current draft. `plan` places any of its pending pods."""
 
     def __init__(
         self, job: AscendJob, round_state: RoundState, *, within: Bools | None = None, again: Sequence[PodInfo] = ()
@@ -49,6 +50,7 @@ class SwitchJob:
             draft.placed, draft.evicted, round_state.notes, without=gang
         )
         self.leaves: tuple[LeafState, ...] = read_leaves(switches, usable, spanning)
+        """State of every leaf: its usable servers, and other jobs that use its uplinks."""
 
     @property
     def positions(self) -> int:
@@ -56,7 +58,11 @@ class SwitchJob:
         return self.switches.table.positions
 
     def plan(self, pods: Sequence[PodInfo]) -> JobPlan | None:
-        """Places pending pods of the job, in rank order; None if they must wait."""
+        """Places pending pods of the job; None if they must wait.
+
+        pods: in rank order. Jobs with bound pods extend their own leaves. New jobs are placed by the rule set; in a
+        single-layer network one leaf must be enough. The objective of a plan is its number of leaves.
+        """
         job, config = self.job, self.round_state.config.ascend
         second = config.nslb_version == "2.0"
         found: Sequence[Seat] | None
@@ -89,7 +95,8 @@ class SwitchJob:
         return JobPlan(nodes, notes=notes, worth=(len({seat.leaf.number for seat in found}),))
 
     def _own_marks(self) -> dict[int, str]:
-        """Returns leaf number -> isSharedTor of the job's bound pods under it."""
+        """Returns leaf number -> annotation isSharedTor of the job's bound pods under the leaf, the largest of
+        several."""
         out: dict[int, str] = {}
         for rank, node in self._bound.items():
             said = self.job.pods[rank].pod.metadata.annotations.get(keys.SHARED_TOR, "")
@@ -106,7 +113,7 @@ class SwitchJob:
         return [found[rank] for rank in ranks] if found is not None else None
 
     def remark(self) -> str:
-        """Returns why the pods wait."""
+        """Returns why the pods wait, with the usable servers that the rule set counts."""
         text = f"switch affinity: needed {len(self.job.pods)}"
         if self._bound:
             text += f", {len(self._bound)} of them bound"

@@ -1,7 +1,7 @@
-"""The settings of an Ascend job: its NPU pods, its labels and annotations, and the presets that it may use.
+"""The settings of an Ascend job: its NPU pods, its labels and annotations, and the products that may serve it.
 
-A job is a gang of pods with NPU requests, or a plain pod with one. Source: ascend.md 1, 2 and the beginnings of 4 and
-5.
+A job is a gang of pods with NPU requests, or a plain pod with one. It has the type `AscendJob` once it has been found
+legal; `ascend_jobs` reads and checks it. Source: ascend.md 1, 2 and the beginnings of 4 and 5.
 """
 
 from collections.abc import Mapping
@@ -19,17 +19,24 @@ Asked = tuple[str, int, str]
 
 
 class Tor(Enum):
-    """Switch affinity of a job."""
+    """Switch (top-of-rack) affinity of a job, by its label `tor-affinity` (ascend.md 4)."""
 
     NONE = "none"
+    """A job without the label."""
     PADDING = "padding"
+    """A large-model job of fewer than 4 NPU pods; it stays under one leaf."""
     FOUNDATION = "foundation model"
+    """A large-model job of 4 NPU pods or more."""
     COMMON = "common"
+    """A job with the normal schema, which may be placed in any way if nothing better is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Request of one pod: chips of a resource, with the legal presets, of which the node's product selects one."""
+    """Request of one pod: the resource, the number of chips, and the product rows for which this number is legal.
+
+    The product of a node selects one of the rows.
+    """
 
     resource: str
     request: int
@@ -38,7 +45,7 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Logical SuperPoDs of a job."""
+    """Logical SuperPoDs of a job: blocks of consecutive ranks that must each share one SuperPoD."""
 
     chips: int
     """Chips of a block."""
@@ -47,20 +54,22 @@ class Blocks:
     whole: int
     """Chips of a node."""
     soft: bool
-    """True if incomplete blocks are allowed."""
+    """True if incomplete blocks are allowed (label `super-pod-affinity: soft`)."""
     reserve: int
     """Nodes of a SuperPoD that stay unused if possible."""
 
 
 @dataclass(frozen=True)
 class AscendJob:
-    """A legal job."""
+    """A legal job: its pods, requests and placement rules."""
 
     name: str
     pods: tuple[PodInfo, ...]
     """NPU pods in rank order, bound and pending."""
     keys: "JobKeys"
+    """Labels and annotations of the job that are read."""
     wants: Mapping[Asked, Want]
+    """Request of each kind of pod of the job."""
     tor: Tor = Tor.NONE
     needs_super_pod: bool = False
     """True if only nodes with a SuperPoD id are feasible."""
@@ -74,7 +83,7 @@ class AscendJob:
 
     @property
     def own_order(self) -> bool:
-        """True if the job has a separate order of goals: switches or SuperPoDs."""
+        """True if the job has rules with a separate order of goals: switches or SuperPoDs."""
         return self.tor is not Tor.NONE or self.blocks is not None
 
     @cached_property
@@ -87,8 +96,11 @@ class AscendJob:
         return self.wants[asked_of(pod)]
 
     def signature(self, pod: PodInfo) -> str:
-        """Returns a text that is equal for pods of one shape in jobs with equal rules, set by pods or by their
-        PodGroup."""
+        """Returns a text that is equal for pods of one shape in jobs with equal rules.
+
+        Pods with equal texts share one filter. The rules may be set by pods or by their PodGroup, so the shape does not
+        state them.
+        """
         found = self._signatures.get(pod.shape)
         if found is None:
             names = ",".join(preset.name for preset in self.want(pod).presets)
@@ -103,7 +115,7 @@ class AscendJob:
 
 
 def asked_of(pod: PodInfo) -> Asked:
-    """Returns the key of a pod's `Want`."""
+    """Returns what distinguishes the request of a pod: the key of `AscendJob.wants`."""
     resource = npu_resource(pod.requests) or ""
     selector = pod.pod.spec.node_selector or {}
     return resource, pod.requests.get(resource, 0), selector.get(keys.ACCELERATOR_TYPE, "")

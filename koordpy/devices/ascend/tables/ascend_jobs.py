@@ -1,6 +1,7 @@
 """The Ascend jobs of a snapshot: their settings, checked against the products; or the reason why a job is illegal.
 
-Settings are read from the PodGroup, else from the pods. Source: ascend.md 1, 2 and the beginnings of 4 and 5.
+Settings are labels and annotations of the PodGroup, else of the pods. They select the product rows, the switch
+affinity, and the blocks in SuperPoDs of a job. Source: ascend.md 1, 2 and the beginnings of 4 and 5.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,11 +27,12 @@ PADDING_BELOW = 4
 
 
 class JobFaultError(ValueError):
-    """The reason why a job is illegal, which follows `JobValidateFailed: `."""
+    """The reason why a job is illegal, as the end of a message that begins with `JobValidateFailed: `."""
 
 
 def read_keys(group: ObjectMeta | None, pods: Sequence[PodInfo]) -> JobKeys:
-    """Returns the PodGroup's keys, else those of the NPU pods. Raises `JobFaultError` if members disagree."""
+    """Returns the settings of the PodGroup, else of the NPU pods. Raises `JobFaultError` if members disagree on a
+    key."""
     found: list[dict[str, str]] = []
     for names, field_name in ((keys.ASCEND_LABELS, "labels"), (keys.ASCEND_ANNOTATIONS, "annotations")):
         chosen: dict[str, str] = {}
@@ -61,7 +63,7 @@ def group_meta(snapshot: Snapshot, ref: GangRef) -> ObjectMeta | None:
 def tor_of(value: str | None, number: int) -> Tor | None:
     """Returns the switch affinity of a job of `number` NPU pods from its label; None for an unknown value.
 
-    YAML's null, which the API server stores as the empty string, has the meaning of the word `null`.
+    An empty value has the meaning of the word `null`, because the API server stores YAML's null as the empty string.
     """
     match value:
         case None | "" | "null":
@@ -74,17 +76,19 @@ def tor_of(value: str | None, number: int) -> Tor | None:
 
 
 class AscendJobs:
-    """The jobs of a snapshot, read on first use."""
+    """The jobs of a snapshot, each read and checked on first use."""
 
     def __init__(self, snapshot: Snapshot, config: Ascend) -> None:
         self.snapshot = snapshot
         self.config = config
         self._gangs: dict[GangRef, AscendJob | str] = {}
+        """Job of each gang, or the reason why it is illegal."""
         self._plain: dict[tuple[str, bytes], AscendJob | str] = {}
+        """(namespace, shape) -> job of the first such plain pod, or the reason why it is illegal."""
         self._tor: dict[GangRef, Tor] = {}
 
     def of(self, pod: PodInfo) -> AscendJob | str:
-        """Returns the job of a pending pod with an NPU request, or the reason why it is illegal."""
+        """Returns the job of a pending pod with an NPU request, or the reason (text) why it is illegal."""
         if pod.gang is not None:
             found = self._gangs.get(pod.gang)
             if found is None:
@@ -98,7 +102,10 @@ class AscendJobs:
         return known
 
     def tor(self, ref: GangRef) -> Tor:
-        """Returns the switch affinity of a gang, as far as its keys are readable; NONE for an illegal value."""
+        """Returns the switch affinity of a gang, by the label alone; NONE for an illegal value.
+
+        Also valid for an illegal job, because its bound pods use uplinks, too.
+        """
         found = self._tor.get(ref)
         if found is None:
             pods = self.members(ref)
@@ -120,7 +127,7 @@ class AscendJobs:
 
     @cached_property
     def switches(self) -> Switches | str:
-        """The switch table on the nodes, or the reason why it is unusable."""
+        """The switch table on the nodes of the snapshot, or the reason (text) why it cannot be used."""
         try:
             found = read_table(npus_of(self.snapshot).config_maps.get(keys.SWITCH_TABLE))
             return resolve(found, self.snapshot.nodes)
@@ -155,14 +162,15 @@ class AscendJobs:
         return self._attempt(ref.key, self.members(ref), group_meta(self.snapshot, ref))
 
     def _attempt(self, name: str, pods: tuple[PodInfo, ...], meta: ObjectMeta | None) -> AscendJob | str:
+        """Returns the job, or the reason (text) why it is illegal. meta: metadata of the PodGroup; None for none."""
         try:
             return self._checked(name, pods, meta)
         except JobFaultError as fault:
             return str(fault)
 
     def _checked(self, name: str, pods: tuple[PodInfo, ...], meta: ObjectMeta | None) -> AscendJob:
-        # bound pods have no shape
         """Returns the job with the checks of ascend.md 1, 2, 4 and 5. Raises `JobFaultError` if it is illegal."""
+        # one pod of each shape is checked; bound pods have no shape, so each of them is
         shapes = {pod.shape if pod.pending else pod.key: pod for pod in reversed(pods)}
         for pod in shapes.values():
             if sum(resource in pod.requests for resource in keys.NPU_RESOURCES) > 1:
@@ -188,7 +196,8 @@ class AscendJobs:
         return AscendJob(name, pods, own, wants, tor, in_blocks, blocks)
 
     def _want(self, asked: Asked, own: JobKeys, *, several: bool) -> Want:
-        """Returns the request of pods with its legal presets. Raises `JobFaultError` if no preset serves it."""
+        """Returns the request of pods with its legal product rows. Raises `JobFaultError` if the request is legal for
+        none."""
         resource, request, selected = asked
         options = self._options(asked, own)
         if not options:
@@ -205,7 +214,11 @@ class AscendJobs:
         return Want(resource, request, legal)
 
     def _options(self, asked: Asked, own: JobKeys) -> tuple[Preset, ...]:
-        """Returns the presets that a pod may use, whatever its request; empty for an unknown product."""
+        """Returns the product rows that a pod may use, whatever its request; empty for an unknown product.
+
+        The first of these decides: schedule policy, SuperPoD blocks, resource, node selector, products of the nodes.
+        Raises `JobFaultError` for an illegal setting.
+        """
         resource, request, selected = asked
         policy = own.annotations.get(keys.SCHEDULE_POLICY)
         if resource == table.NPU and policy is None:
@@ -263,7 +276,10 @@ class AscendJobs:
             raise JobFaultError(str(fault)) from None
 
     def _blocks(self, own: JobKeys, pods: tuple[PodInfo, ...], wants: Mapping[Asked, Want]) -> Blocks | None:
-        """Returns the logical SuperPoDs of a job; None for a job of one pod that requests less than a node."""
+        """Returns the logical SuperPoDs of a job; None for a job of one pod that requests less than a node.
+
+        Raises `JobFaultError` if the size of a block is illegal. A text of more than 9 digits counts as illegal.
+        """
         size = self.config.super_pod_size
         if size < 1:
             raise JobFaultError("superPodSize must be positive")
@@ -306,6 +322,7 @@ class AscendJobs:
 
 
 def _strategy(own: JobKeys, card: Preset, chip: Preset) -> Preset:
+    """Returns the preset of the job's label `npu-310-strategy`. Raises `JobFaultError` for an unknown value."""
     match own.labels.get(keys.NPU_310_STRATEGY, "chip"):
         case "chip":
             return chip
@@ -315,10 +332,12 @@ def _strategy(own: JobKeys, card: Preset, chip: Preset) -> Preset:
 
 
 def _unknown(own: JobKeys, key: str, known: str) -> JobFaultError:
+    """Returns the fault of a label with an unknown value. known: the legal values as text."""
     return JobFaultError(f"label {key}={own.labels[key]} is unknown: {known}")
 
 
 def _served(preset: Preset, resource: str) -> str:
+    """Returns the end of a message about an illegal request: which resource or which requests the preset serves."""
     if preset.resource != resource:
         return f": it serves {preset.resource}"
     return f": legal are {', '.join(map(str, sorted(preset.legal | preset.alone)))}"

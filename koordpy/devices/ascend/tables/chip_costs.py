@@ -1,7 +1,10 @@
-"""Costs of a request on a node's free chips, its AscendAffinity, and the chips it gets (docs/rules/ascend.md 3).
+"""Costs of a request on a node's free chips, its score AscendAffinity, and the chips it gets (docs/rules/ascend.md 3).
 
-Pure functions of a preset, a request and a bit mask of free chips, with one branch for each `PickRule`. O(chips), and
-cached, because the nodes of a cluster have few different masks. A lower cost is better; None means infeasible.
+A cost says how well a request fits the free chips: a lower cost is better, None means infeasible. AscendAffinity is a
+score made from it: higher is better. All functions are pure: they depend on a preset (row of the product table), a
+request (number of chips) and a bit mask of free chips. `several` is True if the job has more than one NPU pod, which
+some products restrict. There is one branch for each `PickRule`. O(chips), and cached, because the nodes of a cluster
+have few different masks.
 """
 
 from collections.abc import Iterable
@@ -30,7 +33,7 @@ def groups_of(mask: int, size: int) -> list[int]:
 
 
 def _fill(groups: Iterable[int], number: int) -> int:
-    """Returns `number` chips of groups in their order, the lowest ones of the last group."""
+    """Returns `number` chips: groups are used up in their order, and the last group gives its lowest chips."""
     taken = 0
     for group in groups:
         taken |= _lowest(group, min(number - taken.bit_count(), group.bit_count()))
@@ -67,16 +70,18 @@ def cost(preset: Preset, request: int, free: int, several: bool) -> int | None:
 
 
 def _by_table(preset: Preset, request: int, group: int) -> int | None:
+    """Returns the cost on one group (mask of its free chips) by the cost table of the preset; None if it is
+    infeasible."""
     row = preset.table.get(request)
     count = group.bit_count()
     return row[count - 1] if row is not None and 0 < count <= len(row) else None
 
 
 def _halves(request: int, free: int, several: bool) -> int | None:
-    """Returns the cost on two rings of eight chips: up to 8 chips on one ring, more than 8 in equal halves on both
-    rings.
+    """Returns the cost on two rings of eight chips; None if it is infeasible.
 
-    The chips of a job of one pod must face each other across the rings.
+    Up to 8 chips come from one ring. More than 8 are divided equally among both rings, and 16 need all chips. The chips
+    of a job of one pod must face each other across the rings (k and k + 8).
     """
     left, right = free & 0xFF, free >> 8 & 0xFF
     if request <= 8:
@@ -89,8 +94,11 @@ def _halves(request: int, free: int, several: bool) -> int | None:
 
 
 def _dies(size: int, request: int, free: int) -> int | None:
-    """Returns the cost on cards of two dies: a request of 1 prefers a card with one free die, other requests use whole
-    cards."""
+    """Returns the cost on cards of two dies; None if it is infeasible.
+
+    A request of 1 prefers a card with one free die. If there is none, it pays `size` more, which exceeds every other
+    cost. Other requests use whole cards.
+    """
     cards = groups_of(free, DIES)
     if request == 1:
         return free.bit_count() - 1 + (0 if any(card.bit_count() == 1 for card in cards) else size)
@@ -99,8 +107,12 @@ def _dies(size: int, request: int, free: int) -> int | None:
 
 
 def _duo(request: int, free: int) -> int | None:
-    """Returns the cost on cards of two dies: whole cards, and for an odd request one die, preferably of a card with one
-    free."""
+    """Returns the cost on cards of two dies: whole cards, and for an odd request one single die; None if it is
+    infeasible.
+
+    The single die preferably comes from a card with one free die. Otherwise the cost starts at 9, because costs with
+    such a card are at most 8, the number of chips of a node.
+    """
     cards = groups_of(free, DIES)
     full = sum(card.bit_count() == DIES for card in cards)
     half = sum(card.bit_count() == 1 for card in cards)
@@ -113,8 +125,11 @@ def _duo(request: int, free: int) -> int | None:
 
 
 def _mesh(size: int, request: int, free: int) -> int | None:
-    """Returns the cost on meshes of four chips: up to 4 chips on one mesh, multiples of 4 on whole meshes, else any
-    chips."""
+    """Returns the cost on meshes of four chips; None if it is infeasible.
+
+    Up to 4 chips come from one mesh, multiples of 4 use whole meshes, other requests any chips. The most important part
+    of the cost is the number of usable meshes beyond those needed.
+    """
     count = free.bit_count()
     if request > 4 and request % 4:
         return count - request
@@ -124,7 +139,11 @@ def _mesh(size: int, request: int, free: int) -> int | None:
 
 
 def score(preset: Preset, best: int, *, free: int, height: int) -> int:
-    """Returns AscendAffinity of a node; higher is better. best: its cost; free: number of free chips; height: H."""
+    """Returns AscendAffinity of a node; higher is better. Not for `PickRule.MESH`.
+
+    best: cost of the request. free: number of free chips. height: H of ascend.md 3. The factor of the cost exceeds the
+    number of free chips that is added, so that the cost decides first.
+    """
     match preset.rule:
         case PickRule.RINGS if preset is MODULE:
             return 8 * (4 * height - best) + (8 - free)
@@ -141,7 +160,7 @@ def score(preset: Preset, best: int, *, free: int, height: int) -> int:
 
 
 def mesh_score(preset: Preset, request: int, best: int) -> int:
-    """Returns AscendAffinity of a mesh product; its weight depends on the request."""
+    """Returns AscendAffinity of a mesh product; its weight depends on whether the request must be on whole meshes."""
     if request <= 4 or request % 4 == 0:
         weight = MESH_WEIGHT[preset.size]
         return weight * (weight - best)
@@ -188,11 +207,12 @@ def take(preset: Preset, request: int, free: int, several: bool) -> int:
 
 
 def _full(free: int, size: int) -> list[int]:
+    """Returns the masks of the groups of `size` chips that are free as a whole."""
     return [group for group in groups_of(free, size) if group.bit_count() == size]
 
 
 def _take_halves(request: int, free: int, several: bool) -> int:
-    """Returns the chips of a request on two rings of eight, pairs across the rings first."""
+    """Returns the chips of a request on two rings of eight; above 8 chips pairs (k, k + 8) are used first."""
     left, right = free & 0xFF, free >> 8 & 0xFF
     if request <= 8:
         rings = [ring for ring in (left, right << 8) if ring.bit_count() >= request]
@@ -207,6 +227,8 @@ def _take_halves(request: int, free: int, several: bool) -> int:
 
 
 def _take_duo(request: int, free: int) -> int:
+    """Returns the chips of a request on cards of two dies: whole cards, then a half-free card or one die of the last
+    card."""
     cards = _full(free, DIES)
     taken = _fill(cards, request - request % 2)
     if request % 2:
@@ -216,6 +238,8 @@ def _take_duo(request: int, free: int) -> int:
 
 
 def _take_mesh(request: int, free: int) -> int:
+    """Returns the chips of a request on meshes of four: the tightest mesh below 4 chips, else whole meshes, else any
+    chips."""
     if request > 4 and request % 4:
         return _lowest(free, request)
     if request < 4:
@@ -226,7 +250,7 @@ def _take_mesh(request: int, free: int) -> int:
 
 @lru_cache(maxsize=1 << 14)
 def copies(preset: Preset, request: int, free: int, several: bool) -> int:
-    """Returns how many equal requests the free chips serve one after the other."""
+    """Returns how many equal requests the free chips serve one after the other, each taking its best chips."""
     number = 0
     while cost(preset, request, free, several) is not None:
         free &= ~take(preset, request, free, several)

@@ -1,10 +1,13 @@
 """Divides the free chips of one node among several pods of a plan, exactly.
 
-The tables state which chips a single pod gets (docs/rules/ascend.md 3). Choosing pod by pod may leave a later pod
-without chips: on rings of 3 and 4 free chips a pod of two takes from the ring of 4, and a pod of four finds none. So
-each pod, in rank order, gets the best set from which the remaining pods can still be served. If the choices of the
-tables serve all pods, they are the answer. Otherwise a depth-first search decides whether the remaining pods can be
-served. It tries one set for each number of free chips of a group, and is cached by (demands, mask).
+The tables of docs/rules/ascend.md 3 state which chips a single pod gets. Choosing pod by pod may leave a later pod
+without chips. For example, on rings with 3 and 4 free chips a pod of two takes from the ring of 4, and a pod of four
+then finds no ring.
+
+1. Each pod, in rank order, gets the choice of the tables. If all pods are served, this is the answer.
+2. Otherwise each pod, in rank order, gets the best set from which the remaining pods can still be served. A depth-first
+   search decides whether they can be. It tries one set for each number of free chips of a group, and is cached by
+   (demands, mask).
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,11 +18,13 @@ from koordpy.devices.ascend.tables.chip_costs import cost, groups_of, take
 from koordpy.devices.ascend.tables.npu_presets import PickRule, Preset
 
 _MESH = 4
+"""Chips of a mesh."""
 _EVERY = -1
+"""Mask of all chips: every bit of a negative number is set."""
 
 
 class Demand(NamedTuple):
-    """Request of one pod to a node."""
+    """Request of one pod to the chips of a node."""
 
     preset: Preset
     request: int
@@ -30,7 +35,7 @@ class Demand(NamedTuple):
 
     @property
     def flexible(self) -> bool:
-        """True if any chips serve the request."""
+        """True if any chips of the right number serve the request, whatever their groups."""
         match self.preset.rule:
             case PickRule.FIT | PickRule.CARDS_TIGHT:
                 return True
@@ -40,7 +45,7 @@ class Demand(NamedTuple):
 
 
 def divide(demands: Sequence[Demand], free: int) -> tuple[int, ...] | None:
-    """Returns the mask of each pod, in rank order; None if the free chips cannot serve all of them."""
+    """Returns the mask of each pod, in rank order; None if the free chips cannot serve all pods."""
     taken: list[int] = []
     for demand in demands:
         own = free & demand.usable
@@ -64,9 +69,10 @@ def divide(demands: Sequence[Demand], free: int) -> tuple[int, ...] | None:
 
 
 def options(demand: Demand, free: int, rest: Sequence[Demand] = ()) -> Iterator[int]:
-    """Yields the sets of chips that a pod may get, the table's choice first, one of each kind of remainder.
+    """Yields the sets of chips that a pod may get, the choice of the tables first.
 
-    rest: demands of later pods on the same node. A pod that any chips serve avoids the chips that they need.
+    Of sets that leave an equal remainder only one is yielded. rest: demands of later pods on the same node. A flexible
+    pod also gets the option of leaving the chips that these need.
     """
     preset, request, several = demand.preset, demand.request, demand.several
     own = free & demand.usable
@@ -92,7 +98,8 @@ def options(demand: Demand, free: int, rest: Sequence[Demand] = ()) -> Iterator[
 
 
 def _group(demand: Demand) -> int:
-    """Returns the size of the groups of which one must contain the whole request; 0 if all groups are equal for it."""
+    """Returns the size of the groups of which one must contain the whole request; 0 if the request may use several
+    groups."""
     match demand.preset.rule:
         case PickRule.RINGS | PickRule.CARD | PickRule.HALVES:
             return demand.preset.group if demand.request <= demand.preset.group else 0
@@ -102,7 +109,7 @@ def _group(demand: Demand) -> int:
 
 
 def _sparing_choice(demand: Demand, free: int, rest: Sequence[Demand]) -> int | None:
-    """Returns the lowest chips that leave the rest servable; None if there are too few.
+    """Returns the lowest chips that leave the rest servable; None if there are too few such chips.
 
     A chip that the rest needs stays needed after further choices, so one pass finds the answer.
     """
@@ -116,6 +123,7 @@ def _sparing_choice(demand: Demand, free: int, rest: Sequence[Demand]) -> int | 
 
 
 def _bits(mask: int) -> list[int]:
+    """Returns the single chips of a mask, as masks."""
     return [1 << k for k in range(mask.bit_length()) if mask >> k & 1]
 
 
@@ -132,5 +140,6 @@ def servable(demands: Sequence[Demand], free: int) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def _serve_in_order(demands: tuple[Demand, ...], free: int) -> bool:
+    """Returns whether demands can be served, each by one of its `options`. Recursive, and cached."""
     rest = demands[1:]
     return any(not rest or _serve_in_order(rest, free & ~mask) for mask in options(demands[0], free, rest))

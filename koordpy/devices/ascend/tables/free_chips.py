@@ -1,8 +1,8 @@
-"""The free chips of every node on a draft: without chips in use and unhealthy chips (ascend.md 1).
+"""The free chips of every node on a draft: listed by the node's report, healthy, and used by no pod (ascend.md 1).
 
-A node on which the report shows more free chips than the ledger is skipped. Chips are updated with the draft: placed
-pods use chips at once, evicted pods free them. One `FreeChips` serves all shapes of a round; a change of the draft
-recomputes only its nodes.
+A node is skipped if its report shows more free chips than its resource amounts do, because then the report and the pods
+disagree. Chips are updated with the draft: placed pods use chips at once, evicted pods free them. One `FreeChips`
+serves all shapes of a round; a change of the draft recomputes only its nodes.
 """
 
 from dataclasses import dataclass, field
@@ -17,26 +17,26 @@ from koordpy.pods.pod_info import PodInfo
 
 @dataclass
 class Chips:
-    """Chips of one resource; lists by node position."""
+    """Chips of one resource. Lists are by node position; masks have bit k for chip k."""
 
     resource: str
     present: list[int]
     """Positions of the nodes that have the resource."""
     free: list[int]
-    """Mask of the free chips, before the network rule; 0 if the node is skipped."""
+    """Mask of the free chips, whatever the state of their network; 0 if the node is skipped."""
     unlinked: list[int]
-    """Mask of the chips that jobs of several NPU pods may not use."""
+    """Mask of the chips without a healthy network, which jobs of several NPU pods may not use."""
     height: list[int]
-    """H: the number of healthy chips, at most the allocatable."""
+    """H of ascend.md 3: the number of healthy chips, at most the allocatable."""
     disagrees: list[bool]
-    """True if the report shows more free chips than the ledger."""
+    """True if the report shows more free chips than allocatable less requested."""
     sub_healthy: NDArray[np.bool_]
     """[nodes] True if the node reports a sub-health fault."""
     capacity: list[int]
     """Number of chips that the node states."""
 
     def for_job(self, node: int, *, several: bool) -> int:
-        """Returns the mask of the chips that a pod may get on a node."""
+        """Returns the mask of the chips that a pod may get on a node. several: its job has more than one NPU pod."""
         return self.free[node] & ~self.unlinked[node] if several else self.free[node]
 
 
@@ -47,6 +47,7 @@ class FreeChips:
     draft: Draft
     _known: dict[str, Chips] = field(default_factory=dict)
     _seen: int = 0
+    """Version of the draft up to which changes are applied."""
     _reserved: dict[int, dict[str, int]] = field(default_factory=dict)
     """Node -> pod key -> chips reserved for a pod that is not on the draft."""
 
@@ -74,6 +75,7 @@ class FreeChips:
             self._recompute(self._known[resource], node)
 
     def _read(self, resource: str) -> Chips:
+        """Returns the chips of a resource on all nodes, on the current draft."""
         nodes = self.draft.snapshot.nodes
         reports = npus_of(self.draft.snapshot).reports
         size = len(nodes)
@@ -107,7 +109,8 @@ class FreeChips:
         chips.free[node] = 0 if chips.disagrees[node] else free
 
     def _held(self, node: int, resource: str) -> int:
-        """Returns the mask of the chips that bound and placed pods use on a node."""
+        """Returns the mask of the chips that pods use on a node: bound pods that the draft has not evicted, and placed
+        pods."""
         draft = self.draft
         mask = 0
         for holding in npus_of(draft.snapshot).holdings.get(draft.snapshot.nodes[node].name, ()):

@@ -1,6 +1,7 @@
 """The leaves of the switch network for one job: usable servers, and the other jobs that use the uplinks.
 
-Nothing is stored: the state of a leaf follows from the pods under it (ascend.md 4).
+A job spans if its pods are under several leaves; it then uses the uplinks of these leaves. Nothing is stored: the state
+of a leaf follows from the pods under it and their annotations (ascend.md 4).
 """
 
 from collections import Counter
@@ -18,18 +19,22 @@ from koordpy.pods.pod_info import PodInfo
 
 
 class Server(NamedTuple):
-    """A node under a leaf. at: slice position; affinity: AscendAffinity for the job's pods."""
+    """A usable node under a leaf."""
 
     node: int
+    """Position of the node."""
     at: int
+    """Slice position under the leaf."""
     affinity: int
+    """AscendAffinity of the node for the job's pods; higher is better."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeafState:
-    """One leaf switch."""
+    """One leaf switch as one job sees it."""
 
     number: int
+    """Index into `Table.leaves`."""
     tor_id: int
     tor_ip: str
     servers: tuple[Server, ...]
@@ -46,19 +51,22 @@ class LeafState:
 
     @property
     def idle(self) -> bool:
+        """True if no other spanning job has pods under the leaf."""
         return not self.spanning
 
     @property
     def exclusive(self) -> bool:
+        """True if one foundation model uses the leaf alone, by the marks on its pods."""
         return self.spanning == (Tor.FOUNDATION,) and self.whole
 
     @property
     def shared(self) -> bool:
+        """True if other spanning jobs use the leaf, and none exclusively."""
         return not self.idle and not self.exclusive
 
     @property
     def healthy(self) -> bool:
-        """True if no spanning job is common or unlabelled."""
+        """True if every spanning job under the leaf is a foundation model or a padding job."""
         return all(kind in (Tor.FOUNDATION, Tor.PADDING) for kind in self.spanning)
 
     def part(self, number: int) -> tuple[Server, ...]:
@@ -91,7 +99,7 @@ def seats(leaf: LeafState, number: int) -> list[Seat]:
 
 
 def used_up(leaves: Iterable[LeafState], number: int) -> list[Seat]:
-    """Returns at most `number` servers of leaves, each leaf used up before the next."""
+    """Returns at most `number` servers of leaves; each leaf is used up before the next."""
     found: list[Seat] = []
     for leaf in leaves:
         found += seats(leaf, number - len(found))
@@ -100,14 +108,17 @@ def used_up(leaves: Iterable[LeafState], number: int) -> list[Seat]:
 
 @dataclass(frozen=True, slots=True)
 class _Spanning:
+    """A job that spans several leaves."""
+
     kind: Tor
     leaves: frozenset[int]
+    """Numbers of the leaves."""
     marks: Mapping[int, frozenset[str]]
     """Leaf -> values of isSharedTor of the job's pods under it."""
 
 
 class Uplinks:
-    """The jobs that span several leaves, over the snapshot and the draft."""
+    """Finds the jobs that span several leaves, from the bound pods of the snapshot and the changes of the draft."""
 
     def __init__(self, jobs: AscendJobs, switches: Switches) -> None:
         self._jobs, self._switches = jobs, switches
@@ -121,9 +132,10 @@ class Uplinks:
         *,
         without: GangRef | None,
     ) -> dict[int, list[_Spanning]]:
-        """Returns leaf -> spanning jobs with pods under it, without one gang.
+        """Returns leaf number -> spanning jobs with pods under the leaf, without one gang.
 
-        placed: pods of the draft with their nodes. marks: annotations of their Bindings.
+        placed: pod key -> node position of pods on the draft. evicted: pods that the draft evicts. marks: pod key ->
+        annotations of the Bindings of placed pods.
         """
         snapshot, leaf_of = self._jobs.snapshot, self._switches.leaf_of
         added: dict[GangRef, list[tuple[str, int]]] = {}
@@ -152,13 +164,14 @@ class Uplinks:
         return out
 
     def _npu_keys(self, ref: GangRef) -> frozenset[str]:
+        """Returns the keys of the NPU members of a gang."""
         return frozenset(pod.key for pod in self._jobs.members(ref))
 
 
 def read_leaves(
     switches: Switches, usable: Mapping[int, int], spanning: Mapping[int, Sequence[_Spanning]]
 ) -> tuple[LeafState, ...]:
-    """Returns the leaves by tor_id. usable: node -> AscendAffinity."""
+    """Returns the leaves by tor_id. usable: node position -> AscendAffinity, of nodes that the job may use."""
     servers: dict[int, list[Server]] = {}
     for node, affinity in usable.items():
         home = switches.leaf_of.get(node)
@@ -177,7 +190,7 @@ def read_leaves(
 def bound_seats(
     job: AscendJob, switches: Switches, index: Mapping[str, int], gone: Mapping[str, PodInfo]
 ) -> dict[int, int]:
-    """Returns rank -> node position of the job's bound pods under a leaf."""
+    """Returns rank -> node position of the job's bound pods under a leaf. gone: pods that the draft evicts."""
     out = {}
     for rank, pod in enumerate(job.pods):
         node = index.get(pod.node, -1) if pod.bound and pod.key not in gone else -1
@@ -187,6 +200,6 @@ def bound_seats(
 
 
 def per_position(leaves: Sequence[LeafState], positions: int) -> str:
-    """Returns the usable servers of each slice position as text, such as `0: 4, 1: 3`."""
+    """Returns the number of usable servers at each slice position as text, such as `0: 4, 1: 3`."""
     counts = Counter(server.at for leaf in leaves for server in leaf.servers)
     return ", ".join(f"{at}: {counts[at]}" for at in range(positions))

@@ -1,7 +1,8 @@
-"""Reads the multilevel policy: `level1=2,level2=4` are multiples of pods on the layers above the node.
+"""Reads the schedule policy `multilevel` of Ascend jobs: how many pods of a job share each network level.
 
-They become gather rules of the general planner: PreferGather with podCountMultiple on the first layers above the nodes
-(docs/rules/ascend.md 6).
+In annotation `huawei.com/affinity-config`, `level1=2,level2=4` means: a multiple of 2 pods in each domain of the first
+layer above the nodes, a multiple of 4 in each domain of the second. These become gather rules of the general planner:
+PreferGather with podCountMultiple on the layers (docs/rules/ascend.md 6).
 """
 
 import re
@@ -19,7 +20,8 @@ class LevelsFaultError(ValueError):
 
 
 def read_levels(text: str) -> tuple[int, ...]:
-    """Returns the multiples of level 1, 2, ... Raises `LevelsFaultError`."""
+    """Returns the multiples of level 1, 2, ... Raises `LevelsFaultError` if the text is malformed, levels are missing,
+    or a level is not a multiple of the level below."""
 
     def fault(what: str) -> LevelsFaultError:
         return LevelsFaultError(f"{keys.AFFINITY_CONFIG} {text!r}: {what}")
@@ -41,7 +43,7 @@ def read_levels(text: str) -> tuple[int, ...]:
 
 
 def check_levels(text: str, layers: Layers, pods: int) -> None:
-    """Raises `LevelsFaultError` if a job of `pods` pods cannot have these levels on the topology."""
+    """Raises `LevelsFaultError` if a job of `pods` pods cannot have these levels on the topology with these layers."""
     levels = read_levels(text)
     if len(levels) > len(layers.chain) - 1:
         raise LevelsFaultError(f"{keys.AFFINITY_CONFIG} {text!r}: the topology has no layer for level{len(levels)}")
@@ -50,7 +52,11 @@ def check_levels(text: str, layers: Layers, pods: int) -> None:
 
 
 def level_rules(policy: str | None, text: str | None, layers: Layers) -> tuple[GatherRule, ...]:
-    """Returns the gather rules of a gang's multilevel policy; none for another policy, or an invalid configuration."""
+    """Returns the gather rules of a gang's multilevel policy; none for another policy or an invalid configuration.
+
+    policy: annotation `huawei.com/schedule_policy`. text: the configuration. An invalid one is reported by the job's
+    gate.
+    """
     if policy != MULTILEVEL or text is None:
         return ()
     try:

@@ -1,9 +1,8 @@
 """The Ascend NPUs of every node: chips in use, chips that may be allocated, and unhealthy chips.
 
-Three sources are merged (ascend.md 1). The annotations of pods on a node state the chips that they use, whichever
-scheduler bound them. The node's annotations, or the device plugin's ConfigMap instead, state unhealthy chips. Sets of
-chips are masks: bit k is the chip `<prefix>-<k>`. A node is read on first use, and again after it or its ConfigMap has
-changed.
+Three sources are merged (ascend.md 1). Annotations of pods state the chips that they use, whichever scheduler bound
+them. Annotations of a node, or instead the ConfigMap of its device plugin, state unhealthy chips. A set of chips is a
+mask: bit k is the chip `<prefix>-<k>`. A node is read on first use, and again after a change of it or its ConfigMap.
 """
 
 import json
@@ -29,7 +28,7 @@ choosing chips grows faster than their number."""
 
 
 class NpuHolding(NamedTuple):
-    """Chips that one pod on a node uses, by its annotation."""
+    """Chips that one pod on a node uses, by its annotation. chips: mask."""
 
     pod_key: str
     resource: str
@@ -38,18 +37,20 @@ class NpuHolding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChipReport:
-    """Chips of one resource on one node. listed, unhealthy and unlinked (network-unhealthy) are masks."""
+    """Chips of one resource on one node. capacity: number of chips that the node states. unhealthy: mask."""
 
     capacity: int
     listed: int
+    """Mask of the chips that may be allocated."""
     unhealthy: int
     unlinked: int
+    """Mask of the chips with an unhealthy network."""
     sub_healthy: bool
 
 
 @dataclass(frozen=True)
 class Npus(FamilyView):
-    """The NPUs at one moment. Immutable."""
+    """The NPUs at one moment. Immutable. Methods without a docstring implement those of `FamilyView`."""
 
     reports: Mapping[str, Mapping[str, ChipReport]] = field(default_factory=dict)
     """Node -> resource -> report; only nodes with NPUs."""
@@ -72,6 +73,7 @@ class Npus(FamilyView):
         return chip_numbers(next((one.chips for one in self.holdings.get(node, ()) if one.pod_key == pod), 0))
 
     def shown(self, node: str) -> ShownDevices | None:
+        """Implements `FamilyView.shown`: the chips of the first resource of the node."""
         for resource, report in self.reports.get(node, {}).items():
             ill = (report.unhealthy | report.unlinked) & ((1 << report.capacity) - 1)
             return ShownDevices(report.capacity, chip_numbers(ill), product=resource)
@@ -189,7 +191,7 @@ def read_reports(node: Node, info: ConfigMap | None) -> dict[str, ChipReport]:
 
 
 def _lists(resource: str) -> tuple[str, ...]:
-    """Returns the keys of a resource in a report: listed chips, and unhealthy ones by kind."""
+    """Returns the keys of a resource in a report: listed chips, unhealthy chips by kind, faults."""
     return resource, f"{resource}-Unhealthy", f"{resource}-NetworkUnhealthy", f"{resource}-Fault"
 
 
@@ -212,6 +214,7 @@ def device_list(info: ConfigMap | None) -> Mapping[str, Any] | None:
 
 
 def _sub_healthy(text: Any) -> bool:
+    """Returns whether a node's list of faults, parsed or as JSON text, has a sub-health fault."""
     entries = text if isinstance(text, list) else _json(text)
     if not isinstance(entries, list):
         return False
@@ -246,6 +249,7 @@ class NpuBook(FamilyBook):
         self._view: Npus | None = None
 
     def put_node(self, node: Node) -> None:
+        """Adds or updates a node. A node that has lost its NPU resources is removed."""
         name, status = node.metadata.name, node.status
         if any(resource in status.allocatable or resource in status.capacity for resource in keys.NPU_RESOURCES):
             self._nodes[name] = node
@@ -314,6 +318,7 @@ class NpuBook(FamilyBook):
             self._view = None
 
     def _note(self, info: PodInfo, resource: str, text: str, sign: int) -> None:
+        """Adds (sign 1) or removes the chips that an annotation of a pod states."""
         kept = tuple(h for h in self._holdings.get(info.node, ()) if (h.pod_key, h.resource) != (info.key, resource))
         if sign > 0:
             kept = (*kept, NpuHolding(info.key, resource, parse_chips(text, resource)))
@@ -326,6 +331,7 @@ class NpuBook(FamilyBook):
     def is_lost(
         self, planned: Sequence[PlannedAllocation], going: Callable[[str], bool], *, beside: Sequence[PodInfo]
     ) -> bool:
+        """Implements `FamilyBook.is_lost`. A new pod next to the plan without a chip annotation may use any chip."""
         for pod in beside:
             resource = pod.ask(NPUS)
             if resource and resource not in pod.pod.metadata.annotations:
@@ -375,6 +381,7 @@ class NpuBook(FamilyBook):
         return self._reports[node]
 
     def view(self) -> Npus:
+        """Implements `FamilyBook.view`."""
         if self._view is None:
             for name in self._nodes:
                 self._report(name)

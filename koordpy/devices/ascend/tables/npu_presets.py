@@ -1,7 +1,7 @@
 """The table of Ascend products as data: sizes, groups of chips, labels, policies, legal requests, cost tables.
 
-Each `Preset` is one row of docs/rules/ascend.md 2. A new product with a known `PickRule` is one more row here; no other
-module names products. The arithmetic of each rule is in `chip_costs`.
+A preset is one row of docs/rules/ascend.md 2: a product, and how requests get chips of it. A new product with a known
+`PickRule` is one more row here; no other module names products. The arithmetic of each rule is in `chip_costs`.
 """
 
 from collections.abc import Mapping
@@ -14,19 +14,21 @@ NPU_910, NPU_310, NPU_310P, NPU = (
     "huawei.com/Ascend310P",
     "huawei.com/npu",
 )
+"""Extended resources of Ascend NPUs."""
 
 MULTILEVEL = "multilevel"
+"""Value of annotation `huawei.com/schedule_policy` that selects no preset but network levels (`multilevel_policy`)."""
 
 
 class PickRule(Enum):
-    """How a preset chooses chips; `chip_costs` implements the methods."""
+    """How a preset chooses chips for a request; `chip_costs` implements it."""
 
     RINGS = "rings"
     """Rings of four chips, with the ring table."""
     FIT = "fit"
-    """T(N): the fewest chips left over."""
+    """Any chips. T(N), the cost of ascend.md 3, is the number of free chips that are left over."""
     CARDS_TIGHT = "cards-tight"
-    """T(N), cards with the fewest free chips first."""
+    """Any chips, from the cards with the fewest free chips first. The cost is T(N), as for FIT."""
     HALVES = "halves"
     """Two rings of eight chips; requests above eight use pairs across the rings."""
     DIES = "dies"
@@ -67,6 +69,7 @@ class Preset:
 
 
 def _upto(most: int, step: int = 1) -> frozenset[int]:
+    """Returns step, 2 step, ... up to `most`."""
     return frozenset(range(step, most + 1, step))
 
 
@@ -75,13 +78,16 @@ RING_TABLE: Mapping[int, tuple[int | None, ...]] = {
     2: (None, 0, 2, 1),
     4: (None, None, None, 0),
 }
+"""Request -> cost by free chips 1 to 4 of a ring (ascend.md 3). None: the ring cannot serve the request."""
 CARD_310_TABLE: Mapping[int, tuple[int | None, ...]] = {
     1: (0, 2, 1, 3),
     2: (None, 0, 1, 2),
     3: (None, None, 0, 1),
     4: (None, None, None, 0),
 }
+"""Request -> cost by free chips 1 to 4 of an Ascend310 card."""
 DUO_CARD_TABLE: Mapping[int, tuple[int | None, ...]] = {1: (0, 1), 2: (None, 0)}
+"""Request -> cost by free dies 1 and 2 of a card with two dies."""
 
 MODULE = Preset(
     "910-module",
@@ -94,7 +100,7 @@ MODULE = Preset(
     ("chip4-node8",),
     table=RING_TABLE,
 )
-"""The product of nodes without the label, too."""
+"""The product of nodes with the label `module`, and of nodes without the label."""
 
 A3_X16 = Preset(
     "a3-x16",
@@ -161,14 +167,20 @@ PRESETS: tuple[Preset, ...] = (
     MESH_X8,
     MESH_X16,
 )
+"""All rows of the table."""
 
 BY_LABEL: Mapping[str, Preset] = {label: preset for preset in PRESETS for label in preset.labels}
+"""Value of the node label `accelerator-type` -> product."""
 POLICIES: frozenset[str] = frozenset(policy for preset in PRESETS for policy in preset.policies) | {MULTILEVEL}
+"""Legal values of annotation `huawei.com/schedule_policy`."""
 MESH_WEIGHT: Mapping[int, int] = {8: 16, 16: 64}
-"""W of the mesh presets, by N."""
+"""N -> W, the weight of the score of mesh presets in ascend.md 3."""
 
 
 def of_policy(policy: str, resource: str) -> Preset | None:
-    """Returns the preset that a policy names, for the resource if there are two; None if the policy names none."""
+    """Returns the preset that a schedule policy names; None if it names none.
+
+    Two presets have the same policy for different resources; the preset of `resource` is taken.
+    """
     named = [preset for preset in PRESETS if policy in preset.policies]
     return next((preset for preset in named if preset.resource == resource), named[0] if named else None)

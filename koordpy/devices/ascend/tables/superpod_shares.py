@@ -1,9 +1,11 @@
 """Divides the blocks of a job among SuperPoDs: the exact optimum of the objective in docs/rules/ascend.md 5.1.
 
-A share is the number of blocks placed in one SuperPoD. Levels 2 to 4 of the objective determine the multiset of shares,
-which is found greedily. Levels 5 and 6 assign shares to SuperPoDs: each share in order gets the SuperPoD with the
-smallest key that leaves a matching of the remaining shares, a matching of points and intervals. SuperPoDs of equal size
-are one kind, so it takes O(shares x kinds) matchings. Must not know nodes.
+A SuperPoD is a set of nodes with a fast fabric; a block is a number of nodes of one SuperPoD. A share is the number of
+blocks of the job in one SuperPoD. Levels 2 to 4 of the objective determine the multiset of shares, which is found
+greedily. Levels 5 and 6 assign shares to SuperPoDs: each share in order gets the SuperPoD with the smallest key that
+leaves a SuperPoD for every other share. Whether it does is a matching of points (shares) and intervals (lowest and
+highest share of a SuperPoD). SuperPoDs of equal size are one kind, so it takes O(shares x kinds) matchings. Must not
+know nodes.
 """
 
 from collections import Counter
@@ -13,7 +15,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Sizes that determine how well a SuperPoD suits a share."""
+    """Sizes that determine how many blocks a SuperPoD can have, and how well it suits a share. nodes: candidate nodes
+    of it."""
 
     size: int
     """b: nodes of a block."""
@@ -29,12 +32,20 @@ class Grid:
         return max(0, (nodes - self.reserve) // self.size)
 
     def cell(self, nodes: int) -> tuple[int, int]:
-        """Returns (row, column) of a SuperPoD in the table of ascend.md 5.1."""
+        """Returns (row, column) of a SuperPoD in the table of ascend.md 5.1.
+
+        Row: nodes left over after whole blocks. Column: blocks that fit without using the reserve. A SuperPoD smaller
+        than the reserve is in column 0.
+        """
         spare = nodes - self.reserve
         return (nodes % self.size, 0) if spare < 0 else (spare % self.size, spare // self.size)
 
     def key(self, nodes: int, share: int) -> tuple[int, int, int]:
-        """Returns how well a SuperPoD suits a share; smaller is better."""
+        """Returns how well a SuperPoD suits a share; smaller is better (level 5 of the objective).
+
+        First come SuperPoDs with room for the share and at most one more block, then larger ones. SuperPoDs with a
+        reserve that the share would use come last, the largest first.
+        """
         row, column = self.cell(nodes)
         if column < share:
             return 2, -nodes, 0
@@ -68,7 +79,7 @@ def divide_blocks(sizes: Sequence[int], need: int, grid: Grid) -> list[tuple[int
 
 
 def _largest_first(highest: Sequence[int], need: int) -> list[int]:
-    """Returns the shares if the largest SuperPoDs are filled one after the other."""
+    """Returns the shares if SuperPoDs are filled one after the other. highest: blocks of each, descending."""
     shares = []
     for high in highest:
         if not need:
@@ -81,7 +92,7 @@ def _largest_first(highest: Sequence[int], need: int) -> list[int]:
 def _raised_shares(keep: Sequence[int], most: Sequence[int], need: int) -> list[int]:
     """Returns the lexicographically greatest shares in which every SuperPoD has at least its `keep` blocks.
 
-    As few SuperPoDs without `keep` as possible are used.
+    keep, most: [SuperPoDs] blocks without and with the reserve. As few SuperPoDs without `keep` as possible are used.
     """
     inside = [(low, high) for low, high in zip(keep, most, strict=True) if low]
     others = sorted((high for low, high in zip(keep, most, strict=True) if not low and high), reverse=True)
@@ -146,9 +157,10 @@ def _assign_shares(
 
 
 def _has_matching(shares: Counter[int], left: dict[tuple[int, int, int, bool], int]) -> bool:
-    """Returns whether all shares get a SuperPoD each and all forced SuperPoDs a share.
+    """Returns whether every share gets its own SuperPoD, and every forced SuperPoD gets a share.
 
-    One matching for each of the two conditions implies one for both.
+    Two matchings are counted: one that covers all shares, one that covers all forced SuperPoDs. If both exist, one
+    matching covers both (theorem of Mendelsohn and Dulmage).
     """
     wanted = sorted((share, number) for share, number in shares.items() if number)
     spans = [(low, high, number, forced) for (_, low, high, forced), number in left.items() if number]
@@ -159,8 +171,11 @@ def _has_matching(shares: Counter[int], left: dict[tuple[int, int, int, bool], i
 
 
 def _count_pairs(wanted: list[tuple[int, int]], spans: list[tuple[int, int, int]]) -> int:
-    """Returns how many shares get distinct SuperPoDs: in ascending order, each takes the SuperPoD with the lowest
-    maximum."""
+    """Returns how many shares get distinct SuperPoDs. Exact, because points and intervals allow a greedy matching.
+
+    In ascending order each share takes the open interval that ends first. wanted: (share, number). spans: (lowest
+    share, highest share, number of SuperPoDs).
+    """
     active: list[list[int]] = []
     remaining, paired = sorted(spans), 0
     for share, number in wanted:
@@ -182,7 +197,7 @@ def divide_short_blocks(
     """Returns (position of a SuperPoD, nodes) of the short blocks of a soft job; None if there are too few nodes.
 
     left: [SuperPoDs] candidate nodes after whole blocks. used: [SuperPoDs] True if it has a whole block. missing: nodes
-    to find.
+    that the whole blocks lack. The SuperPoDs with most nodes left come first.
     """
     if sum(left) < missing:
         return None

@@ -1,9 +1,11 @@
 """Rule set 1.0 of switch affinity: rows of servers, so that ranks r and r + c share a slice position.
 
-Places a job under one leaf, else on whole leaves, else on logical switches: rows of servers from any leaves, with one
-slice position for each column. The columns are the positions with most usable servers; counting them decides exactly
-whether rows exist. O(servers log servers). A returning rank keeps the position of the bound ranks that are congruent to
-it modulo c (docs/rules/ascend.md 4.1, 4.3). Knows leaves and servers, not pods.
+c is the number of slice positions of a leaf. A job spans if its servers are under several leaves; only then it uses
+uplinks. `place` tries three forms, one after the other: one leaf; whole leaves; logical switches. A logical switch is a
+row of servers from any leaves, with one slice position for each column. The columns are the positions with most usable
+servers; counting these servers decides exactly whether the rows exist. O(servers log servers). `place_again` places
+pending ranks of a job with bound ranks: a rank keeps the position of the bound ranks that are congruent to it modulo c
+(docs/rules/ascend.md 4.1, 4.3). Knows leaves and servers, not pods.
 """
 
 from collections import Counter
@@ -33,14 +35,22 @@ def place(leaves: Sequence[LeafState], number: int, positions: int, kind: Tor) -
 
 
 def _is_blocked(leaf: LeafState, number: int, kind: Tor) -> bool:
-    """Returns whether a spanning job may not use a leaf because another job uses its uplinks."""
+    """Returns whether a job of `number` pods may not use a leaf, because another spanning job uses the uplinks of the
+    leaf.
+
+    The leaf is not blocked if it has enough servers for the whole job, because that job would use no uplinks. A common
+    job is blocked by foundation models only.
+    """
     rivals = [one for one in leaf.spanning if kind is not Tor.COMMON or one is Tor.FOUNDATION]
     return bool(rivals) and number > leaf.count
 
 
 def take_whole_leaves(leaves: Sequence[LeafState], number: int, positions: int) -> list[Seat] | None:
-    """Returns rows that are leaves with every position usable, the last row only as far as needed; None if there are
-    too few."""
+    """Returns servers in rank order, in rows that are leaves with every position usable; None if there are too few
+    leaves.
+
+    The last row is used only as far as needed.
+    """
     rows = -(-number // positions)
     full = [leaf for leaf in leaf_order(leaves) if leaf.count == positions][:rows]
     if len(full) < rows:
@@ -49,8 +59,8 @@ def take_whole_leaves(leaves: Sequence[LeafState], number: int, positions: int) 
 
 
 def take_logical_rows(leaves: Sequence[LeafState], number: int, positions: int) -> list[Seat] | None:
-    """Returns rows of servers from any leaves, with one slice position for each column; None if there are too few
-    servers."""
+    """Returns servers in rank order, in rows from any leaves with one slice position per column; None if there are too
+    few."""
     rows = -(-number // positions)
     last = number - (rows - 1) * positions
     lists: dict[int, list[Seat]] = {}
@@ -68,14 +78,14 @@ def take_logical_rows(leaves: Sequence[LeafState], number: int, positions: int) 
 
 
 def take_in_leaf_order(leaves: Sequence[LeafState], number: int) -> list[Seat] | None:
-    """Returns servers of any leaves, in leaf order; None if there are too few."""
+    """Returns servers of any leaves, the fullest leaf first; None if there are too few. For common jobs only."""
     found = used_up(leaf_order(leaves), number)
     return found if len(found) == number else None
 
 
 @dataclass
 class _ReturningRanks:
-    """Servers chosen so far for pending ranks of a job with bound ranks."""
+    """Servers chosen so far for pending ranks of a job with bound ranks. Filled rank by rank."""
 
     leaves: Sequence[LeafState]
     positions: int
@@ -83,9 +93,13 @@ class _ReturningRanks:
     at: dict[int, tuple[int, int]]
     """Rank -> (leaf number, slice position) of bound ranks and of ranks with a chosen server."""
     taken: set[int] = field(default_factory=set)
+    """Positions of nodes that are chosen already."""
 
     def choices(self, rank: int, where: int) -> list[Seat]:
-        """Returns the free servers at a slice position for a rank, the best first."""
+        """Returns the free servers at slice position `where` for a rank, the best first.
+
+        Leaves with other spanning jobs are left out, except for a common job.
+        """
         found = [
             Seat(server, leaf)
             for leaf in self.leaves
@@ -98,8 +112,8 @@ class _ReturningRanks:
     def preference(self, rank: int, seat: Seat) -> tuple[int, ...]:
         """Returns how well a server suits a rank; smaller is better.
 
-        Leaves without other spanning jobs come first, which matters only to a common job; then the leaf of the rank's
-        row, another leaf of the job, the leaf with the fewest usable servers.
+        Leaves without other spanning jobs come first, which matters to a common job only. Then come the leaf with most
+        ranks of the same row, another leaf of the job, and the leaf with the fewest usable servers.
         """
         row = Counter(leaf for other, (leaf, _) in self.at.items() if other // self.positions == rank // self.positions)
         own = {leaf for leaf, _ in self.at.values()}
@@ -126,7 +140,7 @@ def place_again(
 ) -> dict[int, Seat] | None:
     """Returns rank -> server of the pending ranks of a job with bound ranks; None if they must wait.
 
-    at: rank -> (leaf number, slice position) of the bound ranks. pending: ranks.
+    at: rank -> (leaf number, slice position) of the bound ranks. pending: ranks. positions: c.
     """
     if kind is Tor.PADDING:
         return _seat_under_own_leaf(leaves, at, pending)
@@ -148,7 +162,7 @@ def place_again(
 def _seat_under_own_leaf(
     leaves: Sequence[LeafState], at: Mapping[int, tuple[int, int]], pending: Sequence[int]
 ) -> dict[int, Seat] | None:
-    """Returns servers under the leaf of the bound pods, where a padding job stays; None if there are too few."""
+    """Returns rank -> server under the leaf of the bound pods, where a padding job stays; None if there are too few."""
     held = Counter(leaf for leaf, _ in at.values())
     own = sorted((leaf for leaf in leaves if leaf.number in held), key=lambda leaf: (-held[leaf.number], leaf.tor_id))
     found = used_up(own, len(pending))
@@ -156,8 +170,13 @@ def _seat_under_own_leaf(
 
 
 def _seat_by_column(state: _ReturningRanks, pending: Sequence[int]) -> dict[int, Seat] | None:
-    """Returns servers at the slice position of the bound ranks congruent to each rank; else at a position without a
-    column."""
+    """Returns rank -> server at the slice position of the rank's column; None if a column finds no position or server.
+
+    A column is the ranks that are congruent modulo c. A column with bound ranks keeps their position. Any other column
+    gets a position that no column uses. It takes the preferred position that leaves enough servers for the columns
+    after it.
+    """
+    # the pending ranks of each column, and the position that its bound ranks use most
     c = state.positions
     columns: dict[int, list[int]] = {}
     for rank in sorted(pending):
@@ -166,6 +185,7 @@ def _seat_by_column(state: _ReturningRanks, pending: Sequence[int]) -> dict[int,
     for rank, (_, where) in state.at.items():
         held.setdefault(rank % c, Counter())[where] += 1
     position = {j: min(counts, key=lambda at: (-counts[at], at)) for j, counts in held.items()}
+    # columns without bound ranks: a free position each, with enough servers left for the columns that follow
     unknown = [j for j in sorted(columns, key=lambda j: columns[j][0]) if j not in position]
     free = [at for at in range(c) if at not in {where for counts in held.values() for where in counts}]
     room = {at: len(state.choices(columns[j][0], at)) for j in unknown[:1] for at in free}
@@ -182,6 +202,7 @@ def _seat_by_column(state: _ReturningRanks, pending: Sequence[int]) -> dict[int,
             return None
         position[j] = min(options)[1]
         free.remove(position[j])
+    # a server for each rank at the position of its column
     found: dict[int, Seat] = {}
     for rank in sorted(pending):
         choices = state.choices(rank, position[rank % c])
@@ -193,7 +214,10 @@ def _seat_by_column(state: _ReturningRanks, pending: Sequence[int]) -> dict[int,
 
 
 def _seat_anywhere(state: _ReturningRanks, pending: Sequence[int]) -> dict[int, Seat] | None:
-    """Returns servers of a common job that cannot keep its positions: any usable server, leaves of the job first."""
+    """Returns rank -> server of a common job that cannot keep its positions; None if there are too few servers.
+
+    Any usable server is allowed, the leaves of the job first.
+    """
     found: dict[int, Seat] = {}
     for rank in sorted(pending):
         open_: list[tuple[Server, LeafState]] = [

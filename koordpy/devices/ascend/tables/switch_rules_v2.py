@@ -1,9 +1,11 @@
 """Rule set 2.0 of switch affinity: a job takes whole idle leaves and shares at most q leaves with other jobs.
 
-Idle leaves are taken whole in leaf order. The remaining pods use the fewest shared leaves that have enough servers,
-found by trying all groups of at most q leaves with different counts: O(counts^q), q is 1 or 2 (docs/rules/ascend.md
-4.2, 4.3). Also writes the annotations from which later plans read how a leaf is used. Knows leaves and servers, not
-pods.
+A job that spans several leaves uses their uplinks. A leaf is idle if no spanning job is under it, exclusive if one
+foundation model has marked it as fully used, else shared. A shared leaf is healthy unless a common or unlabelled job
+uses its uplinks. Idle leaves are taken whole in leaf order. The remaining pods use the fewest shared leaves that have
+enough servers. They are found by trying all groups of at most q leaves with different counts: O(counts^q), q is 1 or 2
+(docs/rules/ascend.md 4.2, 4.3). The module also writes the annotations from which later plans read how a leaf is used.
+It knows leaves and servers, not pods.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,10 +19,12 @@ from koordpy.devices.ascend.tables.leaf_switches import LeafState, Seat, leaf_or
 def place(
     leaves: Sequence[LeafState], number: int, positions: int, *, kind: Tor, shared_most: int
 ) -> list[Seat] | None:
-    """Returns the servers of a job of `number` pods in rank order; None if the job must wait.
+    """Returns the servers of a new job of `number` pods in rank order; None if the job must wait.
 
-    positions: c, slice positions of a leaf. shared_most: q, healthy shared leaves that one job may use.
+    positions: c, slice positions of a leaf. kind: switch affinity of the job. shared_most: q, healthy shared leaves
+    that one job may use.
     """
+    # one leaf: the tightest of the first class of leaves that has one
     if number < positions or kind is Tor.PADDING:
         for group in (
             [leaf for leaf in leaves if leaf.exclusive],
@@ -38,6 +42,7 @@ def place(
     most = sum(leaf.count for leaf in idle) + sum(leaf.count for leaf in healthy[:shared_most])
     if number > most:
         return _place_large_common(leaves, number, idle, healthy, shared_most) if kind is Tor.COMMON else None
+    # whole idle leaves as long as the rest needs all servers of a leaf
     found: list[Seat] = []
     rest = number
     for leaf in idle:
@@ -47,6 +52,7 @@ def place(
         rest -= leaf.count
     if not rest:
         return found
+    # the rest: healthy shared leaves, else a part of the next idle leaf, which becomes shared
     few = fewest_leaves(healthy, rest, shared_most)
     if few is None:
         broken = idle[len({seat.leaf.number for seat in found})]
@@ -55,9 +61,9 @@ def place(
 
 
 def fewest_leaves(leaves: Sequence[LeafState], number: int, most: int) -> list[LeafState] | None:
-    """Returns the fewest leaves, at most `most`, with servers for `number` pods; None if there are none.
+    """Returns the fewest leaves, at most `most`, with servers for `number` pods; None if no such group has enough.
 
-    Of equal numbers the group with the smallest total is taken. The smaller leaf comes first.
+    Of groups of equal size the one with the smallest total is taken. Inside a group the smaller leaf comes first.
     """
     alike: dict[int, list[LeafState]] = {}
     for leaf in sorted(leaves, key=lambda leaf: leaf.tor_id):
@@ -79,8 +85,10 @@ def _place_large_common(
     healthy: Sequence[LeafState],
     most: int,
 ) -> list[Seat] | None:
-    """Returns the servers of a common job that is too large for idle and healthy leaves; unhealthy shared leaves come
-    first."""
+    """Returns the servers of a common job that is too large for idle and healthy shared leaves; None if it must wait.
+
+    Order: idle leaves, unhealthy shared leaves, healthy shared leaves. most: q.
+    """
     sick = sorted(
         (leaf for leaf in leaves if leaf.shared and not leaf.healthy), key=lambda leaf: (leaf.count, leaf.tor_id)
     )
@@ -102,7 +110,8 @@ def place_again(
 ) -> list[Seat] | None:
     """Returns the servers of pending pods of a job with bound pods, in rank order; None if they must wait.
 
-    own: leaf number -> isSharedTor of the job's bound pods there.
+    Order: the job's exclusive leaves, its shared leaves, idle leaves, healthy shared leaves while at most q are used.
+    own: leaf number -> isSharedTor of the job's bound pods there ("2" for an exclusive leaf).
     """
     first = [leaf for leaf in leaf_order(leaves) if own.get(leaf.number) == "2"]
     second = [leaf for leaf in leaf_order(leaves) if leaf.number in own and leaf not in first]
@@ -121,9 +130,11 @@ def place_again(
 
 
 def leaf_notes(taken: Sequence[Seat], kind: Tor, own: Mapping[int, str] | None = None) -> list[dict[str, str]]:
-    """Returns the annotations of each pod of a plan (isSharedTor, isHealthy, sharedTorIp), in the order of `taken`.
+    """Returns the annotations of each pod of a plan, in the order of `taken`: isSharedTor, isHealthy, sharedTorIp.
 
-    own: leaf number -> isSharedTor of the job's bound pods there.
+    isSharedTor is "0" for a job under one leaf, "2" under a leaf that the job uses fully, else "1". isHealthy is "1"
+    only under a leaf that a common job shares. own: leaf number -> isSharedTor of the job's bound pods there, which
+    stays.
     """
     own = own or {}
     numbers = {seat.leaf.number for seat in taken} | set(own)

@@ -1,8 +1,9 @@
 """Reads the table of leaf (ToR) switches: the leaf and slice position of each server.
 
-The table is the ConfigMap `kube-system/basic-tor-node-cm` (docs/rules/ascend.md 4). It is parsed once per text in
-O(servers); `resolve` finds its servers among the nodes of a snapshot. It is read only for jobs with label
-`tor-affinity`.
+A server is a node. Each leaf switch has the same number of slice positions, and a server occupies one of them. Jobs
+with label `tor-affinity` are placed by this table (docs/rules/ascend.md 4), and only for them it is read. It is the
+ConfigMap `kube-system/basic-tor-node-cm`, parsed once per text in O(servers). `resolve` finds the servers among the
+nodes of a snapshot.
 """
 
 import json
@@ -16,6 +17,7 @@ from koordpy.api.objects import ConfigMap
 from koordpy.cache.snapshot import NodeInfo
 
 TITLE = f"ConfigMap {keys.SYSTEM_NAMESPACE}/{keys.SWITCH_TABLE}"
+"""Name of the ConfigMap in messages."""
 SINGLE_LAYER = "single_layer"
 
 
@@ -24,7 +26,7 @@ class TableFaultError(ValueError):
 
 
 class Leaf(NamedTuple):
-    """One leaf switch. servers: (slice position, address)."""
+    """One leaf switch: its id, its IP address, and (slice position, address) of each server, ascending."""
 
     tor_id: int
     tor_ip: str
@@ -66,6 +68,8 @@ def read_table(config_map: ConfigMap | None) -> Table:
 
 @lru_cache(maxsize=4)
 def _parse(text: str, single_layer: bool) -> tuple[str, Table | None]:
+    """Returns ("", table), or (fault, None) for a text that is not a table. Cached, because the table rarely
+    changes."""
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as fault:
@@ -77,16 +81,23 @@ def _parse(text: str, single_layer: bool) -> tuple[str, Table | None]:
 
 
 def _whole(value: Any) -> TypeGuard[int]:
+    """Returns whether a JSON value is a whole number; JSON's true and false are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _entries(value: Any, where: str) -> Sequence[Mapping[str, Any]]:
+    """Returns a JSON value that is a list of objects. Raises `TableFaultError` for another value. where: path of the
+    value."""
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise TableFaultError(f"{where} is not a list of objects")
     return value
 
 
 def _table(raw: Any, single_layer: bool) -> Table:
+    """Returns the table of a parsed JSON value. Raises `TableFaultError` with the path of the first fault.
+
+    Every tor_id is unique, a slice position has at most one server, and a server is under one leaf only.
+    """
     if not isinstance(raw, dict):
         raise TableFaultError("not a JSON object")
     positions = raw.get("tor_count")
