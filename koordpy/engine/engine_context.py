@@ -1,4 +1,7 @@
-"""The parts that all components of the live scheduler share, in one record."""
+"""One record with the parts that the components of the live scheduler share: client, caches, settings, events, clocks.
+
+`Scheduler` creates it once. A component takes what it needs in its constructor.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -16,7 +19,7 @@ from koordpy.observe.metrics import Metrics
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Access to the API server, the cluster state, settings and reporting. Immutable."""
+    """Access to the API server, the cluster state, settings and reporting. The record itself never changes."""
 
     client: ApiClient
     feeds: Feeds
@@ -33,15 +36,20 @@ class Context:
 
     @property
     def state(self) -> ClusterState:
+        """The cache of the cluster, which the feeds keep current."""
         return self.feeds.state
 
     @property
     def queue(self) -> UnitQueue:
+        """The scheduling queue, which the feeds fill with pending pods."""
         return self.feeds.queue
 
 
 def begin(work: Coroutine[Any, Any, None], name: str, among: set[asyncio.Task[None]]) -> None:
-    """Starts a task and adds it to a set until it ends, because the event loop keeps weak references only."""
+    """Starts a task, and stores it in the set `among` until it ends.
+
+    The set is necessary because the event loop has only weak references to tasks.
+    """
     task = asyncio.create_task(work, name=name)
     among.add(task)
     task.add_done_callback(among.discard)

@@ -16,7 +16,8 @@ class EngineSettings:
     dry_run: bool = False
     """True: plan, count and log, but write nothing."""
     newcomer_seconds: float = 0.1
-    """Planning time of a round after which new pods end it: undecided units wait for the next round."""
+    """Planning time after which the creation of a pod ends a round. Units that are not decided by then wait for the
+    next round, which also has the new pod."""
     quiet_seconds: float = 0.004
     """A round starts once no pod was created for this long."""
     max_gather_seconds: float = 0.05
@@ -35,7 +36,8 @@ class EngineSettings:
     unconfirmed_seconds: float = 30.0
     """An assumed pod that the watch has not confirmed for this long is read by GET (kube-parity.md 4.2)."""
     wobble_hold_seconds: float = 30.0
-    """Delay of a condition update if the message differs in numbers only (kube-parity.md 4.5)."""
+    """Delay of a status write if messages differ from the last write in numbers only, as `1/3 nodes` and `2/3 nodes`
+    do (kube-parity.md 4.5)."""
     gated_hold_seconds: float = 1.0
     """A gang that still lacks members gets its condition after this long: most gangs are complete by then."""
     nomination_extra_seconds: float = 60.0
@@ -45,9 +47,11 @@ class EngineSettings:
     group_status_seconds: float = 1.0
     """Minimum interval between two status writes of one PodGroup or ElasticQuota."""
     rediscovery_seconds: float = 600.0
+    """Interval of the search for optional resources that the API server did not serve before (`feeds.py`)."""
     event_qps: float = 50.0
+    """Events per second of each scheduler name. Low, as in kube-scheduler, because events would slow Bindings down."""
     event_burst: int = 100
-    """Events are best effort: a higher rate would slow Bindings down. kube-scheduler has the same limits."""
+    """Events that may be sent at once before `event_qps` limits them."""
 
     @property
     def election(self) -> LeaderElection | None:
@@ -57,7 +61,7 @@ class EngineSettings:
 
 
 def empty_state(config: KoordpyConfiguration, *, live: bool = False) -> ClusterState:
-    """Returns the state of a live or offline scheduler with this configuration before it has read any object."""
+    """Returns an empty cache for this configuration. live: False for the offline commands, which read manifests."""
     spread = config.filters.pod_topology_spread
     state = ClusterState(
         device_families(config),

@@ -1,4 +1,8 @@
-"""One unit of the queue: its pods, its state, its last answer, and its pending search."""
+"""The record of one unit in the scheduling queue, as QueuedPodInfo in kube-scheduler.
+
+It has the unit's pods, state, due time, the answer of its last attempt, and the search that it waits for. Only
+`UnitQueue` (`scheduling_queue.py`) moves a unit between states.
+"""
 
 import enum
 from collections.abc import Callable
@@ -8,11 +12,13 @@ from math import inf
 from koordpy.engine.wakeups import Wake
 
 LOAD_BYTES = 256
-"""Bytes of compact affinity terms that cost a round as much as one ordinary pod (a quarter of a millisecond)."""
+"""Bytes of affinity terms (compact JSON) that cost a round as much planning time as one ordinary pod, by measurement:
+a quarter of a millisecond."""
 
 
 class State(enum.StrEnum):
-    """States of a unit. Values are the labels of scheduler_pending_pods, except in flight, which counts as active."""
+    """States of a unit (`scheduling_queue.py`). Values are the labels of scheduler_pending_pods, except IN_FLIGHT,
+    which counts as active there."""
 
     ACTIVE = "active"
     BACKOFF = "backoff"
@@ -33,25 +39,27 @@ class QueuedPod:
     created: float
     """Creation time, in seconds since the epoch."""
     light: bool
-    """True for a plain pod that requests no accelerator: a round may take a part of the pending light pods."""
+    """True for a plain pod that requests no accelerator. There may be thousands, so a round may take only some."""
     load: int = 1
     """Cost of the pod in a round, in ordinary pods; grows with its affinity terms."""
     profile: str = ""
+    """schedulerName of the pod: the label `profile` of metrics."""
     attempts: int = 0
+    """Number of rounds and searches that have decided the pod."""
     failures: int = 0
     """Number of failed Bindings."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastAnswer:
-    """The result of the last attempt that left pods over."""
+    """The result of a unit's last attempt that left pods pending without an error."""
 
     at: float = -inf
     """Clock time; -inf before the first answer."""
     wakes: Wake = Wake.NOTHING
     """Changes of the cluster that could make the unit schedulable."""
     plugins: tuple[str, ...] = ()
-    """Filters that refused."""
+    """Names of the filters that refused a node."""
     gated: bool = False
     """True if a gate blocked the unit, so that no placement was tried."""
     never: bool = False
@@ -65,7 +73,7 @@ class PendingSearch:
     since: float
     """Clock time at which the unit was deferred first."""
     stale_plans: int = 0
-    """Number of earlier searches with a plan that was stale at their end."""
+    """Number of earlier searches whose plan was stale when the search ended."""
     reported: bool = False
     """True if the pods' conditions say that victims are being searched."""
 
@@ -75,9 +83,11 @@ class Entry:
     """One unit of the queue. Times are of the queue's clock."""
 
     unit: str
+    """Id of the unit: `namespace/name` of a plain pod, or `gang:` and the id of a gang."""
     tenant_of: Callable[[str], str] = str
     """Namespace -> tenant."""
     pods: dict[str, QueuedPod] = field(default_factory=dict)
+    """Key -> pending pod of the unit. May be empty only while the unit is in flight."""
     state: State = State.ACTIVE
     since: float = 0.0
     """Clock time at which the unit entered its state."""
@@ -86,34 +96,39 @@ class Entry:
     not_before: float = 0.0
     """Clock time before which no event makes the unit due, because the API server asked for a pause (Retry-After)."""
     attempts: int = 0
+    """Number of attempts that decided the unit."""
     errors: int = 0
     """Number of consecutive failures; the back-off doubles with each."""
     first_tried: float | None = None
     """Clock time of the first attempt; None before it, and after a placement."""
     answer: LastAnswer = LastAnswer()
+    """The last answer; its defaults mean that there was none."""
     search: PendingSearch | None = None
     """The search that the unit waits for; None for none."""
     passed_over: float | None = None
     """Clock time since which rounds skip the unit because its tenant has used its share; None if it was tried since."""
     replanned_for_capacity: bool = False
-    """True if the unit was planned once more because capacity was freed while victims were selected for it. Done only
-    once, because a busy cluster frees capacity all the time."""
+    """True if the unit was planned once more because capacity was freed while victims were selected for it. A second
+    time it is not, because a busy cluster frees capacity all the time."""
     attempted_pods: int = 0
     """Number of pods in the last attempt."""
     complete_pods: int = 0
-    """Number of pods at which its gangs have the members that the last attempt lacked; 0 if none was missing."""
+    """Number of pending pods with which the unit is complete, so that it is tried at once; 0 if the last attempt lacked
+    no members."""
     touched: bool = False
     """True if the unit itself changed since the attempt under way began."""
     missed: Wake = Wake.NOTHING
-    """Changes of the cluster since the attempt under way began, without changes recorded since the last poll."""
+    """Kinds of cluster changes since the attempt under way began. Changes after the queue's last `poll` are not in it
+    yet (`UnitQueue.has_missed`)."""
 
     @property
     def priority(self) -> int:
+        """The highest priority of the unit's pods; 0 without pods."""
         return max((pod.priority for pod in self.pods.values()), default=0)
 
     @property
     def namespace(self) -> str:
-        """The namespace of its first pod; empty without pods."""
+        """The namespace of the unit's first pod; empty without pods."""
         return next(iter(self.pods), "").partition("/")[0]
 
     @property
@@ -128,16 +143,17 @@ class Entry:
 
     @property
     def created(self) -> float:
-        """Creation time of its oldest pod, in seconds since the epoch; 0 without pods."""
+        """Creation time of the unit's oldest pod, in seconds since the epoch; 0 without pods."""
         return min((pod.created for pod in self.pods.values()), default=0.0)
 
     @property
     def light(self) -> bool:
-        """True if all its pods are light."""
+        """True if all pods of the unit are light."""
         return all(pod.light for pod in self.pods.values())
 
     @property
     def load(self) -> int:
+        """Planning cost of the unit, in ordinary pods."""
         return sum(pod.load for pod in self.pods.values())
 
     def begin_attempt(self, now: float) -> None:
@@ -150,7 +166,7 @@ class Entry:
             pod.attempts += 1
 
     def undo_attempt(self) -> None:
-        """Takes back the count of an attempt that ended without a decision."""
+        """Does not count an attempt that ended without a decision."""
         self.attempts -= 1
         for pod in self.pods.values():
             pod.attempts = max(0, pod.attempts - 1)

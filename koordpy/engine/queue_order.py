@@ -1,4 +1,7 @@
-"""Selects the due units of a round: a limited number of light pods, fair between tenants."""
+"""Limits which due units a round takes from the queue, so that one tenant does not delay the others.
+
+The planner sorts the taken units by its own queue order; these functions only leave units out.
+"""
 
 from math import inf
 
@@ -11,6 +14,8 @@ def select_light_units(light: list[Entry], most: int) -> list[Entry]:
     Order: highest priority first; within a priority, tenants alternate by cost, and each tenant's oldest unit is first.
     """
     order = sorted((-entry.priority, entry.created, entry.unit, entry) for entry in light)
+    # With several tenants, a unit's turn is the cost of its tenant's units up to this one. Sorted by these sums,
+    # tenants alternate. `below` is the negative priority.
     if len({(below, entry.tenant) for below, _, _, entry in order}) > 1:
         had: dict[tuple[int, str], int] = {}
         turns = []
@@ -30,11 +35,13 @@ def select_light_units(light: list[Entry], most: int) -> list[Entry]:
 
 
 def select_untried(due: list[Entry]) -> list[Entry]:
-    """Returns the units that a round may try: fairness between units of one tenant and priority.
+    """Returns `due` without the units that must let a passed-over unit of their tenant go first.
 
-    Units that a round skipped because their tenant had used its share come first. Units of the same tenant and priority
-    that got an answer after that wait for the next round. Otherwise a unit that is woken often would use all the time.
+    A unit is passed over if its tenant had used its share of an earlier round. Until it is tried, units of the same
+    tenant and priority that got an answer after that are left out. Otherwise a unit that is woken often would use all
+    the tenant's time.
     """
+    # (tenant, priority) -> clock time since which its longest-waiting unit is passed over
     since: dict[tuple[str, int], float] = {}
     for entry in due:
         if entry.passed_over is not None:

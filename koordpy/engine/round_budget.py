@@ -1,4 +1,7 @@
-"""Planning time of rounds and searches in the live scheduler (`plan/planning_budget.py`)."""
+"""Decides how long the live scheduler plans: an ordinary round gives way to newly created pods, a search does not.
+
+The planner gets the decision as a `PlanningBudget` (`plan/planning_budget.py`), whose functions it calls between units.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +14,10 @@ from koordpy.plan.planning_budget import PlanningBudget
 
 @dataclass(slots=True)
 class RoundDeadline:
-    """Decides when an ordinary round ends because pods were created. Also called in the planner's thread."""
+    """Decides when an ordinary round ends because pods were created.
+
+    The planner calls it in its own thread, while the event loop changes `queue.last_added`.
+    """
 
     queue: UnitQueue
     clock: Callable[[], float]
@@ -20,15 +26,16 @@ class RoundDeadline:
     least_seconds: float
     """Seconds that the round may plan at least, even if pods are created."""
     first: float = inf
-    """Clock time at which the first unit was tried; infinite before."""
+    """Clock time at which the planner began with the first unit; infinite before."""
 
     def begin(self) -> None:
         """Records that the first unit is tried now."""
         self.first = self.clock()
 
     def part(self) -> float:
-        """Returns the seconds that the round may plan while new pods wait: at least the time until its first unit.
+        """Returns the seconds that the round may plan while new pods wait.
 
+        At least the seconds from the start of the round to its first unit, which is the time of the snapshot.
         Otherwise a stream of new pods would leave time for nothing but snapshots.
         """
         return max(self.least_seconds, self.first - self.began)
@@ -55,6 +62,6 @@ def round_budget(
 
 
 def search_budget(settings: EngineSettings, clock: Callable[[], float]) -> PlanningBudget:
-    """Returns the budget of a search that begins now."""
+    """Returns the budget of a search that begins now: `planning.roundSeconds`, whether or not pods are created."""
     until = clock() + settings.config.planning.round_seconds
     return PlanningBudget(searches=True, ends=lambda: clock() >= until, gives_back=False, clock=clock)

@@ -1,8 +1,8 @@
-"""The live scheduler as a whole: creates its parts, connects them, and starts and stops them in order.
+"""The live scheduler, one replica of koordpy's Deployment: creates all components, and starts and stops them in order.
 
-The feeds sync first, and a standby keeps its caches warm. A leader starts the scheduling loop. A process that loses
-its lease exits with a status other than 0. On SIGTERM no new round begins, the writes in flight are finished, and the
-lease is released. Source: kube-parity.md 4.8, 4.9.
+At the start the feeds (list and watch of all resources) fill the caches. A standby stays in that state. The leader
+starts the scheduling loop. A process that loses its lease exits with status 1, and the kubelet restarts it. On SIGTERM
+no new round begins, the writes in flight are finished, and the lease is released. Source: kube-parity.md 4.8, 4.9.
 """
 
 import asyncio
@@ -47,10 +47,11 @@ from koordpy.observe.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 Run = Callable[[], Coroutine[Any, Any, None]]
+"""A component's `run` method: works until cancelled."""
 
 
 class Scheduler:
-    """The scheduler of one process on one API server. `run()` returns the exit status; `stop()` ends it in order."""
+    """The scheduler of one process on one API server. `run()` returns the exit status; `stop()` ends `run` in order."""
 
     def __init__(
         self,
@@ -64,8 +65,10 @@ class Scheduler:
         """Creates all parts; starts nothing.
 
         clock: monotonic seconds. wall_clock: seconds since the epoch, which may jump. The lease is measured by a clock
-        that also counts the time that the machine sleeps, except where a test passes its own clock.
+        that also counts the time that the machine sleeps. If a test passes its own clock, that clock measures the
+        lease, too.
         """
+        # the clock of the lease
         awake = boot_clock if clock is time.monotonic else clock
         time_of_day = SteadyTime(wall_clock, awake)
         config = settings.config
@@ -172,6 +175,7 @@ class Scheduler:
             gangs=self.writers.gangs if self.writers is not None else (),
             census=census,
         )
+        # functions that drop records of messages and events about deleted objects
         told = [dispatcher.told.forget, *(recorder.forget for recorder in self._recorders.values())]
         if self.writers is not None:
             told.append(self.writers.pods.forget)
@@ -199,7 +203,7 @@ class Scheduler:
         )
 
     def may_write(self) -> bool:
-        """Returns True if this process may change anything in the cluster now."""
+        """Returns True if this process leads, its lease is fresh, and it is no dry run: it may write to the cluster."""
         if self.settings.dry_run:
             return False
         return self.leading.is_set() and (self.elector is None or self.elector.may_write())
@@ -219,7 +223,10 @@ class Scheduler:
         self.metrics.tenant_questions.labels(view, str(status)).inc()
 
     def _may_repeat(self) -> bool:
-        """Returns True if a delayed write may be sent now. Applies to the Lease, too, which must be written to lead."""
+        """Returns True if the client may repeat a write that the API server delayed (429).
+
+        Always True before leadership, because the only writes then are those of the Lease itself.
+        """
         return not self.leading.is_set() or self.elector is None or self.elector.may_write()
 
     def _writing(self) -> bool:
@@ -244,6 +251,8 @@ class Scheduler:
             tasks.append(task)
             return task
 
+        # Stages: election and feeds; wait until in sync and leading; the leader's tasks; end. Every task works until
+        # it is cancelled. So if one ends, either `stop` was called, or the lease is lost, or the task has failed.
         stopping = start(background, self._stop.wait(), "stop")
         electing = start(background, self.elector.run(), "election") if self.elector is not None else None
         try:
@@ -275,6 +284,7 @@ class Scheduler:
                 await self.elector.release()
 
     async def _get_ready(self) -> None:
+        """Waits until the caches are in sync and this process leads; then reports both."""
         await self._takeover.synced()
         self.synced.set()
         await self._takeover.led()
@@ -307,7 +317,10 @@ class Scheduler:
         return jobs | {"rounds": self._loop.run}
 
     async def _drain(self, planning: list[asyncio.Task[Any]]) -> None:
-        """Stops planning, and finishes the writes in flight within `drain_seconds`."""
+        """Stops planning, and finishes the writes in flight.
+
+        Bindings get `drain_seconds`. Evictions, statuses of gangs and events get up to a second each.
+        """
         await _cancel([task for task in planning if task.get_name() in ("rounds", "sync and election")])
         if self.leading.is_set():
             if self.committer.open:
@@ -322,6 +335,7 @@ class Scheduler:
 
 
 async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
+    """Cancels tasks, and waits until they have ended. Errors of the tasks are ignored."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

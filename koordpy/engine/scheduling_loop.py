@@ -1,6 +1,7 @@
-"""The scheduling loop: wait, gather, take a snapshot, plan in a worker thread, carry the plan out (kube-parity.md 4).
+"""The scheduling loop: plans all due units in rounds, as kube-scheduler plans one pod per cycle (kube-parity.md 4).
 
-Ordinary rounds follow one another. At the same time one search plans the units that need victims or the solver
+A round: wait for a due unit, gather new pods, take a snapshot, plan in a worker thread, carry the plan out. Ordinary
+rounds follow one another. At the same time one search plans the units that need victims or the solver
 (`search_worker.py`). The Bindings of a round are in flight while the next round is planned. Everything except the
 planner runs on the event loop's thread, which owns the ClusterState.
 """
@@ -31,12 +32,14 @@ Planner = Callable[[Snapshot, frozenset[str], PlanningBudget], RoundPlan]
 """Plans the units with these ids on a snapshot. Called in worker threads: a round and a search may run in parallel."""
 
 IDLE_SECONDS = 60.0
+"""Maximum sleep of the loop. /livez reports a stuck loop after twice that (`inspection.STUCK_SECONDS`)."""
 LOOK_SECONDS = 1.0
 """Maximum sleep while a wall-clock time is awaited, because timers do not run while the machine sleeps."""
 NOT_LEADING_SECONDS = 0.1
+"""Pause while the lease has expired and the process has not exited yet."""
 TURNS_TO_SEND = 4
-"""Turns of the event loop after a round, in which its Bindings are sent. The next snapshot blocks the loop for longer
-than that, so it is delayed until then."""
+"""Turns of the event loop between a round and the next snapshot. In them the workers send the round's Bindings, which
+the snapshot would otherwise delay because it blocks the event loop."""
 
 
 class SchedulingLoop:
@@ -58,7 +61,9 @@ class SchedulingLoop:
         """due: set when a unit or a timed check may have become due. busy: returns True if Bindings are in flight, so
         that rounds may take more plain pods."""
         self.rounds = 0
+        """Number of rounds and searches so far."""
         self.last_turn = context.clock()
+        """Clock time at which the loop last looked for work; `inspection.py` detects a stuck loop by it."""
         self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
         self._planner, self._dispatcher, self._refusals = planner, dispatcher, refusals
         self._reservations = reservations
@@ -67,16 +72,16 @@ class SchedulingLoop:
         self._clock, self._now = context.clock, context.now
         self._executor = ThreadPoolExecutor(2, thread_name_prefix="planner")
         self._light_seconds = 0.0
-        """Seconds per light pod in the last round that had light pods only."""
+        """Seconds per light pod (`QueuedPod.light`) in the last round that had light pods only; 0 before the first."""
         self._forgets = False
-        """True if a round must run even if no unit is due (`forget`)."""
+        """True if a round must run even if no unit is due, so that memory is freed (`forget`)."""
         self._searches = SearchWorker(due.set)
         self._single = Counter[bool]()
-        """Number of coming rounds (False) and searches (True) that take one unit each. Set after the planner has failed
-        on several units, so that one bad unit does not delay the others."""
+        """True for searches, False for rounds -> how many of the next ones plan one unit only. Set to the number of
+        units after the planner has raised an error on several, so that the error is found to belong to one unit."""
 
     async def run(self) -> None:
-        """Runs rounds until cancelled. If a round fails, the error is logged and its units back off."""
+        """Runs rounds until cancelled. An error of the planner is logged, and does not end the loop."""
         try:
             while True:
                 self.last_turn = self._clock()
@@ -87,12 +92,14 @@ class SchedulingLoop:
                 if not (self._settings.dry_run or self._may_write()):
                     # the lease expired while the machine slept: writes are forbidden, and the process is about to exit
                     await asyncio.sleep(NOT_LEADING_SECONDS)
+                # a search first: start one, carry an ended one out, or wait for one that must run alone
                 elif self._searches.search is None and self._queue.has_searches():
                     self._start_search()
                 elif self._searches.search is not None and self._searches.has_ended:
                     await self._end_search()
                 elif self._searches.search is not None and self._searches.runs_alone:
                     await self._searches.wait()
+                # an ordinary round: for due units, for timed checks (stale gangs, quotas), or to free memory
                 elif self._queue.ready() or (self._is_watching() and self._watches.due()) or self._forgets:
                     await self._gather()
                     await self.round()
@@ -112,6 +119,7 @@ class SchedulingLoop:
         return self._watches.overuse is not None or (stale is not None and bool(stale.due))
 
     async def _wait(self) -> None:
+        """Sleeps until `due` is set, or until the next known time: a back-off, a timed check, held log lines, gangs."""
         self._due.clear()
         due = self._queue.next_due()
         pause = IDLE_SECONDS if due is None else min(IDLE_SECONDS, max(0.001, due - self._clock()))
@@ -124,7 +132,10 @@ class SchedulingLoop:
                 await self._due.wait()
 
     async def _gather(self) -> None:
-        """Waits a moment while pods are being created, so that a gang is not planned once for each member."""
+        """Waits until no pod was created for `quiet_seconds`, at most `max_gather_seconds`.
+
+        Otherwise a gang would be planned once for each member that its controller creates.
+        """
         quiet, began = self._settings.quiet_seconds, self._clock()
         until = began + self._settings.max_gather_seconds
         while (now := self._clock()) < until and now - self._queue.last_added < quiet:  # noqa: ASYNC110 - not an event
@@ -133,9 +144,13 @@ class SchedulingLoop:
     # -- rounds and searches ------------------------------------------------------------------------------------------
 
     async def round(self) -> None:
-        """Plans the units that are due, and carries the plan out (`dispatch.py`)."""
+        """Plans the units that are due, and carries the plan out (`dispatch.py`).
+
+        Besides the queue's units, a round handles stale gangs and quotas above their runtime (`held_rounds.py`).
+        """
         self._queue.poll()
-        # stale gangs are evicted unless they find capacity now: tried again if they have a pod to place
+        # The round evicts a stale gang unless its missing members find capacity now. So a gang with a pending pod is
+        # planned in this round, whatever its state in the queue.
         watching = self._is_watching()
         stale = self._watches.stale_units() if watching else []
         for unit in stale:
@@ -161,17 +176,22 @@ class SchedulingLoop:
         await self._carry_out(search.input, search.planning, search.number)
 
     def _take(self, *, searches: bool = False, also: Iterable[str] = ()) -> RoundInput:
-        """Takes a snapshot and the units of a round or search. also: ids of further units that the round tries."""
+        """Takes a snapshot and the units of a round or search.
+
+        also: ids of further units that the round plans, although they need not be in the queue (stale gangs).
+        """
         began, now = self._clock(), self._now()
         if self._searches.search is None:
+            # a running search still refers to positions in this list (`RoundInput.foreign`)
             self._feeds.pods.foreign.clear()
         self._feeds.regroup(now)
         snapshot = self._state.snapshot(now)
         foreign, assumed = len(self._feeds.pods.foreign), self._refusals.round_begins()
         if self._feeds.names.refresh(snapshot):
+            # GangGroups changed, so pods may belong to other units
             self._queue.regroup(self._unit_now)
         single = self._single[searches] > 0
-        self._single[searches] -= single
+        self._single[searches] -= single  # a bool counts as 0 or 1
         if searches:
             entries = self._queue.take_searches(alone=single)
         else:
@@ -206,6 +226,7 @@ class SchedulingLoop:
         self._metrics.snapshot_age.observe(seconds)
         self._decisions.record(plan, number=number, at=self._now())
         if self._searches.search is not None:
+            # an ordinary round ended while a search runs, and the search's snapshot does not have its placements
             self._searches.note_placements(plan, round_input.snapshot)
         self._dispatcher.apply(plan, round_input, seconds=seconds)
         if plan.reservation is not self._reservations.promised:
@@ -214,9 +235,10 @@ class SchedulingLoop:
             await asyncio.sleep(0)
 
     def _light_pods(self) -> int:
-        """Returns the planning cost that a round may spend on light pods, in ordinary pods.
+        """Returns the limit of light pods in a round, as a sum of `QueuedPod.load` (1 for an ordinary pod).
 
-        The limit follows from the speed of the last round, so that a round takes about `newcomer_seconds`.
+        The limit follows from the speed of the last round, so that a round takes about `newcomer_seconds`. It is lower
+        while no Binding is in flight, so that Bindings start early.
         """
         settings = self._settings
         most = settings.most_light_pods if self._busy() else settings.first_light_pods
@@ -225,10 +247,16 @@ class SchedulingLoop:
         return min(most, max(settings.least_light_pods, int(settings.newcomer_seconds / self._light_seconds)))
 
     def _unit_now(self, key: str) -> str | None:
+        """Returns the id of the unit that a pod belongs to now; None if the pod is not pending any more."""
         info = self._state.pod(key)
         return self._feeds.names.of_pod(info) if info is not None and info.pending else None
 
     def _planner_failed(self, round_input: RoundInput, error: Exception) -> None:
+        """Handles an error that the planner raised.
+
+        A single unit gets the error as its condition, and backs off. Of several units any may have caused the error. So
+        all are queued again, and the next rounds plan one unit each.
+        """
         entries = [*round_input.entries.values()]
         if len(entries) == 1:
             self._refusals.planner_failed(entries[0], error)
