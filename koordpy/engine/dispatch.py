@@ -1,7 +1,9 @@
-"""Carries out a plan, unit by unit: submits Bindings and evictions, reports refusals, or queues the unit again.
+"""Carries out the plan of a round or search, unit by unit (pod or gang), on the event loop.
 
-The cluster changes while a plan is made. A unit with a stale part of the plan is planned again at once. The parts of
-other units are carried out, because all units of a round were planned on one draft.
+Placements become Bindings (`binding/`), victims evictions (`evictions/`), and refusals conditions (`status/`). Each
+unit then returns to the queue, or leaves it. The cluster changes while a plan is made. If that makes one unit's
+part of the plan stale, the unit is planned again at once. The parts of other units are still carried out, because all
+units of a round were planned on one draft and so do not conflict with each other.
 """
 
 import logging
@@ -51,13 +53,16 @@ WAITING_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class RoundInput:
-    """The units of a round, and the snapshot that it plans on. began: clock time."""
+    """The input of one round or search: its units, its snapshot, and what happened since the snapshot."""
 
     entries: Mapping[str, Entry]
+    """Id of each unit that was taken from the queue -> its entry."""
     snapshot: Snapshot
     began: float
+    """Clock time of the start, in seconds."""
     foreign: int
-    """Length of the list of foreign Bindings when the snapshot was taken: later items are newer than the snapshot."""
+    """Length of `PodChanges.foreign` when the snapshot was taken. Later items of that list are pods that the snapshot
+    does not have: bound by other schedulers, or with larger requests."""
     assumed: Sequence[PodInfo]
     """Pods that were assumed when the snapshot was taken. They cannot be victims of this round."""
     concurrent: ConcurrentPlacements = field(default_factory=ConcurrentPlacements)
@@ -81,6 +86,7 @@ class _Round:
     evictions: Mapping[str, list[Eviction]]
     """Preemptor unit -> its victims."""
     reports: Mapping[GangRef, GangReport]
+    """Gang -> its report, of each gang that the round planned."""
     foreign: Mapping[str, list[PodInfo]]
     """Node -> pods that other schedulers bound to it since the snapshot."""
     early: frozenset[str]
@@ -107,31 +113,34 @@ class Dispatcher:
         gangs: Sequence[GangWriter],
         census: Census,
     ) -> None:
+        """rooms: starts evictions. gangs: writers of gang statuses and events; empty in a dry run."""
         self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
         self._committer, self._refusals, self._rooms, self._reservations = committer, refusals, rooms, reservations
         self._gangs, self._census = gangs, census
         self._announcer, self._references, self._metrics = context.announcer, context.references, context.metrics
         self._clock, self._search_seconds = context.clock, context.settings.config.planning.search_seconds
         self.told = Told(context.clock)
-        """Messages that were reported, by object, so that each is reported once."""
+        """Messages that were logged or sent, by object, so that each is reported once."""
         self._warned: dict[int, tuple[str, str]] = {}
         """Warnings of the last round that were reported, by `id()`. A standing warning of thousands of quotas is the
         same object in each round, so that comparing ids is enough."""
         self._counted: set[str] = set()
-        """Resources for which this process has logged that they are counted by number."""
+        """Resources that mean parts of devices, but are counted by number, and for which that was logged."""
 
     def apply(self, plan: RoundPlan, begun: RoundInput, *, seconds: float) -> None:
-        """Carries out a round's plan. Each unit of the plan is settled in the queue here or by the component that gets
-        it.
+        """Carries out a round's plan. Ends the attempt of each of its units in the queue, here or later by the
+        component that the unit's part is passed to.
 
         seconds: planning time.
         """
         entries, snapshot = begun.entries, begun.snapshot
+        # 1. reservations, and search time charged to the tenants
         if plan.awaiting or self._reservations.awaiting:
             self._reservations.keep(plan, snapshot)
         if begun.searches:
             for tenant in (entry.tenant for unit in plan.units if (entry := entries.get(unit.unit)) is not None):
                 self._queue.turns.took(tenant, seconds / len(plan.units))
+        # 2. the decided units
         parts = _Round(
             plan,
             begun,
@@ -150,11 +159,13 @@ class Dispatcher:
             for unit in plan.units
             if (entry := entries.get(unit.unit)) is not None and self._carry_out_unit(unit, entry, parts)
         ]
-        # a pod bound during planning was no victim candidate in this round, like an assumed pod
+        # pods that a parallel round bound could not be victims of this search, like assumed pods
         self._refusals.round_ended(refused, [*begun.assumed, *begun.concurrent.placed])
         if parts.void:
+            # capacity that the stale parts do not use may fit a refused unit
             for entry in refused:
                 self._queue.touch(entry.unit, "PlanOvertaken")
+        # 3. undecided units, and units that the planner did not find in the snapshot
         tried = {unit.unit for unit in plan.units}
         for one in plan.deferred:
             tried.add(one.unit)
@@ -162,13 +173,14 @@ class Dispatcher:
                 self._defer(waits, one, parts)
         for name, entry in entries.items():
             if name not in tried:
-                # its pods are deleted or in another unit now; the feeds have updated the queue, or will
+                # its pods are deleted or in another unit now; the watch has updated the queue, or will
                 self._queue.settle_error(entry)
         for unit_id, victims in parts.evictions.items():
-            # evictions without a preemptor: of stale gangs, and of quotas above their runtime
+            # 4. evictions without a preemptor: of stale gangs, and of quotas above their runtime
             overtaken_beside = begun.concurrent.touches(snapshot, (), victims)
             if unit_id not in tried and self._rooms.victims_unchanged(victims) and not overtaken_beside:
                 self._rooms.start(plan, unit_id, victims, None)
+        # 5. messages
         self._warn(plan.warnings)
         for about, resource in plan.counted:
             if resource not in self._counted:
@@ -178,7 +190,11 @@ class Dispatcher:
             self._log_rejected_plan(rejected)
 
     def _carry_out_unit(self, unit: UnitReport, entry: Entry, parts: _Round) -> bool:
-        """Carries out one unit's part of the plan. Returns True if pods of the unit stay pending."""
+        """Carries out one unit's part of the plan.
+
+        Returns True if the unit was refused: pods of it stay pending, and a victim might help it. False also for a unit
+        that would not fit an empty cluster.
+        """
         name, begun = unit.unit, parts.begun
         for text in unit.solver_faults:
             if self.told.is_new(name, text, entry.namespace):
@@ -190,6 +206,7 @@ class Dispatcher:
                 parts.void.add(name)
             return False
         if victims:
+            # nothing is bound now: the unit is planned again once the victims are gone
             for verdict in left:
                 self._refusals.tell(verdict)
             self._rooms.start(parts.plan, name, victims, entry)
@@ -216,16 +233,18 @@ class Dispatcher:
                     writer.verdict(report, waiting)
         share = parts.seconds / parts.pods
         self._refusals.count(entry, left, gang=bool(gangs), placed=bool(placed), seconds=share)
-        # with the core placed, each further member may preempt pods by itself (preemption.md 1)
+        # The core of the gang is placed now. Each further member may preempt by itself in the next round, so it gets no
+        # condition yet (preemption.md 1).
         further = bool(placed and left) and self._rooms.evictor is not None
         for verdict in left if not further else ():
             self._refusals.tell(verdict)
         if left:
             waits = {(one.pod_key, one.node) for one in parts.plan.awaiting}
             self._refusals.clear_failed_nominations(name, left, begun.snapshot, waits)
+        # number of members that the unit's gangs lack to their minimums
         short = sum(max(0, report.min_member - report.members) for report in reports)
-        # Verdicts are worded at the end of the round, on the draft without its victims. A node that fits then refuses
-        # nothing and gives no hint, so capacity is added to the hints here.
+        # The planner writes verdicts at the end of the round, on a draft without the round's victims. If a node fits
+        # there, no filter refuses it, and so no filter names the change to wait for. That change is freed capacity.
         also = Wake.ROOM if parts.evictions else Wake.NOTHING
         seconds = share * len(unit.pod_keys)
         self._refusals.settle(entry, left, gang=bool(gangs), seconds=seconds, short=short, also=also)
@@ -234,7 +253,10 @@ class Dispatcher:
         return bool(left) and not any(verdict.never for verdict in left)
 
     def _defer(self, entry: Entry, deferral: Deferral, parts: _Round) -> None:
-        """Queues a unit that was not decided. Its pods get a condition once its search takes long."""
+        """Queues a unit that the round did not decide, for the next round or for a search.
+
+        Its pods get the condition that victims are being searched, once the unit has waited `planning.searchSeconds`.
+        """
         if deferral.reason is not DeferralReason.SEARCH and entry.search is None:
             self._queue.settle_for_round(entry, passed_over=deferral.reason is DeferralReason.TURN)
             return
@@ -251,9 +273,10 @@ class Dispatcher:
     def _has_changed(
         self, entry: Entry, placed: Sequence[Placement], victims: Sequence[Eviction], parts: _Round
     ) -> bool:
-        """Returns True if the cluster changed so that a unit's plan is stale. The unit is then planned again.
+        """Returns True if the unit's plan is stale, because the cluster changed. The unit is then queued again.
 
-        After a search another search plans it, and the nodes of the stale plan are withheld from other units.
+        A stale plan of a search is searched again. Its nodes are withheld from other units until then, except if the
+        pod itself changed.
         """
         unit, begun = entry.unit, parts.begun
         why = overtaken(self._state, begun.snapshot, placed, parts.foreign, parts.victims if victims else ())
@@ -273,7 +296,10 @@ class Dispatcher:
         return True
 
     def _has_to_wait(self, entry: Entry, victims: Sequence[Eviction], parts: _Round) -> bool:
-        """Returns True if a unit's plan may not be carried out yet. An ordinary round then plans the unit again."""
+        """Returns True if a unit's plan may not be carried out yet. The unit is then queued again for the next round.
+
+        That is so if its placement may depend on victims of other units, or if it may need no victims any more.
+        """
         if entry.unit in parts.early:
             logger.debug("%s: planned again once the evicted pods of other units have ended", entry.unit)
         elif not (victims and self._rooms.may_need_no_victims(entry)):
@@ -282,7 +308,10 @@ class Dispatcher:
         return True
 
     def _warn(self, warnings: Iterable[tuple[str, str]]) -> None:
-        """Reports settings that cannot be read or have no effect, once per object, in the log and as events."""
+        """Reports settings that cannot be read or have no effect, once per object, in the log and as events.
+
+        warnings: (object, text). A warning that a rate limit delays is tried again in the next round.
+        """
         before, self._warned = self._warned, {}
         for warning in warnings:
             if id(warning) not in before:
@@ -308,7 +337,7 @@ class Dispatcher:
         return (info.controller or info.gang) if info is not None else None
 
     def _log_rejected_plan(self, rejected: RejectedPlan) -> None:
-        """Logs a plan that its check rejected, in full; once for as long as the check finds the same fault."""
+        """Logs a plan that its check rejected, in full, because it is a mistake of the planner. Once per fault."""
         if not self.told.is_new(rejected.unit, rejected.text):
             return
         logger.error("%s: %s", rejected.unit, rejected.text)
@@ -318,7 +347,10 @@ class Dispatcher:
             logger.error("%s: the rejected plan, part %d of %d: %s", rejected.unit, number, len(parts), part)
 
     def _bindings_ended(self, reports: Iterable[GangReport], first_tried: float, commit: UnitCommit) -> None:
-        """Handles the end of all Bindings of a gang unit: counts, and reports gangs that are scheduled now."""
+        """Handles the end of all Bindings of a gang unit: counts, and reports gangs that are scheduled now.
+
+        first_tried: clock time of the unit's first attempt.
+        """
         bound = commit.total - len(commit.lost)
         self._metrics.gang_members_bound.inc(bound - commit.by_others)
         if commit.lost:
@@ -340,5 +372,6 @@ class Dispatcher:
 
 
 def _gangs_of(snapshot: Snapshot, keys: Iterable[str]) -> list[GangRef]:
+    """Returns the gangs of pods, each once. keys: pods of one unit."""
     pods = (snapshot.pods.get(key) for key in keys)
     return list(dict.fromkeys(info.gang for info in pods if info is not None and info.gang is not None))

@@ -1,7 +1,7 @@
-"""Frees memory of deleted objects after a large part of the pods was deleted.
+"""Empties caches after at least half of the pods were deleted, so that the process returns their memory.
 
-Each remnant keeps a page of memory, and most of what is cached between rounds is small. While pods are deleted one by
-one, nothing is freed, because caches of existing objects would have to be computed again.
+Many caches have small entries about deleted pods, and one remaining entry occupies a whole page of memory. While pods
+are deleted one by one, nothing is freed, because cached results of existing objects would have to be computed again.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -16,9 +16,10 @@ from koordpy.engine.watching.reflector import Reflector
 from koordpy.observe.decision_log import DecisionLog
 
 LEAST_GONE = 256
-"""Number of deleted pods since the last time, below which nothing is freed."""
+"""Minimum number of deleted pods since memory was last freed. Fewer pods occupy too little memory."""
 AGAIN = 6
-"""Repetitions after that: queued data, such as events, may refer to deleted objects until it is sent."""
+"""Number of further calls of `look` that free memory, too: queued data, such as events, may refer to deleted objects
+until it is sent."""
 
 
 class Forgetting:
@@ -34,8 +35,8 @@ class Forgetting:
         of_objects: Iterable[Callable[[Callable[[Hashable], bool]], None]],
         of_rounds: Callable[[], None],
     ) -> None:
-        """of_objects: functions that drop entries of deleted objects; each gets a function that tells if an object
-        exists. of_rounds: requests a round, which frees the planner's caches."""
+        """of_objects: functions that drop entries of deleted objects. Each is called with a function that returns True
+        if an object exists. of_rounds: requests a round, because only a round can replace the planner's caches."""
         feeds = context.feeds
         self._state, self._queue, self._reflectors = feeds.state, feeds.queue, feeds.reflectors
         self._watched: dict[tuple[str, str], list[Reflector[Any]]] = {}
@@ -45,7 +46,10 @@ class Forgetting:
         feeds.listeners.pod_gone.append(self._pod_gone)
 
     def look(self) -> bool:
-        """Frees memory if as many pods were deleted since the last time as exist now. Returns True if it did."""
+        """Frees memory if at least as many pods were deleted since the last time as exist now. Called periodically.
+
+        Returns True if memory was freed.
+        """
         if self._gone >= max(LEAST_GONE, self._state.sizes["pods"]):
             self._gone, self._again = 0, AGAIN
         elif self._again:
@@ -69,7 +73,8 @@ class Forgetting:
         self._gone += 1
 
     def _is_there(self, about: Hashable) -> bool:
-        """Returns True if an object exists, readable or not. Kinds that are not tracked count as existing."""
+        """Returns True if an object exists, readable or not. about: the object that a message or event is about; kinds
+        that users do not delete in masses count as existing."""
         if not isinstance(about, ObjectReference) or about.kind not in ("Pod", "PodGroup", "ElasticQuota"):
             return True
         watched = self._watched.get((about.api_version, about.kind), ())

@@ -1,7 +1,8 @@
-"""Unit ids of pods and gangs between rounds: the planner's own ids, available for single events.
+"""Maps pods and gangs to the ids of their units, so that a watch event finds its unit in the scheduling queue.
 
-A gang without `groups` links is a unit by itself, so its id follows from the pod alone. Links are rare. Once an object
-has one, the ids are read from a snapshot before each round, by the planner's own rule (gang-network.md 2.2).
+The ids must be those that the planner uses. Gangs can be linked by the annotation `groups`: a GangGroup of linked gangs
+is one unit. A gang without links is a unit by itself, so its id follows from the pod alone. Links are rare. Once an
+object has one, the ids are read from a snapshot before each round, by the planner's own rule (gang-network.md 2.2).
 """
 
 from collections.abc import Iterable
@@ -21,21 +22,23 @@ class UnitNames:
 
     def __init__(self) -> None:
         self.linked = False
-        """True if an object that links gangs was seen."""
+        """True if an object with the annotation `groups` was ever seen, or a workload with several linked gangs."""
         self.stale = False
         """True if a linked gang or its PodGroup changed since the last `refresh`."""
         self._links: Links | None = None
         """The links as of the last `refresh`; None before the first."""
         self._ids: dict[GangRef, str] = {}
+        """Gang that is linked with others -> id of its unit. Other gangs have no entry."""
         self._named: dict[GangRef, tuple[str, ...]] = {}
         """Gang -> names of the gangs that it links to, as of the last `refresh`."""
         self._named_by: dict[str, set[GangRef]] = {}
         """`namespace/name` of a gang -> gangs that link to it."""
         self._concerned: frozenset[str] = frozenset()
-        """`namespace/name` of gangs that link to a gang or are linked to."""
+        """`namespace/name` of gangs that link to a gang or are linked to: if one of them is created or deleted, ids may
+        change."""
 
     def saw(self, ref: GangRef, meta: ObjectMeta) -> None:
-        """Records that a PodGroup or a pod of a gang was created, changed or deleted."""
+        """Records that a PodGroup or a pod of a gang was created, changed or deleted. meta: metadata of that object."""
         if keys.GANG_GROUPS in meta.annotations:
             self.linked = self.stale = True
         self.moved(ref)
@@ -45,7 +48,8 @@ class UnitNames:
         self.stale = self.stale or ref.key in self._concerned
 
     def follow(self, gangs: Iterable[Derived]) -> None:
-        """Records gangs that are derived from workloads: gangs of one run are planned together."""
+        """Records gangs that are derived from workloads. Joined gangs of one run of a workload are planned together, as
+        if they were linked."""
         runs: set[tuple[str, ...]] = set()
         for one in gangs:
             if one.joined and one.run in runs:
@@ -63,6 +67,7 @@ class UnitNames:
         return {self.of_gang(one) for one in (ref, *self._named_by.get(ref.key, ()))}
 
     def of_pod(self, pod: PodInfo) -> str:
+        """Returns the id of the unit that a pod is planned in: of its gang, of its GPU group, or its own key."""
         if pod.gang is not None:
             return self.of_gang(pod.gang)
         group = pod.group
@@ -71,7 +76,8 @@ class UnitNames:
     def refresh(self, snapshot: Snapshot) -> bool:
         """Reads the unit ids from a snapshot if they are stale. Returns True if an id changed.
 
-        If they are not stale, stores the known links in the snapshot, so that the planner need not read them.
+        If they are not stale, the known links are stored in the snapshot (`memo`), so that the planner need not read
+        the links again.
         """
         if not self.stale:
             if self._links is not None:

@@ -1,6 +1,6 @@
-"""Read access to a running scheduler: health checks, the pages below /debug, and gauges that are computed when scraped.
+"""Read access to a running scheduler: /livez and /readyz, the pages below /debug, and gauges computed when scraped.
 
-Must not change anything, and no step from a watch event to a Binding may depend on it.
+This module must not change anything, and no step from a watch event to a Binding may depend on it.
 """
 
 import heapq
@@ -32,6 +32,7 @@ from koordpy.pods.gang_refs import GangRef
 from koordpy.quota.quota_book import card_hundredths
 
 STUCK_SECONDS = 120.0
+"""/livez fails if the loop has not started a turn for this long. An idle loop starts one at least every 60 s."""
 
 
 class Inspection:
@@ -47,6 +48,7 @@ class Inspection:
         leading: Callable[[], bool],
         stopping: Callable[[], bool],
     ) -> None:
+        """elector: None without leader election. leading, stopping: return True while this process leads, or ends."""
         self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
         self._loop, self._elector, self._census = loop, elector, census
         self._metrics, self._settings, self._references = context.metrics, context.settings, context.references
@@ -55,11 +57,11 @@ class Inspection:
         self._metrics.refresh = self._set_gauges
 
     def live_checks(self) -> Mapping[str, Check]:
-        """Returns the checks of /livez."""
+        """Returns the checks of /livez by name. A check returns the reason of a failure; empty if there is none."""
         return {"rounds": self._check_rounds, "lease": self._check_lease}
 
     def ready_checks(self) -> Mapping[str, Check]:
-        """Returns the checks of /readyz. A warm standby is ready, too."""
+        """Returns the checks of /readyz by name, as `live_checks`. A standby with filled caches is ready, too."""
         return {
             "caches": self._check_caches,
             "shutdown": lambda: "shutting down" if self._stopping() else "",
@@ -81,7 +83,7 @@ class Inspection:
         return "the lease has expired"
 
     def queue(self) -> list[dict[str, Any]]:
-        """Returns every unit of the queue, active units first."""
+        """Returns every unit of the queue as JSON objects for /debug/queue, active units first."""
         now, order = self._clock(), list(State)
         return [
             {
@@ -101,7 +103,11 @@ class Inspection:
         ]
 
     def _gangs_of(self, entry: Entry) -> list[dict[str, Any]]:
-        """Returns the pending gangs of a unit: what makes each a gang, and which workload steps have no pods yet."""
+        """Returns the gangs of a unit's pending pods as JSON objects.
+
+        `origin` says what makes the pods a gang. `waiting` lists the roles of the workload that have no pods yet,
+        because the controller creates them in a later step.
+        """
         pods = (self._state.pod(key) for key in entry.pods)
         refs = sorted({pod.gang for pod in pods if pod is not None and pod.gang is not None}, key=lambda ref: ref.key)
         out = []
@@ -130,7 +136,7 @@ class Inspection:
         return self._state.snapshot(now), {entry.unit: entry.state.value for entry in self._queue.entries.values()}
 
     def unreadable(self) -> list[dict[str, str]]:
-        """Returns every object that cannot be read, with the reason and the consequence."""
+        """Returns every object that cannot be read, with the reason and the consequence, as JSON objects."""
         return [
             {
                 "apiVersion": one.resource.api_version,
@@ -143,6 +149,8 @@ class Inspection:
         ]
 
     def _set_gauges(self) -> None:
+        """Computes all gauges. Called for each scrape of /metrics."""
+        # the queue, then gangs, quotas and accelerators, topology, objects that cannot be read, ages
         metrics = self._metrics
         counts = self._queue.counts()
         counts[State.GATED] += len(self._feeds.pods.gated)
@@ -181,7 +189,10 @@ class Inspection:
         metrics.leader.labels(lease_name(self._settings.election)).set(self._leading())
 
     def _set_degraded(self, lacking: Mapping[GangRef, int]) -> None:
-        """Sets the metrics of gangs that have fewer members than their minimum, with a limited number of names."""
+        """Sets the metrics of half-bound gangs. Only a limited number of them is named, to bound the time series.
+
+        lacking: gang -> number of members that it lacks to its minimum.
+        """
         missing: dict[tuple[str, ...], float] = {}
         devices: dict[tuple[str, ...], float] = {}
         named = self._degraded.choose(lacking)
@@ -224,6 +235,7 @@ class Inspection:
 
 
 def _fields(obj: Wire) -> dict[str, Any]:
+    """Returns the fields of an object as in its manifest. Spec and status of a workload are stored as JSON already."""
     if isinstance(obj, WorkloadObject):
         return {"metadata": msgspec.to_builtins(obj.metadata), "spec": obj.spec, "status": obj.status}
     found: dict[str, Any] = msgspec.to_builtins(obj)

@@ -1,8 +1,10 @@
-"""Fair turns: namespaces alternate in reads and writes; tenants share search time by start-time fair queueing.
+"""Fairness between tenants in the live scheduler, so that one tenant's load does not delay the others.
 
-The queue order alone does not share search time: all units of a tenant with low usage come first, and each of them may
-need seconds. So a tenant that has used its share waits until other tenants have used theirs. Within a round the planner
-applies the same rule to all planning time (`plan/planning_budget.py`).
+`ByTurns` and `Turnstile` let namespaces alternate, for events, status writes and watch lines. `SearchTurns` divides
+search time between tenants by start-time fair queueing. The queue order alone does not do that: all units of a tenant
+with low usage come first in it, and each of them may need seconds. So a tenant that has used its share waits until
+other tenants have used theirs. Within a round the planner applies the same rule to all planning time
+(`plan/planning_budget.py`).
 """
 
 import asyncio
@@ -27,6 +29,7 @@ class ByTurns(Generic[T]):
         return self._count
 
     def add(self, namespace: str, one: T) -> None:
+        """Adds an item as the last one of its namespace."""
         self._count += 1
         self.lines.setdefault(namespace, deque()).append(one)
 
@@ -57,6 +60,7 @@ class Turnstile:
     """A semaphore that namespaces pass in turn. Owned by the event loop."""
 
     def __init__(self, most: int) -> None:
+        """most: maximum number of tasks inside `turn` at a time."""
         self._free = most
         """Number of free places."""
         self._waiting: ByTurns[asyncio.Future[None]] = ByTurns()
@@ -73,6 +77,7 @@ class Turnstile:
                 await told
             except asyncio.CancelledError:
                 if told.done() and not told.cancelled():
+                    # the place was passed to this task just before its cancellation: pass it on
                     self._next()
                 raise
         try:
@@ -81,6 +86,7 @@ class Turnstile:
             self._next()
 
     def _next(self) -> None:
+        """Passes a free place to the next waiting task, or frees it if no task waits."""
         while self._waiting.lines:
             told = self._waiting.next()
             if not told.done():
@@ -90,13 +96,17 @@ class Turnstile:
 
 
 class Waiting(Protocol):
-    """A unit that waits for a search."""
+    """A unit that waits for a search (`queue_entry.Entry`)."""
 
     @property
-    def tenant(self) -> str: ...
+    def tenant(self) -> str:
+        """The tenant that its search time is charged to."""
+        ...
 
     @property
-    def answered(self) -> float: ...
+    def answered(self) -> float:
+        """Clock time of its last answer; -inf before the first."""
+        ...
 
 
 W = TypeVar("W", bound=Waiting)
@@ -109,10 +119,13 @@ class SearchTurns:
         """part_seconds: how much more search time one tenant may use than another tenant that waits."""
         self._clock, self._part = clock, part_seconds
         self._had: dict[str, float] = {}
+        """Tenant -> seconds of search time that are charged to it."""
         self._least = 0.0
-        """Lower bound of every tenant's used time: a tenant that waited for nothing saves up no time."""
+        """Lower bound of the charged seconds of every tenant, so that a tenant without waiting units saves up no
+        time (the virtual time of start-time fair queueing)."""
         self._began: dict[str, float] = {}
-        """Tenant -> clock time at which the current pass over its units began."""
+        """Tenant -> clock time at which the current pass over its waiting units began. In a pass each unit is searched
+        at most once."""
 
     def took(self, tenant: str, seconds: float) -> None:
         """Charges the search time of one unit to its tenant."""
@@ -125,9 +138,9 @@ class SearchTurns:
     def next(self, due: Sequence[W]) -> list[W]:
         """Returns the units that the next search may take, at least one. `due` must not be empty.
 
-        Takes tenants that have used no more than their share. Of each it takes the units without an answer since the
-        current pass over its units began. Otherwise units that are woken often would be searched again and again, and
-        the last units of the queue never.
+        Takes the tenants that have used at most `part_seconds` more than the tenant with the least time. Of each tenant
+        it takes the units that the current pass has not answered yet, or all units for a new pass. Without passes,
+        units that are woken often would be searched again and again, and the last units of the queue never.
         """
         of: dict[str, list[W]] = {}
         for one in due:

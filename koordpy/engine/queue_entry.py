@@ -73,7 +73,7 @@ class PendingSearch:
     since: float
     """Clock time at which the unit was deferred first."""
     stale_plans: int = 0
-    """Number of earlier searches whose plan was stale when the search ended."""
+    """Number of earlier searches with a plan that was stale when the search ended."""
     reported: bool = False
     """True if the pods' conditions say that victims are being searched."""
 

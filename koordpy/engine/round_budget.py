@@ -1,6 +1,6 @@
 """Decides how long the live scheduler plans: an ordinary round gives way to newly created pods, a search does not.
 
-The planner gets the decision as a `PlanningBudget` (`plan/planning_budget.py`), whose functions it calls between units.
+The planner gets the decision as a `PlanningBudget` (`plan/planning_budget.py`), and calls its functions between units.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,9 @@
-"""Reservations that the process carries from one round to the next without writing them to the API server.
+"""Reservations that this process remembers from one round to the next without writing them to the API server.
 
-A unit keeps its nodes while it waits for terminating pods, or after its plan became stale: snapshots of rounds
-that do not try the unit contain its nodes as nominations. The promised start of a starving unit is also remembered
-here. Nominations at the API server are handled by the evictor (`nominations.py`).
+There are two kinds. A unit reserves nodes while it waits for terminating pods, or after its plan became stale. Rounds
+that do not plan this unit get the nodes in their snapshot, as if its pods were nominated there. The promised start of a
+starving unit is only remembered here, so that its end wakes other units. Nominations at the API server are handled by
+the evictor (`nominations.py`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,12 +31,13 @@ class RoundReservations:
         feeds.listeners.pod_gone.append(self._pod_gone)
 
     def add_to(self, snapshot: Snapshot, tried: frozenset[str]) -> Snapshot:
-        """Returns the snapshot with the reservations of waiting units, except units that this round tries.
+        """Returns the snapshot with the reservations of waiting units, except units that this round plans.
 
-        Drops the reservations of a unit if its pods were deleted, bound or moved to another unit, or if its victims
-        stay.
+        First drops the reservations of units that do not need them any more, or that cannot use them: a
+        pod of the unit was deleted, bound or moved to another unit, or a pod that was terminating is not any more.
+        tried: ids of the units that this round plans.
         """
-        given_up = False
+        given_up = False  # True if capacity that was reserved for a still pending pod is free for other units now
         for unit, known in list(self.awaiting.items()):
             pods = [snapshot.pods.get(one.holder) for one in known]
             if any(info is None or not info.pending for info in pods):
@@ -54,6 +56,7 @@ class RoundReservations:
         awaited = [one for unit, known in self.awaiting.items() if unit not in tried for one in known]
         if not awaited:
             return snapshot
+        # a pod with a nomination at the API server as well is closed to the quotas and users of that nomination
         written = snapshot.reservations
         losers = {key: one.losers for key, one in written.items()}
         reserved = {one.holder: replace(one, losers=losers.get(one.holder, frozenset())) for one in awaited}
@@ -61,6 +64,7 @@ class RoundReservations:
 
     def keep(self, plan: RoundPlan, snapshot: Snapshot) -> None:
         """Records the reservations that a round has made for its units, in place of their earlier ones."""
+        # (pod key, node) of reservations that ended, so that their capacity may help other units
         given_up: set[tuple[str, str]] = set()
         for tried in plan.units:
             given_up |= {(one.holder, one.node) for one in self.awaiting.pop(tried.unit, ())}
@@ -73,7 +77,8 @@ class RoundReservations:
                 self._terminating[unit] = _terminating_for(self.awaiting[unit], ending, snapshot)
         used_nodes = {one.node for one in plan.placements}
         for cut in plan.deferred:
-            # the reservation did not count in this attempt, and its node was given to another unit: not restored
+            # The round took the unit, so its reservation did not count, but the round did not decide it. If another
+            # unit has got one of its nodes now, the reservation ends.
             if any(one.node in used_nodes for one in self.awaiting.get(cut.unit, ())):
                 given_up |= {(one.holder, one.node) for one in self.awaiting.pop(cut.unit)}
         given_up -= {(one.pod_key, one.node) for one in plan.placements}
@@ -102,11 +107,13 @@ class RoundReservations:
 
 
 def _terminating_for(places: Sequence[Reservation], ending: Iterable[PodInfo], snapshot: Snapshot) -> dict[str, str]:
-    """Returns key and uid of the terminating pods on the nodes of some places, or in the quota trees of their pods.
+    """Returns key -> uid of the terminating pods that some reservations may depend on.
 
-    ending: all terminating pods of the snapshot.
+    These are the pods on the reserved nodes, and the pods in the quota trees of the reservations' holders. places: the
+    reservations of one unit. ending: all terminating pods of the snapshot.
     """
     quotas = snapshot.quotas
+    # the first quota of a path identifies its tree; pods without a quota have an empty path
     nodes = {one.node for one in places}
     trees = {quotas.tree.path(quotas.quota_of(snapshot.pods[one.holder]))[:1] for one in places} - {()}
     return {

@@ -1,4 +1,6 @@
-"""The scheduling queue: plain pods and GangGroups with pending pods (kube-parity.md 4.3, gang-network.md 2.9 and 8).
+"""The scheduling queue: decides when a pending unit (a plain pod or a GangGroup) is tried again.
+
+As kube-scheduler's queue, with units instead of pods (kube-parity.md 4.3, gang-network.md 2.9 and 8).
 
 States of a unit:
 
@@ -10,8 +12,8 @@ States of a unit:
 
 Changes during an attempt are applied when the attempt ends, so that no wake-up is lost. Cluster changes are collected
 and applied once per turn of the loop, so that an event costs the same for one or for a thousand pending units.
-A refused unit waits at least ten times its share of the round's time, even if it is woken earlier. So a busy cluster
-does not spend all its planning time on units that do not fit.
+A refused unit waits at least ten times its share of the round's time, at most the maximum back-off, even if it is woken
+earlier. So a busy cluster does not spend all its planning time on units that do not fit.
 """
 
 import time
@@ -24,8 +26,8 @@ from koordpy.engine.queue_entry import Entry, LastAnswer, PendingSearch, QueuedP
 from koordpy.engine.queue_order import select_light_units, select_untried
 from koordpy.engine.wakeups import ROOM_CAME, Wake
 
-PACE = 10.0  # seconds of pause per second of the attempt
-GATED_PACE_SECONDS = 0.02  # pause after an attempt that a gate ended
+PACE = 10.0  # seconds of pause per second of the attempt: refused units use at most a tenth of the planning time
+GATED_PACE_SECONDS = 0.02  # pause after an attempt that a gate ended, which takes almost no planning time
 SHORT_PACE_SECONDS = 0.25
 """A gang that lacks members is not tried earlier than this, unless the last member is created. Otherwise each new
 member of a large gang would cause an attempt and status updates."""
@@ -56,7 +58,7 @@ class UnitQueue:
         self._flush = config.pod_max_in_unschedulable
         self._on_ready, self._on_incoming, self._tenant_of = on_ready, on_incoming, tenant_of
         self.entries: dict[str, Entry] = {}
-        """Unit id -> entry, in no particular order."""
+        """Unit id -> entry, in no order. `_states` has the entries of each state, in the order of entering it."""
         self._states: dict[State, dict[str, Entry]] = {state: {} for state in State}
         self.unit_of: dict[str, str] = {}
         """Key of a queued pod -> id of its unit."""
@@ -89,14 +91,14 @@ class UnitQueue:
         self._touch(entry, event)
 
     def discard(self, key: str) -> QueuedPod | None:
-        """Removes and returns a pod that is not pending any more (bound, deleted, gated); None if it is not queued."""
+        """Removes and returns a pod that is not pending any more (bound, deleted, gated); None for an unknown pod."""
         unit = self.unit_of.pop(key, None)
         if unit is None:
             return None
         entry = self.entries[unit]
         pod = entry.pods.pop(key)
         if not entry.pods:
-            # an entry in flight remains; a pod that is created later under this id has not waited yet
+            # an entry in flight remains; later pods of this id have not waited yet
             entry.first_tried = None
         if not entry.pods and entry.state is not State.IN_FLIGHT:
             self._remove(entry)
@@ -141,6 +143,7 @@ class UnitQueue:
         self._wake_waiting(wake, event)
 
     def _wake_waiting(self, wake: Wake, event: str) -> None:
+        # gated units are not woken: only a change of the unit itself helps them (`touch`)
         for entry in list(self._states[State.UNSCHEDULABLE].values()):
             if entry.answer.wakes & wake:
                 self._enter(entry, State.ACTIVE, event)
@@ -209,6 +212,7 @@ class UnitQueue:
         due = [entry for entry in active if entry.due <= now and entry.search is None]
         if any(entry.passed_over is not None for entry in due):
             due = select_untried(due)
+        # all units that are not light, and as many light ones as the limit allows
         light = [entry for entry in due if entry.light]
         if sum(entry.load for entry in light) > light_pods:
             due = [entry for entry in due if not entry.light] + select_light_units(light, light_pods)
@@ -261,6 +265,7 @@ class UnitQueue:
         if self._is_gone(entry):
             return
         now, last = self.clock(), entry.answer
+        # a unit that can no longer start leaves the demand of its quota: other quotas may get more (Wake.ASKED)
         if gated and not last.gated and last.at > -inf:
             self.broadcast(Wake.ASKED, "UnitGated")
         if never and not last.never and last.at > -inf:
@@ -287,7 +292,8 @@ class UnitQueue:
         self._return_undecided(entry)
 
     def settle_for_round(self, entry: Entry, *, passed_over: bool = False) -> None:
-        """Ends an undecided attempt: the next round tries the unit. passed_over: its tenant had used its share."""
+        """Ends an undecided attempt: the next round tries the unit. passed_over: other tenants went first, because the
+        unit's tenant had used its part of the round."""
         if self._is_gone(entry):
             return
         if passed_over and entry.passed_over is None:
@@ -355,6 +361,7 @@ class UnitQueue:
         return entry
 
     def _touch(self, entry: Entry, event: str) -> None:
+        # in flight: tried again after this attempt; back-off: ended, because the unit may not fail any more
         if entry.state is State.IN_FLIGHT:
             entry.touched = True
         elif entry.state is not State.ACTIVE:
@@ -364,7 +371,6 @@ class UnitQueue:
         self._on_ready()
 
     def _backoff(self, entry: Entry) -> float:
-        """Returns the back-off of an entry in seconds; it doubles with each failure."""
         return min(self._most, self._initial * 2.0 ** min(entry.errors - 1, 32))
 
     def _is_gone(self, entry: Entry) -> bool:

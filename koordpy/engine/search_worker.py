@@ -1,9 +1,10 @@
-"""Runs searches in parallel with ordinary rounds: for units that need victims, units to move, or the solver.
+"""Holds the search that runs in parallel with ordinary rounds, if there is one.
 
-A search plans such units in a separate thread, on a separate snapshot and draft. It is never paused or interrupted, and
-ordinary rounds go on. There is one search at a time. Once it has ended, the loop carries its plan out between
-two rounds. Each unit's part of the plan is checked against the state of that moment first (`staleness.py`): against
-changes of the cluster, and against placements of the rounds since the snapshot.
+An ordinary round only places what fits into free capacity, because that is fast. It defers units that need victims,
+units to move, or the solver. A search plans these units in a separate thread, on a separate snapshot and draft. It is
+never paused or interrupted, and ordinary rounds go on. There is one search at a time. Once it has ended, the scheduling
+loop carries its plan out between two rounds. Each unit's part of the plan is checked against the state of that moment
+first (`staleness.py`): against changes of the cluster, and against placements of the rounds since the snapshot.
 
 The states of a unit (`queue_entry.PendingSearch`):
 
@@ -32,7 +33,8 @@ from koordpy.engine.dispatch import RoundInput
 from koordpy.plan.round_plan import RoundPlan
 
 STALE_BEFORE_ALONE = 2
-"""Stale plans of a unit after which ordinary rounds wait for its search."""
+"""Number of a unit's stale plans from which on ordinary rounds wait for its search. The first stale plan only reserves
+the unit's nodes, because waiting delays all other units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Search:
 
     input: RoundInput
     planning: asyncio.Future[RoundPlan]
+    """The plan; done once the search has ended."""
     number: int
     """Number of the search's round in the decision log."""
 
@@ -66,7 +69,7 @@ class SearchWorker:
         return any(one.search is not None and one.search.stale_plans >= STALE_BEFORE_ALONE for one in entries)
 
     def start(self, search: Search) -> None:
-        """Takes a search that has just begun. There must be no other."""
+        """Stores a search that has just begun. No search may be stored."""
         assert self.search is None
         self.search = search
         search.planning.add_done_callback(lambda _: self._on_ended())
@@ -77,12 +80,12 @@ class SearchWorker:
             await asyncio.wait((self.search.planning,))
 
     def end(self) -> Search:
-        """Returns the search that has ended. Another one may begin then."""
+        """Removes and returns the search that has ended, so that the next one may begin."""
         assert self.search is not None
         search, self.search = self.search, None
         return search
 
     def note_placements(self, plan: RoundPlan, snapshot: Snapshot) -> None:
-        """Records the placements of an ordinary round for the search under way, which has not seen them."""
+        """Records the placements of an ordinary round, because the running search's snapshot does not have them."""
         assert self.search is not None
         self.search.input.concurrent.add(plan, snapshot)

@@ -1,7 +1,9 @@
-"""Detects stale plans: checks a plan against changes of the cluster since its snapshot (kube-parity.md 4.4, 4.10).
+"""Detects stale plans: checks a unit's plan against changes of the cluster since the plan's snapshot.
 
-The API server checks neither capacity nor the existence of a node. So a plan is checked before its pods are assumed,
-and again before each Binding. Units of one round need no check against each other: they were planned on one draft.
+A plan is made on a snapshot in another thread, so it may be outdated when it is carried out. The API server checks
+neither capacity nor the existence of a node on a Binding. So a plan is checked before its pods are assumed, and again
+before each Binding. Units of one round need no check against each other, because they were planned on one draft.
+Sources: kube-parity.md 4.4, 4.10.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -24,7 +26,7 @@ T = TypeVar("T")
 
 
 def grouped(things: Iterable[T], by: Callable[[T], str]) -> dict[str, list[T]]:
-    """Groups pods by node, or parts of a plan by unit."""
+    """Returns a dict from each value of `by` to the things with that value, in order."""
     out: dict[str, list[T]] = {}
     for one in things:
         out.setdefault(by(one), []).append(one)
@@ -38,12 +40,16 @@ def overtaken(
     foreign: Mapping[str, Sequence[PodInfo]],
     victims: Collection[str] = (),
 ) -> str:
-    """Returns why a unit's plan is stale: `pod`, `node`, `room` (capacity), `neighbour`, `group`, `topology`, or the
-    name of a device family. Empty: the plan is not stale.
+    """Returns why a unit's plan is stale, as a word for logs and metrics; empty if it is not stale.
+
+    `pod`: a pod was deleted or changed. `node`: a node was removed, relabelled or tainted. `room`: a node has too
+    little capacity now. `neighbour`: another scheduler bound a pod to the node, and affinity, spread or host ports are
+    involved. `group`: settings of the gang changed. `topology`: the layers changed. Else the name of a device family.
 
     foreign: node -> pods that other schedulers bound to it since the snapshot. victims: keys of pods that the plan
     evicts; their devices, and devices of terminating pods, count as free.
     """
+    # node -> number of placed pods, sum of their requests, True if one of them depends on its neighbours
     need: dict[str, tuple[int, Amounts, bool]] = {}
     gangs: dict[GangRef, None] = {}
     for placement in placements:
@@ -64,6 +70,8 @@ def overtaken(
         if node is None or differs(node, planned):
             return "node"
         neighbours = foreign.get(name, ())
+        # placements of this process do not count here: rounds follow one another, and `ConcurrentPlacements` covers a
+        # search
         if neighbours or (node is not planned and node.allocatable != planned.allocatable):
             if not _fits(state, node, count, amounts):
                 return "room"
@@ -81,12 +89,13 @@ def devices_lost(
     victims: Collection[str] = (),
     beside: Sequence[PodInfo] = (),
 ) -> str:
-    """Returns the family of a planned device that another pod uses, that is unhealthy or removed, or that the node
-    cannot deliver. Empty: all planned devices are available.
+    """Returns the device family of a planned device that is not available any more; empty if all are available.
 
-    victims: keys of pods that the plan evicts. Their devices, and those of terminating pods, count as free. A plan with
-    victims ignores that an agent is being replaced. beside: pods that other schedulers bound to the nodes since the
-    snapshot.
+    A device is not available if another pod uses it, if it is unhealthy or removed, or if the node cannot deliver it to
+    containers. That last case is ignored for a plan with victims: it is temporary, while the node's agent is replaced.
+
+    victims: keys of pods that the plan evicts. Their devices, and those of terminating pods, count as free; without
+    victims no device of a pod does. beside: pods that other schedulers bound to the nodes since the snapshot.
     """
     planned: dict[str, list[PlannedAllocation]] = {}
     for one in placements:
@@ -97,6 +106,7 @@ def devices_lost(
             planned.setdefault(family, []).append(own)
 
     def going(key: str) -> bool:
+        """Returns True if the devices of a pod (key) count as free."""
         if not victims:
             return False
         pod = state.pod(key)
@@ -114,14 +124,19 @@ def devices_lost(
 
 
 class ConcurrentPlacements:
-    """Placements and evictions of ordinary rounds that ran after the snapshot of a search was taken."""
+    """Placements and evictions of ordinary rounds that ran after the snapshot of a search was taken.
+
+    The search's plan does not know them. So each unit's part of it is checked against them (`touches`).
+    """
 
     def __init__(self) -> None:
         self.placed: list[PodInfo] = []
+        """Pods that these rounds bind."""
         self._gained: list[tuple[PodInfo, str, tuple[str, ...], str]] = []
         """Pods that were placed or that wait for victims, each with its node, its quotas from the root down, and its
         user. Quotas may be newer than the snapshot of the search."""
         self._evicted = False
+        """True if one of these rounds evicts a pod."""
 
     def add(self, plan: RoundPlan, snapshot: Snapshot) -> None:
         """Records the plan of an ordinary round."""
@@ -134,12 +149,18 @@ class ConcurrentPlacements:
         self._evicted |= bool(plan.evictions)
 
     def touches(self, snapshot: Snapshot, placements: Sequence[Placement], evictions: Sequence[Eviction]) -> bool:
-        """Returns True if the recorded rounds may affect this part of a unit's plan.
+        """Returns True if the recorded rounds may affect a unit's part of a search's plan.
 
-        They may if they used its nodes, quotas or users that gain by it, or gangs of its victims; if pod affinity or
-        spread terms are involved; or if both use claims or jobs across nodes. Two plans with evictions always affect
-        each other, because disruption budgets and minimums would be counted twice. A quota or user of victims does not
-        matter: it loses no more because of placements of its other pods.
+        They do if a recorded pod
+        - is on a node that the part uses,
+        - is charged to a quota that the part's pods are charged to, or to their user if the part evicts by fair share,
+        - is a member of a gang with victims in the part,
+        - has affinity or spread terms or host ports, or a pod of the part has,
+        - uses claims or devices across nodes, and a pod of the part does, too.
+
+        Two plans with evictions always affect each other, because disruption budgets and minimums of quotas would be
+        counted twice. Quotas and users of victims do not matter, because further pods of them do not make the evictions
+        wrong. placements, evictions: those of the unit.
         """
         if self._evicted and evictions:
             return True
@@ -166,7 +187,11 @@ class ConcurrentPlacements:
 
 
 class PlanGround:
-    """State of the nodes and devices of a plan that waits for its victims. Compares it with the state at creation."""
+    """The nodes and devices of a plan with victims, as they were when its evictions began.
+
+    Evictions take seconds. `lost` is called before each of them, so that no pod is evicted for a plan that cannot be
+    used any more.
+    """
 
     def __init__(self, state: ClusterState, placements: Sequence[Placement], victims: Collection[str]) -> None:
         self._state, self._placements, self._victims = state, placements, victims
@@ -177,9 +202,10 @@ class PlanGround:
     def lost(self) -> str:
         """Returns what a later change has taken from the plan: `node`, or a device family; empty for nothing.
 
-        Computed again only after a change of a node or of an object that its devices depend on.
+        The answer is computed again only after a change of a node, or of an object that its devices depend on.
         """
         state = self._state
+        # a changed object is replaced by a new one, so comparing identities is enough
         seen = state.ground(self._nodes)
         if len(seen) != len(self._seen) or not all(map(is_, seen, self._seen)):
             self._seen = seen
@@ -189,15 +215,16 @@ class PlanGround:
 
 
 def units_waiting_for_victims(plan: RoundPlan, snapshot: Snapshot) -> frozenset[str]:
-    """Returns units with placements that may depend on victims of the same plan: on capacity, quota or neighbours.
+    """Returns units with placements that may depend on victims of other units in the same plan.
 
-    On the planner's draft the victims of earlier units are removed; in the cluster they are still terminating. Units
-    planned after such an eviction wait for a round that sees the capacity. Units planned before it do not depend on it
-    and are bound now: a later round might give their capacity to other units.
+    On the planner's draft the victims of earlier units are removed; in the cluster they are still terminating. So a
+    unit that was planned after an eviction on its node, or in its quota, waits for a later round. A unit that was
+    planned before the eviction does not depend on it, and is bound now.
     """
     if not plan.evictions:
         return frozenset()
     quotas = snapshot.quotas
+    # A turn is the position of a unit in the order of planning. For each node and quota: the first turn that evicts.
     turns = {unit.unit: turn for turn, unit in enumerate(plan.units)}
     nodes: dict[str, int] = {}
     freed: dict[str, int] = {}
@@ -232,6 +259,10 @@ def overcommitted(state: ClusterState, name: str) -> bool:
 
 
 def _fits(state: ClusterState, node: NodeInfo, count: int, amounts: Amounts) -> bool:
+    """Returns True if a node has capacity for further pods. count: number of pods; amounts: sum of their requests.
+
+    Without amounts all resources that the node's pods use are checked instead, so that overcommitment is detected.
+    """
     pods, used = state.usage.held(node.name)
     if pods + count > node.allocatable.get(PODS, 0):
         return False
@@ -240,7 +271,8 @@ def _fits(state: ClusterState, node: NodeInfo, count: int, amounts: Amounts) -> 
 
 
 def differs(now: NodeInfo | None, then: NodeInfo | None) -> bool:
-    """Returns True if a node was removed or replaced, or if its labels or taints changed."""
+    """Returns True if a node was removed or recreated, or if its labels or taints changed. None: the node does not
+    exist."""
     if now is then:
         return now is None
     if now is None or then is None:
@@ -264,6 +296,7 @@ def _spans_nodes(pod: PodInfo) -> bool:
 
 
 def _group_changed(state: ClusterState, snapshot: Snapshot, gangs: Iterable[GangRef], nodes: Iterable[str]) -> str:
+    """Returns `group` if the PodGroup of a gang changed, `topology` if the layers of these nodes did; else empty."""
     for ref in gangs:
         now: PodGroup | UpstreamPodGroup | None = None
         then: PodGroup | UpstreamPodGroup | None = None
@@ -273,7 +306,7 @@ def _group_changed(state: ClusterState, snapshot: Snapshot, gangs: Iterable[Gang
             now, then = state.gangs.groups.get(ref.key), snapshot.pod_groups.get(ref.key)
         if now is not then and _spec_and_annotations(now) != _spec_and_annotations(then):
             return "group"
-    # without a ClusterNetworkTopology the layers may be derived from HyperNodes, which are read with the tree
+    # Without a ClusterNetworkTopology, `nodes.layers` is current only after the tree was built from the HyperNodes.
     if gangs and not (state.nodes.layers if state.nodes.topology is not None else state.nodes.tree.layers).agree(
         snapshot.tree.layers, nodes
     ):

@@ -1,9 +1,9 @@
-"""Start of a process up to leadership: caches in sync, lease acquired, and the last leader's Bindings seen by the
-watch.
+"""Start of a process up to its first round: caches in sync, lease acquired, Bindings of the last leader seen.
 
-Source: kube-parity.md 4.8 and 4.9. A standby keeps its caches warm. Lists that are read after the lease was acquired
-contain all Bindings of the last leader. Otherwise the watch gets a moment to catch up, unless the last leader has not
-written for longer than that.
+A new leader must not plan on a cache without the last Bindings of the previous leader, because it would assign their
+capacity again. If this process listed all pods after it had acquired the lease, the lists contain these Bindings. If
+the last leader stopped writing a while ago, the watch has shown them. Otherwise the new leader waits until its watch
+has caught up. Source: kube-parity.md 4.8 and 4.9.
 """
 
 import asyncio
@@ -24,7 +24,8 @@ logger = logging.getLogger(__name__)
 CATCH_UP_SECONDS = 1.0
 """Maximum wait of a new leader until its watch shows the last leader's Bindings."""
 FREE_LEASE_SECONDS = 0.25
-"""Wait for a free lease at start. After it the process fills its caches as a standby."""
+"""Maximum wait for a free lease at the start. If the lease is free, the lists are read as the leader, which saves the
+wait for the watch. Otherwise the process fills its caches as a standby."""
 
 
 class Takeover:
@@ -35,6 +36,7 @@ class Takeover:
         self._client, self._feeds, self._elector = context.client, context.feeds, elector
         self._clock, self._now = context.clock, context.now
         self._listed_while_leading = True
+        """True if the caches were filled after the lease was acquired, or if there is no leader election."""
 
     async def soon(self) -> None:
         """Waits a moment for a free lease. Called before the feeds start."""
@@ -80,6 +82,7 @@ class Takeover:
                     await asyncio.sleep(0.02)
 
     def _report_half_bound(self) -> None:
+        """Logs the gangs that the last leader has left with fewer bound members than their minimum."""
         for ref, tally, need in self._feeds.state.gangs.tallies():
             if tally.half_bound(need):
                 text = "gang %s is half bound (%d of %d members): planned first"

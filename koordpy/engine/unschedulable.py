@@ -1,4 +1,8 @@
-"""Handles pods that a round left pending: writes their conditions, counts them, and queues their units again."""
+"""Handles pods that a round left pending, as kube-scheduler's failure handler.
+
+It writes their conditions (PodScheduled=False), counts them in metrics, and queues their units with the changes that
+may help. `UnconfirmedHint` wakes refused units later, when a pod becomes a possible victim without any other event.
+"""
 
 import logging
 from collections import Counter
@@ -32,7 +36,7 @@ class UnschedulableHandler:
         stuck: Callable[[Sequence[PodInfo]], None],
     ) -> None:
         """pod_status, evictor: None in a dry run, where verdicts are only counted and logged. stuck: called with pods
-        of one unit that fit nowhere because of their resource claims."""
+        of one unit that fit nowhere because of their resource claims; it may deallocate these claims."""
         self._state, self._queue, settings = context.state, context.queue, context.settings
         self._pod_status, self._evictor, self._metrics, self._stuck = pod_status, evictor, context.metrics, stuck
         self._any_profile = settings.config.scheduler_names[0]
@@ -57,7 +61,7 @@ class UnschedulableHandler:
             self._unconfirmed_hint.forget()
 
     def round_ended(self, refused: Iterable[Entry], assumed: Iterable[PodInfo]) -> None:
-        """Records units of a round with pods left over. assumed: pods that could not be victims of the round."""
+        """Records the units that a round refused. assumed: pods that could not be victims of the round."""
         if self._unconfirmed_hint is not None:
             self._unconfirmed_hint.refused(refused, assumed)
 
@@ -71,7 +75,10 @@ class UnschedulableHandler:
             self._pod_status.tell(verdict, info)
 
     def count(self, entry: Entry, left: Iterable[PendingPod], *, gang: bool, placed: bool, seconds: float) -> None:
-        """Counts failed attempts of pods, each with its share of the round's time in seconds, and attempts of gangs."""
+        """Counts the attempt of a unit in metrics: failed attempts of its pods, and for a gang the attempt as a whole.
+
+        placed: True if at least one pod was placed. seconds: the share of the round's time of one pod.
+        """
         profile = ""
         counts: Counter[tuple[str, str]] = Counter()
         for verdict in left:
@@ -95,8 +102,9 @@ class UnschedulableHandler:
     ) -> None:
         """Clears nominations of pods that were tried again and still do not fit.
 
-        Keeps them while pods on the nominated nodes are terminating, or if the plan waits for one of the nominations.
-        waits: (pod key, node) of the places that the plan waits for.
+        The nominations stay while pods on the nominated nodes are terminating, because their capacity is not free yet.
+        They also stay if the plan reserves one of the nominated nodes for its pod again. waits: (pod key, node) of all
+        such reservations.
         """
         if self._evictor is None:
             return
@@ -110,7 +118,10 @@ class UnschedulableHandler:
     def settle(
         self, entry: Entry, left: Sequence[PendingPod], *, gang: bool, seconds: float, short: int, also: Wake
     ) -> None:
-        """Ends a unit's attempt in the queue. left: verdicts on its pending pods; empty if all were placed.
+        """Ends a unit's attempt in the queue.
+
+        left: verdicts on the unit's pending pods. Empty if all were placed; then the unit only has pods that were
+        created since, and these are tried at once.
 
         seconds: time of the attempt. short: number of missing members. also: changes that may help, in addition to
         those that the verdicts name.
@@ -118,6 +129,7 @@ class UnschedulableHandler:
         if not left:
             self._queue.settle_again(entry)
         elif any(verdict.reason is Reason.SCHEDULER_ERROR and not verdict.gated for verdict in left):
+            # no event of the cluster ends an error, so the unit is tried again after its back-off
             self._queue.settle_error(entry)
         else:
             plugins = dict.fromkeys(plugin for verdict in left for plugin in verdict.plugins)
@@ -162,19 +174,20 @@ _Kind = tuple[int, Owner, bool]
 class UnconfirmedHint:
     """Queueing hint: wakes units that found no victims because pods were still assumed.
 
-    An assumed pod is never a victim. It may be one once the watch has confirmed its Binding, and no other event marks
-    that moment. Units refused on a snapshot with such pods are therefore tried again, if priority, quota owner or
-    accelerators of the confirmed pods allow a preemption. The least important member of a gang counts, too: with its
-    minimum met again, the gang has surplus members, which may be less important than the confirmed member.
+    A pod with a Binding that the watch has not confirmed is never a victim. Its confirmation makes it one, and no
+    wake-up of `wakeups.py` covers that event. So units that were refused while such pods existed are tried again on the
+    confirmation, if the pod's kind (`_Kind`) allows the unit to preempt it. The least important member of the pod's
+    gang counts, too. With the pod bound, the gang may have surplus members, and one of them may be the victim.
     """
 
     def __init__(self, state: ClusterState, queue: UnitQueue, *, owners_matter: Callable[[], bool]) -> None:
         """owners_matter: returns True if quotas or users may reclaim capacity from one another."""
         self._state, self._queue, self._owners_matter = state, queue, owners_matter
         self._refused_units: dict[str, frozenset[_Kind]] = {}
-        """Refused unit -> the kinds of its pods."""
+        """Id of a refused unit -> the kinds of its pods."""
         self._woken_kinds: set[_Kind] = set()
-        """Confirmed kinds for which all units that they concern were woken already."""
+        """Kinds of confirmed pods for which all units that may preempt them were woken already. Emptied when a unit is
+        added."""
         self._least_important: dict[GangRef, _Kind] = {}
         """Gang -> the kind of its least important member, cached for this round."""
 
@@ -187,6 +200,7 @@ class UnconfirmedHint:
         """Records units that found no capacity in a round in which the assumed pods could not be victims."""
         if len(self._refused_units) > 2 * len(self._queue.entries) + 100:
             self.forget()
+        # kind -> True if a pod of the kind is still assumed, so that its confirmation is yet to be seen
         kinds: dict[_Kind, bool] = {}
         for info in assumed:
             still = self._state.assumed_node(info.key) is not None
@@ -197,6 +211,7 @@ class UnconfirmedHint:
             mine = frozenset(_kind(pod) for pod in pods if pod is not None)
             waits = [still for kind, still in kinds.items() if self._may_take(mine, kind)]
             if waits and not any(waits):
+                # all possible victims were confirmed during planning: the next round can see them
                 self._queue.touch(entry.unit, "LesserBound")
             else:
                 self._refused_units[entry.unit] = mine
@@ -229,9 +244,10 @@ class UnconfirmedHint:
         return (own,) if least == own else (own, least)
 
     def _may_take(self, mine: Iterable[_Kind], theirs: _Kind) -> bool:
-        """Returns True if a unit may preempt a pod, by priority or by reclaiming borrowed accelerators.
+        """Returns True if a unit may preempt a pod: by a higher priority, or by reclaiming accelerators of another
+        quota or user.
 
-        mine: kinds of the unit's pods. theirs: kind of the pod.
+        mine: kinds of the unit's pods. theirs: kind of the possible victim.
         """
         owners_matter = theirs[2] and self._owners_matter()
         return any(
@@ -241,4 +257,5 @@ class UnconfirmedHint:
 
 
 def _kind(info: PodInfo) -> _Kind:
+    """Returns the kind of a pod."""
     return info.priority, info.owner, card_hundredths(info.requests) > 0

@@ -1,8 +1,11 @@
-"""Wake-ups: rules that map a change of the cluster to the pending units that it may help (kube-parity.md 4.3).
+"""Wake-ups: kube-scheduler's queueing hints. They decide which pending units a change of the cluster may help.
 
-A refusal names the filters that refused, and each filter names the changes that may reverse its verdict. A heartbeat or
-a status-only change of a node is no change. A change that only adds load helps affinity and spread terms alone.
-Gangs: gang-network.md 2.9.
+A unit that was refused waits with the kinds of change (`Wake`) that may reverse its refusal. They follow from the
+filters that refused (`BY_FILTER`, `helpful`). A watch event has a kind of change as well: the functions `of_node`,
+`of_pod` and so on compare an object before and after the event. If the kinds intersect, the queue wakes the unit.
+
+A heartbeat or a status-only change of a node is no change. A newly bound pod only adds load, so it helps only pods with
+affinity or spread terms. Sources: kube-parity.md 4.3; for gangs gang-network.md 2.9.
 """
 
 import enum
@@ -38,19 +41,25 @@ class Wake(enum.Flag):
     NODE_ADDED = enum.auto()
     NODE_GONE = enum.auto()
     NODE_ALLOCATABLE = enum.auto()
+    """A node's allocatable amount of some resource increased."""
     NODE_LABELS = enum.auto()
     NODE_TAINTS = enum.auto()
-    """Taints or unschedulable."""
+    """A node's taints changed, or whether it is unschedulable."""
     POD_BOUND = enum.auto()
     """A pod was bound, which only adds load."""
     POD_LABELS = enum.auto()
     """Labels of a pod on a node changed."""
     NAMESPACE = enum.auto()
+    """The labels of a namespace changed, which affinity terms may select."""
     TOPOLOGY = enum.auto()
+    """The layers of the network topology changed."""
     QUOTA = enum.auto()
+    """An ElasticQuota changed, or which quotas apply."""
     ASKED = enum.auto()
-    """Demand decreased, so that runtimes may rise: a pending unit was deleted, requests less, or can never start."""
+    """Demand decreased, so that the runtimes of quotas may rise: a pending unit was deleted, requests less, or can
+    never start."""
     DEVICE = enum.auto()
+    """A Device changed, or what a node's annotations say about its GPU links."""
     CLAIM = enum.auto()
     """A volume claim or resource claim changed that the pod itself names."""
     VOLUME = enum.auto()
@@ -66,11 +75,14 @@ class Wake(enum.Flag):
 
 
 ANY = ~Wake.NOTHING
+"""All kinds of change."""
 ROOM_CAME = Wake.ROOM | Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_TAINTS | Wake.QUOTA
 """Changes after which a unit may fit without victims."""
+# changes that only matter to pods with volumes or resource claims
 _CLAIMED = Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS | Wake.STORAGE_CAPACITY | Wake.ATTACHABLE | Wake.DYNAMIC_DEVICE
 GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | Wake.ASKED | _CLAIMED)
-"""Changes that may help a gang's own verdict: capacity, nodes, and the tree. Added load never helps."""
+"""Changes that may help a gang that was refused as a whole, not by a filter of one member: capacity, nodes, the tree.
+Changes that only matter to pod affinity, quota demand or claims are left out."""
 EMPTY_CLUSTER = (
     Wake.NODE_ADDED
     | Wake.NODE_GONE
@@ -84,6 +96,7 @@ EMPTY_CLUSTER = (
 )
 """Changes that decide whether a unit could ever fit (gang-network.md 6): nodes with their devices, the tree, quotas.
 Pods that are created or deleted do not matter."""
+# changes that cannot affect spread constraints and pod affinity, which depend on other pods, nodes and namespaces
 _NO_NEIGHBOURS = Wake.QUOTA | Wake.ASKED | Wake.DEVICE | Wake.DEVICE_REPORT | Wake.TOPOLOGY | _CLAIMED
 BY_FILTER: dict[str, Wake] = {
     "NodeUnschedulable": Wake.NODE_ADDED | Wake.NODE_TAINTS,
@@ -114,14 +127,17 @@ BY_FILTER: dict[str, Wake] = {
     "ElasticQuota": ANY & ~Wake.POD_BOUND,
     "VolumeZone": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS,
 }
+"""Filter -> kinds of change that may reverse its refusal."""
 
 
 def helpful(plugins: Collection[str], *, gang: bool, guarantees: bool = False) -> Wake:
-    """Returns the changes that may reverse a verdict of these filters; a filter without a rule is woken by any change.
+    """Returns the changes that may reverse the refusal of a unit by these filters.
 
-    guarantees: True if a quota's usage is guaranteed to it, so that a pod that starts may raise its quota's runtime.
+    plugins: filters that refused; empty if the gang was refused as a whole. Any change may help if a filter has no rule
+    in `BY_FILTER`. guarantees: True if a quota's usage is guaranteed to it (`quota.guaranteeUsage`), so that a pod that
+    starts may raise its quota's runtime.
     """
-    # any pending unit may find victims once other quotas are guaranteed less
+    # QUOTA is in every mask (GANG includes it): with lower guarantees of other quotas a unit may find victims
     mask = GANG if gang else Wake.QUOTA
     for plugin in plugins:
         mask |= BY_FILTER.get(plugin, ANY)
@@ -133,7 +149,11 @@ def helpful(plugins: Collection[str], *, gang: bool, guarantees: bool = False) -
 
 
 def of_kept(wake: Wake) -> Callable[[Any, Any], Wake]:
-    """Returns a rule for objects of which only labels and spec are read."""
+    """Returns a rule for a kind of which only labels and spec are read.
+
+    The rule is a function of the object before and after a change (None if it did not exist, or does not any more). It
+    returns `wake` if labels or spec changed, else NOTHING. All functions `of_...` below have these arguments.
+    """
 
     def helps(before: Any, after: Any) -> Wake:
         if before is None or after is None or before.metadata.labels != after.metadata.labels:
@@ -146,6 +166,7 @@ def of_kept(wake: Wake) -> Callable[[Any, Any], Wake]:
 def of_budget(before: PodDisruptionBudget | None, after: PodDisruptionBudget | None) -> Wake:
     """Returns what a changed budget may help: a budget that allows more disruptions may allow more victims."""
     if before is None or after is None:
+        # victims count as capacity: a deleted budget protects no pod any more
         return Wake.ROOM if after is None else Wake.NOTHING
     more = (after.status.disruptions_allowed or 0) > (before.status.disruptions_allowed or 0)
     return Wake.ROOM if more or before.spec != after.spec else Wake.NOTHING
@@ -161,7 +182,8 @@ def of_config_map(before: ConfigMap | None, after: ConfigMap | None) -> Wake:
 
 
 def of_device(before: Device | None, after: Device | None) -> Wake:
-    """Returns what a changed Device may help. Of its status only the availability of GPU delivery matters."""
+    """Returns what a changed Device may help. Of its status only the condition matters that says whether the node can
+    deliver GPUs to containers."""
     if before is None or after is None or is_delivery_unavailable(before) != is_delivery_unavailable(after):
         return Wake.DEVICE
     same = before.spec == after.spec and before.metadata.labels == after.metadata.labels
@@ -191,16 +213,22 @@ def of_node(before: NodeInfo | None, after: NodeInfo | None) -> Wake:
 
 
 def _more(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+    """Returns True if `after` has more of some resource than `before`."""
     return any(amount > before.get(name, 0) for name, amount in after.items())
 
 
 def _links_said(node: Node) -> dict[str, str]:
+    """Returns the annotations of a node that state its GPU links."""
     annotations = node.metadata.annotations
     return {key: text for key, text in annotations.items() if key.startswith(keys.GSOC_PREFIX)}
 
 
 def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:
-    """Returns what a changed pod may help other pods with."""
+    """Returns the kinds of change that other pods may gain from: freed capacity, more load, other labels, less demand.
+
+    before, after: the pod in the cache, so that an assumed pod counts as bound.
+    """
+    # `was` and `held`: whether the pod was on a node, and whether it is on one now
     was, held = before is not None and before.bound, after is not None and after.bound
     wake = Wake.NOTHING
     if before is not None and before.pending and not held and _less_is_asked(before, after):
@@ -217,7 +245,7 @@ def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:
         if before.pod.metadata.labels != after.pod.metadata.labels:
             wake |= Wake.POD_LABELS
         if bool(before.pod.metadata.deletion_timestamp) != bool(after.pod.metadata.deletion_timestamp):
-            # terminating pods do not count for spread constraints
+            # spread constraints do not count terminating pods
             wake |= Wake.POD_LABELS
     return wake
 
@@ -281,7 +309,7 @@ def of_storage(before: Any, after: Any) -> tuple[Wake, str]:
 
 
 def _of_volume(before: PersistentVolume | None, after: PersistentVolume | None) -> tuple[Wake, str]:
-    """As `of_storage`: a volume that is reserved for a claim concerns only pods of that claim."""
+    """As `of_storage`, for volumes. A volume that is reserved for a claim may help only pods that name this claim."""
     if after is None:
         return Wake.NOTHING, ""
     reference = after.spec.claim_ref
@@ -292,7 +320,8 @@ def _of_volume(before: PersistentVolume | None, after: PersistentVolume | None) 
 
 
 def _takes_more(before: CSINode, after: CSINode | None) -> bool:
-    """Returns True if a node accepts more volumes. No number means no limit; an unreadable node accepts none."""
+    """Returns True if a node accepts more volumes than before, or was deleted. A driver without a number has no limit;
+    a CSINode that cannot be read accepts no volume."""
     if after is None or unreadable(before.metadata):
         return True
     limits = _limits(after)
@@ -304,18 +333,20 @@ def _takes_more(before: CSINode, after: CSINode | None) -> bool:
 
 
 def _limits(node: CSINode) -> dict[str, int | None]:
+    """Returns CSI driver -> maximum number of volumes on the node; None for no limit."""
     return {driver.name: driver.allocatable.count if driver.allocatable else None for driver in node.spec.drivers}
 
 
 def _read_of(obj: Any) -> tuple[Any, ...]:
-    """Returns the parts of an object that decisions depend on: all but its version and similar metadata."""
+    """Returns the parts of an object that decisions depend on: all except resourceVersion and similar metadata."""
     meta = obj.metadata
     rest = (getattr(obj, name) for name in obj.__struct_fields__ if name != "metadata")
     return (meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp, meta.owner_references, *rest)
 
 
 def changes_itself(before: Pod, after: Pod) -> bool:
-    """Returns True if a pending pod changed in what decisions depend on. Of its status only its claims matter."""
+    """Returns True if a pending pod changed in a part that decisions depend on: labels, annotations, spec, and of its
+    status the names of generated resource claims."""
     return (
         before.metadata.labels != after.metadata.labels
         or before.metadata.annotations != after.metadata.annotations
