@@ -1,11 +1,16 @@
-"""The counting shortcut: exact victims for pods of one shape, if every unit is on one node.
+"""The counting shortcut: the exact least harmful victims without a solver, for pods of one shape.
 
-Source: preemption.md 6. Constraints between units of different nodes (surplus of a gang, quotas, budgets with some
-allowance) are ignored at first; if the least harmful set satisfies them, it is optimal. Levels 1 and 2 follow from the
-units that may be used. The other levels are one integer per set that adds up over nodes: gangs broken, accelerators,
-pods, priorities, and level 9 as a power of two per unit. Nodes are combined by min-plus tables along the tree
-(`gathered_victims.py`), or by a convex merge if that suffices. The amount that a full quota must get back is a second
-number to reach.
+Source: preemption.md 6. It covers the frequent case that each victim unit is on one node, so that nodes can be solved
+one by one:
+
+1. Find the lowest priority up to which victims free enough by sums (levels 1 and 2).
+2. For each node and number of pods, find the cheapest victims (`node_covers.py`). The cost is one integer that contains
+   the levels 3 to 5, 8 and 9, so the costs of nodes add up.
+3. Distribute the pods over the nodes at the lowest total cost: by min-plus tables along the tree of domains
+   (`gathered_victims.py`), by a merge if costs are convex, or by dynamic programming over the amount that victims must
+   give back to a full quota of the preemptor.
+4. Check the limits between units of different nodes (surplus of a gang, quotas, budgets), which were ignored so far. If
+   the set satisfies them, it is optimal. If not, the answer is None and CP-SAT decides.
 """
 
 import heapq
@@ -25,12 +30,16 @@ from koordpy.preemption.selection.victim_choice import Choice, Choices, cost_lev
 
 Options = tuple[int, ...]
 Amounts = tuple[int, ...]
+"""Amounts of the requested resources, by position of the request."""
 Link = Any
-"""(previous link, options), or None."""
+"""A linked list of the options chosen so far: (previous link, options of one node); None is its start."""
 
 
 def applies(choices: Choices) -> bool:
-    """Returns True if units of different nodes can be chosen independently."""
+    """Returns True if the method can decide a choice.
+
+    It can if units of different nodes can be chosen independently, and if all victims would have the same rule.
+    """
     problem = choices.problem
     shapes = {problem.members[rank].shape for rank in problem.pending}
     if (
@@ -46,11 +55,13 @@ def applies(choices: Choices) -> bool:
         or choices.one_of
     ):
         return False
+    # one amount that a quota must get back can be counted, without a gather goal
     demands = [limit for limit in choices.limits if limit.least]
     if len(demands) > 1 or (demands and (demands[0].when or demands[0].most is not None or problem.gather)):
         return False
     if len({option.rule for option in choices.options}) > 1:
         return False
+    # with a gather goal, the tables do not know bound members, attraction that victims change, or a partial last group
     if problem.gather and (problem.bound_counts.any() or any(unit.attracts for unit in choices.units)):
         return False
     return problem.pipeline <= 1 or len(problem.pending) % problem.pipeline == 0
@@ -67,7 +78,7 @@ def shortcut(choices: Choices) -> Choice | None:
     if taken is None or not keeps(choices, taken):
         return None
     levels = cost_levels(choices, taken)
-    if levels[0] or levels[5]:
+    if levels[0] or levels[5]:  # levels 1 and 6 are not minimised, so only 0 is known to be optimal
         return None
     return Choice(tuple(sorted(taken)), Proof.OPTIMAL)
 
@@ -86,15 +97,19 @@ class _Search:
         self.regions = [domain for _, domain in hard_regions(self.problem)]
         asked = [limit for limit in choices.limits if limit.least]
         self.least = asked[0].least or 0 if asked else 0
-        """Amount that the victims must give back to a quota of the preemptor."""
+        """Amount that the victims must give back to a quota of the preemptor; 0 if no quota is full."""
         self.gives: dict[int, int] = {}
+        """Option -> amount that it gives back to that quota."""
         for o, amount in asked[0].terms if asked else ():
             self.gives[o] = self.gives.get(o, 0) + amount
 
     # --- which units may be used ------------------------------------------------------------------------------------
 
     def _usable(self) -> tuple[list[int], list[int]]:
-        """Returns options of units on one node, and on several nodes, that no limit and no budget forbids alone."""
+        """Returns (options of units on one node, options of units on several nodes).
+
+        Options that a limit or a PodDisruptionBudget forbids even alone are left out, and units that free nothing.
+        """
         closed = {
             option
             for limit in self.choices.limits
@@ -114,7 +129,10 @@ class _Search:
         return single, wide
 
     def _fits(self, options: Iterable[int]) -> bool:
-        """Returns True if sums allow the choice of all of these; a pod may be counted twice."""
+        """Returns True if all of these options together free enough by sums.
+
+        A pod that is in the core and in a surplus unit may be counted twice, so only False is a proof.
+        """
         options = list(options)
         if self.least and sum(self.gives.get(o, 0) for o in options) < self.least:
             return False
@@ -124,8 +142,9 @@ class _Search:
         return self.choices.units[self.choices.options[option].unit].priority
 
     def solve(self) -> list[int] | None:
-        """Returns the chosen options; None if nothing is found or proven."""
+        """Returns the chosen options; None if nothing is found, or if it is not proven to be the least harmful set."""
         single, wide = self._usable()
+        # the lowest priority (`top`) up to which units of one node free enough
         steps = sorted({self._priority(o) for o in single})
         low, high = 0, len(steps)
         while low < high:
@@ -137,6 +156,8 @@ class _Search:
         if low == len(steps):
             return None
         top = steps[low]
+        # units on several nodes are not counted; if they could give a better set, nothing is proven: a set with a lower
+        # priority, or a set of the same priority that breaks no more gangs
         cheaper = [o for o in wide if self._priority(o) < top]
         if cheaper and self._fits([o for o in (*single, *wide) if self._priority(o) < top]):
             return None
@@ -155,11 +176,13 @@ class _Search:
     # --- per node ---------------------------------------------------------------------------------------------------
 
     def _choose(self, usable: list[int]) -> list[int] | None:
-        """Returns the least harmful of the usable options: covers per node, combined over nodes."""
+        """Returns the least harmful of the usable options; None if they are too few."""
+        # costs: `rank` is the position by importance, so that level 9 is one bit per option
         order = sorted(usable, key=lambda o: self._unit(o).rank)
         rank, width = {o: i for i, o in enumerate(order)}, len(order)
         self.late = width + LEVEL_BITS
-        """Number of bits below levels 3 to 5: level 9, then the priorities."""
+        """Number of low bits of a cost, below levels 3 to 5: level 9 (`width` bits), and level 8 above it."""
+        # the options of each node as items with the amounts that they free
         gangs, cores = self._gangs()
         on: dict[int, list[Item]] = {}
         known: dict[tuple[tuple[int, int], ...], Amounts] = {}
@@ -181,6 +204,7 @@ class _Search:
             on.setdefault(node, []).append(item)
         if self.least:
             return self._solve_with_give_back(on) if not cores.intersection(usable) else None
+        # per node, the cost of 0, 1, 2, ... pods; then the nodes are combined
         nodes: dict[int, NodeOffer] = {}
         for node in filter(self.asked.allowed.__getitem__, self._usable_nodes(on)):
             found = [(cost, taken) for _, _, cost, taken in self._offers(node, on.get(node, []), 1, 0)]
@@ -194,9 +218,10 @@ class _Search:
         return Gathered(self.problem, self.regions, nodes, self.number, late=self.late).solve()
 
     def _gangs(self) -> tuple[dict[int, int], set[int]]:
-        """Returns option -> number of its gang, if a core is among the options; and the cores.
+        """Returns (option -> number of its gang, options of cores).
 
-        Gangs are found by their limits.
+        Core and surplus of a gang exclude each other, so they need a common number. They are found by the limit that
+        they share. The first mapping is empty if no option is a core.
         """
         gangs: dict[int, int] = {}
         cores = {o for o in range(len(self.choices.options)) if self._unit(o).breaks}
@@ -212,7 +237,11 @@ class _Search:
     # --- victims that give back to a quota --------------------------------------------------------------------------
 
     def _solve_with_give_back(self, on: dict[int, list[Item]]) -> list[int] | None:
-        """Returns the options of the least sum over nodes if the victims must also give back to a quota."""
+        """Returns the options of the lowest total cost if the victims must also give back an amount to a quota.
+
+        Dynamic programming over the nodes. A state is (pods placed, steps given back), both capped at the target.
+        Returns None if the target cannot be reached.
+        """
         step = gcd(*(item.frees[-1] for items in on.values() for item in items))
         if not step:
             return None
@@ -250,9 +279,9 @@ class _Search:
         return sorted({*on, *np.nonzero(self.problem.slots_of[self.shape])[0].tolist()})
 
     def _offers(self, node: int, items: list[Item], step: int, wanted: int) -> list[tuple[int, int, int, Options]]:
-        """Returns (pods, steps given back, cost, options) of one node, without the empty offer.
+        """Returns the offers of one node: (pods, steps given back, cost, options), without (0, 0).
 
-        wanted: maximum steps.
+        step: amount of a step that is given back to the quota. wanted: maximum number of steps.
         """
         free = self.free[node]
         whole = [have + sum(item.frees[c] for item in items) for c, have in enumerate(free)]
@@ -261,6 +290,7 @@ class _Search:
         most = min(wanted, sum(item.frees[-1] for item in items) // step)
 
         def lacking(pods: int, back: int) -> list[int]:
+            """Returns what must be freed: per requested resource, then the amount for the quota."""
             asked = (pods * asked - have if pods else 0 for have, asked in zip(free, self.request, strict=True))
             return [*asked, back * step]
 
@@ -275,7 +305,11 @@ class _Search:
     # --- over nodes -------------------------------------------------------------------------------------------------
 
     def _cheapest_steps(self, nodes: dict[int, NodeOffer]) -> list[int] | None:
-        """Returns the options of the least sum over nodes with convex costs: the cheapest steps."""
+        """Returns the options of the lowest total cost if the costs of every node are convex.
+
+        Convex: each further pod on a node costs at least as much as the one before. So the cheapest next pod is always
+        right, and a heap finds it. Returns None if the nodes take too few pods.
+        """
         heap = [(one.costs[1] - one.costs[0], node, 1) for node, one in nodes.items()]
         heapq.heapify(heap)
         counts: dict[int, int] = {}
@@ -291,4 +325,5 @@ class _Search:
 
 
 def _convex(costs: Sequence[int]) -> bool:
+    """Returns True if each step of the costs is at least as large as the step before."""
     return all(b - a <= c - b for a, b, c in zip(costs, costs[1:], costs[2:], strict=False))

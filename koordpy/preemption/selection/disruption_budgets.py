@@ -1,6 +1,7 @@
-"""PodDisruptionBudgets as far as a plan needs them: which pods each covers, and how many evictions it still allows.
+"""PodDisruptionBudgets in a search for victims: which pods each covers, and how many evictions each still allows.
 
-Source: preemption.md 3.5.
+Source: preemption.md 3.5. The status of a budget says how many disruptions it allows. Evictions of the same round
+reduce that number, and placements of covered pods raise it again, but never above the status.
 """
 
 from collections import Counter
@@ -26,7 +27,8 @@ class Budget:
 class Covering:
     """An index of budgets: finds the budgets that cover a pod without matching every selector.
 
-    A budget is indexed by one of its label requirements; a budget without one by its namespace.
+    A budget is indexed by its namespace and one of its matchLabels; by its namespace alone if it has none. Results are
+    positions in the list of budgets.
     """
 
     def __init__(self, budgets: Sequence[PodDisruptionBudget]) -> None:
@@ -42,14 +44,17 @@ class Covering:
                 self._others.setdefault(namespace, []).append(number)
 
     def protecting(self, pod: PodInfo) -> list[int]:
-        """Returns the budgets with a selector that matches a pod, in order."""
+        """Returns the positions of the budgets with a selector that matches a pod, ascending."""
         found = list(self._others.get(pod.namespace, ()))
         for key, value in pod.pod.metadata.labels.items() if self._by_label else ():
             found += self._by_label.get((pod.namespace, key, value), ())
         return [b for b in sorted(found) if protects(self._budgets[b], pod)]
 
     def counting(self, pod: PodInfo) -> tuple[int, ...]:
-        """Returns the budgets that the pod's eviction counts against."""
+        """Returns the positions of the budgets that the pod's eviction counts against.
+
+        Not a budget with the pod in status.disruptedPods: the status has already counted that eviction.
+        """
         return tuple(b for b in self.protecting(pod) if pod.name not in self._budgets[b].status.disrupted_pods)
 
 
@@ -60,14 +65,17 @@ def selects(budget: PodDisruptionBudget) -> bool:
 
 
 def protects(budget: PodDisruptionBudget, pod: PodInfo) -> bool:
-    """Returns True if the selector matches a pod of the budget's namespace."""
+    """Returns True if a budget covers a pod: same namespace, and the selector matches."""
     if not selects(budget) or pod.namespace != budget.metadata.namespace:
         return False
     return selector_matches(budget.spec.selector, pod.pod.metadata.labels)
 
 
 def amount(raw: IntOrString, of: int) -> int:
-    """Returns a number, or a percentage of `of` pods rounded up; an unreadable text counts as 0."""
+    """Returns minAvailable or maxUnavailable as a number of pods.
+
+    A percentage is taken of `of` pods and rounded up. An unreadable text counts as 0.
+    """
     text = str(raw).strip()
     try:
         return -(-of * int(text[:-1]) // 100) if text.endswith("%") else int(text)
@@ -76,7 +84,7 @@ def amount(raw: IntOrString, of: int) -> int:
 
 
 def allowances(budgets: Sequence[PodDisruptionBudget], running: Iterable[PodInfo]) -> list[int]:
-    """Returns per budget what its status allows; without a status, what minAvailable or maxUnavailable allow.
+    """Returns how many evictions each budget allows: by its status, else by its minAvailable or maxUnavailable.
 
     running: bound pods that are not terminating.
     """
@@ -89,7 +97,10 @@ def allowances(budgets: Sequence[PodDisruptionBudget], running: Iterable[PodInfo
 
 
 def _allowance(budget: PodDisruptionBudget, number: int) -> int:
-    """number: running pods that it covers. Never below 0."""
+    """Returns how many evictions a budget allows, at least 0. number: running pods that it covers.
+
+    Without status, minAvailable and maxUnavailable, one pod must stay.
+    """
     stated = budget.status.disruptions_allowed
     if stated is not None:
         return max(0, stated)
@@ -101,19 +112,22 @@ def _allowance(budget: PodDisruptionBudget, number: int) -> int:
 
 
 def standing_budgets(snapshot: Snapshot) -> tuple[Budget, ...]:
-    """Returns the budgets of a snapshot that cover any pod, with what each allows before the round."""
+    """Returns the budgets of a snapshot that have a selector, with the evictions that each allows before the round."""
     budgets = [one for one in snapshot.budgets if selects(one)]
     running = (pod for pod in snapshot.pods.values() if pod.bound and not pod.pod.metadata.deletion_timestamp)
     return tuple(map(Budget, budgets, allowances(budgets, running)))
 
 
 def budgets_of(draft: Draft) -> tuple[Budget, ...]:
-    """Returns the budgets on a draft: less its evictions, plus its placements, never above the start of the round."""
+    """Returns the budgets with the evictions that each still allows on a draft (`BudgetsLeft.on`)."""
     return BudgetsLeft(draft.snapshot).on(draft)
 
 
 class BudgetsLeft:
-    """The budgets of a snapshot, with the evictions that its drafts leave. Covered pods are cached."""
+    """The budgets of a snapshot, with the evictions that each still allows on a draft of it.
+
+    Which budgets cover a pod is cached, because one search asks for many drafts.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._pods = snapshot.pods
@@ -123,7 +137,11 @@ class BudgetsLeft:
         self._coming: dict[str, list[int]] = {}
 
     def on(self, draft: Draft) -> tuple[Budget, ...]:
-        """Returns the budgets with the evictions that each still allows on a draft."""
+        """Returns the budgets with the evictions that each still allows on a draft.
+
+        Evictions of covered pods reduce the number, placements of covered pods raise it, never above its value before
+        the round.
+        """
         known = self._standing
         if not known or not draft.evicted:
             return known
@@ -140,7 +158,7 @@ class BudgetsLeft:
         )
 
     def counting(self, pod: PodInfo) -> tuple[int, ...]:
-        """Returns the numbers of the budgets that a pod's eviction counts against."""
+        """Returns the positions of the budgets that a pod's eviction counts against (`Covering.counting`)."""
         found = self._leaving.get(pod.key)
         if found is None:
             found = self._leaving[pod.key] = self._index.counting(pod)
@@ -150,7 +168,7 @@ class BudgetsLeft:
 def forbid(budgets: Sequence[Budget], victims: Iterable[PodInfo]) -> bool:
     """Returns True if the eviction API would reject some of these pods, evicted together.
 
-    It rejects every pod that more than one budget covers.
+    It rejects pods beyond what a budget allows, and every pod that more than one budget covers.
     """
     index = Covering([one.budget for one in budgets])
     counting = [index.counting(pod) for pod in victims]

@@ -1,6 +1,8 @@
-"""The capacity of nodes in the CP-SAT model of victims: free amounts, amounts that victims free, and returning pods.
+"""The capacity of nodes in the CP-SAT model of victims (preemption.md 6 (2)).
 
-A column of a node is left out if it cannot bind, or if another column always binds first. Source: preemption.md 6 (2).
+Per node and resource: requests of new pods and of moved pods that return <= free amount + amounts that victims free. A
+resource of a node is left out if it cannot bind, or if another resource always binds first, so that the model is small.
+Consolidation also needs the constraints on where moved pods may return.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,8 +26,8 @@ class FreedCapacity:
         of_unit: Mapping[int, Sequence[int]],
         unit: Callable[[int, int], list[Term]],
     ) -> None:
-        """at: (shape, node) -> variable of new pods. of_unit: unit that represents its kind -> its options. unit:
-        returns the terms that a unit adds to a sum, times an amount."""
+        """at: (shape, node) -> variable of new pods. of_unit: unit that represents its kind -> the unit's options.
+        unit: (unit, amount) -> the terms that the chosen units of its kind add to a sum."""
         self.model, self._choices, self._room, self._at = model, choices, room, at
         self._of_unit, self._unit = of_unit, unit
         self.back: dict[MovedKind, dict[int, cp_model.IntVar]] = {}
@@ -38,6 +40,8 @@ class FreedCapacity:
         Columns that cannot bind, or never before another column, are left out.
         """
         problem = self._choices.problem
+        # `_relief`: node -> (unit, amounts that it frees there)
+        # `loads`: node -> (variable, request, maximum number) of each shape of new pods and each kind of returning pods
         self._relief: dict[int, list[tuple[int, dict[int, int]]]] = {}
         for u in self._of_unit:
             for node, amounts in self._choices.units[u].frees:
@@ -55,9 +59,9 @@ class FreedCapacity:
                 asked = [(var, amount) for var, request, _ in load for c, amount in request if c == column]
                 most = sum(amount * number for _, request, number in load for c, amount in request if c == column)
                 free = int(problem.free[node, column])
-                if most <= free:
+                if most <= free:  # cannot bind
                     continue
-                if any(
+                if any(  # another column always binds first
                     other not in implied
                     and (column, other) in times
                     and self._looser(node, column, other, *times[column, other])
@@ -70,15 +74,17 @@ class FreedCapacity:
                 if free >= 0:
                     self.model.add(linear([*asked, *freed]) <= free)
                     continue
+                # an overcommitted node: victims must cover the deficit only if it gets a pod at all
                 some = self.model.new_bool_var("")
                 for var, _ in asked:
                     self.model.add(var <= 0).only_enforce_if(~some)
                 self.model.add(linear([*asked, *freed]) <= free).only_enforce_if(some)
 
     def _looser(self, node: int, column: int, other: int, weight: int, each: int) -> bool:
-        """Returns True if a node has at least weight / each times as much of a column as of another.
+        """Returns True if, for any set of victims, the column `other` of a node binds before the column `column`.
 
-        For any set of victims.
+        That is so if free and freed amounts of `column` are at least weight / each times those of `other`, because no
+        pod requests more than that ratio (`_implied`).
         """
         free = self._choices.problem.free[node]
         rooms = [dict(enumerate(free.tolist())), *(frees for _, frees in self._relief.get(node, ()))]
@@ -87,7 +93,10 @@ class FreedCapacity:
         )
 
     def _returns(self, loads: dict[int, list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...], int]]]) -> None:
-        """Adds the pods that are placed again, by kind and node: their unit makes no difference to the capacity."""
+        """Adds the pods that are placed again, as variables by kind and node.
+
+        Pods of a kind request the same, so it does not matter which unit a returning pod belongs to.
+        """
         moved: dict[MovedKind, list[Term]] = {}
         for u, parts in enumerate(self._choices.returns):
             for part in parts if u in self._of_unit else ():
@@ -102,7 +111,7 @@ class FreedCapacity:
             self._rejoin(one)
 
     def _rejoin(self, one: Rejoin) -> None:
-        """Adds the constraints on a GangGroup's members if any of them moves."""
+        """Adds the constraints on the nodes of a GangGroup's members, which apply if any member moves (`moved`)."""
         coming = [
             (node, var) for kind, here in self.back.items() if kind.group == one.group for node, var in here.items()
         ]
@@ -112,7 +121,9 @@ class FreedCapacity:
         for unit in dict.fromkeys(u for _, units in one.members for u in units):
             for var, _ in self._unit(unit, 1):
                 self.model.add_implication(var, moved)
+        # a bound member stays on its node unless one of its units is chosen
         leaves = [(node, [term for u in units for term in self._unit(u, 1)]) for node, units in one.members]
+        # one domain (`chosen`) for all members: staying members are in it, or move, and pods return nowhere else
         for domains in one.common:
             found = dict.fromkeys(d for node, _ in (*coming, *leaves) if (d := int(domains[node])) >= 0)
             chosen = {d: self.model.new_bool_var("") for d in found}
@@ -125,6 +136,7 @@ class FreedCapacity:
                     self.model.add(var == 0).only_enforce_if(~chosen[d])
                 else:
                     self.model.add(var == 0)
+        # members per domain: before the moves, less those that leave, plus those that return
         for domains, k in one.multiples:
             inside: dict[int, list[Term]] = {}
             for node, var in coming:
@@ -138,7 +150,10 @@ class FreedCapacity:
 
 
 def _implied(requests: Iterable[tuple[tuple[int, int], ...]]) -> dict[tuple[int, int], tuple[int, int]]:
-    """Returns (column, other) -> maximum ratio of requests in the column to requests in the other (`implied_by`)."""
+    """Returns (column, other) -> the maximum ratio, as (a, b), of a shape's request in a column to that in another.
+
+    Pairs without a ratio are missing: a shape requests only the first of the two columns (`implied_by`).
+    """
     every = [dict(request) for request in dict.fromkeys(requests)]
     columns = sorted({column for request in every for column in request})
     out = {}

@@ -1,8 +1,9 @@
-"""Combines the least harmful covers of nodes along the tree, with the gather goals of the unit.
+"""Distributes the pods of a unit over nodes and domains, such that their victims are the least harmful.
 
-Source: preemption.md 5. The levels that decide first (gangs broken, accelerators, pods, then goals 3 and 4) are small
-and fit machine words: one table per domain by the number of pods it takes. Priorities and level 9 are long numbers, so
-they are compared only if the words leave a choice.
+Source: preemption.md 5. Each node offers 0, 1, 2, ... pods at a cost. The table of a domain has the lowest cost for
+each number of pods in it, and is the min-plus sum of its children's tables, from the nodes up to the cluster. The
+levels that decide first (gangs broken, accelerators, pods, then goals 3 and 4 of a gather goal) fit one machine word.
+Priorities and level 9 are long numbers, so they are compared only among splits of equal words.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,11 +17,15 @@ from koordpy.plan.limits import GATHERED_VICTIMS_STEPS
 from koordpy.preemption.selection.node_covers import LEVEL_BITS, Unwieldy
 
 Words = NDArray[np.int64]
+"""[pods] the word of the cheapest way to take that many pods. A word packs the levels that decide first, the most
+important in the highest bits, so that words add up and compare like the levels."""
 _NEVER = 1 << 61
+"""The word of a number of pods that a domain cannot take. The sum of two is still below 1 << 63."""
 _BITS = 60
+"""Maximum number of bits of a word, so that every word is below `_NEVER`."""
 
 Early = tuple[int, int, int]
-"""(gangs broken, accelerators, pods)."""
+"""Levels 3 to 5 of a cost: (gangs broken, accelerators in hundredths, pods)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +38,31 @@ class NodeOffer:
 
 @dataclass
 class _Domain:
-    """One domain: children with offers, tables of the first 0, 1, ... of them, and its own table."""
+    """One domain of the network tree."""
 
     children: list[int] = field(default_factory=list)
+    """Child domains with offers."""
     tables: list[Words] = field(default_factory=list)
+    """Table of the first 0, 1, 2, ... children together."""
     own: Words = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    """Table of the domain: that of all children, with the gather goals of the domain added."""
     late: dict[int, int] = field(default_factory=dict)
+    """Number of pods -> levels 8 and 9 of the best split."""
     split: dict[int, list[int]] = field(default_factory=dict)
     """Number of pods -> pods of each child in the best split."""
 
 
 class Gathered:
-    """The cheapest way to place `number` pods in one of the regions, with gather goals if there are any."""
+    """The cheapest way to place `number` pods in one of the regions, with gather goals if there are any.
+
+    Raises `Unwieldy` if the numbers do not fit a word, or if too many splits are equal.
+    """
 
     def __init__(
         self, problem: Problem, regions: Sequence[int], offers: Mapping[int, NodeOffer], number: int, *, late: int
     ) -> None:
-        """late: number of bits of a cost below levels 3 to 5."""
+        """regions: domains of the hard layer; the cluster without one. offers: by node. late: number of bits of a cost
+        below levels 3 to 5."""
         self.problem, self.regions, self.number = problem, regions, number
         self.tree, self.offers = problem.tree, offers
         self._below = (1 << late) - 1
@@ -64,7 +77,12 @@ class Gathered:
     # --- words --------------------------------------------------------------------------------------------------------
 
     def _widths(self) -> None:
-        """Computes the number of bits of each part of a word. Raises `Unwieldy` if they do not fit."""
+        """Computes the number of bits of each part of a word. Raises `Unwieldy` if they do not fit.
+
+        The levels are divided by their greatest common divisors. With a gather goal, the goals are below the levels:
+        for each layer the pods of pipeline groups that are not whole in a domain (goal 3), then for each layer the
+        number of used domains (goal 4).
+        """
         every = self._early.values()
         most = [sum(max(part[i] for part in early) for early in every) for i in range(3)]
         scale = [int(np.gcd.reduce([part[i] for early in every for part in early])) for i in range(3)]
@@ -83,7 +101,11 @@ class Gathered:
         return sum(part // step << shift for part, step, shift in zip(early, self.scale, self.shifts, strict=True))
 
     def _with_goals(self, level: int, table: Words) -> Words:
-        """Returns the table with goals 3 and 4 of a domain: groups that are not whole in it, and that it is used."""
+        """Returns a domain's table with goals 3 and 4 added.
+
+        Goal 4: the domain is used by any number of pods above 0. Goal 3: the pods beyond a multiple of the group size
+        are in a group that is not whole in the domain.
+        """
         key = level, table.tobytes()
         found = self._owned.get(key)
         if found is None:
@@ -98,7 +120,7 @@ class Gathered:
         return found
 
     def _merge(self, left: Words, right: Words) -> Words:
-        """Returns the least sums over all ways to split m pods in two."""
+        """Returns the table of two children together: for each m, the lowest sum over the ways to split m pods."""
         key = left.tobytes(), right.tobytes()
         known = self._merged.get(key)
         if known is not None:
@@ -136,9 +158,10 @@ class Gathered:
     def solve(self) -> list[int] | None:
         """Returns the chosen options; None if no region can take all pods.
 
-        Minimises levels 1 to 6 of the hard layer, then goals 1 to 4 of a gather goal among the domains that reach them,
-        then levels 8 and 9.
+        First finds the lowest levels 3 to 5 within the regions. Among the domains that reach these levels, then chooses
+        by the gather goals 1 to 4, then by levels 8 and 9. Without a gather goal only the regions are compared.
         """
+        # (level, domain) -> word of all pods in the domain
         reached = {
             (level, domain): int(one.own[self.number])
             for level in range(self.problem.hard, self.tree.depth + 1)
@@ -153,6 +176,7 @@ class Gathered:
         ready = [
             key for key, word in reached.items() if word >> self.goals == least and (self.problem.gather or key in hard)
         ]
+        # goal 1 the lowest layer, goal 2 the most attracting pods, goals 3 and 4 by the word, then levels 8 and 9
         lowest = max(level for level, _ in ready)
         ready = [key for key in ready if key[0] == lowest]
         pull = {key: self._attraction(*key) for key in ready}
@@ -166,11 +190,12 @@ class Gathered:
         return out
 
     def _attraction(self, level: int, domain: int) -> tuple[int, ...]:
+        """Returns the attracting pods in a domain and in each domain above it, from the domain upwards."""
         levels, attract = self.tree.levels, self.problem.attract
         return tuple(int(levels[n].sums(attract)[d]) for n, d in self.tree.upwards(level, domain))
 
     def _late(self, level: int, domain: int, m: int) -> int:
-        """Returns the least priorities and level 9 of m pods among the splits with the least words."""
+        """Returns the lowest levels 8 and 9 of m pods in a domain, among the splits with the lowest words."""
         if not m:
             return 0
         if level == self.tree.depth:
@@ -181,7 +206,11 @@ class Gathered:
         return one.late[m]
 
     def _split(self, level: int, one: _Domain, m: int) -> None:
-        """Finds the best split of m pods over the children of a domain, among the splits with the least words."""
+        """Finds the best split of m pods over the children of a domain, among the splits with the lowest words.
+
+        Stores the split and its levels 8 and 9 in the domain. Raises `Unwieldy` after `GATHERED_VICTIMS_STEPS` splits.
+        """
+        # backwards: which numbers of pods each child may take in a split with the lowest word
         own = [self.domains[level + 1][child].own for child in one.children]
         wanted: list[list[int]] = [[] for _ in range(len(own) + 1)]
         ways: list[dict[int, list[int]]] = [{} for _ in own]
@@ -199,6 +228,7 @@ class Gathered:
                 ways[at][total] = best
                 coming.update(total - k for k in best)
             wanted[at] = sorted(coming)
+        # forwards: among these, the lowest levels 8 and 9 of the first children together
         known: dict[int, int] = {0: 0}
         taken: list[dict[int, int]] = []
         for at, child in enumerate(one.children):
@@ -209,6 +239,7 @@ class Gathered:
                 now[total], chosen[total] = min(costs)
             known = now
             taken.append(chosen)
+        # backwards again: the numbers of the best split
         one.late[m] = known[m]
         split, left = [], m
         for chosen in reversed(taken):

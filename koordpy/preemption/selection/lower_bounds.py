@@ -1,7 +1,8 @@
-"""Sums that show at once that no set of victims can help, with their numbers.
+"""Shows by sums alone that even all eligible victims would free too little, with the numbers for the message.
 
-Source: preemption.md 6 (1). Upper bounds only: all eligible victims gone, as far as quotas allow, each pod by itself. A
-placement that they allow may still be infeasible; one that they forbid is infeasible.
+Source: preemption.md 6 (1). The sums are upper bounds: all eligible victims are gone, as far as quotas allow, and the
+free amounts of all nodes are added up. So a placement that the sums forbid is infeasible. A placement that they allow
+may still be infeasible.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,16 +19,22 @@ from koordpy.preemption.selection.victim_choice import Choices, Terms
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Why placement is infeasible. resource: empty if slots for pods are lacking."""
+    """Why placement is infeasible: one resource, or slots for pods, are too few even with every victim gone."""
 
     resource: str
+    """Name of the resource, in which amounts are given; empty if slots for pods are lacking."""
     needed: int
+    """What all pending members request; for slots, the number of pods of one shape."""
     free: int
+    """What is free without evictions."""
     reclaimable: int
+    """What the victims would free in addition. For slots instead: all slots with every victim gone."""
     place: str = ""
+    """Layer and path of the region that lacks least; empty for the whole cluster."""
 
     @property
     def text(self) -> str:
+        """The sentence for the message, without its prefix."""
         where = f" in {self.place}" if self.place else ""
         if not self.resource:
             needed = counted(self.needed, "pod")
@@ -37,7 +44,10 @@ class Lack:
 
 
 def freed_by(choices: Choices, units: Iterable[int]) -> Ints:
-    """Returns [nodes, columns]: free amounts once some units are gone. A pod in several units is counted for each."""
+    """Returns [nodes, columns]: free amounts once some units are gone.
+
+    A pod that is in two of the units is counted twice, so the amounts are upper bounds.
+    """
     freed = choices.problem.free.copy()
     for u in units:
         for node, amounts in choices.units[u].frees:
@@ -47,9 +57,10 @@ def freed_by(choices: Choices, units: Iterable[int]) -> Ints:
 
 
 def sums_allow(choices: Choices, units: Iterable[int]) -> bool:
-    """Returns True if some hard domain has enough slots per shape, and enough of every resource for all members.
+    """Returns True if, once some units are gone, one region has enough slots and resources for all pending members.
 
-    Some units count as gone. False is a proof that no placement exists.
+    Regions are the domains of the hard layer; without one, the cluster. False is a proof that no placement exists. True
+    proves nothing: slots are counted for each shape alone, and resources of all nodes are added up.
     """
     problem = choices.problem
     freed, level = freed_by(choices, units), problem.tree.levels[problem.hard]
@@ -65,10 +76,11 @@ def sums_allow(choices: Choices, units: Iterable[int]) -> bool:
 
 
 def most_freed(choices: Choices) -> dict[int, int]:
-    """Returns column -> upper bound on what all victims free of it, by limits and crossings of quotas.
+    """Returns column -> upper bound on what all victims free of the column, as far as limits of quotas allow evictions.
 
-    Contains only columns that these bound.
+    A column is only in the result if its bound is below the sum of all options.
     """
+    # each bound: alternatives (terms, most); a crossing allows its excess, less 1, and one whole unit more
     bounds: list[tuple[tuple[Terms, int], ...]] = [
         ((limit.terms, limit.most),) for limit in choices.limits if limit.most is not None and not limit.when
     ]
@@ -79,6 +91,7 @@ def most_freed(choices: Choices) -> dict[int, int]:
     out: dict[int, int] = {}
     if not bounds:
         return out
+    # option -> column -> amount on all nodes
     frees: list[dict[int, int]] = []
     for option in choices.options:
         held: dict[int, int] = {}
@@ -101,7 +114,11 @@ def most_freed(choices: Choices) -> dict[int, int]:
 
 
 def _most_within(terms: Terms, room: int, inside: set[int], frees: Mapping[int, int]) -> int:
-    """Returns the most that options free of a column while the sum of their terms is at most `room`."""
+    """Returns an upper bound on what options free of a column while the sum of their terms is at most `room`.
+
+    inside: the options that count. frees: option -> amount of the column. The bound is the room times the best ratio of
+    amount to term.
+    """
     amounts = {o: amount for o, amount in terms if amount > 0}
     free_of_it = sum(frees[o] for o in inside if o not in amounts)
     bounded = [o for o in inside if o in amounts]
@@ -113,7 +130,10 @@ def _most_within(terms: Terms, room: int, inside: set[int], frees: Mapping[int, 
 
 
 def _disjoint_bound(caps: Sequence[tuple[set[int], int]], frees: Mapping[int, int], *, widest: bool) -> int:
-    """Returns the most that is freed if, of overlapping sets, the first one bounds its options."""
+    """Returns an upper bound on what all options free, from bounds on sets of options.
+
+    Bounds of sets that are disjoint add up. A set that overlaps an earlier set is skipped. caps: (set, its bound).
+    """
     left, total = set(frees), 0
     for inside, most in sorted(caps, key=lambda cap: len(cap[0]), reverse=widest):
         if inside and inside <= left:
@@ -125,9 +145,10 @@ def _disjoint_bound(caps: Sequence[tuple[set[int], int]], frees: Mapping[int, in
 def lacking(
     problem: Problem, relief: Ints, names: tuple[str, ...], most: Mapping[int, int] | None = None
 ) -> Lack | None:
-    """Returns what is lacking for all pending members; None if the sums allow them.
+    """Returns what is lacking for all pending members, in the region that lacks least; None if a region has enough.
 
-    names: resource of each column. most: column -> upper bound on what all victims free of it.
+    relief: [nodes, columns] amounts that all victims free. names: resource of each column. most: column -> lower upper
+    bound on what all victims free of it (`most_freed`).
     """
     tree, level = problem.tree, problem.hard
     regions = hard_regions(problem)
@@ -148,6 +169,7 @@ def lacking(
 
 
 def _size_of_lack(lack: Lack) -> tuple[bool, int]:
+    """Returns a sort key: lacking resources before lacking slots, then the amount that is lacking."""
     return not lack.resource, lack.needed - lack.free - (lack.reclaimable if lack.resource else 0)
 
 
@@ -161,7 +183,11 @@ def _in_region(
     place: str,
     most: Mapping[int, int],
 ) -> Lack | None:
-    """Returns what is lacking in one region; None if the sums allow all pending members there."""
+    """Returns what is lacking in one region; None if the sums allow all pending members there.
+
+    room: the problem with the capacity of all victims free. nodes: those of the region. allowed: [nodes] above 0 where
+    a shape may be placed. Resources are tried by name, then slots by shape. Column 0 counts pods, so slots cover it.
+    """
     inside = allowed[nodes] > 0
     for column, need in sorted(problem.asked.items(), key=lambda item: names[item[0]] if item[0] < len(names) else "~"):
         if column == 0 or column >= len(names):
@@ -169,7 +195,7 @@ def _in_region(
         free = np.maximum(problem.free[nodes, column][inside], 0)
         after = np.maximum(room.free[nodes, column][inside], 0)
         have = int(free.sum())
-        # a node that is overcommitted frees nothing at first
+        # free amounts below 0 count as 0 before and after, because victims on such a node first only cover its deficit
         back = min(int(after.sum()) - have, most.get(column, need))
         if have + back < need:
             return Lack(names[column], need, have, back, place)

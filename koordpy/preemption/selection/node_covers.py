@@ -1,7 +1,8 @@
-"""The cheapest units of one node that free given amounts: a knapsack by dynamic programming over the amounts.
+"""The cheapest victims on one node that free given amounts there: a knapsack by dynamic programming over the amounts.
 
-A cost is a single integer that contains all levels, so the least one is the best set, and sets of different nodes add
-up. Exact for any number of resources. The number of states grows with the lacking amounts, in steps of what units use.
+The cost of a set is one integer that contains the cost levels 3 to 5, 8 and 9. So the lowest integer is the best set,
+and the costs of several nodes can be added. The result is exact for any number of resources. Amounts are counted in
+steps, the greatest common divisor of what units free. The number of states grows with the lacking amounts in steps.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,42 +14,52 @@ from typing import NamedTuple
 from koordpy.plan.limits import NODE_COVER_COMBINATIONS, NODE_COVER_STATES
 
 LEVEL_BITS = 64
-"""Bits of a level of the cost: no sum exceeds them."""
+"""Bits of each level in a cost: enough for the sum of a level over all units."""
 _SHIFT = 1 << 31
 """Added to each pod's priority, which may be negative, so that the sum is not."""
 
 
 def packed(*, breaks: int, devices: int, pods: int, priorities: int, rank: int, width: int) -> int:
-    """Returns the cost of a unit in levels 3 to 5, 8 and 9. rank: its position by importance, below `width`."""
+    """Returns the cost of a unit in levels 3 to 5, 8 and 9, the first in the highest bits.
+
+    rank: position of the unit by importance, below `width`. Level 9 is one bit per unit, so sparing a unit outweighs
+    sparing all less important ones.
+    """
     early = (breaks << LEVEL_BITS | devices) << LEVEL_BITS | pods
     return (early << LEVEL_BITS | priorities + _SHIFT * pods) << width | 1 << rank
 
 
 class Item(NamedTuple):
-    """A unit on one node.
-
-    frees: amounts by position of the request. gang: number shared by the core and the surplus of a gang, -1 for none.
-    """
+    """A victim unit on one node."""
 
     option: int
     frees: tuple[int, ...]
+    """Amounts that the unit frees, by position of the request."""
     cost: int
+    """The cost by `packed`."""
     gang: int = -1
+    """Number that the core and the surplus of a gang share, because they exclude each other; -1 for none."""
     core: bool = False
+    """True if the unit is the core of its gang."""
 
 
 Cover = tuple[int, tuple[int, ...]]
-"""(cost, options)."""
+"""A set of units that frees enough: (cost, options)."""
 
 
 class Unwieldy(Exception):
-    """Raised if the problem has too many combinations for a method."""
+    """Raised if the problem has too many combinations for an exact method, so that another method must decide."""
 
 
 class NodeCovers:
-    """Sets of units of one node. most: the largest amounts that will be requested. Raises `Unwieldy`."""
+    """The cheapest sets of units of one node, for all amounts up to `most`.
+
+    Raises `Unwieldy` above `NODE_COVER_STATES` states or `NODE_COVER_COMBINATIONS` combinations of broken gangs.
+    """
 
     def __init__(self, items: Sequence[Item], most: Sequence[int]) -> None:
+        """most: the largest amounts that will be requested, by position of the request."""
+        # amounts in steps: per column the step is the greatest common divisor of what units free
         asked = [c for c, amount in enumerate(most) if amount > 0]
         equal: dict[tuple[int, ...], list[Item]] = {}
         for item in items:
@@ -61,8 +72,10 @@ class NodeCovers:
             steps = tuple([frees[c] // self._scale[c] for c in self._columns])
             if any(steps):
                 kinds.setdefault(steps, []).extend(some)
+        # units that free equal steps are taken cheapest first
         for alike in kinds.values():
             alike.sort(key=attrgetter("cost"))
+        # core and surplus of a gang exclude each other: each combination of broken gangs is solved by itself
         cores = {item.gang for alike in kinds.values() for item in alike if item.core}
         if 1 << len(cores) > NODE_COVER_COMBINATIONS:
             raise Unwieldy
@@ -74,12 +87,12 @@ class NodeCovers:
             }
             found += [(cost, taken, freed) for freed, (cost, taken) in self._sets(part).items()]
         self._found = sorted(found)
-        """(cost, options, steps freed by column), the cheapest first."""
+        """(cost, options, steps freed per column), the cheapest first."""
 
     def _sets(self, kinds: Mapping[tuple[int, ...], Sequence[Item]]) -> dict[tuple[int, ...], Cover]:
-        """Returns steps freed by column, capped at the request -> the cheapest units that free them.
+        """Returns steps freed per column, capped at the request -> the cheapest units that free them.
 
-        kinds: steps that units free -> these units, the cheapest first.
+        kinds: steps that a unit frees -> the units that free these steps, the cheapest first.
         """
         states: dict[tuple[int, ...], Cover] = {(0,) * len(self._columns): (0, ())}
         for steps, alike in kinds.items():
@@ -98,7 +111,10 @@ class NodeCovers:
         return states
 
     def rising(self, every: Iterable[Sequence[int]]) -> list[Cover]:
-        """Returns the cheapest units for each of some non-decreasing lacking amounts, until all units are too few."""
+        """Returns the cheapest units for each of some lacking amounts, which must not decrease.
+
+        The list ends before the first amounts for which all units together are too few.
+        """
         out: list[Cover] = []
         found = iter(self._found)
         cost, taken, freed = next(found)

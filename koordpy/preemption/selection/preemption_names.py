@@ -7,23 +7,28 @@ class RuleName(StrEnum):
     """The rule under which a unit is evicted (simulate.md 3.2)."""
 
     PRIORITY = "priority"
+    """The victim has a lower priority."""
     QUOTA = "quota"
+    """The victim's quota uses more than its min, and the preemptor's quota reclaims its own min."""
     FAIR_SHARE = "fair-share"
+    """The victim's user or queue uses more than its share, and the preemptor's user or queue reclaims its own share."""
     CONSOLIDATION = "consolidation"
+    """The unit is moved: evicted, and placed again in the same plan."""
     STALE_GANG = "stale-gang"
+    """The gang has lost members that it needs, and its grace period is over."""
 
 
 class Way(StrEnum):
-    """A way of choosing victims, in the order in which they are tried.
-
-    NODE: a table of the cheapest victims of each node for a plain pod (reported as counting). COUNTING: dynamic
-    programming. MODEL: CP-SAT. GREEDY: all eligible units, then a reprieve.
-    """
+    """A way of choosing victims, in the order in which the ways are tried."""
 
     NODE = "node"
+    """A table of the cheapest victims of each node, for a plain pod. Results and metrics report it as COUNTING."""
     COUNTING = "counting"
+    """Dynamic programming."""
     MODEL = "model"
+    """CP-SAT."""
     GREEDY = "greedy"
+    """All eligible units, less the units that a reprieve spares."""
 
 
 EVERY_WAY = tuple(Way)
@@ -36,10 +41,14 @@ class Guard(StrEnum):
     """
 
     SHARE = "share"
+    """Another tenant would be left with less than its share (`preemption.acrossUsers`)."""
     SURPLUS = "surplus"
+    """Members above minMember break no gang (`preemption.surplusVictims`)."""
     HARM = "harm"
+    """The victims hold too many accelerators for what the plan places (`protection.maxHarm`)."""
     ENTITLEMENT = "entitlement"
-    """Applies to moves alone, which are not evictions, so it is in no metric."""
+    """Consolidation does not move units of tenants within their entitlement. Moves are not evictions, so this guard is
+    in no metric."""
 
 
 WAIVABLE = (Guard.SURPLUS, Guard.HARM, Guard.ENTITLEMENT)
@@ -48,3 +57,4 @@ WITHHOLDING = (Guard.SHARE, Guard.SURPLUS, Guard.HARM)
 """Guards that protect units from evictions."""
 
 NO_GUARD: frozenset[Guard] = frozenset()
+"""The default for the guards that a search leaves out: none."""

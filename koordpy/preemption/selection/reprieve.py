@@ -1,7 +1,7 @@
-"""Victims by reprieve: all eligible units are evicted, then units are spared, the most important first.
+"""The greedy choice of victims: starts with a set that is large enough, then spares units, the most important first.
 
-preemption.md 6 (2) calls it the greedy plan. It is used if a choice cannot be proven in time: the result is
-inclusion-minimal and evicts the least important units, but is not the least harmful of all sets.
+Used if CP-SAT does not prove a choice in time (preemption.md 6 (2)). The result is inclusion-minimal: no unit of it can
+be spared alone. It evicts the least important units, but need not be the least harmful of all sets.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,18 +12,19 @@ from koordpy.preemption.selection.victim_choice import Choices, Crossing, Limit,
 T = TypeVar("T")
 
 Enough = Callable[[tuple[int, ...]], bool]
-"""Returns True if the preemptor can be placed with the units of these options gone."""
+"""Returns True if the preemptor can be placed once the units of some options are evicted."""
 
 
 def still_needed(every: Sequence[T], may_stay: Callable[[Sequence[T], Sequence[T]], bool]) -> list[T]:
-    """Returns the victims that are still needed, by bisection over the order of reprieve.
+    """Returns the victims that are still needed after a reprieve in the given order.
 
-    A part is spared as a whole if `may_stay` allows it; its arguments are the part, and all victims that would remain.
+    By bisection: half of the victims is spared at once if possible, so that few trials are needed if most are spared.
+    may_stay(part, rest): True if `part` can be spared while the victims `rest` are still evicted.
     """
     needed: list[T] = []
 
     def settle(part: Sequence[T], later: Sequence[T]) -> None:
-        """later: items that are not decided yet."""
+        """Spares a part as a whole, or decides each half of it. later: victims after it, which are not decided yet."""
         if not part or may_stay(part, (*needed, *later)):
             return
         if len(part) == 1:
@@ -38,7 +39,11 @@ def still_needed(every: Sequence[T], may_stay: Callable[[Sequence[T], Sequence[T
 
 
 def reprieved(choices: Choices, enough: Enough, start: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns a subset of `start`, a sufficient set of options, such that no option of it can be left out."""
+    """Returns a subset of `start` from which no option can be left out. start: options that are enough together.
+
+    The order of the reprieve: units with the most pods under PodDisruptionBudgets first, then by priority, gangs
+    broken, accelerators, pods and rank, the largest first.
+    """
     taken = start
 
     def may_stay(_: Sequence[int], rest: Sequence[int]) -> bool:
@@ -58,9 +63,9 @@ def reprieved(choices: Choices, enough: Enough, start: tuple[int, ...]) -> tuple
 
 
 def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
-    """Returns the shortest sufficient prefix of the options in order of cost, within all limits.
+    """Returns the options, cheapest first, up to the number that is enough for the preemptor; empty if all are too few.
 
-    Empty if none suffices.
+    Options that a limit forbids together with cheaper ones are skipped. The number is found by bisection.
     """
     taken: list[int] = []
     units: set[int] = set()
@@ -88,10 +93,11 @@ def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
 
 
 def no_good_set(choices: Choices, taken: Sequence[int], fits: Enough, *, most_trials: int) -> list[int]:
-    """Returns the options of a no-good cut: a large set, with the given options, that does not free enough capacity.
+    """Returns a large set of options with which the members still do not fit. It contains `taken`.
 
-    Options are added cheapest first, without regard to limits. The members do not fit with all these units evicted, so
-    at least one other option must be chosen. Only valid if more evictions never make a placement infeasible.
+    So at least one option outside the set must be chosen: the larger the set, the stronger the no-good cut. Options are
+    added cheapest first, without regard to limits, in chunks that double after a success and shrink after a failure.
+    Only valid if more evictions never make a placement infeasible. most_trials: maximum number of calls of `fits`.
     """
     whole, have = list(taken), {choices.options[o].unit for o in taken}
     coming: dict[int, int] = {}
@@ -116,9 +122,10 @@ def no_good_set(choices: Choices, taken: Sequence[int], fits: Enough, *, most_tr
 
 
 def _cheap_first(choices: Choices) -> list[int]:
-    """Returns the options, those of the cheapest units first."""
+    """Returns all options, those of the cheapest units first."""
 
     def cost(o: int) -> tuple[int, ...]:
+        """Returns levels 1 to 3 for the unit alone, then its rank and rule."""
         option = choices.options[o]
         unit = choices.units[option.unit]
         covered = sum(pods > choices.budgets[b] for b, pods in unit.budgets)
@@ -128,14 +135,15 @@ def _cheap_first(choices: Choices) -> list[int]:
 
 
 class _RemainingSlack:
-    """The remaining slack of upper limits, crossings and multiples, option by option.
+    """What the limits of a choice still allow while options are taken one by one.
 
-    Conservative: a limit that applies to some options only is applied to all; a violated branch of alternatives is
-    closed.
+    Conservative, because an option that is taken is never dropped: a limit with a condition (`when`) counts for all
+    options, and a branch of alternatives that one option violates is not used any more.
     """
 
     def __init__(self, choices: Choices) -> None:
         self._bounds = _Bounds(choices.limits, choices.crossings)
+        # options that alone leave a number of members that is no multiple of podCountMultiple
         self._uneven = {
             o for one in choices.multiples for o, amount in one.terms if o in one.when and (one.have - amount) % one.k
         }
@@ -160,19 +168,23 @@ class _RemainingSlack:
 
 
 class _Bounds:
-    """The remaining slack of some upper limits and crossings."""
+    """The remaining slack of upper limits and crossings."""
 
     def __init__(self, limits: Iterable[Limit], crossings: Sequence[Crossing]) -> None:
         bounded = [limit for limit in limits if limit.most is not None]
         self._left = [limit.most or 0 for limit in bounded]
+        """Amount that each limit still allows."""
         self._asks: dict[int, list[tuple[int, int]]] = {}
+        """Option -> (number of a limit, amount of the option in it)."""
         for number, limit in enumerate(bounded):
             for o, amount in limit.terms:
                 self._asks.setdefault(o, []).append((number, amount))
         self._rooms = [[room for _, room in crossing.resources] for crossing in crossings]
+        """Per crossing and resource, the usage above the entitlement."""
         self._crossed = [[(0, 0)] * len(rooms) for rooms in self._rooms]
-        """Per crossing and resource (sum chosen, largest unit chosen)."""
+        """Per crossing and resource: (sum of the chosen amounts, largest chosen amount)."""
         self._crosses: dict[int, dict[int, list[int]]] = {}
+        """Option -> number of a crossing -> amount of the option in each resource."""
         for number, crossing in enumerate(crossings):
             for r, (terms, _) in enumerate(crossing.resources):
                 for o, amount in terms:
@@ -196,6 +208,7 @@ class _Bounds:
             self._left[number] -= amount
 
     def _after(self, o: int) -> dict[int, list[tuple[int, int]]]:
+        """Returns number of a crossing -> the entry of `_crossed` if an option is chosen in addition."""
         return {
             number: [
                 (taken + amount, max(largest, amount))

@@ -1,8 +1,9 @@
-"""The choice of victims as plain numbers: the input of every method, and its result.
+"""Which running pods to evict for a pending unit (the preemptor), as plain numbers: the problem and its result.
 
-Source: preemption.md 2, 3 and 5. A rule that allows a unit makes an option; protections, surplus of gangs and quotas
-are sums over options. Nothing here knows labels or quotas, so that the exact model, the counting shortcut and plain
-enumeration in tests can be compared level by level.
+`Choices` is the problem, `Choice` the result. A victim unit is a set of pods that are evicted together. An option is a
+unit under one rule that allows its eviction. A choice is a set of options. Protections of gangs, quotas and tenants are
+limits on sums over the chosen options (preemption.md 2, 3, 5). Nothing here knows labels or quotas. So the CP-SAT
+model, the counting shortcut and plain enumeration in tests can be compared level by level.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,36 +21,34 @@ from koordpy.placement.problem import Problem
 from koordpy.plan.round_plan import Proof, SolverRun
 
 Terms = tuple[tuple[int, int], ...]
-"""(option, amount) pairs."""
+"""(option, amount) pairs: a sum over the chosen options. An option is a position in `Choices.options`."""
 
 
 class UnitFigures(msgspec.Struct, frozen=True):
     """The numbers of one victim unit."""
 
     frees: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
-    """(node, ((column of `problem.free`, amount), ...)) of each node on which it uses capacity."""
+    """(node, ((column of `problem.free`, amount), ...)) of each node on which the unit uses capacity."""
     priority: int
-    """Highest priority of its pods."""
+    """Highest priority of the unit's pods."""
     pods: int
     devices: int
-    """Accelerators in hundredths."""
+    """Accelerators that the unit's pods request, in hundredths of a device."""
     priorities: int
-    """Sum of the priorities of its pods."""
+    """Sum of the priorities of the unit's pods."""
     rank: int
     """Unique position in the order of importance; larger is more important."""
     breaks: int = 0
-    """Number of gangs that its eviction breaks."""
+    """Number of gangs that the eviction breaks: 1 for the core of a GangGroup, else 0."""
     budgets: tuple[tuple[int, int], ...] = ()
-    """(budget, number of its pods that the budget covers)."""
+    """(position of a PodDisruptionBudget in `Choices.budgets`, number of the unit's pods that it covers)."""
     attracts: tuple[tuple[int, int], ...] = ()
-    """(node, number of its pods that attract the preemptor)."""
+    """(node, number of the unit's pods there with the preemptor's network-topology-selector: they attract it)."""
 
 
 class Option(NamedTuple):
-    """A unit under a rule.
-
-    rule: position in the order of rules; if two rules allow a unit, it carries the earlier one.
-    """
+    """A unit (position in `Choices.units`) under a rule (position in the order of rules). A unit that several rules
+    allow has an option for each. At most one is chosen, that of the earliest rule if possible."""
 
     unit: int
     rule: int
@@ -57,7 +56,8 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """least <= sum(terms) <= most, if any of the options `when` is chosen; always, if `when` is empty."""
+    """A condition: least <= sum(terms) <= most, where None is no bound. It applies if any option of `when` is chosen;
+    always, if `when` is empty."""
 
     terms: Terms
     most: int | None = None
@@ -67,10 +67,12 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSteps:
-    """A quota's runtime that grows with what victims free of the total that quotas share (quota-fairness.md 4).
+    """The condition that a quota of the preemptor admits it, if victims in no quota raise the quota's runtime.
 
-    gives: what options free of that total. terms: what they free in the quota. steps: (from, least), by rising `from`,
-    the first one 0. If sum(gives) is at least `from` and below the next step's, sum(terms) must be at least `least`.
+    Such victims return capacity to the total that quotas share, and a larger total can raise the runtime, the amount
+    that the quota may use (quota-fairness.md 4). gives: amounts that options return to the total. terms: amounts that
+    they free in the quota itself. steps: (from, least) by rising `from`, the first one 0. The last step with `from` <=
+    sum(gives) applies: sum(terms) must reach its `least`.
     """
 
     gives: Terms
@@ -78,7 +80,7 @@ class RuntimeSteps:
     steps: tuple[tuple[int, int], ...]
 
     def holds(self, gives: int, terms: int) -> bool:
-        """Returns True if the quota admits the preemptor with these amounts freed."""
+        """Returns True if the quota admits the preemptor. gives, terms: sums of the chosen options."""
         least = self.steps[0][1]
         for start, needed in self.steps:
             if gives < start:
@@ -89,10 +91,11 @@ class RuntimeSteps:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Used capacity above an entitlement that may be crossed by one unit.
+    """The condition that a tenant is above its entitlement before each of its units is evicted.
 
-    If any of its options is chosen: for at least one resource, (sum of terms - the largest term) < the resource's
-    bound.
+    Only the last unit may bring the tenant below, because a job cannot be divided. The largest unit counts as the last
+    one, so that the order of evictions does not matter. resources: (what options free, usage above the entitlement). If
+    any of the options is chosen, for at least one resource (sum of terms - largest chosen term) < that usage.
     """
 
     resources: tuple[tuple[Terms, int], ...]
@@ -108,7 +111,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """At least one branch is satisfied if any of the options `when` is chosen. Without branches none may be chosen."""
+    """If any of the options `when` is chosen, at least one branch must be satisfied. Without branches none may be."""
 
     branches: tuple[Branch, ...]
     when: tuple[int, ...]
@@ -116,18 +119,20 @@ class Either:
 
 @dataclass(frozen=True, slots=True)
 class Multiple:
-    """The pods that remain of `have` in a domain are a multiple of k, if any of the options `when` is chosen."""
+    """podCountMultiple: of `have` members in a domain, a multiple of k must remain if any of `when` is chosen."""
 
     terms: Terms
+    """Number of the members that each option evicts."""
     when: tuple[int, ...]
-    """Options of surplus pods; a gang that is evicted because it is broken has no such constraint."""
+    """Options of surplus pods. A broken unit is evicted whole, so the condition does not apply to it."""
     have: int
     k: int
 
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """Cost level 6 of one leaf quota: the chosen amount above `slack`."""
+    """Cost level 6 of one leaf quota: by how much it falls below min(used before, min), in hundredths of accelerators.
+    This is max(0, sum(terms) - slack), with terms: accelerators that the options free in the quota."""
 
     terms: Terms
     slack: int
@@ -135,14 +140,14 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True)
 class MovedKind:
-    """A kind of moved pods."""
+    """A kind of pods that consolidation moves: evicts and places again. `Rejoin` restricts nodes of gang members."""
 
     request: tuple[tuple[int, int], ...]
-    """(column, amount) that a pod of the kind requests."""
+    """(column of `problem.free`, amount) that a pod of the kind requests."""
     nodes: tuple[int, ...]
     """Node positions that accept pods of the kind."""
     group: str = ""
-    """Id of their GangGroup; empty without one. `Rejoin` has the constraints on the nodes of its members."""
+    """Id of the pods' GangGroup; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,37 +164,33 @@ class Rejoin:
 
     group: str
     members: tuple[tuple[int, tuple[int, ...]], ...]
-    """(node, units of which any moves it) of each bound member."""
+    """(node, units) of each bound member. The member moves if any of these units is chosen."""
     common: tuple[Ints, ...] = ()
-    """Arrays [nodes] of domains. All members share one domain of each; -1 means that no member is allowed there."""
+    """Arrays [nodes] of domains. After the moves, all members share one domain of each; -1: no member is allowed."""
     multiples: tuple[tuple[Ints, int], ...] = ()
-    """([nodes] domain, k): every domain has a multiple of k members."""
+    """([nodes] domain of each node, k): every domain must have a multiple of k members."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tie:
-    """An affinity or spread constraint with members and running pods, counted with all running pods present.
-
-    leaving: per label of the constraint (domain, unit, pods that the unit's eviction subtracts from the count).
-    """
+    """An affinity or spread constraint of the preemptor, counted with all running pods present."""
 
     interaction: Interaction
     leaving: tuple[tuple[tuple[int, int, int], ...], ...] = ()
+    """Per label of the constraint: (domain, unit, pods that the unit's eviction subtracts from the domain's count)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """The input of every method: all pending members of `problem` must be placed. `problem.free` is without evictions.
-
-    problem.shapes[].allowed: 1 also where only victims block the shape. blockers: (shape, node) -> groups of units; one
-    unit of each group must be evicted before a pod of the shape is allowed there. budgets: what each allows, for cost
-    level 1.
-    """
+    """The input of every method: victims must be chosen such that all pending members of `problem` can be placed."""
 
     problem: Problem
+    """The preemptor's placement problem. `problem.free` is the free capacity without evictions. `Shape.allowed` is 1
+    also on nodes where only victims block the shape."""
     units: tuple[UnitFigures, ...]
     options: tuple[Option, ...]
     budgets: tuple[int, ...] = ()
+    """Evictions that each PodDisruptionBudget still allows; further evictions cost (level 1)."""
     limits: tuple[Limit, ...] = ()
     runtimes: tuple[RuntimeSteps, ...] = ()
     crossings: tuple[Crossing, ...] = ()
@@ -197,25 +198,29 @@ class Choices:
     multiples: tuple[Multiple, ...] = ()
     shortfalls: tuple[Shortfall, ...] = ()
     blockers: Mapping[tuple[int, int], tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    """(shape, node) -> groups of units. One unit of each group must be evicted before a pod of the shape is allowed on
+    the node."""
     ties: tuple[Tie, ...] = ()
     """Affinity, anti-affinity and spread constraints that count evictable running pods."""
     returns: tuple[tuple[Return, ...], ...] = ()
-    """Per unit the pods that must be placed again (consolidation, where level 2 costs nothing); empty for evictions."""
+    """Consolidation only: per unit the pods that must be placed again. Empty if victims are evicted."""
     rejoins: tuple[Rejoin, ...] = ()
-    """Further constraints on the pods that are placed again."""
+    """Consolidation only: constraints on the new nodes of gang members."""
     lots: tuple[tuple[tuple[int, ...], int], ...] = ()
-    """(nodes, k): the number of the preemptor's pods on these nodes is a multiple of k."""
+    """(nodes, k): the number of the preemptor's pods on these nodes must be a multiple of k (whole blocks of NPUs)."""
     one_of: tuple[tuple[int, ...], ...] = ()
-    """All of the preemptor's pods are on nodes of one of these sets; empty if any node is allowed."""
+    """Sets of nodes: all of the preemptor's pods must be on nodes of one set. Empty if any node is allowed."""
     told_apart: frozenset[int] = frozenset()
-    """Units that are not interchangeable although their numbers are equal: filters depend on them, their devices have
-    names, or they are placed again."""
+    """Units that are not interchangeable although their numbers are equal, because filters depend on them, their
+    devices have names, or their pods are placed again."""
     deterministic_time: float = 2.0
+    """Limit of all solves together, in CP-SAT's deterministic units (`preemption.timeLimit`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The placement of a choice. places: (shape, node) -> pods; returns: kind of moved pods -> node -> pods."""
+    """The placement that the solver found together with a choice, for the dry run. places: (shape, node) -> pods of the
+    preemptor. returns: kind of moved pods -> new node -> pods; empty for evictions."""
 
     places: Mapping[tuple[int, int], int] = field(default_factory=dict)
     returns: Mapping[MovedKind, Mapping[int, int]] = field(default_factory=dict)
@@ -223,7 +228,8 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The chosen options; empty if there is no plan. proof: OPTIMAL if levels 1 to 6 are proven."""
+    """The result of a method: the chosen options; empty if no choice was found. proof: OPTIMAL if no choice has lower
+    cost levels 1 to 6, FEASIBLE if one may exist, INFEASIBLE if no choice exists, UNKNOWN if none was found in time."""
 
     options: tuple[int, ...]
     proof: Proof
@@ -232,19 +238,18 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A no-good cut: the chosen options `taken`, restricted to the units `among`, do not help.
-
-    places: (shape, node); the cut applies if a pod is on one of these. Empty: it always applies.
-    """
+    """A no-good cut: excludes the choice `taken`, which the dry run rejected, and all choices that evict the same units
+    of `among`, the units that the rejection depends on. Of interchangeable units, only the number matters."""
 
     taken: frozenset[int]
     among: tuple[int, ...]
     places: tuple[tuple[int, int], ...] = ()
+    """(shape, node): these choices are excluded only with a pod of the shape on the node. Empty: always."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Pods of each shape together on one node: ((shape, pods), ...)."""
+    """New pods that one node would have to take together: ((shape, number of pods), ...)."""
 
     node: int
     pods: tuple[tuple[int, int], ...]
@@ -252,17 +257,19 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One of these units must be evicted before a node takes a load; without a load, before any placement exists."""
+    """A constraint that the dry run found: one of some units must be evicted before a node takes a load. load: None if
+    the constraint applies to every placement."""
 
     units: tuple[int, ...]
     load: Load | None = None
 
 
 Cost = tuple[int, ...]
+"""Cost levels 1 to 6 (`cost_levels`), compared in order."""
 
 
 def keeps(choices: Choices, taken: Collection[int]) -> bool:
-    """Returns True if a set of options satisfies every limit."""
+    """Returns True if a set of options satisfies every limit and has no unit twice. Whether pods fit is not checked."""
     chosen = set(taken)
     units = [choices.options[o].unit for o in chosen]
     if len(set(units)) < len(units):
@@ -280,6 +287,7 @@ def keeps(choices: Choices, taken: Collection[int]) -> bool:
 
 
 def _are_satisfied(limits: Iterable[Limit], crossings: Iterable[Crossing], chosen: set[int]) -> bool:
+    """Returns True if the chosen options satisfy all of these limits and crossings."""
     for limit in limits:
         if limit.when and not chosen.intersection(limit.when):
             continue
@@ -295,7 +303,7 @@ def _admits(one: RuntimeSteps, chosen: Collection[int]) -> bool:
 
 
 def uneven(multiples: Iterable[Multiple], taken: Collection[int]) -> list[Multiple]:
-    """Returns the multiples that some options violate."""
+    """Returns the multiples (podCountMultiple) that a set of options violates."""
     out = []
     for one in multiples:
         gone = sum(amount for option, amount in one.terms if option in taken)
@@ -305,7 +313,7 @@ def uneven(multiples: Iterable[Multiple], taken: Collection[int]) -> list[Multip
 
 
 def reachable(choices: Choices) -> bool:
-    """Returns True if all options together satisfy the limits with a minimum."""
+    """Returns True if the amounts that all options free together reach every minimum. False is a proof of no choice."""
     for limit in choices.limits:
         if limit.least is not None and not limit.when and sum(amount for _, amount in limit.terms) < limit.least:
             return False
@@ -318,6 +326,7 @@ def reachable(choices: Choices) -> bool:
 
 
 def _crosses_once(crossing: Crossing, chosen: set[int]) -> bool:
+    """Returns True if the chosen options satisfy a crossing."""
     taken = [(dict(terms), room) for terms, room in crossing.resources]
     if not any(option in amounts for amounts, _ in taken for option in chosen):
         return True
@@ -329,7 +338,10 @@ def _crosses_once(crossing: Crossing, chosen: set[int]) -> bool:
 
 
 def fewest_pods(choices: Choices) -> int:
-    """Returns a lower bound on the pods that any choice evicts, from each resource alone: the continuous knapsack."""
+    """Returns a lower bound on the number of pods that any choice evicts, at least 1.
+
+    It is the largest of the bounds of each resource by the continuous knapsack: units that free the most per pod first.
+    """
     problem = choices.problem
     open_to = np.logical_or.reduce([problem.shapes[s].allowed > 0 for s in problem.wanted])
     units, fewest = {option.unit for option in choices.options}, 1
@@ -351,7 +363,8 @@ def fewest_pods(choices: Choices) -> int:
 
 
 def cost_levels(choices: Choices, taken: Collection[int]) -> Cost:
-    """Returns levels 1 to 6 of preemption.md 5; smaller is better."""
+    """Returns levels 1 to 6 of preemption.md 5, smaller is better: violations of PodDisruptionBudgets, top priority,
+    gangs broken, accelerators (in hundredths), pods, accelerators below the entitlements of quotas (in hundredths)."""
     units = [choices.units[choices.options[o].unit] for o in taken]
     covered = [0] * len(choices.budgets)
     for unit in units:

@@ -1,6 +1,7 @@
-"""Kinds of victims: options of units that are equal in all numbers but their rank, the least important first.
+"""Kinds of victims: equal units are grouped, so that the CP-SAT model needs one integer variable per group.
 
-Source: preemption.md 6 (2).
+Options are of one kind if their units are equal in all numbers but the rank, and if every limit treats them equally. It
+then only matters how many units of the kind are evicted: the least important first (preemption.md 6 (2)).
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -13,7 +14,11 @@ from koordpy.preemption.selection.victim_choice import (
 
 
 def kinds_of(choices: Choices, of_unit: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """Returns the options of some units by kind: first option -> all options of the kind, the least important first."""
+    """Returns the options of some units by kind: first option -> all options of the kind, the least important first.
+
+    of_unit: unit -> its options. A unit with several options, or in `told_apart`, is a kind by itself.
+    """
+    # every sum and every condition of the choice, in a fixed order; a condition counts as a sum with amounts of 1
     sums = [*(one.terms for one in choices.limits), *(one.terms for one in choices.multiples)]
     sums += [one.terms for one in choices.shortfalls]
     sums += [terms for one in choices.runtimes for terms in (one.gives, one.terms)]
@@ -26,6 +31,7 @@ def kinds_of(choices: Choices, of_unit: Mapping[int, Sequence[int]]) -> dict[int
             sums += [terms for crossing in branch.crossings for terms, _ in crossing.resources]
             conditions += [limit.when for limit in branch.limits]
     sums += [tuple((o, 1) for o in options) for options in conditions]
+    # option -> (number of a sum, amount of the option in it): options of a kind have the same amounts in every sum
     parts: dict[int, list[tuple[int, int]]] = {}
     for number, terms in enumerate(sums):
         for o, amount in terms:

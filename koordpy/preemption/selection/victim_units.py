@@ -1,7 +1,8 @@
-"""Victim units: which running pods are evicted together, and which never.
+"""Victim units: which running pods are evicted together, and which pods are never evicted (preemption.md 2).
 
-Source: preemption.md 2. A pod without a gang is a unit. Each surplus pod of a gang above its minimum is a unit. The
-core of a gang is one unit with every other gang of its GangGroup. A gang below its minimum is a unit by itself.
+A pod without a gang is a unit. For a gang above its minMember, each surplus member is a unit that can be evicted alone.
+All bound pods of a GangGroup together are one more unit, the core: its eviction ends the gangs. A gang below its
+minMember is a unit by itself. A surplus member is thus in two units, of which at most one is evicted.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -25,63 +26,75 @@ class UnitKind(Enum):
     """Why the pods of a unit are evicted together."""
 
     PLAIN = "plain"
+    """A pod in no gang."""
     SURPLUS = "surplus"
+    """One member of a gang that has more than minMember. The gang stays."""
     CORE = "core"
+    """All bound pods of a GangGroup."""
     BROKEN = "broken"
     """All bound members of a gang that is below its minimum already."""
 
 
 class VictimUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """Pods that are evicted together. group: id of the GangGroup, empty for a plain pod."""
+    """Pods that are evicted together."""
 
     kind: UnitKind
     pods: tuple[PodInfo, ...]
     group: str = ""
+    """Id of the pods' GangGroup; empty for a plain pod."""
     gang: GangRef | None = None
+    """The gang of a surplus or broken unit; None for a plain pod and for a core, which may span gangs."""
 
     @cached_property
     def priority(self) -> int:
-        """The highest priority of its pods."""
+        """The highest priority of the unit's pods."""
         return self.pods[0].priority if len(self.pods) == 1 else max(pod.priority for pod in self.pods)
 
     @cached_property
     def start(self) -> float:
-        """The earliest start of its pods, in seconds since the epoch."""
+        """The earliest start of the unit's pods, in seconds since the epoch."""
         return started(self.pods[0]) if len(self.pods) == 1 else min(started(pod) for pod in self.pods)
 
     @cached_property
     def devices(self) -> int:
-        """Accelerators, in hundredths."""
+        """Accelerators that the unit's pods request, in hundredths of a device."""
         return sum([card_hundredths(pod.requests) for pod in self.pods])
 
     @cached_property
     def priorities(self) -> int:
-        """Sum of the priorities of its pods."""
+        """Sum of the priorities of the unit's pods."""
         return self.priority if len(self.pods) == 1 else sum(pod.priority for pod in self.pods)
 
     @property
     def breaks(self) -> int:
-        """Number of gangs broken: 1 for the core of a GangGroup, else 0."""
+        """Number of gangs that the eviction breaks: 1 for the core of a GangGroup, else 0. A broken unit costs nothing
+        here, because its gang does not have its minimum anyway."""
         return int(self.kind is UnitKind.CORE)
 
     @cached_property
     def standing(self) -> tuple[int, float, tuple[int, int]]:
-        """First part of its importance: priority, earlier start, lower index."""
+        """First part of `importance`: (-priority, start, lowest index), so that smaller is more important.
+
+        The index of a pod is (0, number), or (1, 0) for a pod without one.
+        """
         return -self.priority, self.start, min(map(_index, self.pods))
 
     @property
     def names(self) -> tuple[object, ...]:
-        """Second part of its importance: natural name."""
+        """Second part of `importance`: the natural order of names, then the kind."""
         return min([(natural_key(pod.namespace), natural_key(pod.name)) for pod in self.pods]), self.kind.value
 
     @property
     def importance(self) -> tuple[object, ...]:
-        """Sort key, the most important first."""
+        """Sort key, the most important unit first: higher priority, earlier start, lower index, natural name."""
         return self.standing, self.names
 
 
 def by_importance(units: Sequence[VictimUnit]) -> list[int]:
-    """Returns positions, the most important first. Names are compared only between units that are otherwise equal."""
+    """Returns positions in `units`, the most important first.
+
+    Names are expensive to compare, so they are computed only for units that are otherwise equal.
+    """
     standing = [unit.standing for unit in units]
     order = sorted(range(len(units)), key=standing.__getitem__)
     if len(set(standing)) == len(order):
@@ -91,6 +104,7 @@ def by_importance(units: Sequence[VictimUnit]) -> list[int]:
 
 
 def _index(pod: PodInfo) -> tuple[int, int]:
+    """Returns a sort key by the pod's index; pods without an index are last."""
     return (0, pod.index) if pod.index is not None else (1, 0)
 
 
@@ -113,18 +127,29 @@ def protected(pod: PodInfo) -> bool:
 
 
 def untouchable(pod: PodInfo) -> bool:
-    """Returns True if no rule may evict a bound pod now: protected, terminating, or not confirmed."""
+    """Returns True if no rule may evict a pod now.
+
+    The pod is protected or terminating, or it has no node yet because its Binding is not confirmed.
+    """
     return bool(pod.pod.metadata.deletion_timestamp) or not pod.pod.spec.node_name or protected(pod)
 
 
 @dataclass(frozen=True, eq=False)
 class Lending:
-    """A gang above its minimum: at most `most` of its surplus units may be evicted, none together with its core."""
+    """Limits between the victim units of one gang: at most `most` surplus units, and none together with the core.
+
+    A gang below its minimum has the same form: its broken unit is the only one in `surplus`, and `most` is 1.
+    """
 
     unit: Unit
+    """The queue unit (GangGroup) of the gang."""
     surplus: tuple[VictimUnit, ...]
+    """Units that can be evicted one by one. Protected members have none, so there may be fewer than `most`."""
     most: int
+    """Number of members above minMember."""
     core: VictimUnit | None
+    """The unit of all pods. None if one of the pods is protected, or if the group has no gang with its minimum and a
+    minMember above 0."""
 
 
 def find_candidates(
@@ -154,12 +179,14 @@ def find_candidates(
 
 def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list[Lending]]:
     """Returns the victim units of one GangGroup, and the limits between them. gone: keys of evicted pods."""
+    # bound members of each gang that remain, and the gangs that have lost their minimum
     staying = {
         gang.ref: tuple(pod for pod in gang.bound if pod.key not in gone and not terminating(pod))
         for gang in unit.gangs
     }
     below = {gang.ref for gang in unit.gangs if len(staying[gang.ref]) + gang.succeeded < gang.min_member}
     everyone = tuple(pod for gang in unit.gangs for pod in staying[gang.ref])
+    # the core: only if some gang has its minimum, and if no pod of the group is protected
     core: VictimUnit | None = None
     whole = [gang for gang in unit.gangs if staying[gang.ref] and gang.ref not in below]
     held = any(gang.min_member > 0 or gang.one_victim for gang in whole)
@@ -167,6 +194,7 @@ def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list
         core = VictimUnit(UnitKind.CORE, everyone, unit.group_id)
     units: list[VictimUnit] = []
     lendings: list[Lending] = []
+    # per gang: a broken unit if it is below its minimum, else its surplus members
     for gang in unit.gangs:
         bound = staying[gang.ref]
         if not bound:

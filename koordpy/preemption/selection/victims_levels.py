@@ -1,6 +1,8 @@
 """The least harmful choice of victims by CP-SAT: minimises cost levels 1 to 9 in turn, each fixed for the next.
 
-Source: preemption.md 6 (2). If the dry run rejects a choice, its cuts are added and the model is solved again.
+Source: preemption.md 6 (2). Small models are tried first: with victims up to the lowest priority that may suffice, then
+up to the next one. The dry run checks each choice with all filters. If it rejects a choice, its cuts are added and the
+model is solved again.
 """
 
 from bisect import bisect_left
@@ -23,13 +25,17 @@ Check = Callable[[tuple[int, ...], Layout], Sequence[Cut | Need]]
 
 
 def choose(choices: Choices, check: Check, *, most_tries: int = VICTIM_TRIES) -> Choice:
-    """Returns the least harmful options with which all members fit. most_tries: choices that `check` may reject."""
+    """Returns the least harmful options with which all members fit.
+
+    check: the dry run. most_tries: number of choices that it may reject; after that the result is UNKNOWN.
+    """
     watchdog = choices.problem.watchdog_seconds
     budget = TimeBudget(choices.deterministic_time, watchdog_seconds=watchdog, probing=False)
     steps = _priorities(choices)
     if not steps:
         return Choice((), Proof.INFEASIBLE)
-    # the optimum of levels 1 and 2 is in the first part that has a solution
+    # parts: models up to a priority, and the whole problem (None). As levels 1 and 2 (no budget violated, lowest
+    # priority) precede all others, the optimum is in the first part that has a solution
     parts: list[int | None] = [*steps[:PRIORITY_PARTS], None]
     known: list[Cut | Need] = []
     for _ in range(most_tries):
@@ -54,7 +60,10 @@ def choose(choices: Choices, check: Check, *, most_tries: int = VICTIM_TRIES) ->
 
 
 def _priorities(choices: Choices) -> list[int]:
-    """Returns the priorities of units, ascending, from the lowest one up to which sums allow a choice."""
+    """Returns the priorities of units, ascending, without those that are too low.
+
+    A priority is too low if the units up to it free too little, by sums alone. Empty: all units free too little.
+    """
     units = {option.unit for option in choices.options}
     steps = sorted({choices.units[u].priority for u in units})
 
@@ -65,7 +74,7 @@ def _priorities(choices: Choices) -> list[int]:
 
 
 class _Levels:
-    """The cost levels of one model."""
+    """Minimises the cost levels of one model."""
 
     def __init__(self, model: VictimsModel) -> None:
         self.model, self.budget = model, model.budget
@@ -75,11 +84,13 @@ class _Levels:
         model = self.model
         if not model.possible:
             return None
+        # levels 1 to 6; if their solve finds nothing in time, any solution will do
         model.minimise_all(model.early, share=EARLY_LEVEL_SHARE, first=_FIRST)
         if not model.values and not self._impossible:
             model.find(_FIRST, linearization=2)
         if not model.values:
             return None
+        # levels 7, 8 and 9, and last the earliest rule of each unit; the proof does not cover these
         proven = self.budget.proven
         if model.problem.gather:
             self._gathered(Topology(model))
@@ -95,9 +106,9 @@ class _Levels:
         return last is not None and (last.status is Proof.INFEASIBLE or bool(last.fault))
 
     def _gathered(self, topology: Topology) -> None:
-        """Minimises level 7.
+        """Minimises level 7: the gather goals of the placement.
 
-        Attraction depends on the layer of the new pods, so with attraction that is fixed first.
+        Attraction depends on the common layer of the new pods, so if there is attraction, the layer is fixed first.
         """
         goals = topology.layers()
         if topology.attracted:
@@ -106,10 +117,14 @@ class _Levels:
         self.model.minimise_all([*goals, *topology.later()], share=LATE_LEVEL_SHARE)
 
     def _spare(self) -> None:
-        """Minimises level 9: spares each unit if possible, from the most important on."""
+        """Minimises level 9: spares each unit if possible, from the most important on.
+
+        One solve decides `LEVEL_9_UNITS` units, the first of which is the next one that the current solution evicts.
+        """
         model, order = self.model, self.model.by_importance
         at = 0
         while at < len(order) and self.budget.left > 1e-6:
+            # units that the current solution spares anyway are fixed without a solve
             most: dict[int, int] = {}
             while at < len(order) and model.value(model.unit(order[at][0])) <= order[at][1]:
                 u, number = order[at]
@@ -120,6 +135,7 @@ class _Levels:
             chunk = [
                 [(model.more(o, number), 1) for o in model.of_unit[u]] for u, number in order[at : at + LEVEL_9_UNITS]
             ]
+            # powers of two: sparing a unit outweighs sparing all less important ones
             terms = [(var, 1 << (len(chunk) - 1 - i)) for i, taken in enumerate(chunk) for var, _ in taken]
             model.minimise_all([("spare", terms, None)])
             for taken in chunk:

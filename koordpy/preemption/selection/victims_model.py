@@ -1,8 +1,10 @@
-"""The choice of victims as a CP-SAT model: which options are chosen, such that all members fit afterwards.
+"""The choice of victims as a CP-SAT model: which pods to evict, such that all members of the preemptor fit afterwards.
 
-Source: preemption.md 6 (2). Units that are equal in all numbers but their rank are a kind (`victim_kinds.py`), with one
-integer variable. The rest is the model that counts pods per shape and node (`count_model.py`). Capacity of nodes is in
-`freed_capacity.py`. Results of filters that are no sums are added as cuts and needs.
+Source: preemption.md 6 (2). Two groups of variables: how many units of each kind of victims are evicted
+(`victim_kinds.py`), and how many new pods of each shape each node takes (`count_model.py`). The capacity of a node
+links them (`freed_capacity.py`). Limits of rules, gangs and quotas are linear constraints. Filters that are not sums
+are not in the model: if the dry run rejects a solution, the reason is added as a cut or need, and the model is solved
+again (`victims_levels.py`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,11 +35,12 @@ from koordpy.preemption.selection.victim_kinds import kinds_of
 
 
 class VictimsModel(CountModel):
-    """The constraints of a choice; `early` and the later attributes are the sums of the cost levels."""
+    """The constraints of a choice, and the sums of its cost levels: `early`, `priorities`, `by_importance`,
+    `later_rule`."""
 
     def __init__(self, choices: Choices, budget: TimeBudget, most: int | None = None) -> None:
-        """most: highest priority of the victims in the model, which then must not exceed any PodDisruptionBudget; None
-        for all."""
+        """most: None for a model of all victims. A priority for a smaller model, which is solved first: only victims up
+        to that priority, and no PodDisruptionBudget may be exceeded."""
         self.choices, self.kept = choices, most is not None
         problem = choices.problem
         every: dict[int, list[int]] = {}
@@ -49,8 +52,10 @@ class VictimsModel(CountModel):
         self.of_unit = {u: options for u, options in every.items() if options[0] in self.kinds}
         """Unit that represents its kind -> its options."""
         self.partial = sum(map(len, every.values())) < len(choices.options)
-        """True if victims are left out, or if budgets are hard limits: a larger model may have other choices."""
-        # scores of nodes by their number of pods do not matter for victims
+        """True if victims are left out, or if budgets are hard limits. If this model has no solution, a larger one may
+        have."""
+        # the placement with all these victims gone, in the regions that could hold it; each node is a cell by itself,
+        # because victims differ between nodes; scores of nodes by their number of pods do not matter for victims
         freed = replace(problem, free=freed_by(choices, every), by_count=None, standing=None)
         room = FillingCapacity(freed, dict(problem.wanted))
         fits = room.could(problem.hard)
@@ -70,6 +75,7 @@ class VictimsModel(CountModel):
         self._levels()
 
     def _build(self, level: int, domain: int) -> None:
+        """Adds the variables `taken` (first option of a kind -> number of units evicted), then those of the counts."""
         self.taken = {o: self.model.new_int_var(0, len(kind), "") for o, kind in self.kinds.items()}
         self._more: dict[tuple[int, int], cp_model.IntVar] = {}
         super()._build(level, domain)
@@ -84,10 +90,14 @@ class VictimsModel(CountModel):
         return [(self.taken[o], amount) for o in self.of_unit.get(unit, ())]
 
     def _terms(self, terms: Iterable[tuple[int, int]]) -> list[Term]:
+        """Returns (option, amount) pairs as (variable, amount) terms.
+
+        All options of a kind have the same amount, so only the first one is a term: its variable counts them all.
+        """
         return [(self.taken[o], amount) for o, amount in terms if amount and o in self.taken]
 
     def more(self, option: int, number: int) -> cp_model.IntVar:
-        """Returns a variable: more than `number` units of a kind are chosen."""
+        """Returns a 0/1 variable: more than `number` units of a kind are chosen. option: the first one of the kind."""
         if len(self.kinds[option]) == 1:
             return self.taken[option]
         known = self._more.get((option, number))
@@ -110,14 +120,14 @@ class VictimsModel(CountModel):
         for runtime in self.choices.runtimes:
             self._runtime(runtime)
         for one in self.choices.multiples:
-            # a gang that violates its multiple already need not satisfy it
+            # the members that remain are `times` * k; only if surplus is evicted, as a gang may violate k already
             times, terms = self.model.new_int_var(0, one.have // one.k + 1, ""), self._terms(one.terms)
             if when := [o for o in one.when if o in self.taken]:
                 some = self._any(when)
                 self.model.add(linear([*terms, (times, one.k)]) == one.have).only_enforce_if(some)
 
     def _limit(self, limit: Limit, within: Sequence[cp_model.IntVar] = ()) -> None:
-        """within: literals under which the limit applies."""
+        """Adds a limit. within: 0/1 variables that must all be true for the limit to apply; empty: always."""
         total = linear(self._terms(limit.terms))
         when = [o for o in limit.when if o in self.taken]
         if limit.when and not when:
@@ -145,7 +155,10 @@ class VictimsModel(CountModel):
                 self.model.add_bool_or(holds).only_enforce_if(self.more(o, 0))
 
     def _any(self, options: list[int]) -> cp_model.IntVar:
-        """Returns a variable that is true if any of some kinds is chosen; it may be true otherwise."""
+        """Returns a 0/1 variable that is true if any of some kinds is chosen.
+
+        The solver may also set it to true otherwise, because that can only add constraints.
+        """
         if len(options) == 1:
             return self.more(options[0], 0)
         out = self.model.new_bool_var("")
@@ -154,7 +167,7 @@ class VictimsModel(CountModel):
         return out
 
     def _runtime(self, runtime: RuntimeSteps) -> None:
-        """Adds: one step applies, so that the total freed reaches it, and the quota gets back what it needs then."""
+        """Adds: for one step, victims in no quota free at least its `from`, and the quota gets back its `least`."""
         gives, terms = self._terms(runtime.gives), self._terms(runtime.terms)
         held = []
         for number, (start, least) in enumerate(runtime.steps):
@@ -163,7 +176,8 @@ class VictimsModel(CountModel):
             here = self.model.new_bool_var("")
             self.model.add(linear(gives) >= start).only_enforce_if(here)
             self.model.add(linear(terms) >= least).only_enforce_if(here)
-            # with a larger total a runtime may be one unit smaller: then the step ends where the next one begins
+            # rounding can make a runtime one unit smaller although the total is larger, so that a later step needs
+            # more: this step must then end where that one begins
             later = next((at for at, more in runtime.steps[number + 1 :] if more > least), None)
             if later is not None:
                 self.model.add(linear(gives) < later).only_enforce_if(here)
@@ -171,7 +185,11 @@ class VictimsModel(CountModel):
         self.model.add_bool_or(held)
 
     def _crossing(self, crossing: Crossing, within: Sequence[cp_model.IntVar] = ()) -> None:
-        """within: literals under which the crossing applies."""
+        """Adds a crossing: in one resource, the amounts without one unit stay below the excess.
+
+        within: 0/1 variables that must all be true for the crossing to apply. `last` selects the unit that is left out;
+        the solver chooses the largest one where that helps.
+        """
         everyone = dict.fromkeys(o for terms, _ in crossing.resources for o, _ in terms if o in self.taken)
         enough = []
         for terms, room in crossing.resources:
@@ -188,7 +206,7 @@ class VictimsModel(CountModel):
             self.model.add_bool_or(enough).only_enforce_if(*within, self.more(o, 0))
 
     def _blockers(self) -> None:
-        """Adds: a pod is placed only if a unit of each of its blockers is evicted."""
+        """Adds: pods of a shape are placed on a node only if a unit of each group of its blockers is evicted."""
         for (shape, node), blockers in self.choices.blockers.items():
             if (shape, node) not in self.at:
                 continue
@@ -197,7 +215,7 @@ class VictimsModel(CountModel):
                 self.model.add(linear([(self.at[shape, node], 1), *gone]) <= 0)
 
     def _together(self) -> None:
-        """Adds constraints between members: the hard layer, regions, affinity and spread."""
+        """Adds constraints between members: the hard layer, conditions of device families, affinity and spread."""
         total = sum(self.room.wanted)
         if self.problem.hard:
             self._in_one(list(self.inside(self.problem.hard).values()))
@@ -225,7 +243,7 @@ class VictimsModel(CountModel):
         return {domain: [(total, 1)] for domain, total in self.totals[level].items()}
 
     def _in_one(self, parts: list[list[Term]]) -> None:
-        """Adds: all pods are in one part."""
+        """Adds: all new pods are in one of some parts. parts: the terms of the new pods in each."""
         full = []
         for here in parts:
             full.append(self.model.new_bool_var(""))
@@ -233,7 +251,8 @@ class VictimsModel(CountModel):
         self.model.add_exactly_one(full)
 
     def _leaving(self, label: Iterable[tuple[int, int, int]]) -> dict[int, list[Term]]:
-        """Returns domain -> pods that are subtracted there with the chosen units."""
+        """Returns domain -> terms of the pods that the chosen units subtract from its count. label: see
+        `Tie.leaving`."""
         out: dict[int, list[Term]] = {}
         for domain, unit, pods in label:
             out.setdefault(domain, []).extend(self.unit(unit, pods))
@@ -249,7 +268,7 @@ class VictimsModel(CountModel):
         )
 
     def learn(self, refused: Iterable[Cut | Need]) -> None:
-        """Excludes what checks rejected."""
+        """Adds the cuts and needs of choices that the dry run rejected."""
         for one in refused if self.possible else ():
             if isinstance(one, Need):
                 self.need(one)
@@ -257,8 +276,9 @@ class VictimsModel(CountModel):
                 self.cut(one)
 
     def cut(self, cut: Cut) -> None:
-        """Excludes an assignment that a check rejected."""
+        """Excludes a choice that the dry run rejected."""
         gone = {self.choices.options[o].unit for o in cut.taken}
+        # for some kind of `among`, more or fewer units than in the rejected choice; or a place of the cut is unused
         changed: list[cp_model.LiteralT] = []
         for o, units in self._kinds_of(cut.among):
             number = len(gone.intersection(units))
@@ -273,8 +293,8 @@ class VictimsModel(CountModel):
                 self.model.add_bool_or([*changed, unused])
 
     def need(self, need: Need) -> None:
-        """Adds: one of some units must be evicted first."""
-        # units of a kind are chosen in order, so the first of these decides
+        """Adds: one of some units is evicted, or the node does not get the load."""
+        # units of a kind are chosen in order, so a kind has one of them if it goes beyond the first of them
         gone = [
             self.more(o, min(n for n, unit in enumerate(units) if unit in need.units))
             for o, units in self._kinds_of(need.units)
@@ -285,7 +305,7 @@ class VictimsModel(CountModel):
         less = []
         for shape, pods in need.load.pods:
             var = self.at[shape, need.load.node]
-            if pods == 1 and len(need.load.pods) == 1:
+            if pods == 1 and len(need.load.pods) == 1:  # no pod of the shape at all: a linear bound is tighter
                 self.model.add(linear([(var, 1), *((one, -self.wanted[shape]) for one in gone)]) <= 0)
                 return
             less.append(self.model.new_bool_var(""))
@@ -301,9 +321,10 @@ class VictimsModel(CountModel):
     # --- cost levels ------------------------------------------------------------------------------------------------
 
     def _levels(self) -> None:
-        """Builds the sums of levels 1 to 6 and 8."""
+        """Builds the sums of levels 1 to 6 and 8, and the order of units for level 9."""
         choices, model = self.choices, self.model
         units = choices.units
+        # level 1: pods above what each budget allows; a hard limit in a model with a priority limit (`kept`)
         violated: list[Term] = []
         for b, allowed in enumerate(choices.budgets):
             covered = [t for u in self.of_unit for i, n in units[u].budgets if i == b for t in self.unit(u, n)]
@@ -315,10 +336,12 @@ class VictimsModel(CountModel):
                 over = model.new_int_var(0, most - allowed, "")
                 model.add(linear([*covered, (over, -1)]) <= allowed)
                 violated.append((over, 1))
+        # level 2: position of the highest priority of a victim
         steps = sorted({units[u].priority for u in self.of_unit}) if not self.kept else []
         top = model.new_int_var(0, len(steps), "")
         for u in self.of_unit if len(steps) > 1 else ():
             model.add(top >= steps.index(units[u].priority) + 1).only_enforce_if(self._any(self.of_unit[u]))
+        # level 6: what each quota lacks, in steps of the greatest common divisor
         short: list[Term] = []
         step = gcd(*(n for one in choices.shortfalls for n in (one.slack, *(amount for _, amount in one.terms)))) or 1
         for one in choices.shortfalls:
@@ -337,6 +360,7 @@ class VictimsModel(CountModel):
             ("quota shortfall", short),
         ]
         self.early: list[Stage] = [(name, terms, None) for name, terms in early]
+        """Levels 1 to 6, to be minimised in turn."""
         self.priorities = [t for u, unit in every if unit.priorities for t in self.unit(u, unit.priorities)]
         ranked = (
             (units[choices.options[one].unit].rank, u, number)
@@ -344,21 +368,21 @@ class VictimsModel(CountModel):
             for number, one in enumerate(self.kinds[options[0]])
         )
         self.by_importance = [(u, number) for _, u, number in sorted(ranked, reverse=True)]
-        """(unit that represents its kind, number of less important units of the kind) for all units, most important
-        first."""
+        """Level 9: for all units, most important first, (unit that represents the kind, number of less important units
+        of the kind). A unit is evicted if more than that number of the kind are."""
         self.later_rule = self._terms((o, option.rule) for o, option in enumerate(choices.options))
 
     # --- result -----------------------------------------------------------------------------------------------------
 
     @property
     def chosen(self) -> tuple[int, ...]:
-        """The chosen options."""
+        """The chosen options of the current solution: of each kind the least important units."""
         taken = (kind[: self.values[self.taken[o].index]] for o, kind in self.kinds.items())
         return tuple(sorted(one for some in taken for one in some))
 
     @property
     def layout(self) -> Layout:
-        """The placement of new and moved pods."""
+        """The placement of new and moved pods in the current solution."""
         places = {place: n for place, var in self.at.items() if (n := self.values[var.index])}
         back = {
             kind: {node: n for node, var in here.items() if (n := self.values[var.index])}

@@ -1,7 +1,9 @@
-"""Cost level 7 of a choice of victims: goals 1 to 4 of the placement that it makes possible.
+"""Cost level 7 of a choice of victims: how well the freed nodes serve a gang with a gather goal.
 
-Source: preemption.md 5, gang-network.md section 5. Variables for used domains and whole pipeline groups are those of
-every count model (`count_model.py`). A placement tries regions one by one; this model has a 0/1 variable per layer.
+Source: preemption.md 5. The goals are those of a placement (gang-network.md section 5): 1 a low common layer of all
+members, 2 near pods that attract them, 3 whole pipeline groups, 4 few domains. Variables for used domains and whole
+groups are those of every count model (`count_model.py`). A placement tries regions one by one. This model has a 0/1
+variable per layer instead, because the victims decide which region is possible.
 """
 
 import numpy as np
@@ -20,14 +22,22 @@ class Topology:
         model.add_used(siblings=False)
         model.add_groups(tuple(group_types(problem, problem.pending, model.room.shapes)))
         self.held = [set(np.nonzero(level.sums(problem.bound_counts))[0].tolist()) for level in self.tree.levels]
+        """Per level, the domains with bound members."""
         self.levels = range(1, self.tree.depth + 1)
+        """All levels below the cluster; the lists that follow start at level 1."""
         self.one = [self._common(level, model.opened(level)) for level in self.levels]
+        """Per level, a 0/1 variable that is true only if all new pods are in one domain."""
         self.every = [self._every(level) for level in self.levels]
+        """Per level, a 0/1 variable that is true only if all members, new and bound, are in one domain."""
         self.attracted = self._attraction() if problem.attract.any() else []
+        """Per level from the cluster (0) on, an upper bound on the attracting pods; empty if no pod attracts."""
         self._settle()
 
     def _common(self, level: int, opened: list[Term]) -> cp_model.IntVar:
-        """Returns a variable that is true only if all new pods are in one domain of a level."""
+        """Returns a variable that is true only if all new pods are in one domain of a level.
+
+        opened: terms that count the domains with new pods.
+        """
         one = self.model.model.new_bool_var("")
         self.model.model.add(linear(opened) <= 1).only_enforce_if(one)
         return one
@@ -44,13 +54,13 @@ class Topology:
         return every
 
     def _opened(self, level: int) -> list[Term]:
-        """Returns the domains of a level with new pods and without bound members."""
+        """Returns terms that count the domains of a level with new pods and without bound members."""
         return [term for d, used in self.model.used[level].items() if d not in self.held[level] for term in used]
 
     def _attraction(self) -> list[cp_model.IntVar]:
-        """Returns per level an upper bound on the attracting pods in the used domain.
+        """Returns per level a variable: at most the number of attracting pods that remain in the domain with new pods.
 
-        Only useful if one domain is used.
+        If several domains have new pods, it is at most the smallest of their numbers.
         """
         attract, tree = self.model.problem.attract, self.tree
         out = []
@@ -65,7 +75,10 @@ class Topology:
         return out
 
     def _settle(self) -> None:
-        """Extends the solution by the new variables; attraction and whole groups are left open."""
+        """Extends the current solution by values of the new variables, so that the next solve can start from it.
+
+        Attraction and whole groups get 0, the solver improves them.
+        """
         model = self.model
         model.values += [0] * (len(model.model.proto.variables) - len(model.values))
         for level in self.levels:
@@ -77,12 +90,15 @@ class Topology:
                 model.values[self.every[level - 1].index] = int(not model.value(self._opened(level)))
 
     def layers(self) -> list[Stage]:
-        """Goal 1: the common layer of all members, then of the new pods."""
+        """Goal 1: as many layers as possible that all members have in common, then that all new pods have in common."""
         lowest = -sum(bool(self.model.room.could(level).any()) for level in self.levels)
         return [("common layer", [(var, -1) for var in some], lowest) for some in (self.every, self.one)]
 
     def later(self) -> list[Stage]:
-        """Goals 2 to 4, once goal 1 is fixed."""
+        """Goals 2 to 4: attraction, pipeline groups, number of domains.
+
+        Attraction is compared from the common layer of the new pods up to the cluster, so goal 1 must be fixed before.
+        """
         level = self.model.value((var, 1) for var in self.one)
         out: list[Stage] = [
             ("attraction", [(self.attracted[n], -1)], None) for n in range(level, -1, -1) if self.attracted
