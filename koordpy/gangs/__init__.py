@@ -1,7 +1,7 @@
 """Gangs and units: which pods are planned together, which gates block a unit, and constraints between members.
 
-A unit is a plain pod or a group of gangs that start together. A gate refuses a unit before planning, such as for
-missing members.
+A unit is a plain pod, or a group of gangs that start together. A gate blocks a unit before planning, for example
+because members are missing.
 
 Main types: `Unit` (`queue_units.py`) and `Groups` (`queue_units.py`): units of a snapshot; `Gang`
 (`gang_settings.py`): settings; `Gate` (`unit_gates.py`): a refusal.

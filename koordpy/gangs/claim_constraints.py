@@ -1,14 +1,15 @@
-"""Capacity columns for claims of members: volumes and devices that only one node has.
+"""Columns of node capacity for members of a gang with unbound claims (PersistentVolumeClaim or ResourceClaim) that
+compete for volumes or devices of the same node. For columns see `member_constraints.py`.
 
-Volumes. Claims of one class compete for volumes that only one node reaches, such as local disks. Assume that a larger
-claim fits a subset of the volumes of each smaller claim, namely its largest volumes. Then the claims on a node find
-volumes if and only if, for each size, at most as many claims of this size or above are there as volumes that fit them
-(Hall's condition for nested sets). Assigning the smallest fitting volume, in any order, finds them. So each size
-becomes a column. The caller refuses other cases.
+Volumes. Claims of one storage class compete for volumes that only one node reaches, such as local disks. Assumption:
+the volumes that fit a larger claim are the largest ones of those that fit a smaller claim. Then all claims on a node
+find volumes if and only if this holds for each size: the number of claims of at least this size is at most the number
+of volumes that fit such a claim (Hall's condition for nested sets). Taking the smallest fitting volume for each claim,
+in any order, finds an assignment. So each size becomes a column. The caller refuses other cases.
 
-Devices. Members with separate resource claims (from a claim template) request devices of one node. If the sets of
-matching devices are equal or disjoint, the claims on a node find devices if and only if at most as many request each
-set as devices of it are free. So each set becomes a column.
+Devices. Each member has a resource claim from a template, which requests devices of one node. Assumption: the sets of
+devices that match two claims are equal or disjoint. Then all claims on a node find devices if and only if, for each
+set, the number of claims is at most the number of its free devices. So each set becomes a column.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,12 +28,12 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.volume_book import VolumeObjects
 
 Column = tuple[Ints, dict[bytes, int]]
-"""([nodes] capacity, shape -> amount for one pod of it)."""
+"""([nodes] capacity, shape -> amount for one pod of the shape)."""
 
 
 @dataclass(frozen=True)
 class ClaimConstraints:
-    """columns: capacity for claims of one class; unknown: classes that columns cannot express."""
+    """Result for volumes. columns: of all classes that columns can express; unknown: names of the other classes."""
 
     columns: tuple[Column, ...]
     unknown: frozenset[str]
@@ -41,8 +42,8 @@ class ClaimConstraints:
 def volumes_among(
     kinds: Mapping[bytes, PodInfo], draft: Draft, table: DomainTable, classes: Iterable[str]
 ) -> ClaimConstraints:
-    """Returns the constraints between the open claims of the given classes. kinds: shape -> pod; no two pods share a
-    claim."""
+    """Returns the constraints between the open claims of storage classes. kinds: shape -> pod, and no two pods share a
+    claim; table: domains by node label; classes: names of the storage classes."""
     objects = draft.snapshot.storage
     reach = VolumeReach(draft.snapshot.nodes, table)
     wanted: dict[str, list[tuple[bytes, OpenClaim]]] = {name: [] for name in classes}
@@ -64,13 +65,17 @@ def volumes_among(
 def _columns(
     claims: Sequence[tuple[bytes, OpenClaim]], objects: VolumeObjects, reach: VolumeReach
 ) -> list[Column] | None:
-    """Returns the columns of one class; None if its volumes and claims do not meet the assumption above."""
+    """Returns the columns of one class; None if its volumes and claims do not meet the assumption in the module
+    docstring. claims: (shape, open claim) of all members."""
+    # candidates are sorted by size: a larger claim must have the end of the list of a smaller claim
     sets = sorted({claim.candidates for _, claim in claims}, key=len)
     if any(smaller != larger[len(larger) - len(smaller) :] for smaller, larger in pairwise(sets)):
         return None
+    # volume -> [nodes] True if the node reaches it; a volume of several nodes would be counted on each
     near = {name: reach.of(objects.volumes[name]) for name in sets[-1]}
     if any(int(nodes.sum()) > 1 for nodes in near.values()):
         return None
+    # [nodes] where a new volume can be provisioned for all claims, and for some claim
     everywhere = np.logical_and.reduce([claim.made for _, claim in claims])
     somewhere = np.logical_or.reduce([claim.made for _, claim in claims])
     counts = [np.zeros(len(everywhere), dtype=np.int64) + sum(near[name] for name in names) for names in sets]
@@ -89,11 +94,11 @@ def _columns(
 
 
 def devices_among(kinds: Mapping[bytes, PodInfo], draft: Draft) -> tuple[Column, ...] | None:
-    """Returns the constraints between open resource claims; None if columns cannot express them. kinds: shape -> pod;
-    no two pods share a claim that is to be allocated."""
+    """Returns the columns of resource claims that are not allocated; None if columns cannot express them. kinds: shape
+    -> pod, and no two pods share such a claim."""
     objects = claim_view(draft.snapshot.families).objects
-    asks: dict[frozenset[DeviceId], dict[bytes, int]] = {}
-    offered: dict[frozenset[DeviceId], Mapping[str, int]] = {}
+    asks: dict[frozenset[DeviceId], dict[bytes, int]] = {}  # devices that match a request -> requests of each shape
+    offered: dict[frozenset[DeviceId], Mapping[str, int]] = {}  # the same devices -> number on each node
     for shape, pod in kinds.items():
         for found in DynamicResources(pod, draft, objects).sought():
             if found is None:
@@ -102,6 +107,7 @@ def devices_among(kinds: Mapping[bytes, PodInfo], draft: Draft) -> tuple[Column,
             own = asks.setdefault(devices, {})
             own[shape] = own.get(shape, 0) + 1
             offered[devices] = numbers
+    # the sizes add up to more than the size of the union if two different sets overlap
     if sum(map(len, asks)) > len(frozenset[DeviceId]().union(*asks)):
         return None  # a claim with a choice might use the device of a claim without one
     columns = []

@@ -1,4 +1,5 @@
-"""Links between gangs by their `groups` annotations: linked gangs are planned together.
+"""Links between gangs by their `groups` annotations: linked gangs are one GangGroup, so they start together or not at
+all.
 
 A link inside a namespace is valid from either side (gang-network.md 2.2). A link to another namespace is valid only if
 both gangs name each other; otherwise a tenant could block, or join, gangs of another tenant.
@@ -12,6 +13,7 @@ from koordpy.api import keys
 from koordpy.api.natural_order import natural_key
 from koordpy.pods.gang_refs import GangRef
 
+# warnings on the gang that names another gang, and on the gang that is named
 ONE_SIDED = f"annotation {keys.GANG_GROUPS}: gangs of other namespaces are linked only if they name this gang in theirs"
 NAMED_BY_OTHERS = (
     f"gangs of other namespaces name this gang in their annotation {keys.GANG_GROUPS}: they are linked only if this "
@@ -47,24 +49,26 @@ class Links:
 
 
 def links_of(linkers: Iterable[GangRef], named: Callable[[GangRef], Named], there: Mapping[str, GangRef]) -> Links:
-    """Returns the links. linkers: gangs that name others; named: returns the gangs that one names; there: key ->
-    existing gang.
+    """Returns the links of a snapshot. linkers: gangs that name other gangs; named: returns the gangs that a gang
+    names; there: key -> existing gang.
 
     Union-find with path halving; all names of a gang are joined at once. Cost: near-linear in the number of names.
     """
-    up: dict[str, str] = {}
+    up: dict[str, str] = {}  # key -> key nearer to the root of its set; a root refers to itself
     refs: dict[str, GangRef] = {}
 
     def top(key: str) -> str:
+        """Returns the root of a key's set."""
         while (above := up[key]) != key:
             up[key] = key = up[above]
         return key
 
     binding: dict[GangRef, tuple[str, ...]] = {}
     doubts: dict[GangRef, dict[str, None]] = {}
-    answers: dict[GangRef, frozenset[str]] = {}
+    answers: dict[GangRef, frozenset[str]] = {}  # gang of another namespace -> keys that it names
     for ref in linkers:
         held, elsewhere = named(ref)
+        # links to other namespaces that the other gang does not confirm
         one_sided = set()
         for key in elsewhere:
             other = there.get(key)
@@ -78,7 +82,7 @@ def links_of(linkers: Iterable[GangRef], named: Callable[[GangRef], Named], ther
         if one_sided:
             held = tuple(key for key in held if key not in one_sided)
         binding[ref] = held
-        # an object of another kind may have this name, and then the name means that object
+        # a gang of another source may have this key, and then the key means that gang
         me = ref.key if there.get(ref.key) == ref else ref.id
         refs[me] = ref
         ends = {me, *(there.keys() & held)}
@@ -89,6 +93,7 @@ def links_of(linkers: Iterable[GangRef], named: Callable[[GangRef], Named], ther
 
 
 def _grouped(tops: Iterable[tuple[GangRef, str]]) -> Iterator[tuple[GangRef, tuple[GangRef, ...]]]:
+    """Yields (gang, all gangs of its set in natural order). tops: (gang, root of its set)."""
     grouped: dict[str, list[GangRef]] = {}
     for ref, top in tops:
         grouped.setdefault(top, []).append(ref)

@@ -1,7 +1,10 @@
-"""Reads a gang from its PodGroup, from its oldest pod, or from its derivation from a workload.
+"""Reads the settings of a gang: minMember, network locality, linked gangs, waiting time. The result is a `Gang`.
 
-Source: gang-network.md sections 2 and 4. The result is a `Gang`; `with_default` applies the defaults of the
-configuration last.
+A gang has one source of settings: a PodGroup, an upstream PodGroup (scheduling.k8s.io), the labels or annotations of
+its oldest pod, or a workload such as a Job (`Derived`). `read_gang` chooses by the source. An unreadable setting
+becomes `Gang.fault`, which blocks the gang; a setting without effect becomes a warning. `with_default` applies the
+defaults of the configuration last.
+Source: gang-network.md sections 2 and 4.
 """
 
 from collections.abc import Sequence
@@ -36,7 +39,8 @@ from koordpy.workloads.workload_model import SharedDomain
 
 @once
 def _settings(namespace: str, meta: ObjectMeta) -> tuple[TopologyWish, Named, float | None, str]:
-    """Returns (topology wish, linked gangs, waiting-time, fault text) from an object's annotations."""
+    """Returns (topology wish, linked gangs, waiting-time, fault text) from an object's annotations. waiting-time: in
+    seconds, None if absent; fault text: empty for none."""
     notes = meta.annotations
     wish, fault = TopologyWish(), ""
     links = Named()
@@ -68,7 +72,8 @@ def _parse_links(text: str, namespace: str) -> Named:
 
 
 def _waiting_seconds(text: str | None) -> float | None:
-    """Returns waiting-time in seconds; None if absent. An invalid or negative value is read as the default (2.9)."""
+    """Returns waiting-time in seconds; None if absent. An invalid, zero or negative value is read as the default
+    (2.9)."""
     if text is None:
         return None
     try:
@@ -88,20 +93,21 @@ def _warnings(ref: GangRef, meta: ObjectMeta, wish: TopologyWish) -> tuple[str, 
 
 
 def _annotation_of(key: str, meta: ObjectMeta, pods: tuple[PodInfo, ...]) -> str | None:
-    """Returns an annotation of the gang's object, or of one of its pods; None if absent."""
+    """Returns an annotation of the gang's object, else of the first pod that has it; None if absent."""
     if key in meta.annotations:
         return meta.annotations[key]
     return next((pod.pod.metadata.annotations[key] for pod in pods if key in pod.pod.metadata.annotations), None)
 
 
 def links_named(snapshot: Snapshot, ref: GangRef) -> Named:
-    """Returns the gangs that a gang's object, or its oldest pod, names."""
+    """Returns the gangs in the `groups` annotation of a gang's object, or of its oldest pod."""
     meta = settings_of(snapshot, ref)
     return _settings(ref.namespace, meta)[1] if meta is not None else Named()
 
 
 def settings_of(snapshot: Snapshot, ref: GangRef) -> ObjectMeta | None:
-    """Returns the metadata of the object that has a gang's settings; None if it does not exist."""
+    """Returns the metadata of the object that has a gang's settings: PodGroup, workload or oldest pod. None if the
+    PodGroup does not exist, or the gang has no pods."""
     if ref.source is GangSource.GROUP:
         group = snapshot.pod_groups.get(ref.key)
         return group.metadata if group is not None else None
@@ -120,16 +126,18 @@ class DerivedGang(Gang):
 
     @cached_property
     def members(self) -> tuple[PodInfo, ...]:
+        """Bound and pending pods that are not being deleted."""
         return tuple(pod for pod in self.pods if (pod.bound or pod.pending) and not pod.pod.metadata.deletion_timestamp)
 
     @cached_property
     def ended(self) -> tuple[Ended, ...]:
+        """Always empty: the minimum of a derived gang no longer includes Succeeded pods, so they must not count."""
         return ()
 
 
 def _layer_of(domain: SharedDomain, layers: Layers) -> str:
-    """Returns the name of a shared domain's layer; empty for none. A Volcano tier n is the layer of HyperNodes of that
-    tier, or the n-th layer above the nodes."""
+    """Returns the name of the layer of a shared domain; empty if the tree has no such layer. Tier n of Volcano is the
+    layer that was read from HyperNodes of that tier, else the n-th layer above the nodes."""
     if domain.layer:
         return domain.layer
     if domain.label:
@@ -140,7 +148,7 @@ def _layer_of(domain: SharedDomain, layers: Layers) -> str:
 
 
 def _annotated(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta, kind: type[Gang] = Gang) -> Gang:
-    """Returns a gang with the settings in the annotations of its object."""
+    """Returns a gang with the settings in the annotations of its object (`meta`). kind: class of the gang."""
     notes = meta.annotations
     wish, links, waiting, fault = _settings(ref.namespace, meta)
     expected = whole_number(notes[keys.GANG_TOTAL]) if keys.GANG_TOTAL in notes else None
@@ -160,6 +168,7 @@ def _annotated(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta, kind: type[Ga
 
 
 def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
+    """Returns a gang that is derived from a workload: settings of its annotations, domains of its manifest."""
     notes = derived.meta.annotations
     said = _annotated(snapshot, ref, derived.meta, DerivedGang if derived.by_workload else Gang)
     wish = with_device_rules(said.wish, notes.get, snapshot)
@@ -168,10 +177,11 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
         *(f"networkTopologyAware: {doubt}" for doubt in wish.doubts),
         *derived.doubts,
     ]
-    rules: list[GatherRule] = []
-    parted: list[SharedDomain] = []
-    hard: list[str] = []
+    rules: list[GatherRule] = []  # locality of the whole gang
+    parted: list[SharedDomain] = []  # domains of parts of the gang
+    hard: list[str] = []  # node labels of which the whole gang shares one value
     wrong, layers = "", snapshot.tree.layers
+    # domains of the manifest apply only if no annotation sets the locality
     for one in () if said.has_wish else derived.domains:
         layer, of_part = _layer_of(one, layers), "subGroupPolicy: " if one.part else ""
         if one.part:
@@ -212,7 +222,8 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
 
 
 def read_from(snapshot: Snapshot, ref: GangRef) -> tuple[object, ...]:
-    """Returns all objects that `read_gang` reads: if they are the same objects, it returns an equal gang."""
+    """Returns all objects of the snapshot that `read_gang` reads. If two snapshots have identical ones, `read_gang`
+    returns equal gangs for both; `GangCache` relies on it."""
     return (
         snapshot.derived.get(ref),
         snapshot.members.get(ref),
@@ -226,7 +237,8 @@ def read_from(snapshot: Snapshot, ref: GangRef) -> tuple[object, ...]:
 
 
 def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
-    """Returns a gang of the snapshot with its settings."""
+    """Returns a gang of the snapshot with all settings. Topology keys and disruption mode of a PodGroup that a
+    controller made by default are added, else those of the Job's spec.scheduling (groups.md 2.4)."""
     gang, groups = _read_own(snapshot, ref), snapshot.made_groups.get(ref, ())
     hard, one_victim = gang.hard_keys, gang.one_victim
     if groups:
@@ -248,14 +260,14 @@ def _read_own(snapshot: Snapshot, ref: GangRef) -> Gang:
         return _derived_gang(snapshot, ref, derived)
     pods = snapshot.members.get(ref, ())
     min_member, exists, fault = 0, True, ""
-    timeout = 0
+    timeout = 0  # scheduleTimeoutSeconds of a PodGroup; 0 for none
     hard: tuple[str, ...] = ()
     resources: Amounts = {}
     one_victim = False
     unsupported, later = "", ""
     doubts: tuple[str, ...] = ()
     meta = ObjectMeta(namespace=ref.namespace, name=ref.name)
-    if ref.source is GangSource.GROUP:
+    if ref.source is GangSource.GROUP:  # a PodGroup of scheduling.sigs.k8s.io
         group = snapshot.pod_groups.get(ref.key)
         exists = group is not None
         if group is not None:
@@ -273,7 +285,7 @@ def _read_own(snapshot: Snapshot, ref: GangRef) -> Gang:
                 resources = amounts(least)
             except ValueError as what:
                 fault = f"spec.minResources cannot be read: {what}"
-    elif ref.source is GangSource.UPSTREAM:
+    elif ref.source is GangSource.UPSTREAM:  # a PodGroup of scheduling.k8s.io
         upstream = snapshot.upstream_groups.get(ref.key)
         exists = upstream is not None
         if upstream is not None:
@@ -283,7 +295,7 @@ def _read_own(snapshot: Snapshot, ref: GangRef) -> Gang:
             one_victim = upstream.spec.disrupted_as_one
             unsupported = _unsupported(upstream.spec, pods)
             hard = upstream.spec.topology_keys
-    elif pods:
+    elif pods:  # labels or annotations of the oldest pod
         meta = oldest_pod(pods).pod.metadata
         labelled = is_labelled(meta)
         where = f"label {keys.LABEL_GANG_MIN}" if labelled else f"annotation {keys.GANG_MIN}"

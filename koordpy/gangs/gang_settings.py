@@ -1,7 +1,7 @@
-"""A gang with its settings, from its PodGroup or from its oldest pod.
+"""`Gang`: pods that start together or not at all, with the settings from a PodGroup, a workload or the oldest pod.
 
-`gang_reading.py` creates a `Gang` for a snapshot; this module also has its texts for messages. It does not read
-annotations.
+`gang_reading.py` creates a `Gang` for a snapshot. This module has the data, the names of a gang in messages and the
+texts of its gates. It does not read annotations.
 
 Source: gang-network.md 2.1, 2.4, 2.9 and 4.
 """
@@ -22,31 +22,39 @@ from koordpy.workloads.workload_gangs import Derived
 from koordpy.workloads.workload_model import SharedDomain
 
 DEFAULT_WAITING_SECONDS = 600.0
+"""Default of `Gang.waiting_seconds` (gang-network.md 2.9)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gang(Members):
-    """A gang with the settings of its PodGroup, or of its oldest pod."""
+    """A gang with its pods and settings. Sections in parentheses are of gang-network.md."""
 
     ref: GangRef
+    """Name, namespace and source of the gang."""
     exists: bool = True
     """False if pods name a PodGroup that does not exist."""
     min_member: int = 0
     match_policy: str = ""
+    """Which members count for minMember (2.4): `only-waiting`, `waiting-and-running`, or any other text for
+    once-satisfied."""
     strict: bool = True
+    """False if annotation `mode` is NonStrict: below its minimum, the gang is never evicted as stale."""
     waiting_seconds: float = DEFAULT_WAITING_SECONDS
     links: tuple[str, ...] = ()
     """`namespace/name` of the gangs in its `groups` annotation, also of links that are not valid (`gang_links.py`)."""
     wish: TopologyWish = field(default_factory=TopologyWish)
+    """The network locality that the gang requests; without gather rules if it requests none."""
     has_wish: bool = False
-    """True if the gang sets its network locality itself, also to none; otherwise a configured default may apply."""
+    """True if the gang has a setting of network locality, also one that requests none. False: a configured default may
+    apply."""
     hard_keys: tuple[str, ...] = ()
     """Node labels of upstream topology constraints: all members share one value of each."""
     min_resources: Amounts = field(default_factory=dict)
+    """minResources: amounts that must be free before any member starts; empty for none."""
     fault: str = ""
     """Text of an unreadable setting, as in gang-network.md 2.3, without the gang's name; empty for none."""
     parted: tuple[SharedDomain, ...] = ()
-    """Domains that some of its pods share; layers by their names."""
+    """Domains that a part of its pods shares (`gathered_parts.py`), with the name of the layer filled in."""
     one_victim: bool = False
     """True if upstream's disruptionMode requires that all members are evicted together."""
     unsupported: str = ""
@@ -58,7 +66,8 @@ class Gang(Members):
     doubts: tuple[str, ...] = ()
     """Warnings about settings that are unreadable and have no effect."""
     derived: Derived | None = None
-    """The derived gang, if no pod or object names it; otherwise None."""
+    """The data from the workload or labels that the gang was derived from; None if a pod or a PodGroup names the
+    gang."""
     later: str = ""
     """Reason why missing members may be created later, used in messages only; empty for none."""
 
@@ -84,11 +93,12 @@ class Gang(Members):
 
     @property
     def key(self) -> str:
+        """`namespace/name`."""
         return self.ref.key
 
     @property
     def whole(self) -> bool:
-        """True if the gang runs with at least its minimum."""
+        """True if at least minMember members run (`Members.runs`)."""
         return self.runs(self.min_member)
 
     @property
@@ -111,7 +121,7 @@ class Gang(Members):
         return oldest_pod(self.pods)
 
     def waits_for_members(self, have: int) -> str:
-        """Returns the text of the gate for too few existing or Succeeded members (2.3)."""
+        """Returns the text of the gate for too few members (2.3). have: number of members that exist or Succeeded."""
         text = f"gang {self.key}: waiting for members, {have} of minMember"
         expected = f", {self.expected} are expected" if self.expected is not None else ""
         return f"{text} {self.min_member} exist{expected}{self.later}"
@@ -142,16 +152,17 @@ def names_of(derived: Derived | None) -> dict[str, str] | None:
 
 
 def with_device_rules(wish: TopologyWish, said: Callable[[str], str | None], snapshot: Snapshot) -> TopologyWish:
-    """Returns a wish with the gather rules from annotations of device families added."""
+    """Returns a wish with the gather rules from annotations of device families added, such as NPU super nodes. said:
+    returns the value of an annotation, None if absent."""
     rules = snapshot.readers.gather_rules(said, snapshot.tree.layers)
     return replace(wish, gather=(*wish.gather, *rules)) if rules else wish
 
 
 def oldest_pod(pods: Sequence[PodInfo]) -> PodInfo:
-    """Returns the oldest of pods, at least one; equal ages are ordered by name."""
+    """Returns the oldest pod; of equal ages the first by natural name. pods: at least one."""
     return min(pods, key=lambda pod: (pod.created, natural_key(pod.name)))
 
 
 def is_labelled(meta: ObjectMeta) -> bool:
-    """Returns whether a pod names its gang by labels."""
+    """Returns whether a pod names its gang by labels, which precede annotations."""
     return bool(meta.labels.get(keys.LABEL_GANG_NAME)) and keys.LABEL_GANG_MIN in meta.labels

@@ -1,7 +1,9 @@
-"""Parts of a unit that are gathered separately: each gang, or each replica, in one domain of a layer.
+"""Parts of a unit that must each be placed in one network domain, such as each replica of a model below one switch.
 
-Source: gang-network.md 4 (scope). A replica is a set of pods that a controller creates and restarts together: pods with
-equal values of the first labels in `REPLICA_LABELS` that a pod has.
+A part is a gang, a replica, or a set of pods that a manifest names (`Gang.parted`). A replica is a set of pods that a
+controller creates and restarts together, such as one group of a LeaderWorkerSet. Two pods are of one replica if they
+have equal values of the first labels in `REPLICA_LABELS` that the pod has.
+Source: gang-network.md 4 (scope).
 """
 
 from collections.abc import Hashable, Iterator
@@ -22,6 +24,8 @@ REPLICA_LABELS = (
     ("ray.io/worker-group-replica-name",),
     (_GROVE, _GROVE + "-replica-index"),
 )
+"""Sets of labels that controllers write: LeaderWorkerSet, JobSet (old and new), RayCluster, Grove. A pod with all
+labels of a set belongs to a replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +33,12 @@ class GatheredPart:
     """Members, including bound ones, that share one domain of a layer, or one value of a node label."""
 
     scope: str
+    """Kind of part: `gang` or `replica` of a gather rule, `podgroup` of Grove, `subgroup` of Volcano."""
     members: tuple[PodInfo, ...]
     level: int = 0
+    """Index of the layer in the tree, 0 for the cluster; not used if `label` is set."""
     label: str = ""
+    """Node label; empty if the domain is one of a layer."""
 
     def domains(self, snapshot: Snapshot) -> Ints:
         """Returns [nodes], the number of each node's domain; -1 without the label."""
@@ -50,12 +57,12 @@ def replica_of(pod: PodInfo) -> Hashable:
 
 
 def has_parts(unit: Unit) -> bool:
-    """Returns whether any gang gathers parts of itself."""
+    """Returns whether a part of any gang of the unit must share a domain."""
     return any(gang.has_parts for gang in unit.gangs)
 
 
 def without_parts(unit: Unit) -> Unit:
-    """Returns the unit without the gather rules of parts."""
+    """Returns the unit without the gather rules of parts; rules for whole gangs remain."""
     gangs = (
         replace(
             gang,
@@ -68,8 +75,9 @@ def without_parts(unit: Unit) -> Unit:
 
 
 def parts_of(unit: Unit, layers: Layers) -> Iterator[GatheredPart]:
-    """Yields the parts of each rule, by layer and scope. Layers that the tree lacks yield none: a gate blocks their
-    gangs (`unit_gates.py`)."""
+    """Yields the parts of all rules. A rule with a layer that the tree lacks yields no part, because a gate blocks its
+    gang (`unit_gates.py`)."""
+    # gather rules with a scope; a pod of no replica is in the part of its whole gang
     rules = {
         (rule.layer, rule.scope): None for gang in unit.gangs for rule in gang.wish.gather if rule.scope != "group"
     }
@@ -84,6 +92,7 @@ def parts_of(unit: Unit, layers: Layers) -> Iterator[GatheredPart]:
         level = layers.level(layer)
         if level:
             yield from (GatheredPart(scope, tuple(pods), level) for pods in found.values())
+    # parts that manifests name: (node label, layer, name of the part) -> members, also of several gangs
     named: dict[tuple[str, str, str], list[PodInfo]] = {}
     for gang in unit.gangs:
         for one in gang.parted:

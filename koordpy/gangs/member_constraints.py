@@ -1,11 +1,15 @@
-"""Constraints between the members of one gang: host ports, volumes, devices, affinity, anti-affinity and topology
-spread.
+"""Constraints between the pending members of one unit, such as two members with the same host port.
 
-A plan takes members as counts on nodes. So a constraint between two members becomes a column of node capacity, or an
-interaction that the solver and the check of a placement know, or the shape is refused (gang-network.md 5). Two
-constraints are exact as capacity. A host port is a resource of which each node has 1. For required anti-affinity on
-single nodes, a pod with the term takes the whole resource, and each pod that the term matches takes 1. Affinity,
-anti-affinity on larger domains and topology spread are interactions (`placement.member_interactions`).
+kube-scheduler places pods one by one, so its filters see earlier pods. A plan places all members of a gang at once, as
+numbers of pods on nodes. So a constraint between two members (host ports, volumes, devices, affinity, anti-affinity,
+topology spread) takes one of three forms (gang-network.md 5):
+
+- A column: an extra resource with a capacity on each node, of which pods of some shapes take an amount. A host port is
+  a resource of which each node has 1. For required anti-affinity on single nodes, a pod with the term takes the whole
+  resource, and each pod that the term matches takes 1.
+- An interaction (`placement.member_interactions`), which solvers and the check of a placement know: affinity,
+  anti-affinity on larger domains, topology spread.
+- A refusal of the shape, if neither form is exact.
 """
 
 from collections import Counter
@@ -35,6 +39,7 @@ from koordpy.pods.pod_ties import ANY_ADDRESS, Terms
 from koordpy.pods.volume_book import CsiVolume, Disk, VolumeObjects
 
 Ask = tuple[int, int]
+"""(column of `MemberConstraints.room`, amount that one pod of the shape takes)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +69,12 @@ class MemberConstraints:
         return tuple(tie for one in self.ties for tie in renumbered(one, new))
 
     def parted(self, shapes: Sequence[bytes]) -> bool:
-        """Returns whether no plan places pods of all these shapes together."""
+        """Returns True if no plan places pods of all these shapes together, because two share a claim for one pod."""
         return any(sum(shape in some for shape in shapes) > 1 for some in self.one_of)
 
     def judged(self, shape: bytes) -> frozenset[str]:
-        """Returns the plugins with a verdict on a single pod of the shape that interactions replace."""
+        """Returns the plugins with a verdict on one pod of the shape that an interaction replaces: such a verdict does
+        not know the other members, so it must be ignored."""
         out = set()
         for one in self.ties:
             owners = one.shapes if isinstance(one, LinkedAffinity) else (one.shape,)
@@ -77,7 +83,8 @@ class MemberConstraints:
         return frozenset(out)
 
     def judged_beside_victims(self, shape: bytes) -> frozenset[str]:
-        """Returns the same if existing pods may be evicted: pod affinity is included only if other members match it."""
+        """Returns the plugins as `judged` does, for a search with victims. Pod affinity is included only if other
+        members match it."""
         affinity = frozenset([LinkedAffinity.plugin])
         return self.judged(shape) - affinity | (affinity if shape in self.among_members else frozenset())
 
@@ -94,16 +101,17 @@ class MemberConstraintReader:
         spread_defaults: SpreadDefaults | None,
         spare: int,
     ) -> None:
-        """spare: number of members that a plan may leave out."""
+        """pending: members without a node; table: domains by node label; spare: number of members that a plan may leave
+        out."""
         self.draft, self.spare = draft, spare
         self.spread_defaults = spread_defaults
         self.snapshot = draft.snapshot
         self.table = table
         self.number = Counter(pod.shape for pod in pending)
         self.most = self.number.total() + min(int(self.snapshot.allocatable[:, 0].max(initial=0)), NODE_PODS)
-        """Larger than the number of pods on any node, so the slots are not limited by the unit's size."""
-        self.kinds = {pod.shape: pod for pod in reversed(pending)}
-        self.columns: list[Ints] = []
+        """Capacity of a column that must not limit the number of pods: above the number of pods on any node."""
+        self.kinds = {pod.shape: pod for pod in reversed(pending)}  # shape -> its first pod
+        self.columns: list[Ints] = []  # each [nodes], capacity
         self.asks: dict[bytes, list[Ask]] = {}
         self.refusals: dict[bytes, Refusal] = {}
         self.position = {shape: i for i, shape in enumerate(self.kinds)}
@@ -114,7 +122,7 @@ class MemberConstraintReader:
         """(nodes with the label, matched shapes) of an anti-affinity term -> its column."""
 
     def read(self) -> MemberConstraints:
-        """Returns the constraints of all kinds; none for a single pending pod."""
+        """Returns the constraints of all kinds; empty ones for a single pending pod."""
         if self.number.total() > 1:
             self._ports()
             if any(pod.ties.volumes for pod in self.kinds.values()):
@@ -134,10 +142,12 @@ class MemberConstraintReader:
         )
 
     def _refuse(self, shape: bytes, plugin: str, feature: str) -> None:
+        """Refuses a shape, unless it is refused already. feature: the unsupported combination, for the message."""
         reason = f"unsupported: {feature} among the members of a gang"
         self.refusals.setdefault(shape, Refusal(plugin, Code.UNRESOLVABLE, (reason,)))
 
     def _column(self, room: Ints, asks: Mapping[bytes, int]) -> None:
+        """Adds a column. room: [nodes] capacity; asks: shape -> amount that one pod takes."""
         for shape, amount in asks.items():
             self.asks.setdefault(shape, []).append((len(self.columns), amount))
         self.columns.append(room)
@@ -170,19 +180,20 @@ class MemberConstraintReader:
         ]
 
     def _positions(self, shapes: Sequence[bytes]) -> tuple[int, ...]:
+        """Returns the positions of shapes in `MemberConstraints.shapes`, in ascending order."""
         return tuple(sorted(self.position[shape] for shape in shapes))
 
     def _other_members(self, shape: bytes, meant: Sequence[bytes]) -> int:
-        """Returns the number of members of the given shapes, without one pod of `shape` itself."""
+        """Returns how many other members a pod of `shape` finds in the shapes `meant`."""
         return sum(self.number[one] for one in meant) - (shape in meant)
 
     def _affinity(self) -> None:
         """Adds the required affinity between members, in sets of linked shapes.
 
-        A set is left to the filters if these know all of it: existing pods match, and no unlinked member does. A pod
-        without affinity to other members is left to the filters as well.
+        The filters decide a set alone if existing pods match all its terms and no member outside the set does, because
+        then other members do not change the verdict. They also decide a pod without affinity to other members.
         """
-        meant: dict[bytes, list[bytes]] = {}
+        meant: dict[bytes, list[bytes]] = {}  # shape with required affinity -> shapes that match all its terms
         for shape, pod in self.kinds.items():
             if wanted := pod.ties.terms.affinity.required:
                 each = [set(self._matched_shapes(term, pod)) for term in wanted]
@@ -196,6 +207,7 @@ class MemberConstraintReader:
                 self.ties.append(tie)
 
     def _near(self, shape: bytes, meant: Sequence[bytes]) -> Near:
+        """Returns the required affinity of a shape. meant: shapes that match all its terms."""
         own = OwnTerms(self.kinds[shape], self.snapshot, self.table)
         for change in self.draft.changes:
             own.change(*change)
@@ -204,6 +216,8 @@ class MemberConstraintReader:
         return near
 
     def _anti_affinity(self, shape: bytes, pod: PodInfo, terms: Terms) -> None:
+        """Adds required anti-affinity: a column if the shape matches its own term and each domain is a single node;
+        otherwise an interaction."""
         for term in terms.anti_affinity.required:
             meant = self._matched_shapes(term, pod)
             if not self._other_members(shape, meant):
@@ -212,7 +226,7 @@ class MemberConstraintReader:
             whole = self.most
             if shape not in meant or not domains.one_node_each:
                 self.ties.append(Apart(self.position[shape], self._positions(meant), domains.of))
-                if shape in meant:  # one pod on each node that is a domain
+                if shape in meant:  # a column too, as a tighter bound: at most one pod of the shape on a labelled node
                     self._column(np.where(domains.labelled, 1, whole).astype(np.int64), {shape: 1})
                 continue
             key = domains.labelled.tobytes(), frozenset(meant)
@@ -239,12 +253,17 @@ class MemberConstraintReader:
             self._column(room, {shape: 1 if read_only else whole for shape, read_only in shapes.items()})
 
     def _claims(self) -> None:
-        """Handles claims that only one pod may use, and refuses shapes with unbound claims that conflict in a plan."""
+        """Handles claims that only one pod may use, and refuses shapes with unbound claims that conflict in a plan.
+
+        Unbound claims conflict if several members use one claim, or if several claims compete for the same volumes and
+        columns cannot express it.
+        """
         objects = self.snapshot.storage
-        users: Counter[str] = Counter()
+        users: Counter[str] = Counter()  # claim -> number of members that use it
         for shape, pod in self.kinds.items():
             users.update(dict.fromkeys(claims_of(pod), self.number[shape]))
         self._one_user(users, objects)
+        # unbound claim with WaitForFirstConsumer -> its storage class
         waiting = {
             key: objects.class_of(objects.claims[key])
             for key in users
@@ -267,7 +286,8 @@ class MemberConstraintReader:
                     self._refuse(shape, "VolumeBinding", "unbound persistent volume claims")
 
     def _one_user(self, users: Counter[str], objects: VolumeObjects) -> None:
-        """Limits ReadWriteOncePod claims of several members to one user; refuses shapes if too many are left out."""
+        """Lets a plan place at most one of the members that share a ReadWriteOncePod claim. Refuses these shapes if the
+        plan would leave out more than `spare` members."""
         for key in [key for key, number in users.items() if number > 1]:
             claim = objects.claims.get(key)
             if claim is None or "ReadWriteOncePod" not in claim.spec.access_modes:
@@ -279,12 +299,13 @@ class MemberConstraintReader:
             users[key] = 1
 
     def _limits(self) -> None:
-        """Adds a column for each driver with a volume limit. Equal volumes in all shapes need none; other shared
-        volumes are refused."""
+        """Adds a column for each CSI driver with a volume limit. If all shapes have the same volumes, no column is
+        needed, because the filter counts them. Otherwise shapes are refused if two pods share a volume, or a node has
+        it already, because a node counts a volume once and a column would count it twice."""
         objects = self.snapshot.storage
         if not objects.limits:
             return
-        sets: dict[str, dict[bytes, frozenset[CsiVolume]]] = {}
+        sets: dict[str, dict[bytes, frozenset[CsiVolume]]] = {}  # driver -> shape -> volumes of one pod
         for shape, pod in self.kinds.items():
             found = {objects.csi_volume(key) for key in claims_of(pod)}
             for volume in found:
@@ -326,7 +347,8 @@ class MemberConstraintReader:
         return out
 
     def _devices(self) -> None:
-        """Adds columns for resource claims to be allocated with one user each; refuses shapes with shared claims."""
+        """Adds columns for resource claims (DRA) that are not allocated yet. Shapes are refused if two members share
+        such a claim, or if columns cannot express which devices match."""
         objects = claim_view(self.snapshot.families).objects
         users: Counter[str] = Counter()
         for shape, pod in self.kinds.items():
@@ -345,6 +367,7 @@ class MemberConstraintReader:
                 self._refuse(shape, "DynamicResources", "resource claims")
 
     def _spread(self, shape: bytes, pod: PodInfo) -> None:
+        """Adds the required topology spread of a shape as interactions, if other members count for a constraint."""
         given = constraints_of(pod, FILTERS, self.spread_defaults)
         if not given:
             return

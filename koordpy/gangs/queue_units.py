@@ -1,7 +1,8 @@
-"""GangGroups and units of the queue: the pods that are planned together.
+"""Units: what the queue contains and a plan places as a whole. A unit is a plain pod, or all gangs of one GangGroup.
 
-Source: gang-network.md 2, and 4 for defaults. Units depend only on the objects of the snapshot and the configuration.
-`GangCache` keeps gangs of earlier rounds, so that unchanged objects are not read again.
+`Groups` reads the gangs of a snapshot, joins linked gangs to GangGroups, and creates the units. The result depends only
+on the snapshot and the configuration. `GangCache` keeps gangs of earlier rounds, so that unchanged objects are not read
+again. Source: gang-network.md 2, and 4 for defaults.
 """
 
 from collections import Counter
@@ -33,8 +34,9 @@ class Unit:
     """A unit of the queue: a plain pod, or the gangs of a GangGroup."""
 
     id: str
+    """Key of a plain pod, or `gang:` or `gpus:` and names; unique in the queue."""
     gangs: tuple[Gang, ...]
-    plain: PodInfo | None = None
+    plain: PodInfo | None = None  # the plain pod; None for gangs
 
     @cached_property
     def group_id(self) -> str:
@@ -72,6 +74,7 @@ class Unit:
 
     @cached_property
     def pending(self) -> tuple[PodInfo, ...]:
+        """Members without a node, in rank order."""
         return tuple(member for member in self.members if member.pending)
 
     @cached_property
@@ -121,8 +124,8 @@ class Unit:
         return self.changed(moved)
 
     def need(self, gang: Gang) -> int:
-        """Returns the number of pending members of a gang that one plan must place (2.4). Members that are being
-        deleted do not count: a gang that is recreated as a whole needs its minimum."""
+        """Returns the number of pending members of a gang that one plan must place (2.4). The rule depends on
+        match-policy. Members that are being deleted do not count, because a recreated gang needs its whole minimum."""
         if gang.min_member < 1:
             return 0
         if gang.by_workload and not gang.match_policy:
@@ -150,7 +153,7 @@ class Unit:
 
     @cached_property
     def _started(self) -> bool:
-        """True if a member is live or has Succeeded: the group was placed before."""
+        """True if a member of any gang is live or has Succeeded: the unit has started once."""
         return any(gang.standing or gang.done or gang.had_success for gang in self.gangs)
 
     @cached_property
@@ -160,7 +163,7 @@ class Unit:
 
     @cached_property
     def pipeline(self) -> int:
-        """Pipeline-parallel size of the first gang in natural order that has a parallelModel; 1 for none."""
+        """Pipeline-parallel size of the first gang in natural order with a parallelModel; 1 if no gang has one."""
         return next((gang.wish.pipeline for gang in self.gangs if gang.wish.has_parallel), 1)
 
 
@@ -200,7 +203,7 @@ class GangCache:
         return found
 
     def unit(self, own: tuple[Gang, ...], snapshot: Snapshot, make: Callable[[], Unit]) -> Unit:
-        """Returns the unit of gangs. make: creates it from the gangs and the tree."""
+        """Returns the unit of gangs. make: creates the unit, called if the gangs or the tree have changed."""
         known = self.units.get(own[0].ref)
         if (
             known is not None
@@ -225,8 +228,8 @@ class Groups:
         stale: StaleGangs | None = None,
         cache: GangCache | None = None,
     ) -> None:
-        """defaults, stale: configuration for gangs without settings; cache: gangs of earlier snapshots, with the same
-        defaults."""
+        """defaults, stale: configuration for gangs without settings; None: koordpy's defaults. cache: gangs of earlier
+        snapshots, read with the same `defaults`."""
         self.snapshot, self.defaults, self.stale = snapshot, defaults or Gangs(), stale or StaleGangs()
         self._cache = (cache or GangCache()).at(snapshot)
         self._gangs: dict[GangRef, Gang] = {}
@@ -245,7 +248,8 @@ class Groups:
         return found
 
     def named_by(self, ref: GangRef) -> Named:
-        """Returns the gangs that a gang names, and the first gang of its run that is planned together with it."""
+        """Returns the gangs that a gang names. A name of a workload becomes the gangs of that workload. A derived gang
+        also names the first gang of its run, so that all roles of a run are one GangGroup."""
         named, meant = links_named(self.snapshot, ref), self.snapshot.meant
         derived = self.snapshot.derived.get(ref)
         if derived is None and meant.keys().isdisjoint(named.every):
@@ -253,9 +257,7 @@ class Groups:
         others = (other for key in named.every for other in meant.get(key, (key,)))
         every = list(islice(others, LINKED_GANGS + 1))  # one more than the limit, so that the gate refuses the gang
         if derived is not None and _joins(derived):
-            every += [
-                key for key in self._runs[derived.run][:1] if key != ref.key
-            ]  # the first gang of the run names all others
+            every += [key for key in self._runs[derived.run][:1] if key != ref.key]
         return named if every == list(named.every) else Named.of(ref.namespace, every)
 
     @cached_property
@@ -268,7 +270,7 @@ class Groups:
         return out
 
     def _linkers(self) -> tuple[GangRef, ...]:
-        """Returns the gangs that name other gangs."""
+        """Returns the gangs that name other gangs; only these can be linked, so `links` reads no other gang."""
         derived = self.snapshot.derived.items()
         more = (
             ref
@@ -284,6 +286,7 @@ class Groups:
 
     @cached_property
     def _named(self) -> dict[str, GangRef]:
+        """`namespace/name` -> the gang; of two sources with one name, the first in the order of `GangSource`."""
         first = {source: number for number, source in enumerate(GangSource)}
         return {ref.key: ref for ref in sorted(self.every(), key=lambda ref: first[ref.source], reverse=True)}
 
@@ -293,7 +296,7 @@ class Groups:
         return frozenset(key for key, ref in self._named.items() if self.gang(ref).exists)
 
     def every(self) -> list[GangRef]:
-        """Returns all gangs that an object or a pod names."""
+        """Returns all gangs: with pods, derived, and PodGroups without pods, except those that are made by default."""
         refs = dict.fromkeys((*self.snapshot.members, *self.snapshot.derived))
         for source, objects in (
             (GangSource.GROUP, self.snapshot.pod_groups),
@@ -354,6 +357,7 @@ class Groups:
 
     @cached_property
     def _grouped(self) -> dict[GroupKey, tuple[PodInfo, ...]]:
+        """GPU group -> its pending pods that are in no gang."""
         out: dict[GroupKey, list[PodInfo]] = {}
         for pod in self.snapshot.pending:
             if pod.gang is None and (group := pod.group) is not None:
@@ -361,8 +365,7 @@ class Groups:
         return {group: tuple(pods) for group, pods in out.items()}
 
     def units(self, only: frozenset[str] | None = None) -> list[Unit]:
-        """Returns all units with a pending member, in no particular order. only: ids of the units to return; None for
-        all."""
+        """Returns the units with a pending member, in no particular order. only: ids of units; None for all units."""
         out: list[Unit] = []
         seen: set[GangRef] = set()
         groups: set[GroupKey] = set()

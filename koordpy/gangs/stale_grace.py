@@ -1,6 +1,7 @@
-"""Grace of stale gangs: how long a gang that has lost members is kept, and which members must start together
-afterwards.
+"""Grace of stale gangs. A stale gang has fewer live members than its minimum, because a pod failed or was deleted.
+After its grace period it is evicted as a whole, so that it does not hold capacity without progress.
 
+This module computes when the grace began, how long it is, and how many missing members must then start together.
 Source: preemption.md 7.
 """
 
@@ -19,10 +20,12 @@ from koordpy.pods.gang_refs import GangSource
 
 
 def owed(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> int:
-    """Returns the number of pending members that must start together, because fewer would be evicted as stale. These
-    are the missing members of a gang if its grace is over or no member is live; otherwise 0."""
+    """Returns the number of pending members that must start together, because fewer would be evicted as stale. This is
+    the number of missing members if the grace is over or no member is live; 0 within the grace, and for gangs that are
+    never stale."""
     if not (gang.strict and gang.exists and gang.pending):
         return 0
+    # `past.whole` is the number of members that ran together before; the minimum may have been raised since then
     least = min(gang.min_member, gang.past.whole or gang.min_member)
     missing = least - len(gang.standing) - gang.done
     if missing <= 0 or (grace := grace_seconds(gang, snapshot, settings)) < 0:
@@ -32,8 +35,8 @@ def owed(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> int:
 
 
 def grace_seconds(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> float:
-    """Returns the gang's own grace in seconds, or the configured one if stale gangs are evicted; negative for never. An
-    unreadable grace is ignored."""
+    """Returns the grace in seconds; negative if the gang is never evicted as stale. The gang's annotation precedes the
+    configuration. An unreadable annotation is ignored; "-1" means never."""
     meta = settings_of(snapshot, gang.ref)
     text = meta.annotations.get(keys.GANG_STALE_GRACE, "").strip() if meta is not None else ""
     with contextlib.suppress(ValueError):
@@ -42,22 +45,24 @@ def grace_seconds(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> float
 
 
 def since(gang: Gang, snapshot: Snapshot) -> float:
-    """Returns when the gang became stale, in seconds since the epoch. This is the time of its condition, or without
-    conditions the time when its last member failed, or now."""
+    """Returns when the gang became stale, in seconds since the epoch; the time of the snapshot if it is unknown."""
     known = began(gang, snapshot)
     return snapshot.now if known is None else known
 
 
 def began(gang: Gang, snapshot: Snapshot) -> float | None:
-    """Returns when the gang became stale, in seconds since the epoch; None if unknown."""
+    """Returns when the gang became stale, in seconds since the epoch; None if unknown.
+
+    The time is that of the PodGroup's condition STALE. Without conditions it is the time when the last member failed.
+    """
     group = snapshot.pod_groups.get(gang.ref.key) if gang.ref.source is GangSource.GROUP else None
     conditions = {one.type: one for one in group.status.conditions} if group is not None else {}
     said = conditions.get(STALE)
     if group is not None and said is not None and said.status == "True" and said.last_transition_time:
         at = seconds(said.last_transition_time)
         if at < seconds(group.metadata.creation_timestamp):
-            return at  # a creation time missing in manifests is generated, so it does not tell when a run began
-        return max(at, gang.run.began)  # a time before the run belongs to an earlier run
+            return at  # a manifest without creation time gets a generated one, which is later than the run began
+        return max(at, gang.run.began)  # the condition may still describe an earlier run
     if SCHEDULED in conditions:
         # the writer of conditions will state the time; a failed member may have been replaced long ago
         return None

@@ -1,6 +1,8 @@
-"""Gates: reasons that block a unit before planning. Every pending member gets the reason in its condition.
+"""Gates: reasons that block a unit before planning, such as a missing PodGroup, too few members or a setting that
+cannot be read. Every pending member gets the reason in its condition PodScheduled.
 
-Source: gang-network.md section 2.3.
+`gate` checks a unit, in the order of the specification. `wish_warnings` collects settings that have no effect but do
+not block. Source: gang-network.md section 2.3.
 """
 
 from collections.abc import Collection, Iterable
@@ -23,29 +25,34 @@ class Gate:
     """A reason not to plan a unit; every pending member reports it."""
 
     text: str
+    """The reason, for the condition and events."""
     status: GangStatus
+    """INCOMPLETE if other objects or pods are missing; INVALID if a setting is at fault."""
     reason: Reason = Reason.UNSCHEDULABLE
     plugins: tuple[str, ...] = ()
-    """Filters that gave the reason: a change that may turn their verdict wakes the unit. Empty: only a change of the
-    unit does."""
+    """Filters that gave the reason: the unit is planned again after an event that may change their verdict. Empty: only
+    after a change of the unit itself."""
 
 
 def gate(unit: Unit, groups: Groups) -> Gate | None:
     """Returns the gate that blocks a unit (2.3), the first in the order of the specification; None if it may be
     planned."""
+    # 1. PodGroups that do not exist; each name is looked up once, because 1,000 gangs may name the same 1,000
     named = [groups.links.binding.get(gang.ref, ()) for gang in unit.gangs]
-    refs = {key: groups.find(key) for key in set().union(*named)}  # thousands of gangs may name the same thousand
+    refs = {key: groups.find(key) for key in set().union(*named)}
     lost = {key for key, linked in refs.items() if linked is None or not groups.gang(linked).exists}
     for gang, others in zip(unit.gangs, named, strict=True):
         if not gang.exists or not lost.isdisjoint(others):
             key = next(key for key in (gang.key, *others) if not gang.exists or key in lost)
             return Gate(f"gang {key}: PodGroup not found", GangStatus.INCOMPLETE)
+    # 2. limits on the size of a unit, which bound the time of a round
     if fault := too_many(len(unit.gangs), LINKED_GANGS, "gangs"):
         return Gate(f"gang {unit.gangs[0].key}: its GangGroup has {fault}", GangStatus.INVALID)
     tied = {pod.shape: pod for pod in unit.pending if pod.ties or pod.pod.spec.topology_spread_constraints}
     terms = sum(map(_terms, tied.values()))
     if fault := too_many(terms, TIED_TERMS, "terms of affinity and spread of its kinds of pods"):
         return Gate(f"gang {unit.gangs[0].key}: {fault}", GangStatus.INVALID)
+    # 3. upstream PodGroups that are not supported; too few members
     if (held := _unserved(unit) or _mixed(unit) or _together(unit)) is not None:
         return held
     for gang in unit.gangs:
@@ -58,6 +65,7 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
         if gang.pending and gang.match_policy == "only-waiting" and len(gang.pending) < unit.need(gang):
             # a gang with fewer pending members than its need has no plan (2.4)
             return Gate(gang.waits_for_pending(), GangStatus.INCOMPLETE)
+    # 4. settings that cannot be read, and unknown layers
     for gang in unit.gangs:
         if gang.fault:
             return Gate(f"gang {gang.key}: {gang.fault}", GangStatus.INVALID)
@@ -112,6 +120,8 @@ def _mixed(unit: Unit) -> Gate | None:
 
 
 def _unknown_layer(unit: Unit, snapshot: Snapshot) -> Gate | None:
+    """Returns the gate for a required layer that the topology lacks. A preferred layer only leads to a warning, but
+    with a multiple it is required too."""
     layers = snapshot.tree.layers
     for gang in unit.gangs:
         for rule in gang.wish.gather:
@@ -130,7 +140,10 @@ def _invalid(snapshot: Snapshot) -> str:
 
 
 def _misspelt_groups(own: str, listed: Collection[str], groups: Groups) -> list[str]:
-    """Returns warnings about missing gangs in the annotation `groups` with a name similar to an existing gang's."""
+    """Returns warnings about names in the annotation `groups` that no gang has, but a gang has a similar one.
+
+    own: key of the gang with the annotation; listed: keys in it. Too many gangs are not compared, to bound the cost.
+    """
     if not listed or groups.existing.issuperset(listed):
         return []
     lost = [key for key in listed if key not in groups.existing]
@@ -143,16 +156,16 @@ def _misspelt_groups(own: str, listed: Collection[str], groups: Groups) -> list[
 def wish_warnings(units: Iterable[Unit], groups: Groups) -> list[tuple[str, str]]:
     """Returns (object, text) of settings without effect.
 
-    These are unknown layers of PreferGather or of a default, layers with a label that no node has, a product DP x PP
-    that differs from the number of members, and unreadable values.
+    These are unknown layers of PreferGather or of a default, layers with a label that no node has, a product of
+    data-parallel and pipeline-parallel size that differs from the number of members, and unreadable values.
     """
     out: list[tuple[str, str]] = []
     snapshot = groups.snapshot
     why = f": {_invalid(snapshot)}" if snapshot.topology_fault else ""
     near = snapshot.tree.layers.near
     unused = "under PreferGather is not used"
-    spaces: dict[str, None] = {}
-    asked: dict[str, None] = {}
+    spaces: dict[str, None] = {}  # namespaces with a unit for which the configured default applies
+    asked: dict[str, None] = {}  # layers in gather rules
     for unit in units:
         if unit.is_gang and not any(gang.has_wish for gang in unit.gangs):
             spaces.update(dict.fromkeys(gang.ref.namespace for gang in unit.gangs))

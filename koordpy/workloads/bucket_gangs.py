@@ -1,4 +1,8 @@
-"""Derives the gangs of one bucket: of a run of a workload, of labels, or of an owner not yet observed."""
+"""Derives the gangs of one bucket of pods (`pod_buckets.py`). There is one function for each phase: pods of a run of a
+workload, pods with the same labels, and pods with an owner that the watch has not delivered.
+
+`gang_derivation.py` decides which bucket is derived, and when.
+"""
 
 from collections.abc import Container, Iterable, Sequence
 
@@ -11,7 +15,8 @@ from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun, by_age
 
 
 def awaited_gang(bucket: BucketKey, pods: Iterable[WorkloadPod], *, gone: bool) -> Derived:
-    """Returns the gang of pods with an unknown owner; the gang blocks them. gone: True if the owner was deleted."""
+    """Returns a gang that keeps the pods of an unknown owner pending. gone: True if the owner was deleted: the garbage
+    collector then deletes the pods; else the gang lasts until the owner is known or the wait ends."""
     _, namespace, kind, name, uid = bucket
     return Derived(
         namespace=namespace,
@@ -29,9 +34,11 @@ def awaited_gang(bucket: BucketKey, pods: Iterable[WorkloadPod], *, gone: bool) 
 
 
 def run_gangs(bucket: PodBucket, config: Gangs, schedulers: Container[str]) -> BucketGangs:
-    """Returns the gangs of a run of a workload. The bucket keeps the derivation while it is valid."""
-    if bucket.moved:
+    """Returns the gangs of a run of a workload. The bucket keeps the derivation while it is valid. schedulers: names of
+    this scheduler."""
+    if bucket.moved:  # sorted only after a change of the members
         bucket.members = {one.key: one for one in by_age(bucket.members.values())}
+    # pods that name a gang are no members; a role with only such pods is left out of the run
     free = [one for one in bucket.members.values() if not one.named]
     if not free:
         return NO_GANGS
@@ -57,6 +64,7 @@ def gangs_by_labels(
     labels: key of the bucket without its phase; young: True if a pod still waits for its owner or workers to be
     observed.
     """
+    # the kind only makes a name unique that another gang has too
     owner = pods[0].pod.metadata.controller
     kind = owner.kind.lower() if owner is not None and labels[1] != "kueue" else "kueue"
     run = run_by_labels(labels, pods, young=young)

@@ -1,7 +1,7 @@
-"""Index of pods by the object that controls them: a change of an object is applied without a scan of all pods.
+"""Index of pods by their controlling owner, so that a changed workload updates its own pods without a scan of all pods.
 
-The key is the uid in the controlling ownerReference. `below` walks the objects and pods below an object in O(objects
-and pods found).
+The key is the uid in the controlling ownerReference. `below` also finds pods of objects between the owner and the pods,
+such as the Jobs of a JobSet, in O(objects and pods found).
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -28,14 +28,15 @@ class ControlledPods:
             unfile(self._of, owner.uid, key)
 
     def __contains__(self, uid: object) -> bool:
+        """Returns whether an object (by uid) controls a pod directly."""
         return uid in self._of
 
     def of(self, uid: str) -> Collection[str]:
-        """Returns the pods that an object controls directly."""
+        """Returns the keys of the pods that an object (by uid) controls directly."""
         return self._of.get(uid, ())
 
     def below(self, owners: Iterable[str], workloads: Callable[[str], Iterable[str]]) -> dict[str, None]:
-        """Returns the pods that objects (by uid) control directly or through other objects and pods.
+        """Returns the pods that objects (by uid) control directly or through other objects and pods, as keys of a dict.
 
         workloads: uid of an object -> uids of the workloads that it controls directly.
         """

@@ -1,5 +1,7 @@
-"""Recognizes PodGroups of scheduling.k8s.io that a controller created by default.
+"""Recognizes PodGroups of scheduling.k8s.io that a controller created by default, without a request by the user.
 
+A controller such as the one for Jobs creates a PodGroup for each workload. Such a PodGroup does not decide which pods
+are a gang: the gang is derived from the workload instead.
 Source: groups.md 2.4.
 """
 
@@ -11,15 +13,17 @@ from koordpy.workloads.workload_runs import WorkloadPod
 
 
 def is_made_by_default(one: WorkloadPod, owners: Iterable[OwnerReference], known: Known) -> bool:
-    """Returns whether an owner of the PodGroup that a pod names is above the pod, and its policy is not basic.
+    """Returns whether a controller created the PodGroup that a pod names by default: an owner of the PodGroup is above
+    the pod too, and that owner does not request the policy `basic` itself.
 
-    owners: owners of the PodGroup.
+    owners: ownerReferences of the PodGroup.
     """
     meta, lineage = one.pod.metadata, one.lineage
     for owner in owners:
         found = known.find(owner, meta.namespace)
         if found is not None and any(above is found for above in lineage.chain):
             return found.policy != "basic"
+        # the owner is not known itself, but ownerReferences above the pod may name it
         named = filter(None, (meta.controller, lineage.missing, *(above.head.reference for above in lineage.chain)))
         if any(_is_same(owner, above) for above in named):
             return True

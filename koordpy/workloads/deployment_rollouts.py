@@ -1,10 +1,10 @@
 """Combines the ReplicaSets of one Deployment into one workload, so that a rollout replaces the pods of a gang one by
 one.
 
-A rollout creates pods of a new ReplicaSet while pods of old ones run. If each ReplicaSet were a gang, the new one would
-wait for its whole minimum, and the rollout would never end. Combined they are one role with one run, and new pods are
-members of the same gang as old ones. The same applies to every object that controls ReplicaSets (Argo's Rollout) or
-ReplicationControllers (DeploymentConfig). Source: workloads.md 4 (rollouts).
+A rollout creates pods of a new ReplicaSet while pods of old ReplicaSets run. If each ReplicaSet were a gang, the new
+gang would wait for its whole minimum, and the rollout would never end. Therefore the ReplicaSets are one role with one
+run, and new pods are members of the same gang as old pods. The same applies to every object that controls ReplicaSets
+(Argo's Rollout) or ReplicationControllers (DeploymentConfig). Source: workloads.md 4 (rollouts).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,8 @@ REVISIONS = (
     "rollout.argoproj.io/revision",
     "openshift.io/deployment-config.latest-version",
 )
-"""Annotations with the revision of a ReplicaSet; a rollback gives an old ReplicaSet the highest number again."""
+"""Annotations with the revision of a ReplicaSet. The age does not decide which ReplicaSet is the newest, because a
+rollback gives an old ReplicaSet the highest revision."""
 
 DESIRED = ("deployment.kubernetes.io/desired-replicas", "rollout.argoproj.io/desired-replicas")
 """Annotations with the number of pods that the owner wants, without surge pods."""
@@ -44,6 +45,7 @@ def may_be_gang(workload: Workload) -> bool:
 
 def rollout_of(sets: Sequence[Workload], uid: str) -> Workload:
     """Returns the ReplicaSets that one object (by uid) controls as one workload with one role. sets: at least one."""
+    # the newest ReplicaSet is the first part, and provides template and settings
     by_revision = sorted(sets, key=lambda one: (_revision(one.head), *_age(one.head)), reverse=True)
     newest = by_revision[0]
     parts = tuple(
@@ -59,7 +61,7 @@ def rollout_of(sets: Sequence[Workload], uid: str) -> Workload:
 
 
 def _age(head: Head) -> tuple[float, int, object]:
-    """Returns a sort key; the oldest ReplicaSet sorts first."""
+    """Returns (creation time, revision, natural name), a sort key by which the oldest ReplicaSet is first."""
     return seconds(head.created or None), _revision(head), natural_key(head.name)
 
 

@@ -1,10 +1,11 @@
-"""Derives gangs from workloads and from labels of pods, and updates them when either changes.
+"""Finds the gangs of pods that name none: by the workload that owns a pod (a Job, a JobSet), or by labels of the pod.
 
-Pods are filed in buckets: of a PodGroup of Volcano, of a run of a workload, or of one gang by labels. `update` derives
-only the buckets that changed; names are given to all gangs together, because they must differ.
+First, each pod is filed in buckets: pods of one Volcano PodGroup, of one run of a workload, with the same labels, or
+with the same owner that the watch has not delivered yet. Then `update` derives the gangs of the buckets that changed.
+Last, all gangs are named together, because names must be unique. Cost of an update: O(pods of the changed buckets).
 
-Invariant: the gangs depend on the existing pods and workloads only, never on the order of events. One exception: the
-deletion of an owner is remembered, because its pending pods are about to be deleted.
+Invariant: the gangs depend only on the pods and workloads that exist, not on the order of events. There is one
+exception: a deleted owner is remembered, because the garbage collector is about to delete its pending pods.
 Sources: workloads.md 2 and 4 (names).
 """
 
@@ -39,13 +40,13 @@ from koordpy.workloads.workload_model import Workload
 from koordpy.workloads.workload_runs import WorkloadPod
 
 OWNER_SECONDS = 10.0
-"""Seconds from its creation that a pod waits for its owner to be observed."""
+"""Seconds after its creation in which a pod is not planned if its owner is unknown: the watch may still deliver it."""
 LEADER_SECONDS = 5.0
-"""Seconds from its creation that a leader waits for its workers to be observed, if only labels state them."""
+"""Seconds after its creation in which a LeaderWorkerSet's leader pod, known by labels only, waits for its workers."""
 
 
 class DerivedBook:
-    """Files pods and workloads and derives their gangs."""
+    """Files pods and workloads and derives their gangs. Pods and gangs are identified by `namespace/name`."""
 
     def __init__(self, config: Gangs, schedulers: Container[str], matches: Matches) -> None:
         """schedulers: names of this scheduler; matches: returns whether a selector matches labels."""
@@ -53,7 +54,7 @@ class DerivedBook:
         self.volcano = config.volcano != "off"
         """True if PodGroups of Volcano are read."""
         self._pods: dict[str, FiledPod] = {}
-        self.known = Known(self._pod)
+        self.known = Known(self._pod)  # all workloads
         self.groups: dict[str, VolcanoGroup] = {}
         """PodGroups of Volcano by `namespace/name`."""
         self.unused: Mapping[str, str] = {}
@@ -61,34 +62,26 @@ class DerivedBook:
         self.gangs: dict[str, Derived] = {}
         """Gangs by `namespace/name`, as of the last `update`; replaced by a new dict if a name changed."""
         self.fresh: set[str] = set()
-        """Gangs that changed since the reader cleared this set."""
+        """Gangs that changed since the caller last cleared this set."""
         self.altered: set[str] = set()
-        """Gangs that changed in more than their pods since the reader cleared this set."""
+        """Gangs with another change than their list of pods since the caller last cleared this set."""
         self.meant: Mapping[str, tuple[str, ...]] = {}
-        """`namespace/name` of a workload -> its gangs, if they have other names; empty if the workload is finished."""
+        """Workload -> its gangs, unless it has one gang of its own name; () if the workload is finished."""
         self.made: dict[str, tuple[OwnerReference, ...]] = {}
         """PodGroup of scheduling.k8s.io that a controller may have created by default -> its owners (groups.md 2.4)."""
-        self._naming: dict[str, dict[str, None]] = {}
-        """PodGroup of scheduling.k8s.io -> pods that name it."""
-        self._now = 0.0
-        self._gone: set[str] = set()
-        """uids of deleted workloads and leaders that still have pods."""
+        self._naming: dict[str, dict[str, None]] = {}  # PodGroup of scheduling.k8s.io -> pods that name it
+        self._now = 0.0  # of the last `update`, in seconds since the epoch
+        self._gone: set[str] = set()  # uids of deleted workloads and leaders that still have pods
         self._until: dict[str, float] = {}
         """Pod -> end of its wait for an owner, or of a leader's wait for its workers, in seconds since the epoch."""
         self._buckets: dict[BucketKey, PodBucket] = {}
         self._controlled = ControlledPods()
-        self._changed: dict[str, None] = {}
-        """uids of objects that changed; the next `update` files the pods below them again."""
-        self._named: set[str] = set()
-        """Pods that a changed object lists or listed; the next `update` files them again."""
-        self._refiled: set[str] = set()
-        """Pods that were filed again since the last `update`."""
-        self._dirty: dict[PodBucket, None] = {}
-        self._names: frozenset[str] = frozenset()
-        self._renames = True
-        """True if the next `update` must name all gangs again."""
-
-    # -- in -----------------------------------------------------------------------------------------------------------
+        self._changed: dict[str, None] = {}  # uids of changed objects: the next `update` files the pods below them
+        self._named: set[str] = set()  # pods that a changed object lists or listed: the next `update` files them
+        self._refiled: set[str] = set()  # pods that were filed again since the last `update`
+        self._dirty: dict[PodBucket, None] = {}  # buckets to derive again
+        self._names: frozenset[str] = frozenset()  # gangs that pods or objects name, at the last `update`
+        self._renames = True  # True if the next `update` must name all gangs again
 
     def _pod(self, key: str) -> Pod | None:
         filed = self._pods.get(key)
@@ -110,7 +103,7 @@ class DerivedBook:
         now = self.known.rollout(workload)
         is_plain = before is not None and now is not None and not (may_be_gang(before) or may_be_gang(now))
         if is_plain and old is not None and old.head.annotations == workload.head.annotations:
-            return  # ReplicaSets of plain pods are scaled often
+            return  # because ReplicaSets of plain pods are scaled often, and then no gang changes
         self._change(workload, old)
 
     def drop_workload(self, uid: str) -> None:
@@ -125,7 +118,7 @@ class DerivedBook:
         for one in workloads:
             if one is not None:
                 owner = one.head.owner
-                # a JobSet is read with its Jobs, and the ReplicaSets of one Deployment are one workload
+                # a JobSet and its Jobs are one workload, and so are the ReplicaSets of one Deployment
                 together = owner is not None and (owner.kind == JOBSET or one.head.kind in ROLLED)
                 self._changed[one.head.uid] = None
                 if owner is not None and together:
@@ -133,6 +126,7 @@ class DerivedBook:
                 self._named.update(one.members)
 
     def _below(self, *owners: str) -> dict[str, None]:
+        """Returns the pods below objects (by uid), also through other objects, as keys of a dict."""
         return self._controlled.below(owners, self.known.below)
 
     def read_volcano(self, on: bool) -> None:
@@ -141,8 +135,7 @@ class DerivedBook:
         self.know(self.known, {})
 
     def put_group(self, key: str, group: VolcanoGroup | None) -> list[str]:
-        """Stores a PodGroup of Volcano (`namespace/name`), None if it was deleted; returns the pods with
-        a new quota."""
+        """Stores a PodGroup of Volcano, None if it was deleted; returns its pods if their quota (its queue) changed."""
         queues = {one.queue if one is not None else "" for one in (self.groups.pop(key, None), group)}
         if group is not None:
             self.groups[key] = group
@@ -150,7 +143,7 @@ class DerivedBook:
         return list(self.of_group(key)) if len(queues) > 1 else []
 
     def leave_unused(self, groups: Mapping[str, str]) -> None:
-        """Sets the PodGroups of Volcano (`namespace/name`) that are ignored, and the reasons."""
+        """Sets the PodGroups of Volcano that are ignored -> the reason."""
         changed = groups.keys() ^ self.unused.keys()
         self.unused = groups
         for key in changed:
@@ -183,13 +176,13 @@ class DerivedBook:
         upstream: str = "",
         beside: bool = False,
     ) -> None:
-        """Stores the current state of a pod and files it. key: `namespace/name`; bound: True if on a node and not
-        finished; free: True if the pod names no gang itself; upstream, beside: as in `FiledPod`."""
+        """Stores the current state of a pod and files it. bound: True if on a node and not finished; created: seconds
+        since the epoch; free: True if the pod names no gang itself; upstream, beside: as in `FiledPod`."""
         uid, filed = pod.metadata.uid, self._pods.get(key)
         if filed is not None and filed.pod.metadata.uid != uid:
             self.drop(key)
             filed = None
-        anew = filed is None or filed.pod.metadata.controller != pod.metadata.controller
+        anew = filed is None or filed.pod.metadata.controller != pod.metadata.controller  # no owner known, or another
         if filed is None:
             filed = self._pods[key] = FiledPod(key, pod, bound, created)
         elif anew:
@@ -211,13 +204,14 @@ class DerivedBook:
         return self._controlled.of(uid)
 
     def _refile(self, pods: Iterable[str]) -> None:
+        """Looks up the owners of pods again, and files the pods."""
         for filed in filter(None, map(self._pods.get, pods)):
             filed.lineage = self.known.lineage(filed.pod)
             self._file(filed)
             self._refiled.add(filed.key)
 
     def _file(self, filed: FiledPod) -> None:
-        """Files a pod in every bucket that it may belong to."""
+        """Files a pod in every bucket that it may belong to, and marks these buckets to be derived again."""
         self._until.pop(filed.key, None)
         buckets = tuple(map(self._bucket, self._buckets_of(filed)))
         if buckets != filed.buckets:
@@ -243,6 +237,7 @@ class DerivedBook:
             self._refile(below)
 
     def _empty(self, filed: FiledPod) -> None:
+        """Removes a pod from all its buckets."""
         for bucket in filed.buckets:
             del bucket.members[filed.key]
             bucket.moved = True
@@ -252,13 +247,17 @@ class DerivedBook:
         return self._buckets.get(key) or self._buckets.setdefault(key, PodBucket(key))
 
     def _stir(self, group: str) -> None:
+        """Marks the bucket of a PodGroup of Volcano to be derived again."""
         self._dirty[self._bucket((VOLCANO, group))] = None
 
     def _buckets_of(self, filed: FiledPod) -> tuple[BucketKey, ...]:
+        """Returns the buckets of a pod, the most specific first; sets `named`, `passes` and the end of its wait."""
         meta, workload = filed.pod.metadata, filed.lineage.workload
         found: list[BucketKey] = []
+        # 1. the run of its workload; also if the pod names a gang, because the run must leave out such roles
         if workload.is_kind and may_be_gang(workload):
             found.append((RUN, workload.head.uid, filed.seat.group, filed.seat.run))
+        # 2. a gang that the pod names, except a PodGroup that a controller made by default
         filed.passes = filed.upstream in self.made and (
             self._is_unseen(filed) or is_made_by_default(filed, self.made[filed.upstream], self.known)
         )
@@ -270,6 +269,7 @@ class DerivedBook:
             found.append((VOLCANO, group))
         if filed.named:
             return tuple(found)
+        # 3. an owner that is not known yet blocks the pod; else its labels count
         how, kinds = self._config.auto_of(meta.namespace), self._config.kinds
         if how == "workloads" and filed.is_placeable and (owner := self._awaited(filed)) is not None:
             if owner.uid not in self._gone:
@@ -285,7 +285,7 @@ class DerivedBook:
         return tuple(found)
 
     def _is_unseen(self, filed: FiledPod) -> bool:
-        """True if no owner of a pod is known yet. That owner may have created the PodGroup that the pod names."""
+        """True if a pod still waits for its owner, which may have created the PodGroup that the pod names."""
         return not filed.lineage.chain and self._awaited(filed) is not None
 
     def _awaited(self, filed: FiledPod) -> OwnerReference | None:
@@ -297,8 +297,6 @@ class DerivedBook:
             return None  # a plain pod, whatever its ReplicaSet requests
         young = owner.kind in watched and filed.created + OWNER_SECONDS > self._now
         return owner if young or owner.uid in self._gone else None
-
-    # -- out ----------------------------------------------------------------------------------------------------------
 
     @property
     def is_due(self) -> bool:
@@ -319,6 +317,7 @@ class DerivedBook:
         """Derives the gangs of changed buckets; returns the pods that may have another gang. named: `namespace/name` of
         gangs that pods or objects name themselves; now: seconds since the epoch."""
         self._now = now
+        # stage 1: file changed pods again, also those with an expired wait
         late = [key for key, until in self._until.items() if until <= now]
         self._refile([*late, *self._below(*self._changed), *self._named])
         self._changed.clear()
@@ -328,13 +327,14 @@ class DerivedBook:
         if not self._dirty and not anew and names == self._names:
             return set()
         self._refiled = set()
-        others: dict[PodBucket, None] = {}
+        others: dict[PodBucket, None] = {}  # stage 2: derive changed buckets; these are the ones with other gangs
         for phase in PHASES:
             derived = [one for one in self._dirty if one.key[0] == phase]
             others |= dict.fromkeys(one for one in derived if self._derive(one))
         self._dirty.clear()
         if not self._renames and names == self._names:
             return self._show(others) | anew
+        # stage 3: name all gangs again; `give_names` adds the buckets with another name to `others`
         self._names, self._renames = names, False
         order = give_names(self._buckets.values(), self._names, others)
         anew |= self._show(others)
@@ -344,7 +344,7 @@ class DerivedBook:
         return anew
 
     def _derive(self, bucket: PodBucket) -> bool:
-        """Returns whether the gangs of a bucket changed."""
+        """Derives the gangs of a bucket; returns whether they changed."""
         before, found, moved = bucket.found, self._found(bucket), bucket.moved
         if not bucket.members and not found.gangs:
             self._buckets.pop(bucket.key, None)
@@ -360,6 +360,7 @@ class DerivedBook:
         return True
 
     def _found(self, bucket: PodBucket) -> BucketGangs:
+        """Returns the gangs of a bucket, by the rule of its phase; `NO_GANGS` for none."""
         key, members = bucket.key, bucket.members
         if key[0] == VOLCANO:
             group = self.groups.get(key[1])

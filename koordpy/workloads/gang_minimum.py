@@ -1,8 +1,9 @@
-"""Determines how many pods of each role must start together, and which setting requires it.
+"""Determines minMember: how many pods of each role of a workload must start together, and which setting requires it.
 
-The order of precedence is: an ordered StatefulSet (1), an annotation of the role, a minimum over all roles, the kind's
-elastic minimum. A minimum over several roles is distributed in their order. The result is not yet limited to the pods
-that are wanted now.
+The first setting that is present decides, in this order: StatefulSet with OrderedReady (always 1), annotation of the
+role, total over all roles, elastic minimum of the kind. A total is distributed over the roles in their order: each role
+takes at most its number of pods. The result may be above the number of pods that are wanted now: `workload_gangs.py`
+limits it.
 
 Source: workloads.md 5.2 and 8.
 """
@@ -29,18 +30,23 @@ class Minimum:
     by: str = ""
     """The setting that states the number; empty for the default of the kind."""
     fault: str = ""
+    """Why the setting cannot be read, which blocks the gang; empty for none."""
     doubt: str = ""
     """Warning if the setting may differ from its author's intent; empty for none."""
 
 
 MIN_REPLICAS = "minReplicas"
+"""Name of the elastic minimum of a role in messages."""
 ANNOTATION, SPEC = "annotation ", "spec."
+"""Prefixes of a setting in messages: an annotation, or a field of the spec."""
 ORDERED = Minimum(1, doubt="podManagementPolicy OrderedReady makes pods one by one: its gang has minMember 1")
 
 
 def _read(key: str, value: Any, most: int | None, title: str) -> Minimum:
-    """Reads a minimum. key: with the prefix ANNOTATION or SPEC; most: None if the number of members is unknown; title:
-    the workload or role, for faults.
+    """Returns the minimum that a setting states, or one with a fault.
+
+    key: with the prefix ANNOTATION or SPEC; value: text of an annotation, or any value of the spec; most: number of
+    members, above which the value is a fault, None for no limit; title: the workload or role, for faults.
     """
     number = whole_number(value) if isinstance(value, str) else value
     if not isinstance(number, int) or isinstance(number, bool):
@@ -48,7 +54,7 @@ def _read(key: str, value: Any, most: int | None, title: str) -> Minimum:
     elif most is not None and number > most:
         fault = f"{number} is more than the {counted(most, 'member')} of {title}"
     else:
-        idle = key.startswith(ANNOTATION) and number <= 0
+        idle = key.startswith(ANNOTATION) and number <= 0  # valid, but probably not intended
         doubt = f"{key} is {value}: its pods start one by one" if idle else ""
         return Minimum(max(0, number), key.removeprefix(ANNOTATION).removeprefix(SPEC), doubt=doubt)
     return Minimum(0, "", f"{key} cannot be read: {fault}")
@@ -60,7 +66,8 @@ def totals_of_others(workload: Workload, notes: Iterable[Mapping[str, str]]) -> 
 
 
 def _total(run: WorkloadRun, own: Sequence[Mapping[str, str]], most: int | None, title: str) -> Minimum | None:
-    """Returns the minimum over all roles; None if no setting states one. own: annotations of pods and templates."""
+    """Returns the minimum over all roles; None if no setting states one. Our annotation precedes annotations of other
+    schedulers, then fields of the spec, then the elastic minimum. own: annotations of pods and templates."""
     ours = ((GANG_MIN, one[GANG_MIN]) for one in run.notes if GANG_MIN in one)
     others = totals_of_others(run.workload, (*run.notes, *own))
     for key, value in chain(((ANNOTATION + key, text) for key, text in chain(ours, others)), run.workload.totals):
@@ -80,7 +87,11 @@ def _filled(said: Minimum, number: int, roles: Iterable[Role]) -> Iterator[tuple
 
 
 def minima(run: WorkloadRun, roles: Sequence[Role], title: str, *, several: bool) -> dict[str, Minimum]:
-    """Returns role -> its minimum. several: True if the spec has more than one role."""
+    """Returns name of a role -> its minimum.
+
+    roles: roles that this scheduler places; title: the workload, for faults; several: True if the spec has more than
+    one role.
+    """
     if run.workload.ordered:
         return {role.name: ORDERED for role in roles}
     most = _most(run, roles)
@@ -89,22 +100,24 @@ def minima(run: WorkloadRun, roles: Sequence[Role], title: str, *, several: bool
     total = _total(run, [*templates, *list(run.oldest.values())[:1]], most, title)
     if total is None:
         return {role.name: own.get(role.name) or Minimum(role.least, MIN_REPLICAS) for role in roles}
+    # roles with a minimum of their annotation keep it; the other roles share what is left of the total
     left = max(0, (total.number or 0) - sum(found.number or 0 for found in own.values()))
     return own | dict(_filled(total, left, (role for role in roles if role.name not in own)))
 
 
 def _most(run: WorkloadRun, roles: Sequence[Role]) -> int | None:
     """Returns the number of pods, above which a minimum is a fault; None if any minimum is valid."""
+    # ReplicaSets are scaled without their template, so a minimum above their size is no fault
     can_tell = run.workload.counted and not run.workload.caps_minimum
     return sum(role.number for role in roles) if can_tell else None
 
 
 def _owns(run: WorkloadRun, roles: Sequence[Role], title: str, *, several: bool) -> dict[str, Minimum]:
-    """Returns the minimums that single roles set.
+    """Returns role -> the minimum in its annotations; roles without the annotation are absent.
 
-    A minimum for a role of the spec that was split into several roles is distributed in their order.
+    If a role of the spec was split (leaders and followers), its minimum is distributed over these roles in order.
     """
-    whole: dict[str, list[Role]] = {}
+    whole: dict[str, list[Role]] = {}  # role of the spec -> the roles that it was split into
     for role in roles:
         whole.setdefault(role.name if role.half_of is None else role.half_of, []).append(role)
     out: dict[str, Minimum] = {}

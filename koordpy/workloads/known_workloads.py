@@ -1,7 +1,7 @@
-"""Index of the known workloads; finds the workload of a pod through its owner references.
+"""Index of the known workloads (Jobs, JobSets, ReplicaSets and so on); finds the workload that a pod belongs to.
 
-`lineage` climbs from a pod to the topmost known owner, at most `OWNERS` steps. A JobSet is combined with its Jobs, and
-the ReplicaSets of a Deployment with each other, on first use after a change.
+`lineage` climbs the ownerReferences from a pod to the topmost known owner, at most `OWNERS` steps. A JobSet is combined
+with its Jobs, and the ReplicaSets of a Deployment with each other, on first use after a change.
 
 Sources: workloads.md 1 and 4 (members).
 """
@@ -20,6 +20,7 @@ from koordpy.workloads.workload_manifest import Head
 from koordpy.workloads.workload_model import NOWHERE, PodSeat, Workload
 
 NO_WORKLOAD = Workload(head=Head("", "", "", "", ""), is_kind=False)
+"""Workload of a pod that belongs to none; has no roles."""
 
 
 class Lineage(Struct, frozen=True):
@@ -28,10 +29,11 @@ class Lineage(Struct, frozen=True):
     chain: tuple[Workload, ...] = ()
     """From the object that controls or lists the pod up to the topmost known object."""
     missing: OwnerReference | None = None
-    """The owner that the last known object, or the pod, names and that is not known itself; None if there is none."""
+    """The first unknown owner: the topmost known object, or a pod without a known one, names it; None for none."""
     workload: Workload = NO_WORKLOAD
     """The workload with the roles that define the gang; `NO_WORKLOAD` for none."""
     seat: PodSeat = NOWHERE
+    """Role and index of the pod in `workload`."""
     own: Workload | None = None
     """The ReplicaSet of the pod if `workload` combines all ReplicaSets of one Deployment; else None."""
 
@@ -42,9 +44,8 @@ class Lineage(Struct, frozen=True):
 
     @property
     def top(self) -> Head:
-        """The topmost object of a kind that may have gangs, also if it is only named; if there is none, the topmost
-        one.
-        """
+        """The topmost object of a kind that may have gangs, also if an ownerReference names it and it is not known. If
+        no object has such a kind, the topmost one. The chain must not be empty."""
         heads = [one.head for one in reversed(self.chain)]
         named = self.missing
         if named is not None and named.kind in GANG_KINDS:
@@ -53,6 +54,7 @@ class Lineage(Struct, frozen=True):
 
 
 UNKNOWN = Lineage()
+"""Lineage of a pod without a known owner."""
 K = TypeVar("K")
 
 
@@ -71,8 +73,8 @@ class Known:
         """pod_at: returns a pod by `namespace/name`; a chain may contain pods, such as leaders."""
         self._pod_at = pod_at
         self.watched: frozenset[str] = frozenset()
-        """Kinds that are watched: an object of these that is not known does not exist."""
-        self._by_uid: dict[str, Workload] = {}
+        """Kinds that are watched: if an object of such a kind is not known, it does not exist, or not yet."""
+        self._by_uid: dict[str, Workload] = {}  # as last read; a JobSet in `_stale` must be read again before use
         self._under: dict[str, dict[str, None]] = {}
         """uid of an owner -> uids of workloads that it controls."""
         self._rollouts: dict[str, Workload] = {}
@@ -130,6 +132,8 @@ class Known:
         return self._by_uid.get(uid)
 
     def _read_jobset(self, uid: str) -> None:
+        """Reads a JobSet again with its existing Jobs; without a readable JobSet, reconstructs it from the Jobs, or
+        forgets it."""
         known = self._by_uid.get(uid)
         if known is not None and known.head.kind != JOBSET:
             return
@@ -155,7 +159,8 @@ class Known:
         return (one.head.key for one in self._by_uid.values() if one.note == "finished")
 
     def find(self, owner: OwnerReference, namespace: str) -> Workload | None:
-        """Returns the object that an ownerReference names; None if unknown."""
+        """Returns the object that an ownerReference names; None if unknown. The uid decides; `namespace` is not used
+        here, but by indexes of manifests without uids."""
         return self.get(owner.uid)
 
     def _holder(self, owner: OwnerReference, namespace: str) -> Pod | None:
@@ -173,7 +178,8 @@ class Known:
         return above if above is not None and above.kind == "StatefulSet" and above != owner else None
 
     def _claims(self, pod: Pod) -> Workload | None:
-        """Returns the workload that lists a pod, whatever controls the pod; None for none."""
+        """Returns the workload that lists a pod, such as a PodGang, whatever controls the pod; None for none. Of
+        several the smallest uid decides, so that the choice does not depend on the order of events."""
         named = self._named.get(pod.key)
         return named[min(named)] if named is not None else None
 
@@ -187,6 +193,7 @@ class Known:
             return Lineage(chain, missing)
         if (rollout := self.rollout(workload)) is None:
             return Lineage(chain, missing, workload, seat)
+        # the combined workload of all ReplicaSets is inserted above the pod's own ReplicaSet
         at = next(i for i, one in enumerate(chain) if one is workload) + 1
         return Lineage((*chain[:at], rollout, *chain[at:]), missing, rollout, seat, workload)
 
@@ -207,7 +214,8 @@ class Known:
     def _climb(
         self, owner: OwnerReference | None, namespace: str, *below: Workload | None
     ) -> tuple[tuple[Workload, ...], OwnerReference | None]:
-        """Returns (known objects from `below` up, owner above them that is not known)."""
+        """Returns (known objects from `below` up, first unknown owner above these objects or None). Stops after
+        `OWNERS` steps and at a cycle."""
         chain = [*filter(None, below)]
         for _ in range(OWNERS):
             if owner is None:

@@ -1,5 +1,8 @@
-"""Derives gangs from labels and annotations of pods with an unreadable workload, and from Kueue's pod groups.
+"""Derives gangs from labels, annotations and environment of pods, for pods with a workload that is not read.
 
+Four sources: labels of a LeaderWorkerSet (`lws`), PET_NNODES of torchrun (`pet`), min-available without a gang name
+(`owner`), and pod groups of Kueue (`kueue`). `label_group` finds the source of a pod, and `run_by_labels` builds a
+`Workload` from the pods, so that the same derivation applies as for workloads that are read.
 Sources: workloads.md 2 (8) and 3 (labels).
 """
 
@@ -23,9 +26,11 @@ from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun, by_age
 KUEUE = "kueue.x-k8s.io/pod-group-name"
 KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 KUEUE_FREE = ("kueue.x-k8s.io/pod-group-fast-admission", "kueue.x-k8s.io/pod-group-serving")
+"""Annotations that are "true" on groups without a minimum: their pods start one by one."""
 KUEUE_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
 JOB_NAME = "training.kubeflow.org/job-name"
 NNODES = "PET_NNODES"
+"""Environment variable of torchrun: number of pods, `4`, or minimum and maximum, `2:8`."""
 _RANGE = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,9})", re.ASCII)
 
 
@@ -45,7 +50,9 @@ def _nnodes(pod: Pod) -> tuple[int, int] | None:
 
 
 def _group(pod: Pod) -> tuple[str, str, str] | None:
-    """Returns (source of the gang, name, uid of the owner), equal for pods of one gang; None for a pod in no gang."""
+    """Returns (source of the gang, name, uid of the owner), equal for pods of one gang; None for a pod in no gang. For
+    a LeaderWorkerSet, revision and group key take the place of the uid, because a leader and its workers have two
+    owners."""
     labels, notes = pod.metadata.labels, pod.metadata.annotations
     owner = pod.metadata.controller
     if LWS + "size" in notes and LWS + "name" in labels:
@@ -65,7 +72,8 @@ NEVER = frozenset({"DaemonSet", "Workflow", "SparkApplication", "RayJob", "Pod"}
 
 
 def _is_below_a_group(one: WorkloadPod) -> bool:
-    """Returns whether only a StatefulSet below a LeaderWorkerSet is known of a pod, or its leader no longer exists."""
+    """Returns whether a pod belongs to a LeaderWorkerSet that is not known: only the StatefulSet below it is known, or
+    the leader pod that owns that StatefulSet no longer exists."""
     owner = one.lineage.missing
     return owner is not None and (owner.kind == "LeaderWorkerSet" or LWS + "name" in one.pod.metadata.labels)
 
@@ -73,12 +81,14 @@ def _is_below_a_group(one: WorkloadPod) -> bool:
 def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str, ...] | None:
     """Returns the key of the gang that a pod's labels state, equal for all its pods; None for no gang.
 
-    how: setting `gangs.auto` of the namespace; kinds: kinds with pods that may be gangs.
+    The key is (namespace, source, name, uid). how: setting `gangs.auto` of the namespace; kinds: kinds with pods that
+    may be gangs (`gangs.kinds`).
     """
     meta, chain = one.pod.metadata, one.lineage.chain if how == "workloads" else ()
     said = (meta.annotations, *(above.head.annotations for above in chain))
     if how == "off" or next((notes[keys.GANG_AUTO] for notes in said if keys.GANG_AUTO in notes), "") == "off":
         return None
+    # a workload that was read decides, so labels count only without one; Kueue's pod groups always count
     is_known = bool(one.lineage.workload.roles) and how == "workloads" and not _is_below_a_group(one)
     if not is_known and (found := _group(one.pod)) is not None:
         owner = one.pod.metadata.controller
@@ -92,7 +102,8 @@ def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str,
 def run_by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, young: bool = False) -> WorkloadRun:
     """Returns the pods of one `label_group` as the run of a workload that the labels describe.
 
-    young: True if the workers of a leader may still be observed.
+    young: True if a leader still waits for its workers: the gang then needs them. False: the gang starts without roles
+    of which no pod exists.
     """
     pods = by_age(members)
     namespace, how, name, uid = group
@@ -102,7 +113,7 @@ def run_by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, you
     if how == "lws":
         workload = _leader_workers(head, index_of(notes[LWS + "size"]) or 1, young=young)
     elif how == "pet":
-        least, most = _nnodes(pod) or (0, 0)
+        least, most = _nnodes(pod) or (0, 0)  # minimum and maximum number of pods
         elastic = (NNODES, least) if least < most else None
         workload = _one_role(head, most, said=f"by {NNODES} of job {name}", total_least=elastic)
     elif how == "kueue":
@@ -132,6 +143,7 @@ def _role_of(pod: Pod) -> str:
 
 
 def _one_role(head: Head, number: int, *, origin: str = "labels", **more: Any) -> Workload:
+    """Returns a workload with one role. number: number of its pods; more: other fields of `Workload`."""
     part = JobPart(number=number, total=number)
     role = Role(name="", parts=(part,), template=NO_TEMPLATE)
     return Workload(head=head, roles=(role,), by_default=True, origin=origin, **more)

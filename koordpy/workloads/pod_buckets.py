@@ -1,6 +1,8 @@
-"""Buckets of pods: of a PodGroup of Volcano, a run of a workload, labels, or an owner not yet observed.
+"""Buckets: sets of pods from which gangs are derived together, so that a changed pod affects few gangs.
 
-A pod may be in several buckets; the first phase of `PHASES` with a gang for the pod decides.
+A bucket has the pods of one PodGroup of Volcano, of one run of a workload, with the same labels, or of one owner that
+the watch has not delivered yet. A pod may be in several buckets; the first phase of `PHASES` with a gang for the pod
+decides.
 """
 
 from dataclasses import dataclass, field
@@ -9,7 +11,8 @@ from koordpy.workloads.workload_gangs import Derivation, Derived, renamed
 from koordpy.workloads.workload_runs import WorkloadPod
 
 BucketKey = tuple[str, ...]
-"""The phase, then the parts that identify the bucket in its phase."""
+"""The phase, then the parts that identify the bucket in its phase: (VOLCANO, `namespace/name`), (RUN, uid, group, run),
+(LABELS, namespace, source, name, uid) or (AWAITED, namespace, kind, name, uid)."""
 
 VOLCANO, RUN, LABELS, AWAITED = "volcano", "run", "labels", "awaited"
 PHASES = (VOLCANO, RUN, LABELS, AWAITED)
@@ -22,8 +25,8 @@ class BucketGangs:
 
     gangs: tuple[Derived, ...] = ()
     order: tuple[str, float] = ("", 0.0)
-    """(creation of the workload, creation of its oldest pod): the first of several gangs with one name keeps the name.
-    """
+    """(creation of the workload as text, creation of its oldest pod in seconds since the epoch). Of several runs with
+    one name, the oldest keeps the name; of several gangs by labels, the one with the newest pod (`gang_names.py`)."""
     is_present: bool = True
     """True if the run is the current run of its workload."""
     kind: str = ""
@@ -44,7 +47,9 @@ class PodBucket:
 
     key: BucketKey
     members: "dict[str, FiledPod]" = field(default_factory=dict)
+    """`namespace/name` of a pod -> the pod."""
     found: BucketGangs = NO_GANGS
+    """The gangs under names that may repeat those of other buckets."""
     shown: tuple[Derived, ...] = ()
     """The gangs of the bucket under their unique names."""
     suffix: str = ""
@@ -67,14 +72,15 @@ class PodBucket:
 
 @dataclass(eq=False, slots=True)
 class FiledPod(WorkloadPod):
-    """A pod with its buckets and its gang."""
+    """A pod that is filed in buckets, with its gang."""
 
     free: bool = True
     """True if the pod names no gang itself."""
     named: bool = False
     """True if the pod is in a gang that it names, such as a PodGroup of Volcano."""
     buckets: tuple[PodBucket, ...] = ()
-    """All buckets that the pod belongs to. If the pod names a gang, its run records that the role does."""
+    """All buckets that the pod belongs to. A pod that names a gang is also in the bucket of its run, because the run
+    leaves out a role if all pods of that role name a gang."""
     gang: str = ""
     """`namespace/name` of the pod's gang; empty for none."""
     upstream: str = ""
@@ -82,7 +88,8 @@ class FiledPod(WorkloadPod):
     beside: bool = False
     """True if the pod also names a gang by labels or annotations."""
     passes: bool = False
-    """True if the controller created that PodGroup by default; the pod's gang is then derived as if it named none."""
+    """True if a controller created the PodGroup in `upstream` by default: the gang is then derived as if the pod named
+    no PodGroup."""
 
     @property
     def is_of_run(self) -> bool:

@@ -1,4 +1,7 @@
-"""Sets of completion indexes, as the status of a Job lists them: `0,2-4`."""
+"""Sets of completion indexes, as the status of a Job lists them (completedIndexes, failedIndexes): `0,2-4`.
+
+A Job may have 100,000 indexes, so a set is stored as spans and not as single numbers.
+"""
 
 from array import array
 from bisect import bisect_right
@@ -9,13 +12,13 @@ from itertools import chain
 class Indexes(Set[int]):
     """Set of numbers stored as spans (first, last).
 
-    Memory and membership depend on the number of spans, not on their length.
+    Memory is O(spans) and a membership test O(log spans), for any length of the spans.
     """
 
     def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
         self._first, self._last = array("q"), array("q")
         """First and last numbers of the spans, which are disjoint and in order."""
-        end = -1
+        end = -1  # last number so far; spans that overlap are merged
         for low, high in sorted(spans):
             if low > end:
                 self._first.append(low)
@@ -46,7 +49,7 @@ class Indexes(Set[int]):
             return self._first == other._first and self._last == other._last
         return super().__eq__(other)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # a class with `__eq__` and arrays is not hashable
 
     def below(self, stop: int) -> int:
         """Returns how many numbers of the set are below `stop`."""
@@ -54,11 +57,15 @@ class Indexes(Set[int]):
             return len(self)
         return sum(min(high + 1, stop) - low for low, high in self.spans if low < stop)
 
-    _from_iterable = frozenset
+    _from_iterable = frozenset  # type of unions and intersections
 
 
 def indexes(text: str) -> Indexes:
-    """Parses a text such as `0,2-4`; ignores invalid parts. A span has at most 1,000,001 numbers."""
+    """Parses a text such as `0,2-4`; ignores invalid parts.
+
+    Numbers have at most 18 digits, because the arrays hold 64-bit integers. A span has at most 1,000,001 numbers,
+    because the text is not trusted and a set may be iterated.
+    """
     spans = list[tuple[int, int]]()
     for one in text.split(","):
         first, _, last = one.partition("-")

@@ -1,5 +1,7 @@
-"""Volcano's PodGroups: gangs by an annotation of the pods, with a minimum for each task.
+"""Reads Volcano's PodGroups, so that workloads written for Volcano run as gangs without changes.
 
+An annotation of a pod names its PodGroup. If the PodGroup has minimums for tasks (minTaskMember), each task becomes one
+gang, and the gangs are planned together; otherwise the PodGroup is one gang.
 Source: workloads.md 9.
 """
 
@@ -24,21 +26,26 @@ GROUP = "scheduling.volcano.sh"
 TASK = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"
 SOURCE = "volcano"
+"""`Derived.source` of these gangs."""
 _GROUP, _OWN_GROUP = keys.VOLCANO_GROUPS
 Matches = Callable[[LabelSelector | None, Mapping[str, str]], bool]
+"""Returns whether a selector matches labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubGroupPolicy:
-    """Pods that a selector matches, split by the values of some of their labels."""
+    """Pods that a selector matches, split by the values of some of their labels. Each subgroup shares one domain."""
 
     selector: LabelSelector | None
+    """None if the policy has no labelSelector."""
     keys: tuple[str, ...]
+    """Labels: pods with equal values of all are one subgroup."""
     domain: SharedDomain | None
+    """None if the policy has no networkTopology."""
 
 
 def _resources(asked: Source) -> dict[str, str]:
-    """Returns the resource amounts, also those that cannot be read: these block the gang."""
+    """Returns resource -> amount as text, also unreadable amounts. These are recorded as faults, and block the gang."""
     walk = FieldWalk(unknown=False, faults=asked.faults)
     quantity_values(asked.raw, asked.path, walk)
     return {name: str(value) for name, value in asked.raw.items() if value is not None}
@@ -50,10 +57,13 @@ class VolcanoGroup:
 
     head: Head
     min_member: int
+    """The larger of minMember and the members that the minimum of its subgroups needs."""
     tasks: Mapping[str, int]
-    """Task -> minimum number of its members."""
+    """Task -> minimum number of its members; empty if the PodGroup has no minimums for tasks."""
     domain: SharedDomain | None
+    """Domain that all pods share; None if the PodGroup has no networkTopology."""
     resources: Mapping[str, str]
+    """minResources: resource -> amount as text."""
     queue: str = ""
     """Name of the quota of pods that name no quota."""
     policies: tuple[SubGroupPolicy, ...] = ()
@@ -93,6 +103,7 @@ class VolcanoGroup:
 
 
 def _domain(source: Source) -> SharedDomain | None:
+    """Returns the domain in networkTopology of a PodGroup or of a policy; None without one."""
     network = source.at("networkTopology")
     if not network.raw:
         return None
@@ -117,6 +128,7 @@ def volcano_gangs(
     """
     namespace, _, name = key.partition("/")
     pods = by_age(one for one in members if not one.failed)
+    # case 1: the PodGroup does not exist; `missing` blocks the pods
     make = partial(
         Derived,
         namespace=namespace,
@@ -139,6 +151,7 @@ def volcano_gangs(
         domains=tuple(group.domains(pods, matches)),
         doubts=(*doubts, "spec.subGroupPolicy: networkTopology with mode soft is ignored") if soft else doubts,
     )
+    # case 2: one gang; case 3: one gang for each task, also for tasks of pods that the PodGroup does not list
     if not group.tasks:
         yield make(min_member=group.min_member, resources=group.resources)
         return

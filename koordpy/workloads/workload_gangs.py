@@ -1,7 +1,7 @@
-"""Derives the gangs of one run of a workload: members, minimum, and the reason for the minimum.
+"""Derives the gangs of one run of a workload, such as a Job or one restart of a JobSet: one gang for each role.
 
-`Derivation` reads the manifests once and keeps the result until they change; `gangs` is evaluated for each change of
-the pods. Does not plan, and does not name gangs uniquely (`gang_names.py` does).
+`Derivation` decides once whether the pods are a gang, and with which minimums; the result is valid until a manifest
+changes. `gangs` then counts the pods, after each change of a pod. Names may repeat: `gang_names.py` makes them unique.
 
 Sources: workloads.md 2 to 5.
 """
@@ -37,10 +37,12 @@ class Derived:
 
     namespace: str
     name: str
+    """`WORKLOAD` or `WORKLOAD:ROLE`."""
     pods: tuple[str, ...]
     """Keys of the pods, the oldest first."""
     min_member: int
     origin: str
+    """Text for messages: why the pods are a gang, such as `8 members of Job train`."""
     meta: ObjectMeta
     """Annotations that apply to the gang; if an annotation is set in several places, the value nearest to the pod."""
     fault: str = ""
@@ -51,7 +53,8 @@ class Derived:
     role: str = ""
     run: tuple[str, ...] = ()
     apart: bool = False
-    """True if the gang starts alone, because the rest of its run is already bound."""
+    """True if the gang is planned without the other roles: they have bound pods, and this gang has none yet and too
+    few members, or a fault."""
     succeeded: bool = False
     """True if a member has Succeeded, also if only the status of its controller shows it."""
     joined: bool = True
@@ -63,10 +66,11 @@ class Derived:
     beside: tuple[str, ...] = ()
     """Bound pods of the run that another scheduler has placed."""
     lost: bool = False
-    """True if bound members were lost (workloads.md 5.6)."""
+    """True if fewer members are bound or Succeeded than were bound together (workloads.md 5.6)."""
     failed_since: float | None = None
     """Time of the loss in seconds since the epoch; None if no failed pod states it."""
     source: str = "workload"
+    """Where the gang comes from: `workload`, `labels`, `kueue` or `volcano`."""
     is_awaited: bool = False
     """True if the owner of the pods is expected to be observed soon."""
     steps: tuple[tuple[str, int, str], ...] = ()
@@ -76,7 +80,8 @@ class Derived:
     missing: bool = False
     """True if the object that the pods name does not exist."""
     whole: tuple[str, int] | None = None
-    """(PodGroup, number of members) that its tasks must reach together; None if only the gang's minimum applies."""
+    """(PodGroup, number of members) that the gangs of all its tasks must reach in sum; None if only `min_member`
+    applies."""
     domains: tuple[SharedDomain, ...] = ()
     hard_keys: tuple[str, ...] = ()
     """Node labels of which all pods share one value, from spec.scheduling of the Job. Only for pods that name no
@@ -109,6 +114,7 @@ def _meta(run: WorkloadRun, role: Role) -> ObjectMeta:
 
 
 def _requests_gang(said: Mapping[str, str]) -> bool:
+    """Returns whether annotations request a gang (workloads.md 3). An unreadable topology wish counts as a request."""
     if said.get(keys.GANG_AUTO) == "on" or (keys.GANG_MIN in said and keys.GANG_NAME not in said):
         return True
     text = said.get(keys.GANG_TOPOLOGY, said.get(keys.GANG_TOPOLOGY_ALIAS))
@@ -143,17 +149,19 @@ class Derivation:
             if self._metas[role.name].annotations.get(keys.GANG_AUTO) != "off"
             and (run.members.get(role.name) or role.name not in naming_roles)
         ]
+        # three ways to request a gang: a minimum of another scheduler, our annotations, the Job's scheduling policy
         said = [self._metas[role.name].annotations for role in self._roles]
         speaking = [*run.notes, *run.oldest.values(), *(role.template.annotations for role in every)]
         self._asked = any(totals_of_others(run.workload, speaking)) or any(map(_requests_gang, said))
         self._asked = self._asked or run.workload.policy == "gang"
-        if head.kind in ROLLED:
+        if head.kind in ROLLED:  # only min-available on the pod template makes a gang of a ReplicaSet
             self._asked = any(asks(one.annotations) for role in every for one in run.templates(role))
         self._minima = minima(run, self._roles, str(self.top), several=self._several)
         self._by_labels = run.workload.origin != "workload"
         of_kinds = {head.kind, self.top.kind} <= {*config.kinds, *ROLLED}
         of_kinds = of_kinds and config.auto_of(head.namespace) == "workloads"
         self._is_read = bool(self._roles) and (self._by_labels or of_kinds) and run.workload.policy != "basic"
+        # an unreadable value makes a gang too, because the gang then reports the fault and blocks the pods
         odd = any(one.get(keys.GANG_AUTO, "off") not in ("on", "off") for one in said)
         one = run.workload.counted and sum(role.number for role in every) <= 1
         self.is_gang = self._is_read and (self._asked or odd or (run.workload.by_default and not one))
@@ -161,8 +169,8 @@ class Derivation:
 
     @staticmethod
     def _pod_properties(run: WorkloadRun, naming_roles: Container[str]) -> object:
-        """Returns the properties of the pods that matter beyond their number; None if pods are read instead of
-        templates."""
+        """Returns a value that differs if the derivation is to be repeated for other pods; None: it is to be repeated
+        after every change, because a role without a template is read from its pods."""
         roles = run.roles
         if not all(role.template.raw for role in roles):
             return None
@@ -210,13 +218,13 @@ class Derivation:
         others = (one for role in self._others for one in run.members.get(role.name, ()))
         self._foreign_bound = tuple(one.key for one in others if one.is_live)
         runs = any(one.is_live for role in self._roles for one in run.members.get(role.name, ()))
-        is_counted = self._workload.counted and run.is_present
+        is_counted = self._workload.counted and run.is_present  # else the number of existing pods is used
         for role in born:
             members = [one for one in run.members.get(role.name, ()) if not one.failed]
             alive = sum(one.alive for one in members)
             parts = list(run.wanted(role)) if is_counted else []
-            wanted = sum(number for _, number in parts) if is_counted else alive
-            own = sum(part.least(number) for part, number in parts) if is_counted else alive
+            wanted = sum(number for _, number in parts) if is_counted else alive  # pods that the controller keeps
+            own = sum(part.least(number) for part, number in parts) if is_counted else alive  # default minimum
             halted = self._halted(role) if not wanted else ""
             self._wanted_by_set = {part.key: number for part, number in parts}
             beyond = self._beyond(role, members, parts) if is_counted and not (halted and self.is_gang) else []
@@ -237,6 +245,7 @@ class Derivation:
         controller will delete these pods. Each ReplicaSet of a Deployment has its own number; other workloads have one
         for the role."""
         found: list[tuple[Head, int, tuple[str, ...]]] = []
+        # each branch checks that the counted object controls the pods, because else the number is of another object
         if self._workload.sets:
             numbers = {part.key: number for part, number in parts}
             for head in self._workload.sets:
@@ -247,7 +256,7 @@ class Derivation:
         elif not self._by_labels and any(one.head.uid == self.top.uid for one in self.run.chain):
             wanted = sum(number for _, number in parts)
             found.append((self.top, wanted, _last(role, members, wanted)))
-        return [one for one in found if one[2]]  # without the right object the number would be that of another one
+        return [one for one in found if one[2]]
 
     def _unwanted(self, gang: Derived, maker: Head, wanted: int, pods: tuple[str, ...]) -> Derived:
         """Returns a gang that blocks surplus pods and states the reason."""
@@ -261,7 +270,8 @@ class Derivation:
         )
 
     def _gang(self, role: Role, members: Sequence[WorkloadPod], wanted: int, own: int, *, runs: bool) -> Derived:
-        """own: default minimum of the kind; runs: True if a pod of the run is bound."""
+        """Returns the gang of a role. wanted: pods that the controller keeps alive; own: default minimum of the kind;
+        runs: True if a pod of the run is bound."""
         workload, head, group = self._workload, self.run.head, self.run.seat.group
         said = self._minima[role.name]
         least, by, fault = own, "", said.fault
@@ -318,8 +328,8 @@ class Derivation:
         return sorted((one for one in members if one.seat.part in sets), key=lambda one: natural_key(one.key))
 
     def _halted(self, role: Role) -> str:
-        """Returns why no pods of a role are wanted: its workload or all its Jobs are suspended or finished. Empty: none
-        of it."""
+        """Returns why no pods of a role are wanted: its workload or all its Jobs are suspended or finished. Empty if
+        neither applies."""
         if not self.run.is_present:
             return ""
         notes = {self._workload.note} if self._workload.note else {part.note for part in role.parts}
@@ -365,9 +375,9 @@ def _last(role: Role, members: Sequence[WorkloadPod], wanted: int) -> tuple[str,
 
 
 def _live_counts(run: WorkloadRun) -> dict[str, int]:
-    """Returns BIND_GROUP_ID of pods that were bound together -> number of pods of their roles that are bound or
-    Succeeded. Succeeded pods include those that only the status of the workload counts. For ReplicaSets of one
-    Deployment, only the pods of the sets with this group id are counted."""
+    """Returns, for each BIND_GROUP_ID (an annotation that pods bound together share), the number of pods of their
+    roles that are bound or Succeeded. Succeeded pods that only the status of the workload counts are included. For
+    ReplicaSets of one Deployment, only pods of the ReplicaSets with this group id are counted."""
     roles: dict[str, set[tuple[str, str]]] = {}
     live: dict[tuple[str, str], int] = {}
     recorded = {role.name: sum(part.succeeded for part in role.parts) for role in run.roles}

@@ -1,4 +1,5 @@
-"""Warnings about labels and annotations of workloads without effect: misspelt, or belonging on the pod template.
+"""Warnings about labels and annotations of a workload that have no effect there: the key is misspelt, or belongs on the
+pod template. A warning says where to set the key; it never blocks pods.
 
 Source: workloads.md 3 and 4.
 """
@@ -30,6 +31,7 @@ def unread_of(head: Head, templates: Collection[Template]) -> Iterator[str]:
 
 
 def _asking(head: Head, templates: Collection[Template]) -> Iterator[str]:
+    """Yields warnings about annotations that make a gang of other kinds, but not of a Deployment or ReplicaSet."""
     instead = f"does not make a gang of a {head.kind}: annotation {keys.GANG_MIN} on its pod template does"
     if any(one.get(keys.GANG_AUTO) == "on" for one in (head.annotations, *(one.annotations for one in templates))):
         yield f'annotation {keys.GANG_AUTO} "on" {instead}'

@@ -1,4 +1,7 @@
-"""Reads fields of a workload's manifest, records every fault, and never trusts the manifest.
+"""Reads single fields of the manifest of a workload, such as a Job. The manifest is not trusted, because it may come
+from a file or from a CRD without a schema: a value of the wrong type is recorded as a fault and read as absent.
+
+`Source` is one mapping of the manifest with its path. Readers in `kinds` walk a manifest with it.
 
 Sources: workloads.md 4 and 10.6.
 """
@@ -16,7 +19,8 @@ T = TypeVar("T")
 
 
 class AskedFields:
-    """Known fields and rejected values of a manifest from which pods are created offline."""
+    """Fields that a reader knows, and values that an API server would reject, of one manifest. Only collected if pods
+    are created from the manifest offline (`simulate`), to warn about unknown fields."""
 
     def __init__(self) -> None:
         self.names: dict[str, tuple[Mapping[str, Any], set[str]]] = {}
@@ -31,10 +35,11 @@ class AskedFields:
 
 @dataclass(slots=True)
 class Source:
-    """A part of a manifest and its path."""
+    """A mapping inside a manifest, with its path and the faults of the whole manifest."""
 
     raw: Mapping[str, Any]
     path: str = ""
+    """Path from the root of the manifest, such as `spec.template`; empty for the root."""
     faults: list[Fault] = field(default_factory=list)
     """Faults of the whole manifest: all its parts share the list."""
     asked: AskedFields | None = None
@@ -43,7 +48,8 @@ class Source:
     """Path of the object's spec; longer for an object inside the manifest of another one that creates it."""
 
     def _typed(self, name: str, kind: type[T], said: str) -> T | None:
-        """Returns the value of a field; None if it is absent, or has another type, which is recorded as a fault."""
+        """Returns the value of a field; None if it is absent, or has another type, which is recorded as a fault. A
+        boolean is no number. said: the expected type in the text of the fault."""
         self.knows(name)
         value = self.raw.get(name)
         if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
@@ -63,7 +69,7 @@ class Source:
         return self.spec_path if name == "spec" else name
 
     def fault(self, name: str, text: str) -> None:
-        """Records a fault of a field, once, up to `FAULTS` faults."""
+        """Records a fault of a field, unless it is recorded already or the manifest has `FAULTS` faults."""
         fault = Fault(self.where(name), text)
         if len(self.faults) < FAULTS and fault not in self.faults:
             self.faults.append(fault)
@@ -109,7 +115,8 @@ class Source:
         return self._typed(name, str, "text") or default
 
     def word(self, name: str, *words: str) -> str:
-        """Returns one of several words; the first if absent. Another word is recorded as rejected, and returned."""
+        """Returns a field with a fixed set of words; the first word if absent. A word outside the set is returned too,
+        and recorded as a value that an API server would reject."""
         found = self.text(name, words[0])
         if found not in words and self.asked is not None:
             text = f"{literal(found)} is none of {', '.join(words)}: an API server refuses it"
@@ -125,16 +132,18 @@ class Source:
         return value is True
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Returns a list of strings; empty if absent."""
+        """Returns a list of strings; empty if absent. Items of another type are left out and recorded as faults."""
         given = self._typed(name, list, "a list") or ()
         return tuple(one for i, one in enumerate(given) if self._is_text(f"{name}[{i}]", one))
 
     def strings(self, name: str) -> dict[str, str]:
-        """Returns a mapping of strings, such as labels or annotations."""
+        """Returns a mapping of strings, such as labels or annotations. Values of another type are left out and recorded
+        as faults."""
         given = [(str(key), one) for key, one in self.at(name).raw.items() if one is not None]
         return {key: one for key, one in given if self._is_text(key_path(name, key), one)}
 
     def _is_text(self, name: str, value: Any) -> bool:
+        """Returns whether a value is a string; otherwise records a fault."""
         if not isinstance(value, str):
             self.fault(name, f"{shown(value)} in place of text")
         return isinstance(value, str)
@@ -151,15 +160,20 @@ class Head:
     uid: str
     """uid in the manifest, or a generated one."""
     created: str = ""
+    """creationTimestamp as text; empty if the manifest has none."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     annotations_given: int = 0
-    """Number of annotations of the object; `annotations` may have fewer."""
+    """Number of annotations of the object. Above the limit `ANNOTATIONS`, `annotations` has only those that koordpy
+    reads."""
     owner: OwnerReference | None = None
+    """The controlling owner; None for none."""
     has_uid: bool = True
+    """False if `uid` is a generated one."""
 
     @property
     def key(self) -> str:
+        """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
     def __str__(self) -> str:
@@ -178,8 +192,8 @@ def controlling(api_version: str, kind: str, name: str, uid: str) -> OwnerRefere
 
 
 def head_of(source: Source, *, uid: str = "", created: str = "", annotations_given: int = 0) -> Head:
-    """Reads the head of an object. uid, created: defaults if the manifest has none; annotations_given: number of
-    annotations of the object if the source has fewer; 0: all are in the source.
+    """Reads the identity and metadata of an object. uid, created: defaults if the manifest has none; annotations_given:
+    number of annotations of the object if the source has fewer; 0: all are in the source.
     """
     meta = source.at("metadata")
     notes = meta.strings("annotations")
@@ -203,7 +217,8 @@ def head_of(source: Source, *, uid: str = "", created: str = "", annotations_giv
 def can_make(spec: Source, name: str, number: int, parts: int = 0, of: str = "") -> bool:
     """Returns whether a workload creates at most the supported number of pods, and of parts (Jobs, groups).
 
-    Otherwise records a fault of the field; if no pods are created from the manifest, raises `UnreadableError`.
+    Otherwise the manifest is refused, because it would fill the memory. If pods are created from it, a fault of the
+    field is recorded. Otherwise `UnreadableError` is raised. name: the field; of: plural of the parts in the text.
     """
     if number > WORKLOAD_PODS:
         text = f"makes {number} pods, {WORKLOAD_PODS} at most"
@@ -223,7 +238,7 @@ def index_in(meta: ObjectMeta, key: str) -> int | None:
 
 
 def conditions(source: Source, *types: str) -> bool:
-    """Returns whether the status has one of the conditions with status True."""
+    """Returns whether the status has a condition of one of the types with status True."""
     listed = source.at("status").list("conditions")
     return any(one.text("type") in types and one.text("status") == "True" for one in listed)
 

@@ -1,7 +1,8 @@
-"""Model of a workload: its roles, the pods of each role, when its controller creates them, and the role of a pod.
+"""Model of a workload, such as a Job, JobSet or RayCluster: its roles, and the pods that its controller creates.
 
-A reader in `kinds` fills a `Workload` from a manifest. `JobPart.wanted` returns how many pods the controller keeps
-alive now. The model does not plan and does not know nodes.
+A reader in `kinds` fills a `Workload` from a manifest. A `Role` has equal pods, such as workers; a `JobPart` is the
+share of a role that one controller counts; a `Slot` is one pod to create. `JobPart.wanted` returns how many pods the
+controller keeps alive now. The model does not plan and does not know nodes.
 
 Source: workloads.md sections 1, 4, 5 and 6.
 """
@@ -26,7 +27,7 @@ REQUIRED = "required"
 
 
 class Filling(Enum):
-    """The slot that an existing pod fills (workloads.md 10.3)."""
+    """How an existing pod is matched with a slot, so that `simulate` does not create it again (workloads.md 10.3)."""
 
     INDEX = auto()
     """The slot of the pod's completion index."""
@@ -43,6 +44,7 @@ class Template:
     """A pod template and its path in the manifest."""
 
     raw: Mapping[str, Any]
+    """The mapping in the manifest; empty if there is no readable manifest."""
     path: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -63,6 +65,7 @@ class Template:
 
 
 def _pod_of(source: Source, asked: AskedFields) -> Pod | None:
+    """Returns the pod of a template; None if it cannot be read. Records its faults and rejected values."""
     parts = {name: source.raw.get(name) for name in ("metadata", "spec")}
     read = decode({name: part for name, part in parts.items() if part is not None}, Pod)
     for fault in read.faults:
@@ -140,6 +143,7 @@ class JobPart:
     template: Template | None = None
     """Template of the part if the parts of its role differ; None: that of the role."""
     filling: Filling = Filling.NAME
+    """How existing pods are matched with the slots."""
     total: int | None = None
     """Number of pods that must Succeed: completions less failed indexes, or each replica once. At most this number of
     pods runs at one time. None: `number` pods are wanted, whatever pods have Succeeded."""
@@ -158,6 +162,7 @@ class JobPart:
     independent: bool = False
     """True if the pods do not need each other (workloads.md 5.2): the minimum is 1."""
     note: str = ""
+    """`suspended`, `finished`, or empty."""
 
     @property
     def indexes(self) -> range:
@@ -173,7 +178,8 @@ class JobPart:
         return self.filling is not Filling.INDEX or index is None or index < self.indexes.stop
 
     def wanted(self, succeeded: int, alive: int) -> int:
-        """Returns how many pods the controller keeps alive now. succeeded, alive: numbers of existing pods."""
+        """Returns how many pods the controller keeps alive now (workloads.md 5.1). succeeded, alive: numbers of
+        existing pods. The larger of `succeeded` and the status counts, because either may be outdated."""
         if self.over:
             return 0
         done = max(self.succeeded, succeeded)
@@ -223,6 +229,7 @@ class SharedDomain:
     tier: int = 0
     """Number of the layer above the nodes, used if `layer` is empty."""
     must: bool = True
+    """False if the domain is only preferred."""
     part: str = ""
     """Equal for gangs that share one domain; empty if all gangs of the run share it."""
     pods: frozenset[str] | None = None
@@ -247,10 +254,10 @@ class Role:
     least: int | None = None
     """The smallest number of pods of an elastic role (minReplicas); None if the role is not elastic."""
     half_of: str | None = None
-    """Role of the spec that was split into this role and others. Empty for a spec without named roles; None if the role
-    was not split."""
+    """Name of the role in the spec if that role was split, such as into leaders and followers; empty if the spec does
+    not name its roles; None if the role was not split."""
     detail: str = ""
-    """`2 Jobs of 2`."""
+    """Text for messages, such as `2 Jobs of 2`."""
     domains: tuple[SharedDomain, ...] = ()
 
     @property
@@ -272,9 +279,9 @@ class PodSeat(Struct, frozen=True):
     """The role, index, part and run of a pod in its workload."""
 
     role: str
-    index: int | None = None
-    part: str = ""
-    group: str = ""
+    index: int | None = None  # rank index in the workload; None if the pod has none
+    part: str = ""  # `JobPart.key`
+    group: str = ""  # `Role.group`
     run: str = ""
     """Distinguishes the runs of one workload: restart-attempt or revision."""
 
@@ -299,7 +306,7 @@ class Workload:
     children: tuple[tuple[str, str], ...] = ()
     """(kind, name) of the objects between the workload and its pods, as the controller creates them."""
     marks: tuple[tuple[str, str], ...] = ()
-    """Labels by which pods without an owner belong to the workload."""
+    """(label, value): a pod without an owner belongs to the workload if it has one of these labels."""
     selector: Mapping[str, str] = field(default_factory=dict)
     """Labels of the pods that the workload adopts."""
     run: str = ""
@@ -317,7 +324,7 @@ class Workload:
     ends_with: str = ""
     """Role of which the first Succeeded pod finishes the workload; empty for none."""
     counted: bool = True
-    """True if the spec states the number of pods."""
+    """True if the spec states the number of pods; False: as many as exist are wanted."""
     sized_by: str = "replicas"
     """Name of the field that sets the number of pods, for faults."""
     note: str = ""
@@ -384,6 +391,6 @@ def seats(
 
 
 def starts_of(roles: Sequence[Role]) -> dict[str, int]:
-    """Returns role -> number of pods of the roles before it."""
+    """Returns role -> rank index of its first pod: the number of pods of the roles before it."""
     before = accumulate((role.number for role in roles), initial=0)
     return dict(zip((role.name for role in roles), before, strict=False))

@@ -1,4 +1,6 @@
-"""The pods of one run of a workload, by role.
+"""The pods of one run of a workload, by role. A run is one start: the Job itself, or one restart attempt of a JobSet.
+
+`WorkloadRun` collects the pods, and looks up the annotations and templates that apply to them.
 
 Source: workloads.md 5.3.
 """
@@ -27,10 +29,13 @@ class WorkloadPod:
     bound: bool
     """True if the pod is on a node and not finished."""
     created: float
+    """Creation time in seconds since the epoch."""
     lineage: Lineage = UNKNOWN
+    """The objects above the pod; `UNKNOWN` until it is filed."""
 
     @property
     def seat(self) -> PodSeat:
+        """Role and index of the pod in its workload; `NOWHERE` without a known workload."""
         return self.lineage.seat
 
     @property
@@ -40,12 +45,13 @@ class WorkloadPod:
 
     @property
     def succeeded(self) -> bool:
-        """True if the pod has completed its work (gang-network.md 2.4)."""
+        """True if the pod has completed its work (gang-network.md 2.4). Phase Succeeded is not enough: the pod's own
+        status, or the completed indexes of its Job, must confirm it."""
         return is_success(self.pod) or (self.pod.status.phase == "Succeeded" and self.index in self.record.indexes)
 
     @property
     def failed(self) -> bool:
-        """True if the pod ended without success; phase Succeeded alone is no success."""
+        """True if the pod ended without success: phase Failed, or phase Succeeded that nothing confirms."""
         return self.pod.status.phase == "Failed" or (self.pod.status.phase == "Succeeded" and not self.succeeded)
 
     @property
@@ -102,6 +108,7 @@ class WorkloadRun:
 
     @property
     def workload(self) -> Workload:
+        """The workload with the roles; for ReplicaSets of one Deployment, the workload that combines them."""
         return self.lineage.workload
 
     @property
@@ -122,7 +129,7 @@ class WorkloadRun:
 
     @property
     def oldest(self) -> dict[str, Mapping[str, str]]:
-        """Role -> annotations of its oldest pod, on which other systems write minimums."""
+        """Role -> annotations of its oldest pod: other systems write minimums on pods."""
         return {name: pods[0].pod.metadata.annotations for name, pods in self.members.items()}
 
     def own_notes(self, role: Role) -> list[Mapping[str, str]]:
@@ -166,7 +173,7 @@ class WorkloadRun:
 
     def wanted(self, role: Role) -> Iterator[tuple[JobPart, int]]:
         """Yields the parts of a role, and how many pods of each the controller keeps alive now."""
-        last = self.workload.ends_with
+        last = self.workload.ends_with  # once a pod of this role has Succeeded, no pods are wanted
         ended = bool(last) and any(one.succeeded for one in self.members.get(last, ()))
         seen: dict[str, list[WorkloadPod]] = {}
         for one in self.members.get(role.name, ()):

@@ -1,5 +1,6 @@
-"""Reads a Job.
+"""Reads a Job of the API group `batch`: how many pods its controller keeps, and whether they are a gang.
 
+Also reads the Job templates of JobSets, because these have the same fields.
 Sources: workloads.md 4, 5.1, 10.1 and 10.2.
 """
 
@@ -15,11 +16,13 @@ from koordpy.workloads.workload_model import Filling, JobPart, PodSeat, Role, Sl
 JOB_NAME = "batch.kubernetes.io/job-name"
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 JOB_TOTALS = ("kai.scheduler/batch-min-member", "scheduling.volcano.sh/group-min-member")
+"""Annotations of other schedulers (KAI, Volcano) with the minimum number of pods of a Job."""
 PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 
 
 def sizes(spec: Source) -> tuple[int, int | None]:
-    """Returns (parallelism, completions or None) with the API server's defaults."""
+    """Returns (parallelism, completions) with the API server's defaults; completions is None for a work queue, which
+    ends once a pod has Succeeded."""
     completions, parallelism = spec.maybe("completions"), spec.maybe("parallelism")
     if completions is None and parallelism is None:
         completions = 1
@@ -29,8 +32,9 @@ def sizes(spec: Source) -> tuple[int, int | None]:
 def job_part(source: Source, name: str, uid: str, *, of_jobset: bool = False, note: str | None = None) -> JobPart:
     """Returns the pods of a Job as a part of a role.
 
-    source: the Job, or a Job template, which has no status; of_jobset: True for a Job of a JobSet, which is Indexed by
-    default and has independent pods unless completions = parallelism; note: replaces the note of the Job's status.
+    source: the Job, or a Job template, which has no status; name, uid: of the Job, for labels of its pods; of_jobset:
+    True for a Job of a JobSet, which is Indexed by default and has independent pods unless completions = parallelism;
+    note: replaces the note of the Job's status (`suspended`, `finished` or empty); None: the status is used.
     """
     spec, status = source.at("spec"), source.at("status")
     parallelism, completions = sizes(spec)
@@ -41,7 +45,8 @@ def job_part(source: Source, name: str, uid: str, *, of_jobset: bool = False, no
     spec.at("template", "spec").word("restartPolicy", "Never", "OnFailure")
     failed, completed = (indexes(status.text(name)) for name in ("failedIndexes", "completedIndexes"))
     span = range(parallelism if completions is None else completions)
-    # indexes above the span of a Job that was scaled down do not count, but remain in its status
+    # number of completed indexes that count; None if the Job has no completed indexes in its status.
+    # After a Job was scaled down, its status still lists indexes above the span: these do not count.
     within = completed.below(span.stop) if indexed and status.has("completedIndexes") else None
     note = note_of(source, "Complete", spec) if note is None else note
     return JobPart(
@@ -63,21 +68,23 @@ def job_part(source: Source, name: str, uid: str, *, of_jobset: bool = False, no
 
 
 def job_slot(name: str, uid: str, indexed: bool, i: int) -> Slot:
-    """Returns the pod of a completion index, or of a number if the Job is not Indexed."""
+    """Returns the pod to create for a completion index, or for a running number if the Job is not Indexed. name, uid:
+    of the Job; i: index or number."""
     labels = {JOB_NAME: name, CONTROLLER_UID: uid, "job-name": name, "controller-uid": uid}
     marks = {JOB_COMPLETION_INDEX: str(i)} if indexed else {}
     return Slot(f"{name}-{i}", {**labels, **marks}, marks)
 
 
 def deadline(spec: Source) -> Mapping[str, str]:
-    """Returns a Job's activeDeadlineSeconds as the annotation for the maximum runtime; empty without one."""
+    """Returns a Job's activeDeadlineSeconds as the annotation for the maximum runtime; an empty mapping without
+    activeDeadlineSeconds."""
     seconds = spec.maybe("activeDeadlineSeconds")
     return {MAX_RUNTIME: f"{seconds}s"} if seconds else {}
 
 
 def _scheduling(source: Source) -> tuple[str, int | None, tuple[str, ...], bool]:
-    """Returns (policy, its minCount, topology keys, True if all pods are evicted together) of spec.scheduling
-    (groups.md 2.4).
+    """Returns four values of spec.scheduling (groups.md 2.4): the policy (`gang`, `basic` or empty), its minCount or
+    None, node labels that all pods share, and True if all pods are evicted together.
     """
     policy = source.at("schedulingPolicy")
     word = "gang" if policy.has("gang") else "basic" if policy.has("basic") else ""
@@ -88,7 +95,8 @@ def _scheduling(source: Source) -> tuple[str, int | None, tuple[str, ...], bool]
 
 
 def read_job(source: Source, head: Head) -> Workload:
-    """Reads a Job as a workload with one role."""
+    """Reads a Job as a workload with one role. An Indexed Job with completions = parallelism > 1 is a gang by default,
+    because all its pods run at one time, each with an index. Other Jobs are gangs on request."""
     spec = source.at("spec")
     part = job_part(source, head.name, head.uid)
     parallelism, completions = sizes(spec)
@@ -112,6 +120,7 @@ def read_job(source: Source, head: Head) -> Workload:
         one_victim=one_victim,
         sized_by="parallelism",
         note=part.note,
+        # a Job of a JobSet is read again together with the JobSet
         source=source if of_jobset else None,
         part=job_part(source, head.name, head.uid, of_jobset=True) if of_jobset else None,
     )

@@ -1,4 +1,9 @@
-"""Reads a JobSet: a role for each replicatedJob, the pods of its Jobs, dependsOn, and exclusive domains.
+"""Reads a JobSet, which creates Jobs, which create pods. Each replicatedJob becomes a role, and each of its Jobs a part
+of that role.
+
+A JobSet is read together with its existing Jobs, because their status states which pods have Succeeded. Also read are
+dependsOn (the order of roles) and exclusive topology (a domain for each Job alone). With exclusive topology, the first
+pod of a Job is placed before its other pods are created; so such a role is split into leaders and followers.
 
 Sources: workloads.md 4, 5, 6 and 10.2.
 """
@@ -37,12 +42,17 @@ PREFIX = "jobset.sigs.k8s.io/"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"
 LEADERS, FOLLOWERS = "-leaders", "-followers"
+"""Suffixes of the two roles of a split replicatedJob: pods with index 0, and the other pods."""
 JobStates = Mapping[tuple[str, str], Workload]
 """(namespace, name) -> a Job that exists."""
 
 
 class _Listed:
-    """Properties of the whole JobSet, read once for all its replicatedJobs: there may be thousands."""
+    """Properties of the whole JobSet, read once for all its replicatedJobs, because there may be thousands.
+
+    `total` and `of_group` count the Jobs of the JobSet, and of each group of Jobs. `before`, `group_before` and
+    `replicas` advance while the replicatedJobs are read in order.
+    """
 
     def __init__(self, source: Source, head: Head) -> None:
         self.jobs = source.at("spec").list("replicatedJobs")
@@ -61,13 +71,14 @@ class _Listed:
         """Name of a replicatedJob before the current one -> its replicas."""
 
     def status_of(self, name: str) -> Source:
+        """Returns the status of a replicatedJob; an empty one if the JobSet has none."""
         return self.status.get(name) or Source({})
 
 
 def _shared_claims(spec: Source, head: Head) -> Iterator[SlotClaim]:
-    """Yields the claims of volumeClaimPolicies: `TEMPLATE-JOBSET`, one for all pods that mount it.
+    """Yields the claims of volumeClaimPolicies, named `TEMPLATE-JOBSET`. All pods that mount a claim share it.
 
-    By default they are deleted with the JobSet.
+    By default a claim is deleted with the JobSet, so it has an ownerReference to the JobSet.
     """
     for policy in spec.list("volumeClaimPolicies"):
         kept = policy.at("retentionPolicy").word("whenDeleted", "Delete", "Retain") == "Retain"
@@ -85,11 +96,11 @@ def _mounts(template: Source) -> set[str]:
 
 
 class _ReplicatedJob:
-    """One replicatedJob of a JobSet."""
+    """One replicatedJob of a JobSet: `replicas` equal Jobs with `each` pods."""
 
     def __init__(self, source: Source, listed: _Listed, head: Head, note: str, first: int) -> None:
-        """listed: state after the replicatedJobs before this one; note: note of the JobSet; first: number of pods
-        before this one.
+        """listed: state after the replicatedJobs before this one; note: note of the JobSet; first: number of pods of
+        the replicatedJobs before this one, which is the rank of the first pod.
         """
         self._head, self._note, self.first, self._job = head, note, first, source.at("template")
         self.name, self.replicas = source.text("name"), source.count("replicas", 1)
@@ -112,6 +123,7 @@ class _ReplicatedJob:
         parallelism, completions = sizes(self._job.at("spec"))
         self.each = parallelism if completions is None else min(parallelism, completions)
         notes = {**head.annotations, **self._job.at("metadata").strings("annotations")}
+        # node label of the exclusive domains; empty for none, also if an administrator labels the nodes instead
         self._key = notes.get(EXCLUSIVE, "") if NODE_SELECTOR not in notes else ""
         mode = self._job.at("spec").word("completionMode", "Indexed", "NonIndexed")
         mounted = _mounts(self._job.at("spec", "template")) if listed.claims else ()
@@ -119,13 +131,15 @@ class _ReplicatedJob:
         self.is_split = bool(self._key) and self.each > 1 and mode == "Indexed"
 
     def seat(self, index: int | None, job: int | None, part: str, run: str) -> PodSeat:
-        """Returns the seat of the pod with a completion index in one of the Jobs."""
+        """Returns the seat of a pod. index: completion index, None if unknown; job: number of the Job in this
+        replicatedJob, None if unknown; part: name of the Job; run: restart attempt."""
         rank = None if index is None or job is None else self.first + job * self.each + index
         half = (LEADERS if index == 0 else FOLLOWERS) if self.is_split else ""
         return PodSeat(self.name + half, rank, part, run=run)
 
     def roles(self, after: tuple[StepCondition, ...], jobs: JobStates) -> Iterator[Role]:
-        """Yields the role, or its two halves (leaders, followers). jobs: Jobs that exist."""
+        """Yields the role, or its two halves (leaders, followers). after: conditions before its Jobs are created; jobs:
+        Jobs that exist."""
         parts = list(self._parts(jobs))
         make = partial(
             Role,
@@ -143,8 +157,9 @@ class _ReplicatedJob:
             yield make(name=self.name + half, parts=halves, after=before, half_of=self.name)
 
     def _parts(self, jobs: JobStates) -> Iterator[JobPart]:
-        """Yields the part of each Job. Of the Jobs that do not exist, the status states how many are finished."""
-        head, over = self._head, self._over
+        """Yields the part of each Job. The manifest and status of a Job that exists are used. For the other Jobs the
+        status of the JobSet states how many are finished: the first ones are taken as finished."""
+        head, over = self._head, self._over  # number of finished Jobs in the status
         alike = job_part(self._job, "", "", of_jobset=True, note=self._note)
         """Part of the Jobs that do not exist."""
         for j in range(self.replicas):
@@ -161,9 +176,9 @@ class _ReplicatedJob:
             yield replace(part, key=name, over=ended, owner=owner, slot=make)
 
     def _slot(self, j: int, name: str, uid: str, indexed: bool, i: int) -> Slot:
-        """Returns the pod of an index of a Job.
+        """Returns the pod to create for an index of a Job. j: number of the Job in this replicatedJob; i: index.
 
-        The first pod gets an exclusive domain if one is requested; the others follow it.
+        If an exclusive domain is requested, the pod with index 0 gets it, and the other pods must follow that pod.
         """
         slot = job_slot(name, uid, indexed, i)
         job_key = sha1(f"{self._head.namespace}/{name}".encode(), usedforsecurity=False).hexdigest()
@@ -185,9 +200,10 @@ class _ReplicatedJob:
 
 
 def _half(part: JobPart, *, leader: bool) -> JobPart:
-    """Returns the first pod of a Job, or all others, as a separate part."""
+    """Returns the first pod of a Job (the leader), or all other pods, as a separate part."""
 
     def share(number: int, first: int = 1) -> int:
+        """Returns the share of this half in a number of pods, of which `first` (0 or 1) is the leader."""
         return min(first, number) if leader else max(0, number - first)
 
     return replace(
@@ -200,11 +216,13 @@ def _half(part: JobPart, *, leader: bool) -> JobPart:
 
 
 def _conditions(source: Source, listed: _Listed, *, in_order: bool) -> Iterator[StepCondition]:
-    """Yields the conditions that a replicatedJob waits for. listed: state after the replicatedJobs before it."""
+    """Yields the conditions that a replicatedJob waits for: its dependsOn, and the replicatedJob before it if the
+    JobSet starts its replicatedJobs in order. listed: state after the replicatedJobs before this one."""
     before = listed.replicas
 
     def condition(name: str, state: str) -> StepCondition:
         counts = listed.status_of(name)
+        # Jobs that ended were Ready before, so they count for both states; failed ones are never Complete
         fields = ("succeeded",) if state == "Complete" else ("failed", "ready", "succeeded")
         met = sum(counts.count(field) for field in fields) == before[name]
         return StepCondition(name, state, f"role {name} {state}", met)
@@ -222,7 +240,7 @@ def _conditions(source: Source, listed: _Listed, *, in_order: bool) -> Iterator[
 
 
 def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Workload:
-    """Reads a JobSet. jobs: its Jobs that exist."""
+    """Reads a JobSet. jobs: its Jobs that exist; None for none."""
     spec = source.at("spec")
     note = note_of(source, "Completed", spec)
     named: dict[str, _ReplicatedJob] = {}
@@ -243,6 +261,7 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
     attempt, prefix = listed.restarts, f"{head.name}-"
 
     def seat(pod: Pod) -> PodSeat | None:
+        """Returns the seat of a pod by labels of the JobSet controller, else by the name of its Job."""
         labels = pod.metadata.labels
         if head.has_uid and labels.get(PREFIX + "jobset-uid", head.uid) != head.uid:
             return None  # a pod of an earlier JobSet with this name
@@ -274,10 +293,10 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
 
 
 def jobset_by_jobs(jobs: JobStates) -> Workload | None:
-    """Reconstructs a JobSet from the labels and specs of its Jobs, if the JobSet itself cannot be read. None if no Job
-    has the labels.
+    """Reconstructs a JobSet from the labels and specs of its Jobs, if JobSets are not watched. Returns None if no Job
+    has the labels, or the JobSet has too many Jobs or pods. jobs: at least one.
 
-    A role without Jobs is absent; the conditions that a role waited for are unknown.
+    The result has no role for a replicatedJob without existing Jobs, and no conditions that a role waits for.
     """
     first = next(iter(jobs.values())).head
     roles: dict[str, dict[str, Any]] = {}

@@ -1,5 +1,6 @@
-"""Registry of the kinds of workloads, with the reader of each.
+"""Registry of the kinds of workloads: which kinds koordpy knows, which it watches, and the reader of each kind.
 
+A new kind is a reader in this folder and one entry in `WORKLOAD_KINDS`.
 Source: workloads.md 4 and 10.1.
 """
 
@@ -19,6 +20,7 @@ from koordpy.workloads.workload_manifest import Head, Source
 from koordpy.workloads.workload_model import Workload
 
 Reader = Callable[[Source, Head], Workload]
+"""Turns a manifest, with its identity, into a workload."""
 
 
 class Child(NamedTuple):
@@ -44,6 +46,7 @@ class WorkloadKind(NamedTuple):
     below: tuple[str, ...] = ()
     """Kinds of the objects between the workload and its pods."""
     child: Child | None = None
+    """The workload that the object creates; None if its controller creates pods, or the objects in `below`."""
     controllers: tuple[str, ...] = ()
     """Values of managedBy that mean the default controller; empty if the kind has no such field."""
     managed_at: tuple[str, ...] = ("spec",)
@@ -55,6 +58,7 @@ class WorkloadKind(NamedTuple):
         return f"{self.kind.lower()}s"
 
 
+# Children of kinds that create another workload
 OF_RUNTIME = Child("jobset.x-k8s.io/v1alpha2", "JobSet", ("spec", "template", "spec"), ("spec", "template", "metadata"))
 OF_CRON_JOB = Child("batch/v1", "Job", ("spec", "jobTemplate", "spec"), ("spec", "jobTemplate", "metadata"))
 TRAIN_JOB = ("trainer.kubeflow.org", "TrainJob")
@@ -72,7 +76,8 @@ def _training_kind(
     below: tuple[str, ...] = (),
     *controllers: str,
 ) -> WorkloadKind:
-    """Returns the kind of a training-operator job, or of an MPIJob. field: name of the field with its replica specs."""
+    """Returns the kind of a training-operator job, or of an MPIJob. field: name of the field with its replica specs;
+    controllers: values of managedBy in addition to the one of training-operator."""
     at = ("spec", "runPolicy")
     own = (*controllers, "kubeflow.org/training-operator")
     return WorkloadKind("kubeflow.org", kind, training_job(field), versions, below, None, own, at)
@@ -107,15 +112,17 @@ WORKLOAD_KINDS = (
     WorkloadKind("ray.io", "RayJob", None, child=_ray_cluster("rayClusterSpec"), controllers=(KUBERAY,)),
     WorkloadKind("ray.io", "RayService", None, child=_ray_cluster("rayClusterConfig"), controllers=(KUBERAY,)),
 )
-"""Each kind has one entry."""
+"""All kinds, one entry each. Kinds without a reader only create a workload of another kind."""
 BY_KEY: Mapping[tuple[str, str], WorkloadKind] = MappingProxyType(
     {(one.group, one.kind): one for one in WORKLOAD_KINDS}
 )
 """(API group, kind) -> workload kind."""
 _WATCHED = {one.kind: one for one in WORKLOAD_KINDS if one.versions}
+"""Kind -> its entry, only kinds that are watched."""
 RUNTIMES = (("trainer.kubeflow.org", "TrainingRuntime"), ("trainer.kubeflow.org", "ClusterTrainingRuntime"))
 VOLCANO_GROUP = ("scheduling.volcano.sh", "PodGroup")
 KINDS = frozenset({*BY_KEY, *RUNTIMES, VOLCANO_GROUP})
+"""(API group, kind) of all objects that state how pods run together."""
 GANG_KINDS = frozenset((*config_values.GANG_KINDS, *ROLLED))
 """Kinds with pods that may be gangs."""
 
@@ -144,9 +151,8 @@ def workload_of(source: Source, head: Head) -> Workload:
 
 
 def other_manager(source: Source, head: Head) -> str:
-    """Returns the controller that managedBy of an object names, such as kueue.x-k8s.io/multikueue.
-
-    Empty if the default controller creates the pods.
+    """Returns the controller that managedBy of an object names, such as kueue.x-k8s.io/multikueue: it creates the pods
+    elsewhere. Empty if the default controller creates the pods, or the kind has no managedBy.
     """
     kind = kind_of(head)
     found = source.at(*kind.managed_at).text("managedBy") if kind is not None and kind.controllers else ""

@@ -1,4 +1,7 @@
-"""Reads a LeaderWorkerSet: a gang for each group, or one for its leader and one for its workers.
+"""Reads a LeaderWorkerSet, which creates groups of one leader pod and `size` - 1 worker pods.
+
+Each group is a gang. If the workers are created later than the leader, or another scheduler places one of them, the
+leader and the workers of a group are two roles, and so two gangs.
 
 Sources: workloads.md 4, 5.3, 6 and 10.2.
 """
@@ -28,7 +31,7 @@ LEADER, WORKERS = "leader", "workers"
 
 
 class _Groups:
-    """The groups of a LeaderWorkerSet and their common properties."""
+    """The groups of a LeaderWorkerSet, which have equal templates and sizes. A group is named by its number as text."""
 
     def __init__(self, source: Source, head: Head) -> None:
         spec = source.at("spec")
@@ -46,13 +49,17 @@ class _Groups:
         self._key = head.annotations.get(EXCLUSIVE, "")
         self._subgroups = inner.at("subGroupPolicy")
         self._claims = claim_templates(inner, "volumeClaimTemplates")
-        self._is_alike = self.leader is self.workers
-        self._steps = self._ready or bool(self._key)
+        self._is_alike = self.leader is self.workers  # True if one template makes leaders and workers
+        self._steps = self._ready or bool(self._key)  # True if workers are created after their leader
         self.apart = self.size > 1 and (self._steps or self.leader.scheduler != self.workers.scheduler)
         """True if leader and workers are two roles."""
         self.revision = source.at("status").text("updateRevision", "1")
 
     def _slot(self, group: str, j: int) -> Slot:
+        """Returns pod `j` of a group, with labels and annotations as the controller writes them; pod 0 is the leader.
+
+        With exclusive topology, the leader has a domain of the node label alone, and the workers must follow it.
+        """
         head = self.head
         leader = f"{head.name}-{group}"
         key = sha1(f"{head.namespace}/{leader}".encode(), usedforsecurity=False).hexdigest()
@@ -91,19 +98,21 @@ class _Groups:
         return JobPart(number=len(span), slot=slot, span=span, key=self.part_of(span.start), template=template)
 
     def part_of(self, j: int) -> str:
-        """Returns the part of pod `j` of a group.
+        """Returns the key of the part that pod `j` of a group is in: `leader` or `workers`.
 
-        Leader and workers differ if they have other templates or are separate roles.
+        All pods are in the part `leader` if leader and workers have one template and are one role.
         """
         return WORKERS if j and (self.apart or not self._is_alike) else LEADER
 
     def roles(self, group: str) -> Sequence[Role]:
-        """Returns the roles of one group."""
+        """Returns the roles of one group: one role, or leader and workers. A single role has two parts if leader and
+        workers have two templates."""
         make = partial(Role, group=group, detail=f"size {self.size}")
         all_pods, split = range(self.size), self.apart or (not self._is_alike and self.size > 1)
         parts = [self._part(group, span) for span in ((all_pods[:1], all_pods[1:]) if split else (all_pods,))]
         if not self.apart:
             return (make(name="", parts=tuple(parts), template=self.leader),)
+        # states of the leader that the controller waits for before it creates the workers
         states = [state for state, so in (("Ready", self._ready), ("scheduled", bool(self._key))) if so]
         after = tuple(StepCondition(LEADER, state, f"leader {state}") for state in states)
         make = partial(make, half_of="" if self._is_alike else None)
@@ -114,10 +123,12 @@ class _Groups:
 
 
 def read_leader_worker_set(source: Source, head: Head) -> Workload:
-    """Reads a LeaderWorkerSet; each group has its own roles."""
+    """Reads a LeaderWorkerSet. Each group has separate roles, because each group starts and restarts alone."""
     groups = _Groups(source, head)
 
     def seat(pod: Pod) -> PodSeat | None:
+        """Returns the seat of a pod by labels, else by its name `SET-GROUP` or `SET-GROUP-WORKER`; None if neither
+        states the group."""
         labels = pod.metadata.labels
         group, worker = labels.get(PREFIX + "group-index", ""), labels.get(PREFIX + "worker-index", "")
         if not group:

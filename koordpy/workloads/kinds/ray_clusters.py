@@ -1,4 +1,4 @@
-"""Reads a RayCluster, also that of a RayJob or RayService.
+"""Reads a RayCluster, also one that a RayJob or RayService created. Roles are the head, and each group of workers.
 
 Sources: workloads.md 4, 5.2, 10.1 and 10.2.
 """
@@ -15,7 +15,8 @@ HEAD = "headgroup"
 
 
 def _with_autoscaler(source: Source, spec: Source) -> Source:
-    """Returns the head's pod template with the autoscaler container that the operator adds."""
+    """Returns the head's pod template with the autoscaler container that the operator adds, because the container's
+    requests count. Without configured resources the defaults of KubeRay apply."""
     asked = spec.at("autoscalerOptions", "resources").raw
     amounts = {"cpu": "500m", "memory": "512Mi"}
     container: Mapping[str, Any] = {
@@ -31,11 +32,12 @@ def _with_autoscaler(source: Source, spec: Source) -> Source:
 
 
 def read_ray_cluster(source: Source, head: Head) -> Workload:
-    """Reads a RayCluster: its head, and its worker groups."""
+    """Reads a RayCluster: its head, and its worker groups. With autoscaling, the minimum of a group is minReplicas."""
     spec = source.at("spec")
     scaled, note = spec.flag("enableInTreeAutoscaling"), note_of(source, "Succeeded", spec)
 
     def role(name: str, number: int, template: Source, least: int | None = None) -> Role:
+        """Returns the role of the head or of a worker group. least: minimum of an elastic group; None for none."""
         is_head = name == HEAD
         labels = {
             "cluster": head.name,
@@ -61,11 +63,12 @@ def read_ray_cluster(source: Source, head: Head) -> Workload:
         if most is not None and least > most:
             group.fault("minReplicas", f"{least} is more than maxReplicas {most}")
         replicas = max(least, group.count("replicas", 0))
-        hosts = group.count("numOfHosts", 1)
+        hosts = group.count("numOfHosts", 1)  # pods of one replica
         number = 0 if group.flag("suspend") else (replicas if most is None else min(replicas, most)) * hosts
         roles[name] = role(name, number, group.at("template"), least * hosts if scaled else None)
 
     def role_of(pod: Pod) -> str:
+        """Returns the role of a pod by its labels; empty if it has none."""
         labels = pod.metadata.labels
         return HEAD if labels.get(PREFIX + "node-type") == "head" else labels.get(PREFIX + "group", "")
 

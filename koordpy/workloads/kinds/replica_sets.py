@@ -1,5 +1,7 @@
 """Reads StatefulSets, ReplicaSets, ReplicationControllers, DaemonSets, and Grove's PodGangs.
 
+The first four have one role with `replicas` pods. A PodGang has a role for each of its podgroups, and lists its pods.
+
 Sources: workloads.md 4, 5.2 and 10.1.
 """
 
@@ -29,6 +31,7 @@ GROUP_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
 
 
 def _one_role(source: Source, head: Head, part: JobPart, **more: Any) -> Workload:
+    """Returns a workload with one unnamed role. more: other fields of `Workload`."""
     spec = source.at("spec")
     return Workload(
         head=head,
@@ -40,7 +43,8 @@ def _one_role(source: Source, head: Head, part: JobPart, **more: Any) -> Workloa
 
 
 def read_stateful_set(source: Source, head: Head) -> Workload:
-    """Reads a StatefulSet, with the claims of its templates."""
+    """Reads a StatefulSet, with the claims of its templates. With OrderedReady, the default, its pods are created one
+    by one, so they cannot start together."""
     spec = source.at("spec")
     number, start = spec.count("replicas", 1), spec.at("ordinals").count("start")
     claims = claim_templates(spec, "volumeClaimTemplates")
@@ -56,7 +60,8 @@ def read_stateful_set(source: Source, head: Head) -> Workload:
 
 
 def read_replica_set(source: Source, head: Head) -> Workload:
-    """Reads a ReplicaSet or ReplicationController. `deployment_rollouts.py` combines those of one Deployment."""
+    """Reads a ReplicaSet or ReplicationController. `deployment_rollouts.py` combines the ReplicaSets of one Deployment;
+    the name is the key of the part, so that each pod is counted for its own ReplicaSet."""
     number = source.at("spec").count("replicas", 1)
     part = JobPart(number=number, slot=lambda i: Slot(f"{head.name}-{i}", {}), filling=Filling.COUNT, key=head.name)
 
@@ -67,12 +72,14 @@ def read_replica_set(source: Source, head: Head) -> Workload:
 
 
 def read_daemon_set(source: Source, head: Head) -> Workload:
-    """Reads a DaemonSet; its nodes are determined when its pods are created."""
+    """Reads a DaemonSet, which is never a gang. The number of its pods is 0 here, because the nodes determine it when
+    its pods are created offline."""
     return _one_role(source, head, JobPart(number=0, filling=Filling.NODE), is_kind=False)
 
 
 def read_pod_gang(source: Source, head: Head) -> Workload:
-    """Reads Grove's PodGang, which lists its pods and creates none."""
+    """Reads Grove's PodGang, which lists its pods and creates none. Each podgroup is a role. Its topology constraints
+    become shared domains: of the whole PodGang, of sets of podgroups, and of single podgroups."""
     roles: list[Role] = []
     members: dict[str, str] = {}
     spec = source.at("spec")

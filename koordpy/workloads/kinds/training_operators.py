@@ -1,4 +1,5 @@
-"""Reads jobs of training-operator v1, and MPIJobs.
+"""Reads jobs of training-operator v1 (PyTorchJob, TFJob and so on), and MPIJobs. Each replica type, such as Worker, is
+a role.
 
 Sources: workloads.md 4, 5.1, 5.2 and 10.2.
 """
@@ -30,8 +31,8 @@ ELASTIC = "spec.elasticPolicy.minReplicas"
 
 
 def _slot(head: Head, role: str, works: bool, i: int) -> Slot:
-    """Returns the pod of an index. works: True if the launcher of an MPIJob is also its first worker; otherwise it has
-    no index.
+    """Returns the pod to create for index `i` of a role. works: True if the launcher of an MPIJob also works as its
+    first worker: it then has index 0, and the indexes of the workers begin at 1. Otherwise a launcher has no index.
     """
     labels = {PREFIX + "job-name": head.name, PREFIX + "replica-type": role}
     if head.kind == "MPIJob" or role in ("master", "chief"):
@@ -51,12 +52,15 @@ def _role_of(head: Head, roles: Collection[str], pod: Pod) -> str:
 
 
 def _read(field: str, source: Source, head: Head) -> Workload:
+    """Reads a training job. field: name of the field with its replica specs, such as `pytorchReplicaSpecs`."""
     spec, states = source.at("spec"), source.at("status", "replicaStatuses")
     specs, is_mpi = spec.at(field), head.kind == "MPIJob"
     note = note_of(source, "Succeeded", spec.at("runPolicy"))
     types = MPI_TYPES if is_mpi else TYPES
     specs.knows(*types)
+    # role -> its name in the spec; training-operator ignores the case of names, MPIJob does not
     given = {name.lower(): name for name in specs.raw if not is_mpi or (name in types and specs.has(name))}
+    # once the launcher of an MPIJob has Succeeded, no workers are wanted
     ended = is_mpi and bool(states.at("Launcher").count("succeeded"))
     works = is_mpi and spec.flag("runLauncherAsWorker")
     waits = is_mpi and spec.word("launcherCreationPolicy", "AtStartup", "WaitForWorkersReady") == "WaitForWorkersReady"
@@ -98,5 +102,5 @@ def _read(field: str, source: Source, head: Head) -> Workload:
 
 
 def training_job(field: str) -> Callable[[Source, Head], Workload]:
-    """Returns the reader of a training job. field: name of the field with its replica specs."""
+    """Returns the reader of a kind of training job. field: name of the field with its replica specs."""
     return partial(_read, field)
