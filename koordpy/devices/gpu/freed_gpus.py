@@ -1,8 +1,10 @@
-"""Free GPUs of Devices as one more column of the victim problem: those that are free, and those that a victim frees.
+"""Free GPUs of nodes with a Device, as one more column of the victim problem: GPUs that are free or that a victim
+frees.
 
-A Device may show fewer GPUs than its node states, and pods may use sick GPUs. The column is never below the number that
-is really free after evictions, and nearly always equal to it. The dry run of a choice checks which GPUs they are and
-how they are linked. Source: gpu-topology.md 2.
+The column is needed because a Device may show fewer GPUs than its node states, and pods may use sick GPUs, which stay
+unusable after an eviction. The column is never below the number that is really free after evictions, and nearly always
+equal to it. Which GPUs they are and how they are linked is checked by the dry run of a choice. Source: gpu-topology.md
+2.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +23,7 @@ from koordpy.pods.pod_info import PodInfo
 def freeable_gpus(
     kinds: Sequence[PodInfo], scene: FilterInputs, reserved: Mapping[int, Mapping[str, int]]
 ) -> Ints | None:
-    """Returns [nodes] the column; None if no node has a Device. kinds, reserved: as in `Family.freeable`."""
+    """Returns [nodes] free GPUs; None if no node has a Device. kinds, reserved: as in `Family.freeable`."""
     if not gpu_view(scene.snapshot).nodes:
         return None
     room = _free(scene.draft, sum(pod.ask(GPUS).count for pod in kinds if pod.ask(GPUS) is not None) + 1)
@@ -61,6 +63,7 @@ def held_gpus(pod: PodInfo, draft: Draft) -> int:
 
 
 def _healthy_held(known: NodeGpus, key: str) -> int:
+    """Returns the number of healthy GPUs that a pod (key) uses; its request if its GPUs are unknown."""
     mask, count = known.masks.get(key), known.holders[key].count
     return count if mask is None else min(count, (mask & known.machine.healthy).bit_count())
 

@@ -1,4 +1,8 @@
-"""Allocates GPUs to the pods of a plan, and builds the annotations of their Bindings (gpu-topology.md 4, 5 and 7)."""
+"""Allocates GPUs to the pods of a plan, and builds the annotations of their Bindings (gpu-topology.md 4, 5 and 7).
+
+On each node the pods of one GPU group or gang get their GPUs together. Nodes with GPUs known by number only are left
+out: the device plugin of such a node picks the GPUs.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,7 +25,7 @@ WHOLE_CARD = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """GPUs of one pod. containers: mask of each container of `GpuAsk.beside`."""
+    """GPUs of one pod. mask: all of them. containers: mask of each container of `GpuAsk.beside`."""
 
     pod: PodInfo
     mask: int
@@ -56,7 +60,7 @@ def choice_sets(pods: Sequence[PodInfo]) -> list[list[PodInfo]]:
 
 
 def allocate(placed: Sequence[tuple[PodInfo, int]], gpus: GpuNodes) -> FamilyAllocation:
-    """Returns the GPUs of pods that a plan places on nodes, on the draft before them."""
+    """Returns the GPUs of the pods of a plan, on the draft before the plan. placed: (pod, node position)."""
     at: dict[int, list[PodInfo]] = {}
     for pod, node in placed:
         if pod.ask(GPUS) is not None:
@@ -81,8 +85,10 @@ def allocate(placed: Sequence[tuple[PodInfo, int]], gpus: GpuNodes) -> FamilyAll
 
 
 def _choose_on_node(pods: Sequence[PodInfo], node: int, machine: Machine, gpus: GpuNodes) -> list[_Given] | None:
-    """Chooses GPUs for one set of pods after the other, or for all together if a set finds too few left; None if both
-    fail."""
+    """Chooses GPUs for the pods of one node; None if its free GPUs cannot serve all of them.
+
+    The sets of `choice_sets` choose one after the other. If a set finds too few GPUs left, all pods choose together.
+    """
     sets = choice_sets(pods)
     given = _choose_in_turn(sets, node, machine, gpus)
     if given is None and len(sets) > 1:
@@ -93,7 +99,7 @@ def _choose_on_node(pods: Sequence[PodInfo], node: int, machine: Machine, gpus: 
 def _choose_in_turn(
     sets: Sequence[Sequence[PodInfo]], node: int, machine: Machine, gpus: GpuNodes
 ) -> list[_Given] | None:
-    """Chooses GPUs for one set of pods after the other; None if one cannot be served."""
+    """Chooses GPUs for one set of pods after the other; None if the GPUs that are left cannot serve a set."""
     state = gpus.state(node)
     free = state.free
     out: list[_Given] = []
@@ -111,8 +117,10 @@ def _choose_in_turn(
 
 
 def _visible_mask(one: _Given, given: Sequence[_Given], node: int, gpus: GpuNodes) -> int:
-    """Returns the GPUs that a pod sees: those of its group, or only its allocation if `gpu.groupVisibility` is
-    `own`."""
+    """Returns the mask of the GPUs that a pod sees: those of its group on the node, or only its own.
+
+    Only its own without a group, or if `gpu.groupVisibility` is `own`. given: the allocations of the plan on the node.
+    """
     group: GroupKey | None = one.pod.group
     if group is None or gpus.config.group_visibility == "own":
         return one.mask
@@ -152,7 +160,10 @@ def _json(value: object) -> str:
 
 
 def _ids(machine: Machine, mask: int) -> str:
-    """Returns UUIDs, which are the same everywhere; minors for a Device without ids."""
+    """Returns the UUIDs of GPUs as a list in text, or their minors if one of the GPUs has no id.
+
+    UUIDs are preferred because a minor or index may mean another GPU inside the container.
+    """
     at = bits_of(mask)
     if all(machine.ids[i] for i in at):
         return ",".join(machine.ids[i] for i in at)
@@ -160,6 +171,7 @@ def _ids(machine: Machine, mask: int) -> str:
 
 
 def _card_entry(machine: Machine, at: int) -> dict[str, object]:
+    """Returns the entry of one GPU (position) in annotation `device-allocated`."""
     resources: Mapping[str, object] = machine.entries[at].resources or WHOLE_CARD
     out: dict[str, object] = {"minor": machine.minors[at]}
     if machine.ids[at]:

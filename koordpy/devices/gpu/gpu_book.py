@@ -1,6 +1,8 @@
 """The GPUs of a cluster, updated with Devices, nodes and pods; the book builds views of them (gpu-topology.md 2).
 
-Nothing is guessed: a pod with unknown GPUs makes its node count-only until the pod is gone.
+A Device is the object in which the agent of a node reports GPUs and links. Which GPUs a bound pod uses is read from its
+annotations. Nothing is guessed: a pod with unknown GPUs makes its node count-only (GPUs are counted, not named) until
+the pod is gone.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -25,6 +27,7 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.tally import Tally
 
 READ_LABELS = (keys.GPU_PARTITION_POLICY, keys.GPU_MODEL, *SHARING_LABELS)
+"""Labels of nodes that affect their GPUs."""
 
 
 def gpu_book(state: ClusterState) -> "GpuBook":
@@ -41,21 +44,33 @@ class GpuBook(FamilyBook):
         self.config = config
         self.is_idle = True
         self.told_resources = config.resources
+        """Resources of which assumed pods pass their GPUs to `hold`, because koordpy's annotations are not on the pod
+        yet."""
         self.devices: dict[str, Device] = {}
+        """Node name -> Device."""
         self._nodes: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
         """Node -> (its GSOC annotations, its labels that affect GPUs), of nodes that have any."""
         self._holders: dict[str, dict[str, GpuHolding]] = {}
+        """Node name -> pod key -> GPUs of the pod."""
         self._groups = Tally[GroupKey, str]()
+        """(GPU group, node name) -> number of bound members."""
         self._machines: dict[str, Machine | None] = {}
+        """Node name -> machine read from its Device; None if its GPUs are not known by name."""
         self._node_gpus: dict[str, NodeGpus] = {}
+        """Node name -> GPUs as in the last view."""
         self._changed: set[str] = set()
+        """Nodes of which the machine or the pods changed since the last view."""
         self._changed_devices: set[str] = set()
+        """Nodes of which the status of the Device may have to be written (`take_unreported`)."""
         self._machines_changed = True
         self._facts: tuple[Comparison, tuple[tuple[str, str], ...]] | None = None
+        """Comparison and warnings of the last view; None before the first."""
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
     def put(self, device: Device) -> None:
+        """Adds or updates a Device. A change of its status alone, other than its delivery condition, keeps the
+        machine."""
         name = device.metadata.name
         old = self.devices.get(name)
         self.devices[name] = device
@@ -69,10 +84,12 @@ class GpuBook(FamilyBook):
         self._forget_machine(name)
 
     def drop(self, kind: type[Wire], name: str) -> None:
+        """Implements `FamilyBook.drop`."""
         if self.devices.pop(name, None) is not None:
             self._forget_machine(name)
 
     def get(self, kind: type[Wire], key: str) -> Device | None:
+        """Implements `FamilyBook.get`."""
         return self.devices.get(key)
 
     def put_node(self, node: Node) -> None:
@@ -97,7 +114,8 @@ class GpuBook(FamilyBook):
         self._machines_changed = True
 
     def hold(self, info: PodInfo, given: Any) -> None:
-        """Adds a pod on a node. given: minors that an assumed pod is allocated."""
+        """Implements `FamilyBook.hold`. given: minors that an assumed pod is allocated; None if its annotations state
+        them."""
         key, node = info.key, info.node
         found = holding_of(info, given or ())
         self.is_idle &= found is None and info.group is None
@@ -123,6 +141,7 @@ class GpuBook(FamilyBook):
     def is_lost(
         self, planned: Sequence[PlannedAllocation], going: Callable[[str], bool], *, beside: Sequence[PodInfo]
     ) -> bool:
+        """Implements `FamilyBook.is_lost`."""
         by_node: dict[str, dict[str, GpuHolding]] = {}
         for pod, node, given, _ in planned:
             count = pod.ask(GPUS).count
@@ -132,8 +151,9 @@ class GpuBook(FamilyBook):
     def _is_lost_on(self, node: str, given: Mapping[str, GpuHolding], going: Callable[[str], bool]) -> bool:
         """Returns whether allocated GPUs of a node are in use by other pods by now, unhealthy or gone.
 
-        given: pod key -> allocation. A pod with unknown GPUs may use any of them. Pods that are allocated a number
-        without names need as many healthy GPUs in total. going: returns whether a pod is about to end.
+        given: pod key -> allocation. A pod with unknown GPUs may use any GPU, so it invalidates every allocation by
+        name. Pods that are allocated a number without names need as many healthy GPUs in total. going: returns whether
+        a pod (key) is about to end.
         """
         named = {minor for one in given.values() for minor in one.minors or ()}
         staying = [one for key, one in self._holders.get(node, {}).items() if key not in given and not going(key)]
@@ -155,8 +175,8 @@ class GpuBook(FamilyBook):
     def amendment(self, node: str) -> SickGpus | None:
         """Returns the sick GPUs of a node that pods still use; None if there are none, or if a pod's GPUs are unknown.
 
-        Applies only if koordpy's agent is the device plugin of the node, because the kubelet's devices are then these
-        GPUs.
+        Applies only if koordpy's agent is the device plugin of the node, because only then the kubelet's devices are
+        known to be the GPUs of the Device.
         """
         machine = self._machine(node)
         if machine is None or (machine.delivery or self.config.delivery) != "device-plugin":
@@ -172,7 +192,7 @@ class GpuBook(FamilyBook):
         return all(machine is None or machine.delivers for machine in map(self._machine, nodes))
 
     def ground(self, nodes: Collection[str]) -> list[object]:
-        """Returns the Devices of nodes."""
+        """Implements `FamilyBook.ground`: returns the Devices of nodes (names)."""
         return [*map(self.devices.get, nodes)]
 
     def _machine(self, name: str) -> Machine | None:
@@ -193,7 +213,7 @@ class GpuBook(FamilyBook):
     # -- the status of Devices ----------------------------------------------------------------------------------------
 
     def take_unreported(self) -> list[str]:
-        """Returns the Devices that changed since the last call."""
+        """Returns the names of Devices of which the status may have changed since the last call, sorted."""
         found = sorted(name for name in self._changed_devices if name in self.devices)
         self._changed_devices.clear()
         return found
@@ -204,7 +224,7 @@ class GpuBook(FamilyBook):
         return machine.faults if machine is not None else ()
 
     def minors_held(self, name: str) -> dict[str, tuple[int, ...]]:
-        """Returns pod -> its GPUs, of the pods on a node with known GPUs."""
+        """Returns pod key -> minors of its GPUs, of the pods on a node (name) with known GPUs."""
         return {key: one.minors for key, one in self._holders.get(name, {}).items() if one.minors}
 
     # -- out ----------------------------------------------------------------------------------------------------------

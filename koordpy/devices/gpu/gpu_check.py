@@ -1,7 +1,8 @@
-"""An independent check of the GPUs that a plan allocates by name: free, healthy, in the requested number, linked and
-listed as requested, and consistent while the containers of a pod start and end.
+"""An independent check of the GPUs that a plan allocates by name.
 
-It reads minors from objects and the draft, and must not share code with the choice.
+It runs before a plan is carried out. GPUs must be free, healthy, as many as requested, and linked and listed as
+requested. The GPUs of containers must be consistent while the containers of a pod start and end. The check reads minors
+from objects and the draft, and must not share code with the choice of GPUs, because it is there to find its errors.
 """
 
 import json
@@ -28,8 +29,11 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[int, ...]], draft: Draft) -> list[str]:
-    """Returns faults of the GPUs of pods placed on nodes (by name), on the draft before them. chips: pod key ->
-    minors."""
+    """Returns the faults of a plan's GPUs, on the draft before the plan.
+
+    placed: (pod, node name) of each pod of the plan. chips: pod key -> allocated minors; no entry for a pod without
+    GPUs by name.
+    """
     faults: list[str] = []
     taken: dict[str, set[int]] = {}
     counted: dict[str, int] = {}
@@ -84,10 +88,10 @@ def takes_promised(
     draft: Draft,
     resources: Sequence[str],
 ) -> bool:
-    """Returns whether pods on nodes (positions) use GPUs that are reserved for nominated pods, on the draft before
-    them.
+    """Returns whether the pods of a plan use GPUs that are reserved for nominated pods, on the draft before the plan.
 
-    reserved: node -> resource -> amount that nominated pods will still use there. resources: names of GPU resources.
+    placed: (pod, node position). reserved: node position -> resource -> amount that nominated pods will still use
+    there. resources: names of GPU resources. Only nodes with a Device are checked; for others resources decide.
     """
     asked: dict[int, int] = {}
     for pod, node in placed:
@@ -110,8 +114,10 @@ def takes_promised(
 
 
 def _unmet_wishes(pod: PodInfo, given: Sequence[int], node: str, draft: Draft) -> list[str]:
-    """Returns which requirements of a pod its GPUs do not meet: bandwidth of all pairs, a listed set (gpu-topology.md
-    6, 8)."""
+    """Returns which requirements of a pod its GPUs (minors) do not meet: minimum bandwidth, listed set, delivery.
+
+    Sources: gpu-topology.md 6, 8 and 10.
+    """
     known, notes, faults = gpu_view(draft.snapshot).nodes.get(node), pod.pod.metadata.annotations, list[str]()
     assert pod.ask(GPUS) is not None
     if known is not None and not known.machine.delivers:
@@ -143,8 +149,11 @@ def check_containers(
     notes: Mapping[str, Mapping[str, str]],
     draft: Draft,
 ) -> list[str]:
-    """Returns faults of the Bindings' annotations about containers of pods placed on nodes; pods without them are
-    skipped."""
+    """Returns the faults of Bindings' annotations about the GPUs of containers; pods without such annotations are
+    skipped.
+
+    placed, chips: as in `check_gpus`. notes: pod key -> annotations of the Binding.
+    """
     faults: list[str] = []
     for pod, node in placed:
         known, own = gpu_view(draft.snapshot).nodes.get(node), notes.get(pod.key, {})
@@ -170,8 +179,11 @@ def check_containers(
 
 
 def _lifecycle_faults(pod: PodInfo, listed: Mapping[str, Collection[int | None]]) -> list[str]:
-    """Returns faults while a pod's containers start in order: init containers one by one, next to restartable init
-    containers that precede them, then all containers."""
+    """Returns faults while the containers of a pod start in order, by their GPUs (place of the container -> minors).
+
+    Init containers run one by one, next to the restartable init containers before them. Then all containers run
+    together. Containers that run at the same time must not share a GPU.
+    """
     assert pod.ask(GPUS) is not None
     faults: list[str] = []
     running: set[int | None] = set()
@@ -194,11 +206,13 @@ def _lifecycle_faults(pod: PodInfo, listed: Mapping[str, Collection[int | None]]
 
 
 def _cards(container: Container, resources: Collection[str]) -> int:
+    """Returns the number of GPUs that a container requests."""
     asked = {**container.resources.limits, **container.resources.requests}
     return sum(units(name, asked[name]) // (100 if name in HUNDREDTHS else 1) for name in resources if name in asked)
 
 
 def _minors_in_use(node: str, draft: Draft) -> set[int]:
+    """Returns the minors that pods on a node use: bound pods that the draft has not evicted, and placed pods."""
     out: set[int] = set()
     for key, holding in gpu_view(draft.snapshot).nodes[node].holders.items():
         if key not in draft.evicted:
@@ -210,7 +224,7 @@ def _minors_in_use(node: str, draft: Draft) -> set[int]:
 
 
 def _is_count_only(node: str, draft: Draft) -> bool:
-    """Returns whether GPUs of a pod on the node are unknown."""
+    """Returns whether the GPUs of a pod on the node are unknown, so that no GPU of the node is allocated by name."""
     known = gpu_view(draft.snapshot).nodes[node]
     minors = set(known.machine.minors)
     for key, one in known.holders.items():

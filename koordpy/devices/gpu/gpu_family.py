@@ -124,7 +124,7 @@ class Gpus(Family):
     ) -> NodeWorth | None:
         """Implements `Family.worth`: returns costs of the links between the GPUs that the pods of each node get.
 
-        None for a unit without GPU requests, or if no node's links matter.
+        None for a unit without GPU requests, and for a request that cannot be read.
         """
         if all(pod.ask(GPUS) is None for pod in kinds):
             return None

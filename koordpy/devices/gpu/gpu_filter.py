@@ -1,7 +1,9 @@
-"""GPUDevices: filters nodes by free devices, minimum bandwidth, partitions and delivery.
+"""GPUDevices: the filter of nodes by free devices, minimum bandwidth, partitions and delivery.
 
-NodeResourcesFit counts the GPUs that a node states. This filter counts the GPUs that its Device shows, and checks
-whether the free ones meet the pod's wishes. Sources: kube-parity.md 1, row 14; gpu-topology.md 2, 6, 8 and 10.
+NodeResourcesFit compares the GPUs that a node states as a resource. This filter compares the GPUs that the node's
+Device shows: they are free and healthy, and their links and partition table meet the annotations of the pod. It also
+checks that the node can deliver the chosen GPUs to containers. Sources: kube-parity.md 1, row 14; gpu-topology.md 2, 6,
+8 and 10.
 """
 
 from collections.abc import Mapping
@@ -21,6 +23,7 @@ from koordpy.framework.pod_rule_filter import ANY_NUMBER, Rule
 from koordpy.pods.pod_info import PodInfo
 
 PLUGIN = "GPUDevices"
+"""Name of the filter in messages."""
 INSUFFICIENT = "Insufficient gpu devices"
 NO_TABLE = "node(s) missing GPU Partition Table"
 UNSUPPORTED_NUMBER = "node(s) Unsupported number of GPU requests"
@@ -33,10 +36,11 @@ says."""
 UNAVAILABLE = "node(s) cannot deliver GPUs now (Device condition DeliveryUnavailable)"
 ONE_SHARE = "node(s) share GPUs: a container gets one share"
 _DELIVERY_REASONS = (NOT_INJECTED, NOT_BY_NAME, NOT_WRITTEN, UNAVAILABLE)
+"""Refusals that say nothing about the number or the links of GPUs; `GPUDevices.refusal` reports them last."""
 
 
 def gpu_refusal(pod: PodInfo) -> Refusal | None:
-    """Returns why a pod's GPU wishes are invalid, before any node is tried; None if they are valid."""
+    """Returns why a pod's GPU request is invalid, before any node is tried; None if it is valid."""
     if pod.ask(GPUS) is None:
         return None
     try:
@@ -68,13 +72,20 @@ class GPUDevices(Rule):
         self._shared = nodes.view.shared if several else frozenset[str]()
         """Nodes that give a container at most one GPU; empty unless a container of the pod requests more."""
         self._room = np.fromiter((self._copies(i) for i in range(len(self._nodes))), dtype=np.int64)
+        """[nodes] number of pods of the shape that the devices of the node take, one after the other."""
 
     @cached_property
     def _injected(self) -> bool:
+        """True if the webhook has injected the variables of delivery `env` into the pod."""
         ask = self._pod.ask(GPUS)
         return ask is not None and is_injected(self._pod.pod, ask.resources)
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        """Implements `Rule.change`.
+
+        True only if an eviction makes a full node usable. A placement changes only the copies, which the caller reads
+        anyway.
+        """
         if pod.ask(GPUS) is None:
             return False
         before = int(self._room[node])
@@ -82,14 +93,14 @@ class GPUDevices(Rule):
         return sign < 0 and before == 0 < int(self._room[node])
 
     def copies(self) -> Ints:
+        """Implements `Rule.copies`."""
         return self._room
 
     def beside(self, node: int, held: Mapping[str, int]) -> tuple[int, Refusal] | None:
-        """Returns (copies that fit next to nominated pods, refusal of further ones), as nominated pods use healthy
-        GPUs.
+        """Implements `Rule.beside`: returns (copies that fit next to nominated pods, refusal of further copies).
 
-        A node may have fewer healthy GPUs than it states. None if nominated pods use no GPUs, or the node has no
-        Device.
+        Nominated pods will use healthy GPUs, of which a node may have fewer than it states. None if they use no GPUs,
+        or if the node has no Device. held: resource -> amount that they request.
         """
         cards, devices = self._gpus.cards(held), self._gpus.devices(node, self._pod)
         if not cards or devices is None:
@@ -98,15 +109,19 @@ class GPUDevices(Rule):
         return min(left, int(self._room[node])), Refusal(PLUGIN, Code.UNSCHEDULABLE, (INSUFFICIENT,))
 
     def capacity(self) -> Ints | None:
+        """Implements `Rule.capacity`: None if the number of devices decides, because `Family.room` then states it."""
         return self._room if self.constrained else None
 
     outlasts_pods = True
+    """`is_lasting` recognises refusals that do not depend on pods."""
 
     def is_lasting(self, refusal: Refusal) -> bool:
+        """Implements `Rule.is_lasting`: a node that cannot deliver GPUs now may do so later."""
         return refusal.code is Code.UNRESOLVABLE and UNAVAILABLE not in refusal.reasons
 
     @property
     def is_number(self) -> bool:
+        """Implements `Rule.is_number`: True if the number of free devices decides on every node."""
         return not self.constrained
 
     @cached_property
@@ -123,11 +138,13 @@ class GPUDevices(Rule):
         return view.partition_policies
 
     def _constrained(self, machine: Machine) -> bool:
+        """Returns whether links or listed sets, not only the number of free GPUs, decide on a machine."""
         want = self._want
         return bool(want.least_kbs and want.count > 1) or machine.honor or want.restricted
 
     def _copies(self, node: int) -> int:
-        """Returns the number of pods that a node's devices take one after the other."""
+        """Returns the number of pods that a node's devices take one after the other; `ANY_NUMBER` for a node without a
+        Device."""
         gpus, want = self._gpus, self._want
         state = gpus.state(node)
         if self._fixed_refusal(node, state) is not None:
@@ -146,11 +163,13 @@ class GPUDevices(Rule):
         return taken
 
     def _needs_listed_set(self, node: int, machine: Machine | None) -> bool:
+        """Returns whether the pod must get a set of the node's partition table (Honor or Restricted, gpu-topology.md
+        8)."""
         label = self._nodes[node].labels.get(keys.GPU_PARTITION_POLICY) == "Honor"
         return self._want.restricted or (machine.honor if machine is not None else label)
 
     def _fixed_refusal(self, node: int, state: GpuState) -> Refusal | None:
-        """Returns the refusal of a node that holds whichever of its GPUs are free; None for none."""
+        """Returns the refusal of a node that does not depend on which GPUs are free; None for none."""
         want, machine = self._want, state.machine
         if self._shared and self._nodes[node].name in self._shared:
             return _unresolvable(ONE_SHARE)
@@ -174,8 +193,11 @@ class GPUDevices(Rule):
         return None
 
     def _too_slow(self, machine: Machine | None) -> Refusal:
-        """Returns the refusal for bandwidth: resolvable by evictions only if the healthy GPUs of the machine are fast
-        enough."""
+        """Returns the refusal of a node with too low a bandwidth.
+
+        Evictions may resolve it only if the healthy GPUs of the machine contain a set that is fast enough. None: the
+        machine is not known.
+        """
         text = self._pod.pod.metadata.annotations.get(keys.GPU_MIN_BANDWIDTH, "")
         able = False
         if machine is not None and machine.has_matrix:
@@ -186,12 +208,17 @@ class GPUDevices(Rule):
         return Refusal(PLUGIN, code, (f"node(s) lack free GPUs linked at {text} GB/s or more",))
 
     def _no_partition(self, machine: Machine) -> Refusal:
+        """Returns the refusal of a machine without a free listed set; evictions may resolve it if a listed set is
+        healthy."""
         listed = want_on(machine, self._want).listed or ()
         able = any(not one.mask & ~machine.healthy for one in listed)
         return Refusal(PLUGIN, Code.UNSCHEDULABLE if able else Code.UNRESOLVABLE, (NO_PARTITION,))
 
     def refusal(self, node: int) -> Refusal | None:
-        """Returns why a node does not take one pod; None if it does."""
+        """Returns why a node does not take one pod; None if it does.
+
+        Reasons are tried in this order: number of GPUs, bandwidth, partition table, delivery.
+        """
         gpus, want = self._gpus, self._want
         state = gpus.state(node)
         devices, machine = gpus.devices(node, self._pod), state.by_name
@@ -217,12 +244,13 @@ class GPUDevices(Rule):
         return hard
 
     def standing(self) -> Verdict:
-        """Returns the verdict that no eviction changes."""
+        """Implements `Rule.standing`: keeps only the refusals that no eviction resolves."""
         verdict = self.verdict()
         never = np.array([0, *(one.code is Code.UNRESOLVABLE for one in verdict.refusals)], dtype=bool)
         return Verdict(np.where(never[verdict.which], verdict.which, 0).astype(np.int32), verdict.refusals)
 
     def verdict(self) -> Verdict:
+        """Implements `Rule.verdict`."""
         which = np.zeros(len(self._nodes), dtype=np.int32)
         refusals: dict[Refusal, int] = {}
         for node in np.nonzero(self._room <= 0)[0].tolist():
@@ -234,4 +262,5 @@ class GPUDevices(Rule):
 
 
 def _unresolvable(reason: str) -> Refusal:
+    """Returns a refusal that no eviction resolves."""
     return Refusal(PLUGIN, Code.UNRESOLVABLE, (reason,))

@@ -1,7 +1,8 @@
 """Links between the GPUs of a node: their classes and bandwidths, matrices of links, and grouping of measured values.
 
-Bandwidths are whole kB/s, so that sums and thresholds are exact: a matrix states GB/s with few decimals, and kB/s hold
-six. Source: gpu-topology.md 1 and 3.
+A link class is the name of the path between two GPUs, as `nvidia-smi topo -m` prints it: `NV4` (four NVLinks), `PIX`
+(one PCI switch), and so on. Bandwidths are whole kB/s, so that sums and thresholds are exact: a matrix states GB/s with
+few decimals, and kB/s hold six. Source: gpu-topology.md 1 and 3.
 """
 
 import json
@@ -15,10 +16,12 @@ from typing import Any
 from koordpy.api.field_faults import literal
 
 KBS_PER_GBS = 10**6
+"""kB/s in a GB/s."""
 MAX_GBS = 10**9
 """Largest number that is read as a bandwidth in GB/s. Sums of larger numbers could exceed 64 bits."""
 
 _NVLINK = re.compile(r"NV([1-9][0-9]{0,2})", re.ASCII)
+"""Class of a number of NVLinks, such as `NV4`."""
 _END = re.compile(r"[A-Za-z0-9]{1,24}", re.ASCII)
 """Last part of a GPU id that fits into the key of an annotation, which has at most 63 characters."""
 _PCIE: Mapping[str, tuple[int, int, int]] = {
@@ -33,6 +36,7 @@ _PCIE: Mapping[str, tuple[int, int, int]] = {
 }
 """Class -> (assumed GB/s, mark in the published table, pair score)."""
 _ALIASES = {"SOC": "SYS"}
+"""Old names of classes."""
 _NUMBERS = ("single", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _TEXTS: Mapping[str, str] = {
     "single nvlink": "NV1",
@@ -68,13 +72,16 @@ class Link:
 
 
 Figures = tuple[tuple[str, float], ...]
-"""Setting `gpu.linkBandwidth`: (class, GB/s), sorted."""
+"""Setting `gpu.linkBandwidth`: (link class, GB/s), sorted."""
 
 
 @lru_cache(maxsize=1024)
 def link(text: str, figures: Figures = ()) -> Link | None:
-    """Returns a link class such as `NV4`, `PIX` or `NV2+PHB`; None for an unknown one. figures: configured
-    bandwidths."""
+    """Returns a link class such as `NV4`, `PIX` or `NV2+PHB`; None for an unknown text.
+
+    A class with `+` has both paths: bandwidth and mark of the NVLinks, the sum of both pair scores. figures: configured
+    bandwidths, which replace the assumed ones.
+    """
     given = {_ALIASES.get(name, name): gbs for name, gbs in figures}
     first, plus, second = text.strip().partition("+")
     nvlinks = _NVLINK.fullmatch(first)
@@ -94,8 +101,10 @@ def link(text: str, figures: Figures = ()) -> Link | None:
 
 
 def described_link(text: str, figures: Figures = ()) -> Link | None:
-    """Returns a link as GSOC annotations name it: a class, a mark of the published table, or one of its texts; None for
-    an unknown one."""
+    """Returns the link class that a text of a GSOC annotation names; None for an unknown text.
+
+    The text is a class, a mark of the published table (`1` to `6`), or one of its English texts.
+    """
     plain = " ".join(text.split())
     return link(plain, figures) or link(_TEXTS.get(plain.lower(), ""), figures)
 
@@ -109,7 +118,7 @@ def kbs(gbs: float) -> int:
 
 
 def read_matrix(text: str, size: int) -> list[list[Any]]:
-    """Parses a square JSON matrix into rows. Raises `MatrixFault`."""
+    """Parses a square JSON matrix of `size` rows. Raises `MatrixFault`. Cells are not checked."""
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as what:
@@ -180,6 +189,7 @@ def read_links(text: str, size: int, figures: Figures = ()) -> Links:
 
 
 def _weaker(one: Link, other: Link) -> Link:
+    """Returns the link class with the lower bandwidth, then the lower score."""
     return min(one, other, key=lambda found: (found.bandwidth_kbs, found.score))
 
 
@@ -236,7 +246,7 @@ def describe_links(
 
 
 def _tails(ids: Sequence[str]) -> dict[str, int]:
-    """Returns the last part of a GPU's id, after a dash -> position of the GPU."""
+    """Returns last part of a GPU's id, after its last dash -> position of the GPU."""
     return {name.rpartition("-")[2]: i for i, name in enumerate(ids) if name}
 
 

@@ -1,8 +1,10 @@
 """The GPUs of a node, read from its Device: health, links, NUMA nodes, partitions and delivery; and GPU requests of
 pods.
 
-A GPU is known by its position in the order of minors, and a set of GPUs is a mask of these bits. Machines with equal
-links share a `Pattern`, which choices depend on and are cached by. Source: gpu-topology.md 1, 3 and 8.
+A Device is the object in which the agent of a node reports its GPUs. `Machine` is the Device in the form that the
+choice of GPUs reads. A GPU is known by its position in the order of minors (numbers of the driver), and a set of GPUs
+is a mask of these positions. Machines with equal links share a `Pattern`, by which choices are cached. Source:
+gpu-topology.md 1, 3 and 8.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -60,18 +62,22 @@ class GpuAsk:
 
     @property
     def beside(self) -> tuple[int, ...]:
-        """GPUs of each container that runs at the same time as others: the containers, then the restartable init
-        containers."""
+        """GPUs of each container that runs at the same time as other containers.
+
+        First the containers, then the restartable init containers (sidecars).
+        """
         return (*(n for _, n in self.containers), *(n for _, n, restarts in self.inits if restarts))
 
 
 FRACTIONAL = "fractional GPUs are not supported"
+"""Message about a request for a part of a GPU."""
 
 
 def gpu_ask(pod: Pod, resources: Collection[str] = keys.GPU_RESOURCES) -> GpuAsk | None:
     """Returns the GPU request of a pod by the configured resources; None for a pod without GPUs.
 
-    A part of a card counts as a whole card, and is a fault.
+    As for any resource of a pod, init containers run before the containers, and sidecars run next to both. A part of a
+    card counts as a whole card, and is a fault.
     """
     faults: list[str] = []
     names: set[str] = set()
@@ -119,14 +125,16 @@ def gpu_ask(pod: Pod, resources: Collection[str] = keys.GPU_RESOURCES) -> GpuAsk
 
 @dataclass(frozen=True)
 class Pattern:
-    """Link classes of a machine: ranks[i][j] is the class of a pair, 0 for the slowest; the diagonal is 0 and
-    unused."""
+    """Link classes of a machine, without bandwidths; equal for machines with equally grouped links."""
 
     ranks: tuple[bytes, ...]
+    """[GPUs][GPUs] class of each pair, 0 for the slowest; the diagonal is 0 and unused."""
     classes: int
+    """Number of classes."""
 
     @property
     def size(self) -> int:
+        """Number of GPUs."""
         return len(self.ranks)
 
 
@@ -140,6 +148,7 @@ class Matrix:
     lowest: tuple[tuple[int, ...], ...]
     """[GPUs][GPUs] kB/s of each pair, the lower of both directions."""
     source: str
+    """Where the links are from: one of BANDWIDTH, LINKS, GSOC and UNKNOWN."""
     links: Links | None = None
     """[GPUs][GPUs] link class of each pair; None if they are not known."""
     measured: tuple[tuple[int, ...], ...] | None = None
@@ -151,8 +160,11 @@ class Machine:
     """The GPUs of one node, as its Device and the node's labels and annotations describe them."""
 
     minors: tuple[int, ...]
+    """Minor of each GPU, ascending: position -> minor."""
     ids: tuple[str, ...]
+    """UUID of each GPU; empty if the Device does not state it."""
     entries: tuple[DeviceEntry, ...]
+    """Entry of each GPU in the Device."""
     healthy: int
     """Mask of the healthy GPUs."""
     matrix: Matrix
@@ -173,10 +185,12 @@ class Machine:
 
     @property
     def size(self) -> int:
+        """Number of GPUs, also unhealthy ones."""
         return len(self.minors)
 
     @property
     def has_matrix(self) -> bool:
+        """True if the links between the GPUs are known."""
         return self.matrix.source != UNKNOWN
 
     def mask(self, minors: Collection[int]) -> int:
@@ -198,14 +212,19 @@ class Machine:
 
 @dataclass(slots=True)
 class _Faults:
+    """Collects faults of a Device or node while its machine is read."""
+
     found: list[tuple[str, str]] = field(default_factory=list)
+    """(type of a condition of the Device or empty, text)."""
 
     def add(self, text: str, condition: str = "") -> None:
+        """Adds a fault. condition: type of the Device's condition that reports it."""
         self.found.append((condition, text))
 
 
 @lru_cache(maxsize=8192)
 def _bandwidth(text: str, size: int, mean: bool) -> Measured | MatrixFault:
+    """Returns a parsed matrix of bandwidths, or the fault of the text; cached for equal texts."""
     try:
         return read_bandwidth(text, size, mean=mean)
     except MatrixFault as fault:
@@ -214,6 +233,7 @@ def _bandwidth(text: str, size: int, mean: bool) -> Measured | MatrixFault:
 
 @lru_cache(maxsize=8192)
 def _links(text: str, size: int, figures: Figures) -> Links | MatrixFault:
+    """Returns a parsed matrix of link classes, or the fault of the text; cached for equal texts."""
     try:
         return read_links(text, size, figures)
     except MatrixFault as fault:
@@ -221,8 +241,10 @@ def _links(text: str, size: int, figures: Figures) -> Links | MatrixFault:
 
 
 def _pattern(value: Sequence[Sequence[int]], floors: Mapping[int, int]) -> tuple[Pattern, tuple[int, ...]]:
-    """Returns the pattern of values by pair, and the floor of each class. floors: value -> lowest value of its
-    class."""
+    """Returns the pattern of a matrix of values, and the lowest value of each class.
+
+    value: [GPUs][GPUs]. floors: value -> lowest value of its class.
+    """
     ordered = sorted(set(floors.values()))
     rank = {floor: i for i, floor in enumerate(ordered)}
     rows = tuple(
@@ -232,11 +254,13 @@ def _pattern(value: Sequence[Sequence[int]], floors: Mapping[int, int]) -> tuple
 
 
 def _pairs(value: Sequence[Sequence[int]]) -> list[int]:
+    """Returns the values of all pairs of a symmetric matrix."""
     return [row[j] for i, row in enumerate(value) for j in range(i)]
 
 
 @lru_cache(maxsize=8192)
 def _measured_matrix(found: Measured, gap: float, width: float, links: Links | None) -> Matrix:
+    """Returns the links by measured values, grouped into classes. gap, width: see `class_floors`."""
     floors = class_floors(_pairs(found.value), gap=gap, width=width)
     pattern, levels = _pattern(found.value, floors)
     return Matrix(pattern, levels, found.lowest, BANDWIDTH, links, found.value)
@@ -244,6 +268,7 @@ def _measured_matrix(found: Measured, gap: float, width: float, links: Links | N
 
 @lru_cache(maxsize=1024)
 def _link_matrix(links: Links, source: str) -> Matrix:
+    """Returns the links by link classes: each assumed bandwidth is a class."""
     value = tuple(tuple(one.bandwidth_kbs if one is not None else 0 for one in row) for row in links)
     pattern, levels = _pattern(value, {v: v for v in _pairs(value)})
     return Matrix(pattern, levels, value, source, links)
@@ -251,16 +276,17 @@ def _link_matrix(links: Links, source: str) -> Matrix:
 
 @lru_cache(maxsize=256)
 def _no_matrix(size: int) -> Matrix:
+    """Returns the links of a machine with `size` GPUs and unknown links: one class."""
     return Matrix(Pattern((bytes(size),) * size, 1), (0,), ((0,) * size,) * size, UNKNOWN)
 
 
 def read_machine(
     device: Device, annotations: Mapping[str, str], labels: Mapping[str, str], config: Gpu
 ) -> Machine | None:
-    """Returns the GPUs of a node; None if its Device names no GPU or cannot identify them.
+    """Returns the GPUs of a node; None if its Device names no GPU or cannot identify its GPUs.
 
-    A Device cannot identify its GPUs if minors are missing, negative or duplicate, or if two GPUs have one id: a
-    container that is allocated both would see one.
+    A Device cannot identify its GPUs if minors are missing, negative or duplicate. It cannot either if two GPUs have
+    one id, because a container that is allocated both would see one. annotations, labels: of the node.
     """
     entries = [entry for entry in device.spec.devices if entry.type == "gpu"]
     minors = [entry.minor for entry in entries if entry.minor is not None and entry.minor >= 0]
@@ -312,8 +338,12 @@ def _matrix(
     figures: Figures,
     faults: _Faults,
 ) -> Matrix:
-    """Returns the links from the bandwidth matrix, else the link classes, else the node's GSOC annotations, else
-    none."""
+    """Returns the links of a node: by the first of bandwidth matrix, link classes, GSOC annotations of the node, else
+    unknown.
+
+    minors, ids: of the GPUs, by position. figures: configured bandwidths of link classes. Matrices that cannot be read
+    are added to `faults`.
+    """
     size = len(minors)
     measured: Measured | None = None
     links: Links | None = None

@@ -1,9 +1,9 @@
 """Costs of nodes for a unit with GPUs, by the number of its pods on each node (gpu-topology.md 5 (b) to (e)).
 
-Placements are compared by the sorted list of the nodes' slowest pairs, slowest first. With an equal number of nodes
-this equals comparing how many nodes have their slowest pair in the lowest class, then in the next class, and so on. So
-the cost is a sum of one vector for each node: a number for each class of (c), the free GPUs that remain (d), and a
-number for each class of (e).
+Placements are compared by the sorted list of the nodes' slowest pairs of GPUs, the slowest first. With an equal number
+of nodes this equals comparing how many nodes have their slowest pair in the lowest link class, then in the next class,
+and so on. So the cost of a placement is a sum of one vector for each node. The vector has a number for each class of
+(c), the free GPUs that remain (d), and a number for each class of (e). Letters are the steps of gpu-topology.md 5.
 """
 
 from collections.abc import Sequence
@@ -25,15 +25,17 @@ Vector = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One pod of a shape of the unit, and its wishes for GPUs; None for a shape without GPUs."""
+    """One pod of a shape of the unit, and what it requests of GPUs (`want`); None for a shape without GPUs."""
 
     pod: PodInfo
     want: PodWant | None
 
 
 def gpu_room(pods: Sequence[PodInfo], gpus: GpuNodes) -> Ints | None:
-    """Returns [nodes] GPUs that the devices of each node can still allocate to the pods; None if no node has a
-    Device."""
+    """Returns [nodes] GPUs that the devices of each node can still allocate to the pods; None if no node has a Device.
+
+    A node without a Device gets a number above all requests, because its resource states its GPUs.
+    """
     first = next((pod for pod in pods if pod.ask(GPUS) is not None), None)
     if first is None or not gpus.view.nodes:
         return None
@@ -46,9 +48,10 @@ def gpu_room(pods: Sequence[PodInfo], gpus: GpuNodes) -> Ints | None:
 
 
 def nodes_with_members(members: Sequence[PodInfo], gpus: GpuNodes) -> Ints:
-    """Returns [nodes] 1 if bound members of the pods' GPU groups or gangs are on the node, else 0 (b).
+    """Returns [nodes] 1 if bound members of the pending pods' GPU groups are on the node, else 0 (step (b)).
 
-    All 0 for a unit without GPUs.
+    For pods without a GPU group, bound members of the gang count. All 0 for a unit without GPUs. members: all pods of
+    the unit.
     """
     snapshot = gpus.draft.snapshot
     out = np.zeros(len(snapshot.nodes), dtype=np.int64)
@@ -71,7 +74,10 @@ def nodes_with_members(members: Sequence[PodInfo], gpus: GpuNodes) -> Ints:
 
 
 def by_count(pods: Sequence[PodInfo], gpus: GpuNodes) -> ByCount | None:
-    """Returns the cost table of a unit, with one pod of each shape in `pods`; None for a unit without GPUs."""
+    """Returns the cost table of a unit; None for a unit without GPUs, and for a request that cannot be read.
+
+    pods: one pod of each shape.
+    """
     kinds = []
     for pod in pods:
         try:
@@ -87,21 +93,27 @@ def by_count(pods: Sequence[PodInfo], gpus: GpuNodes) -> ByCount | None:
 
 
 class _GpuTable:
-    """Cost vectors by kind of node and number of pods of each shape."""
+    """Computes the cost vector of a node from its kind and the number of pods of each shape. Results are cached."""
 
     def __init__(self, kinds: tuple[_Kind, ...], gpus: GpuNodes) -> None:
         self._kinds, self._gpus = kinds, gpus
         self._classes = gpus.classes
         self.width = 2 * self._classes + 1
+        """Length of a vector: a number for each class of (c), one number for (d), a number for each class of (e)."""
         self.exact = True
+        """True if all vectors computed so far are proven the least; False once a large machine has been judged by the
+        heuristic."""
         self._first: list[int] = []
+        """Kind -> position of its first node, on which vectors of the kind are computed."""
         self._known: dict[tuple[int, tuple[int, ...]], Vector | None] = {}
         self._groups: tuple[GroupKey, ...] = tuple(
             dict.fromkeys(kind.pod.group for kind in kinds if kind.pod.group is not None)
         )
+        """GPU groups of the unit's pods."""
 
     def kinds(self) -> Ints:
-        """Returns [nodes] kind of each node: nodes with equal links, free GPUs and GPUs of siblings have one kind."""
+        """Returns [nodes] kind of each node. Nodes of one kind have equal links, free GPUs and GPUs of the pods'
+        groups."""
         gpus, numbers = self._gpus, dict[object, int]()
         asking = next(kind.pod for kind in self._kinds if kind.want is not None)
         count = len(gpus.draft.snapshot.nodes)
@@ -121,11 +133,14 @@ class _GpuTable:
         return out
 
     def _group_masks(self, state: GpuState) -> tuple[int, ...]:
+        """Returns, for each group of the unit, the mask of the GPUs of its members on a node."""
         return tuple(state.groups.get(group, 0) for group in self._groups)
 
     def numbers(self) -> Devices | None:
-        """Returns the costs by numbers of free GPUs; None unless no machine is known and all pods with GPUs are chosen
-        together."""
+        """Returns the costs by the number of free GPUs alone, which solvers can treat faster; None if links matter.
+
+        Links do not matter if no machine is known and the GPUs of all pods of the unit are chosen together.
+        """
         asking = [kind.pod for kind in self._kinds if kind.want is not None]
         together = {pod.group or pod.gang or pod.key for pod in asking}
         if self._gpus.view.nodes or self.width != 3 or len(together) > 1 or not self.always:
@@ -135,15 +150,19 @@ class _GpuTable:
 
     @property
     def always(self) -> bool:
-        """True if only the number of free GPUs decides feasibility."""
+        """True if the number of free GPUs decides feasibility: no pod restricts its GPUs, and no node honors a
+        partition table."""
         wants = [kind.want for kind in self._kinds if kind.want is not None]
         if any(want.restricted or want.least_kbs for want in wants):
             return False
         return not any(known.machine.honor for known in self._gpus.view.nodes.values())
 
     def _machine_key(self, machine: Machine | None) -> object:
-        """Returns a key that is equal for machines with equal costs, whichever GPUs are free: noise in bandwidths is
-        ignored."""
+        """Returns a key that is equal for machines with equal costs, whichever of their GPUs are free.
+
+        Noise in measured bandwidths is ignored: machines with equal link classes have equal keys. Except where exact
+        values decide: with a partition table, a restricting pod, or a comparison by link classes.
+        """
         if machine is None:
             return None
         matrix = machine.matrix
@@ -154,14 +173,18 @@ class _GpuTable:
         return matrix.source != "", matrix.pattern, tuple(ranks[floor] for floor in matrix.floors)
 
     def cost(self, kind: int, counts: tuple[int, ...]) -> Vector | None:
-        """Returns the vector of a node of a kind with counts[i] pods of shape i; None if its GPUs cannot serve them."""
+        """Returns the vector of a node of a kind with counts[i] pods of shape i; None if its GPUs cannot serve these
+        pods."""
         key = (kind, counts)
         if key not in self._known:
             self._known[key] = self._vector(self._first[kind], counts)
         return self._known[key]
 
     def _vector(self, node: int, counts: tuple[int, ...]) -> Vector | None:
-        """Computes `cost` on one node: the classes of (c), the free GPUs that remain (d), the classes of (e)."""
+        """Computes `cost` on one node: the classes of (c), the free GPUs that remain (d), the classes of (e).
+
+        Groups of the unit that get no new GPUs on the node still count in (c), by the GPUs of their bound members.
+        """
         slow, own = [0] * self._classes, [0] * self._classes
         gpus = self._gpus
         if not any(counts):
@@ -189,9 +212,10 @@ class _GpuTable:
         return (*slow, max(0, left), *own)
 
     def _count_class(self, numbers: list[int], rank: int) -> None:
+        """Counts a class in a list of numbers. The number of classes means that nothing limits and is not counted."""
         if rank < self._classes:
             numbers[rank] += 1
 
     def _choice_groups(self, given: Sequence[PodInfo]) -> list[tuple[GroupKey | None, tuple[PodWant, ...]]]:
-        """Returns (group, wishes) of each set of pods for which GPUs are chosen together."""
+        """Returns (group or None, what each pod requests) of each set of pods for which GPUs are chosen together."""
         return [(pods[0].group, tuple(want_of(pod) for pod in pods)) for pods in choice_sets(given)]

@@ -1,7 +1,7 @@
-"""The GPUs of every node on a draft: free GPUs, GPUs of pods, and the cost of nodes for pods.
+"""The GPUs of every node on a draft: free GPUs, GPUs of pods, and how well a node's GPUs suit pods.
 
-State is computed per node on first use, and again after the draft has changed the node. Source: gpu-topology.md 2, 3
-and 5.
+The state of a node is computed on first use, and again after the draft has changed the node. Source: gpu-topology.md 2,
+3 and 5.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,10 @@ class UnreadableWish(ValueError):
 
 
 def want_of(pod: PodInfo) -> PodWant:
-    """Returns the wishes of a pod for GPUs. Raises `UnreadableWish` with the message for its owner."""
+    """Returns what a pod requests of GPUs: number, minimum bandwidth, partition.
+
+    Raises `UnreadableWish`, with a message for the owner of the pod, if an annotation cannot be read.
+    """
     ask = pod.ask(GPUS)
     if ask is None:
         raise ValueError(f"{pod.key} requests no GPU")
@@ -122,6 +125,7 @@ class GpuState:
 
 
 NOTHING = GpuState(None, 0, False, 0)
+"""State of a node with GPUs that are not known by name."""
 
 
 def gpu_nodes(scene: FilterInputs) -> "GpuNodes":
@@ -133,18 +137,23 @@ def gpu_nodes(scene: FilterInputs) -> "GpuNodes":
 
 
 class GpuNodes:
-    """GPUs of all nodes on a draft."""
+    """The GPUs of all nodes on a draft. node: position of a node."""
 
     def __init__(self, draft: Draft, config: Gpu) -> None:
         self.draft, self.config = draft, config
         self.view: GpuView = gpu_view(draft.snapshot)
         self._states: dict[int, GpuState] = {}
         self._seen = 0
+        """Version of the draft up to which states are current."""
         self._changed: set[int] = set()
+        """Nodes that the draft has ever changed; the states of other nodes are read from the view."""
 
     @property
     def classes(self) -> int:
-        """Number of link classes over all machines; as a class it means that no link limits."""
+        """Number of link classes over all machines.
+
+        As a class, this number means that no link limits: the pod or set has no pair of GPUs.
+        """
         return self.view.comparison.classes
 
     def state(self, node: int) -> GpuState:
@@ -194,18 +203,22 @@ class GpuNodes:
         return GpuState(machine, machine.healthy & ~held, unknown, requested, groups)
 
     def allocatable(self, node: int, pod: PodInfo) -> int:
-        """Returns the GPUs of a node by the resources that a pod requests."""
+        """Returns the allocatable GPUs of a node by the resources that a pod requests; the least of several."""
         amounts = self.draft.snapshot.nodes[node].allocatable
         names = pod.ask(GPUS).resources if pod.ask(GPUS) is not None else ()
         return min((amounts.get(n, 0) // (100 if n in keys.HUNDREDTHS else 1) for n in names), default=0)
 
     def cards(self, requests: Mapping[str, int]) -> int:
-        """Returns the number of GPUs in an amount of each resource."""
+        """Returns the number of GPUs in requests (resource -> amount); a part of a GPU counts as one."""
         names = self.config.resources
         return sum(-(-requests.get(name, 0) // (100 if name in keys.HUNDREDTHS else 1)) for name in names)
 
     def devices(self, node: int, pod: PodInfo) -> int | None:
-        """Returns the GPUs that may still be allocated by the Device; None for a node without one."""
+        """Returns the number of GPUs that the Device of a node can still give to pods like this one; None without a
+        Device.
+
+        On a count-only node, on which some pod's GPUs are unknown, numbers are compared instead of masks.
+        """
         state = self.state(node)
         if state.machine is None:
             return None
@@ -214,12 +227,15 @@ class GpuNodes:
         return state.free.bit_count()
 
     def room(self, node: int, pod: PodInfo) -> int:
-        """Returns the number of GPUs that pods with the same request may still get on a node (gpu-topology.md 2)."""
+        """Returns how many GPUs pods with the same request may still get on a node (gpu-topology.md 2).
+
+        The lesser of free devices and unused allocatable, at most `MOST_GPUS`.
+        """
         known = [self.devices(node, pod), self._unused_allocatable(node, pod)]
         return min(max(0, min((int(one) for one in known if one is not None), default=0)), MOST_GPUS)
 
     def counted(self, nodes: Ints, pod: PodInfo) -> Ints:
-        """Returns the number of free GPUs of nodes by their allocatable alone."""
+        """Returns the number of free GPUs of some nodes (positions) by their allocatable alone."""
         out = self._unused_allocatable(nodes, pod)
         return np.clip(out, 0, MOST_GPUS) if out is not None else np.zeros(len(nodes), dtype=np.int64)
 
@@ -236,7 +252,10 @@ class GpuNodes:
     # -- worth --------------------------------------------------------------------------------------------------------
 
     def worth(self, node: int, wants: Sequence[PodWant], group: GroupKey | None) -> Worth | None:
-        """Returns the link classes that pods get if a node takes them together; None if it cannot."""
+        """Returns the link classes that pods get if a node takes them together; None if it cannot.
+
+        wants: one for each pod. group: GPU group of the pods; GPUs of its bound members on the node count with theirs.
+        """
         state = self.state(node)
         machine = state.by_name
         count = sum(want.count for want in wants)
@@ -276,11 +295,14 @@ class GpuNodes:
         return self._by_floors(chooser, Worth(chooser.low(held), ())).low
 
     def _by_floors(self, chooser: Chooser | LargeChooser, judged: Worth) -> Worth:
+        """Translates link classes of one machine into classes over all machines."""
         ranks, floors = self.view.comparison.ranks, chooser.matrix.floors
         over = [*(ranks[floor] for floor in floors), self.classes]
         return Worth(over[judged.low], tuple(sorted(over[low] for low in judged.lows)))
 
     def _link_rank(self, machine: Machine, mask: int) -> int:
+        """Returns the class, over all machines, of the slowest pair of a set by its link classes instead of measured
+        values."""
         links, at = machine.matrix.links, bits_of(mask)
         if links is None or len(at) < 2:
             return self.classes
@@ -308,7 +330,10 @@ class GpuNodes:
         return sum(one.mark for one in marks if one is not None) / len(marks)
 
     def _unlinked(self, state: GpuState, wants: Sequence[PodWant], group: GroupKey | None) -> Worth | None:
-        """Returns the classes on a node without links: every pair has class 0; without a pair nothing limits."""
+        """Returns the classes on a node without known links; None if the node cannot take the pods.
+
+        Every pair has class 0, the slowest. A pod with one GPU has no pair, so nothing limits it.
+        """
         machine = state.by_name
         held = state.groups.get(group, 0).bit_count() if group is not None else 0
         if any(want.count > 1 and want.least_kbs for want in wants):

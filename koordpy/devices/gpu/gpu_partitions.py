@@ -1,4 +1,8 @@
-"""Partition tables: the sets of a node's GPUs that are meant to be allocated together (gpu-topology.md 8)."""
+"""Partition tables: the sets of a node's GPUs that are meant to be allocated together (gpu-topology.md 8).
+
+Some machines can isolate only certain sets of GPUs. A table lists these sets by their number of GPUs. It is an
+annotation of the Device, or built in for a known GPU model.
+"""
 
 import json
 import re
@@ -9,18 +13,22 @@ from typing import Any
 from koordpy.api.quantity import units
 
 BUILT_IN_MODELS = frozenset({"H100", "H800", "H20"})
+"""Words in the node label of the GPU model that select the built-in table."""
 BUILT_IN_SIZES = (1, 2, 4, 8, 16)
+"""Sizes of the sets of the built-in table."""
 SCORE_SCALE = 1000
+"""Factor by which allocationScore becomes a whole number."""
 _WORDS = re.compile(r"[A-Za-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A set of a partition table."""
+    """A set of a partition table: GPUs that may be allocated together."""
 
     mask: int
-    """Positions of its GPUs as bits."""
+    """Mask of the positions of its GPUs."""
     size: int
+    """Number of its GPUs."""
     score: int
     """allocationScore in thousandths."""
     ring_bandwidth: int | None = None
@@ -50,7 +58,7 @@ def aligned_table(count: int) -> PartitionTable:
 
 
 def has_built_in_table(model: str) -> bool:
-    """Returns whether a node's GPU model has a built-in table."""
+    """Returns whether a GPU model (text of a node label) has a built-in table."""
     return not BUILT_IN_MODELS.isdisjoint(word.upper() for word in _WORDS.findall(model))
 
 
@@ -77,6 +85,7 @@ def read_table(text: str, minors: Sequence[int]) -> PartitionTable:
 
 
 def _partition(one: Any, size: int, position: Mapping[int, int], *, where: str) -> Partition:
+    """Parses one set of `size` GPUs. Raises `TableFault`. position: minor -> position. where: path in messages."""
     minors = one.get("minors") if isinstance(one, dict) else None
     if not isinstance(minors, list) or any(isinstance(m, bool) or not isinstance(m, int) for m in minors):
         raise TableFault(f"{where}.minors is not a list of minors")

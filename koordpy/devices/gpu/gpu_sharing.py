@@ -1,19 +1,22 @@
 """Nodes on which `nvidia.com/gpu` counts MIG instances or shares of GPUs, detected by labels of NVIDIA's feature
 discovery.
 
-Their device plugin picks the device, so GPUs have no names there: such a node is scheduled by number (gpu-topology.md
-2). Source of the labels: NVIDIA's gpu-feature-discovery.
+On such a node NVIDIA's device plugin picks the device, so the scheduler knows no GPU by name and schedules by number
+(gpu-topology.md 2).
 """
 
 from collections.abc import Mapping
 
 STRATEGY, PRODUCT = "nvidia.com/mig.strategy", "nvidia.com/gpu.product"
+"""Labels about MIG: the strategy, and the product, which names a MIG profile."""
 SHARING, REPLICAS = "nvidia.com/gpu.sharing-strategy", "nvidia.com/gpu.replicas"
+"""Labels about time slicing and MPS: the strategy, and the number of shares of a GPU."""
 SHARING_LABELS = (STRATEGY, PRODUCT, SHARING, REPLICAS)
 
 
 def shares_by(labels: Mapping[str, str]) -> str:
-    """Returns the label that shows that GPUs of a node are shared (time slicing, MPS); empty if they are not."""
+    """Returns the label (key) that shows that GPUs of a node are shared by time slicing or MPS; empty if they are
+    not."""
     if labels.get(SHARING) in ("time-slicing", "mps"):
         return SHARING
     replicas = labels.get(REPLICAS, "")
@@ -21,7 +24,8 @@ def shares_by(labels: Mapping[str, str]) -> str:
 
 
 def counts_by(labels: Mapping[str, str]) -> str:
-    """Returns the label that shows that `nvidia.com/gpu` does not count whole GPUs; empty if it does."""
+    """Returns the label (key) that shows that `nvidia.com/gpu` does not count whole GPUs on a node; empty if it
+    does."""
     if labels.get(STRATEGY) == "single" and "-MIG-" in labels.get(PRODUCT, ""):
         return STRATEGY
     return shares_by(labels)

@@ -1,7 +1,8 @@
 """Delivery by environment: the variables from which containers of a GPU pod read their GPUs (gpu-topology.md 10).
 
-The admission webhook injects them, and `simulate` does the same. The scheduler binds no GPU pod without them to a node
-that delivers by env, because an image may set `NVIDIA_VISIBLE_DEVICES=all`.
+The variables refer to annotations of the pod through the downward API, because the GPUs are known only when the
+scheduler has bound the pod. The admission webhook injects them, and `simulate` does the same. The scheduler does not
+bind a GPU pod without them to a node that delivers by env, because an image may set `NVIDIA_VISIBLE_DEVICES=all`.
 """
 
 from collections.abc import Collection
@@ -15,6 +16,7 @@ from koordpy.devices.gpu.gpu_machine import gpu_ask
 VOID = "void"
 """Value that gives a container no GPU."""
 NAMES = (keys.NVIDIA_VISIBLE_DEVICES, keys.CUDA_VISIBLE_DEVICES)
+"""Names of the variables."""
 
 
 def field_path(annotation: str) -> str:
@@ -23,6 +25,7 @@ def field_path(annotation: str) -> str:
 
 
 def _from_annotation(name: str, annotation: str) -> EnvVar:
+    """Returns a variable with the value of an annotation of the pod."""
     return EnvVar(name=name, value_from=EnvVarSource(field_ref=FieldRef(field_path=field_path(annotation))))
 
 
@@ -41,12 +44,14 @@ def expected(container: Container, place: str, resources: Collection[str]) -> tu
 
 
 def _container_places(pod: Pod) -> list[tuple[Container, str]]:
+    """Returns (container, place) of the init containers, then the containers. place: see `expected`."""
     inits = [(c, f"{keys.INIT_PREFIX}{i}") for i, c in enumerate(pod.spec.init_containers)]
     return [*inits, *((c, str(i)) for i, c in enumerate(pod.spec.containers))]
 
 
 def is_injected(pod: Pod, resources: Collection[str]) -> bool:
-    """Returns whether every container has the variables as the webhook injects them; of equal names the last counts."""
+    """Returns whether every container has the variables as the webhook injects them; of equal names the last one
+    applies."""
     for container, place in _container_places(pod):
         have = {one.name: one for one in container.env if one.name in NAMES}
         for one in expected(container, place, resources):

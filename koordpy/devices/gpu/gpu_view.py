@@ -1,4 +1,8 @@
-"""The GPUs of all nodes at one moment: machines, the GPUs of pods, and the comparison of links. Views are immutable."""
+"""The GPUs of all nodes at one moment: machines, the GPUs of pods, and the comparison of links. Views are immutable.
+
+A machine is the set of GPUs of one node with their links, as its Device describes them. A holder is a pod on a node
+that uses GPUs.
+"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,16 +26,18 @@ class NodeGpus:
 
     machine: Machine
     holders: Mapping[str, GpuHolding]
+    """Pod key -> GPUs that the pod uses."""
 
     @cached_property
     def masks(self) -> dict[str, int]:
-        """Pod -> mask of its GPUs, of the pods with known GPUs."""
+        """Pod key -> mask of its GPUs; pods with unknown GPUs are left out."""
         machine = self.machine
         found = ((key, one, machine.mask(one.minors)) for key, one in self.holders.items() if one.minors is not None)
         return {key: mask for key, one, mask in found if mask.bit_count() >= one.count}
 
     @cached_property
     def held(self) -> int:
+        """Mask of the GPUs that pods use, whole or in part."""
         return reduce(or_, self.masks.values(), 0)
 
     @cached_property
@@ -46,14 +52,16 @@ class NodeGpus:
 
     @cached_property
     def sick(self) -> int:
+        """Mask of the unhealthy GPUs."""
         return ((1 << self.machine.size) - 1) & ~self.machine.healthy
 
     @cached_property
     def requested(self) -> int:
+        """Number of GPUs that pods on the node request."""
         return sum(one.count for one in self.holders.values())
 
     def group(self, key: GroupKey) -> int:
-        """Returns the mask of the GPUs that members of a group use."""
+        """Returns the mask of the GPUs that members of a GPU group use."""
         return reduce(or_, (mask for name, mask in self.masks.items() if self.holders[name].group == key), 0)
 
 
@@ -62,10 +70,13 @@ class GpuView(FamilyView):
     """The GPUs of every node that has a Device. Immutable."""
 
     nodes: Mapping[str, NodeGpus]
+    """Node name -> its GPUs."""
     group_nodes: Mapping[GroupKey, Mapping[str, int]]
     """Group -> node name -> bound members, with or without GPUs, of nodes with and without a Device."""
     comparison: "Comparison"
+    """Link classes over all machines, by which links of different machines are compared."""
     warnings: tuple[tuple[str, str], ...] = ()
+    """(object, text) of settings of Devices and nodes that have no effect."""
     partition_policies: bool = False
     """True if the label of a node sets a partition policy (Honor or Prefer)."""
     shared: frozenset[str] = frozenset()
@@ -73,10 +84,11 @@ class GpuView(FamilyView):
 
     @cached_property
     def sick_held(self) -> tuple[str, ...]:
-        """Nodes on which a pod uses a sick GPU, sorted."""
+        """Names of nodes on which a pod uses a sick GPU, sorted."""
         return tuple(sorted(name for name, known in self.nodes.items() if known.held_whole & known.sick))
 
     def without_pods(self, gone: Collection[PodInfo]) -> "GpuView":
+        """Implements `FamilyView.without_pods`."""
         keys = {pod.key for pod in gone}
         groups = Tally[GroupKey, str]()
         for pod in gone:
@@ -89,38 +101,45 @@ class GpuView(FamilyView):
         return replace(self, nodes=nodes, group_nodes=counts_without(self.group_nodes, groups.frozen()))
 
     def with_nodes(self, like: Mapping[str, str]) -> "GpuView":
+        """Implements `FamilyView.with_nodes`."""
         machines = {new: replace(self.nodes[old], holders={}) for new, old in like.items() if old in self.nodes}
         shared = {new for new, old in like.items() if old in self.shared}
         return replace(self, nodes={**self.nodes, **machines}, shared=self.shared | shared)
 
     def ground(self) -> object:
+        """Implements `FamilyView.ground`."""
         return self.comparison
 
     def state_of(self, node: str) -> object:
+        """Implements `FamilyView.state_of`."""
         known = self.nodes.get(node)
         return known.machine if known is not None else None
 
     def moved_pods(self, before: "GpuView") -> Iterator[str]:
+        """Implements `FamilyView.moved_pods`."""
         for name, here in self.nodes.items():
             if before.nodes.get(name) is not here:
                 yield from here.holders
 
     def cells_of(self, node: str, pod: str) -> tuple[int, ...]:
+        """Implements `FamilyView.cells_of`."""
         known = self.nodes.get(node)
         held = known.holders.get(pod) if known is not None else None
         return self.cells(node, held.minors or ()) if held is not None else ()
 
     def cells(self, node: str, minors: Sequence[int]) -> tuple[int, ...]:
-        """Returns the positions of GPUs among all GPUs of their node; the minors themselves if the node has no
+        """Returns the positions of GPUs (minors) among all GPUs of their node; the minors if the node has no
         machine."""
         known = self.nodes.get(node)
         there = known.machine.minors if known is not None else tuple(minors)
         return tuple(there.index(minor) for minor in minors if minor in there) if known is not None else there
 
     def is_room_of(self, before: "GpuView") -> bool:
+        """Implements `FamilyView.is_room_of`."""
         return self.nodes == before.nodes
 
     def shown(self, node: str) -> ShownDevices | None:
+        """Implements `FamilyView.shown`."""
         known = self.nodes.get(node)
         if known is None:
             return None
@@ -131,10 +150,12 @@ class GpuView(FamilyView):
         return ShownDevices(machine.size, sick, links)
 
     def amends(self, node: str) -> bool:
+        """Implements `FamilyView.amends`."""
         return node in self.sick_held
 
 
 NO_GPUS = GpuView({}, {}, NO_LINKS)
+"""View of a cluster without GPUs."""
 
 
 def gpu_view(snapshot: Snapshot) -> GpuView:

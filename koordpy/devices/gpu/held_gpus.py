@@ -20,9 +20,11 @@ class GpuHolding:
     """GPUs of one pod on a node."""
 
     count: int
+    """Whole GPUs that the pod requests; 0 for a pod with parts of GPUs only."""
     minors: tuple[int, ...] | None
     """Minors of the GPUs; None if they are unknown."""
     group: GroupKey | None
+    """GPU group of the pod; None for none."""
 
 
 def _minors(raw: Any) -> set[int]:
@@ -40,8 +42,8 @@ def _minors(raw: Any) -> set[int]:
 def _koordpy_minors(text: str, count: int) -> set[int]:
     """Parses the minors of koordpy's annotation. Raises `ValueError`.
 
-    The visible GPUs count instead if they are as many as the pod has, which happens if an init container has more GPUs
-    than the containers.
+    Usually they are the GPUs of the containers. An init container may have more GPUs than these, so that
+    `allocatedGPUs` names too few. In this case `visibleGPUs` is used, if it has exactly `count` GPUs.
     """
     raw = json.loads(text)
     if not isinstance(raw, dict) or not isinstance(raw.get("allocatedGPUs", {}), dict):
@@ -75,7 +77,8 @@ def _gpushare_minors(annotations: Mapping[str, str]) -> set[int] | None:
 
 
 def named_minors(annotations: Mapping[str, str], count: int) -> tuple[int, ...] | None:
-    """Returns the minors that the annotations of a pod state; None if they state none, or fewer than the pod uses."""
+    """Returns the minors that the annotations of a pod state; None if they state none, fewer than `count`, or
+    unreadable text."""
     try:
         found: set[int] | None = None
         if keys.GPU_ALLOCATION in annotations:
@@ -96,7 +99,8 @@ def named_minors(annotations: Mapping[str, str], count: int) -> tuple[int, ...] 
 def holding_of(info: PodInfo, chips: tuple[int, ...] = ()) -> GpuHolding | None:
     """Returns the GPUs that a pod uses on its node; None for a pod without a GPU request, whatever its annotations say.
 
-    chips: minors of an assumed pod.
+    chips: minors that an assumed pod is allocated; empty if its annotations state them. More minors than requested mean
+    that the GPUs are unknown, except for a pod with parts of GPUs.
     """
     ask, parts = info.ask(GPUS), any(name in info.requests for name in keys.GPU_PARTS)
     if ask is None and not parts:

@@ -1,6 +1,7 @@
-"""Classes over the bandwidths of all machines, which compare links between GPUs of different machines.
+"""Link classes over all machines, so that links between GPUs of different machines can be compared.
 
-Source: gpu-topology.md 3.
+Measured bandwidths differ by noise, so bandwidths are grouped into classes; class 0 is the slowest. Source:
+gpu-topology.md 3.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ class Comparison:
     """Classes over the links of all machines (gpu-topology.md 3)."""
 
     source: str
-    """`bandwidth`, `links`, or `mixed` if measured and assumed bandwidths are compared."""
+    """`bandwidth` if measured values are compared, `links` if link classes are, `mixed` if both have to be compared."""
     ranks: Mapping[int, int]
     """kB/s of a pair -> its class over all machines, 0 for the slowest."""
     classes: int
@@ -24,11 +25,14 @@ class Comparison:
 
 
 NO_LINKS = Comparison(BANDWIDTH, {0: 0}, 1)
-"""The comparison if no machine has a known matrix."""
+"""The comparison if no machine has known links: one class."""
 
 
 def compare_links(machines: list[Machine], config: Gpu) -> Comparison:
-    """Returns the comparison of machines: by measured bandwidths if each machine has them, else by link classes."""
+    """Returns the comparison of machines: by measured bandwidths if each machine has them, else by link classes.
+
+    If some machines have only measured values and others only classes, their values are compared as given (`mixed`).
+    """
     matrices = list({id(m.matrix): m.matrix for m in machines if m.has_matrix}.values())
     if not matrices:
         return NO_LINKS

@@ -1,6 +1,8 @@
 """Requests of pods for parts of devices: whether the pod is refused, and which resources are scheduled by number.
 
-Parts are not served yet, so most such requests are refused with their name. Source: gpu-topology.md 1.
+A part is a share of one GPU or a virtual device, requested by resource names of other schedulers or by annotations.
+koordpy does not allocate parts yet. Most such requests are refused with their name, because placing the pod as if it
+needed no GPU would be wrong. Source: gpu-topology.md 1.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,6 +19,7 @@ from koordpy.devices.gpu.gpu_machine import FRACTIONAL
 PARTS = "parts"
 """Name of the family."""
 FOR_A_PART = " asks for a part of a device"
+"""End of the message about a refused request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,8 @@ class PartAsk:
 def part_ask(pod: Pod, requests: Mapping[str, int], parts: GpuParts, gpu_resources: Collection[str]) -> PartAsk | None:
     """Returns the request of a pending pod for parts; None for a pod without one.
 
-    requests: amounts above 0 of the whole pod by resource name. gpu_resources: names of whole GPUs.
+    requests: amounts above 0 of the whole pod by resource name. parts: configuration of the names. gpu_resources: names
+    of resources that count whole GPUs.
     """
     annotations = pod.metadata.annotations
     notes = [key for key in ANNOTATIONS if key in annotations] if annotations else []

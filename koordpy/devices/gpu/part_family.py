@@ -1,4 +1,4 @@
-"""Parts of devices as a family that refuses pods: no part is served yet (gpu-topology.md 1)."""
+"""Parts of devices as a device family: it only refuses pods, because no part is allocated yet (gpu-topology.md 1)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from koordpy.pods.resource_amounts import Amounts
 
 
 class PartAskReader(AskReader):
-    """Reads the `PartAsk` of pending pods."""
+    """Reads the `PartAsk` of pending pods. Bound pods have none, because they are not placed again."""
 
     family = PARTS
     annotations = frozenset(ANNOTATIONS)
@@ -28,9 +28,11 @@ class PartAskReader(AskReader):
         self._config = config
 
     def read(self, pod: Pod, requests: Amounts, *, pending: bool) -> Any:
+        """Implements `AskReader.read`."""
         return part_ask(pod, requests, self._config.parts, self._config.resources) if pending else None
 
     def shape(self, pod: Pod, ask: Any) -> Any:
+        """Implements `AskReader.shape`: the annotations about parts that the pod has."""
         return [key for key in ANNOTATIONS if key in pod.metadata.annotations]
 
 
@@ -41,22 +43,28 @@ class PartAsks(Family):
     title = "parts of devices"
 
     def reader(self, config: KoordpyConfiguration) -> AskReader:
+        """Implements `Family.reader`."""
         return PartAskReader(config.gpu)
 
     def refusal(self, pod: PodInfo, scene: FilterInputs) -> Refusal | None:
+        """Implements `Family.refusal`."""
         refusal = pod.ask(PARTS).refusal
         return Refusal(PLUGIN, Code.UNRESOLVABLE, (refusal,)) if refusal else None
 
     def rules(self, pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
+        """Implements `Family.rules`: yields nothing, because a pod is refused on all nodes or on none."""
         yield from ()
 
     def give(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
+        """Implements `Family.give`: no part is allocated."""
         return FamilyAllocation()
 
     def by_number(self, pod: PodInfo) -> Sequence[str]:
+        """Implements `Family.by_number`."""
         counted: Sequence[str] = pod.ask(PARTS).counted
         return counted
 
     def warnings(self, pod: PodInfo) -> Iterator[str]:
+        """Implements `Family.warnings`: yields the refusal, then annotations that are ignored."""
         ask = pod.ask(PARTS)
         yield from (*((ask.refusal,) if ask.refusal else ()), *ask.ignored)

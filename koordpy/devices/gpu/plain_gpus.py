@@ -14,14 +14,17 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def plain_gpus(pod: PodInfo, scene: FilterInputs) -> "PlainGpus":
-    """Returns the costs of nodes for a plain pod, cached for its shape."""
+    """Returns the costs of nodes for a plain pod, one object for all pods of its shape in a round."""
     found = scene.memo.setdefault(_PlainGpusOfShapes, _PlainGpusOfShapes())
     assert isinstance(found, _PlainGpusOfShapes)
     return found.of(pod, scene)
 
 
 class _PlainGpusOfShapes(dict[bytes, "PlainGpus"]):
+    """Shape -> costs of nodes; stored with the inputs of a round."""
+
     def of(self, pod: PodInfo, scene: FilterInputs) -> "PlainGpus":
+        """Returns the costs of nodes for a pod, created on the first request for its shape."""
         found = self.get(pod.shape)
         if found is None:
             found = self[pod.shape] = PlainGpus(pod, gpu_nodes(scene))
@@ -29,7 +32,7 @@ class _PlainGpusOfShapes(dict[bytes, "PlainGpus"]):
 
 
 class PlainGpus:
-    """Costs of nodes for plain pods of one shape."""
+    """Costs of nodes for plain pods of one shape, computed per node on first use."""
 
     def __init__(self, pod: PodInfo, gpus: GpuNodes) -> None:
         self._pod, self._gpus = pod, gpus
@@ -46,7 +49,7 @@ class PlainGpus:
         self._seen = gpus.draft.version
 
     def at(self, nodes: Ints) -> tuple[Ints, Ints]:
-        """Returns (slow, left) of some nodes."""
+        """Returns (slow, left) of some nodes (positions). Without Devices only the number of free GPUs is compared."""
         if not self._gpus.view.nodes and self._want is not None and not self._want.least_kbs:
             return np.zeros(len(nodes), dtype=np.int64), self._gpus.counted(nodes, self._pod) - self._want.count
         draft = self._gpus.draft

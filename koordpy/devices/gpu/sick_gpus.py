@@ -1,8 +1,9 @@
-"""Sick GPUs that pods still use, and the correction of allocatable on nodes that admit another pod in spite of them.
+"""Correction of a node's allocatable for sick (unhealthy) GPUs that pods still use (gpu-topology.md 2).
 
-A kubelet removes a sick GPU from the node's allocatable and still counts the pod that uses it, so that `allocatable -
-requested` subtracts the GPU twice. Its admission does not: it first books healthy devices for the pod, and then takes
-allocatable to be no less than the booked devices. Source: gpu-topology.md 2.
+A kubelet removes a sick GPU from the node's allocatable and still counts the pod that uses the GPU. So `allocatable -
+requested` subtracts the GPU twice, although the kubelet would admit one pod more. Its admission first books healthy
+devices for the pod, and then takes allocatable to be no less than the booked devices. The correction makes the
+scheduler count as the admission does.
 """
 
 from collections.abc import Collection
@@ -20,7 +21,7 @@ class SickGpus(Amendment):
     held: int
     """Number of sick GPUs that pods on the node use."""
     usable: int
-    """Number of GPUs of the Device except sick GPUs that no pod uses. More are never requested of the node."""
+    """Number of GPUs of the Device without the sick GPUs that no pod uses: upper bound of the corrected amount."""
     resources: Collection[str]
     """Names of GPU resources."""
 

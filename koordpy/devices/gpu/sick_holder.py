@@ -1,5 +1,8 @@
-"""Messages about a sick GPU that a pod still uses, on nodes that subtract it twice from their capacity (gpu-topology.md
-2)."""
+"""Messages about a sick GPU that a pod still uses, and that therefore blocks a healthy GPU (gpu-topology.md 2).
+
+Sick means unhealthy by the Device. The kubelet takes a sick GPU out of the node's allocatable but still counts the pod
+that uses it. So the scheduler sees one GPU fewer than the node has, until the pod is gone.
+"""
 
 from koordpy.devices.device_family import FamilyRound, Obstruction
 from koordpy.devices.gpu.gpu_machine import GPUS
@@ -14,16 +17,17 @@ _COUNTED_TWICE = (
 
 
 def _obstruction_of(pod: str, holds: str) -> Obstruction:
-    """Returns the obstruction of a pod that uses a sick GPU. holds: the GPU, as `GPU 0 of node n1`."""
+    """Returns the obstruction of a pod (key) that uses a sick GPU. holds: the GPU, as `GPU 0 of node n1`."""
     ends = f"pod {pod} were gone: it uses {holds}, which is unhealthy"
     return Obstruction(pod, f"pod {pod} uses {holds}, which is unhealthy: {_COUNTED_TWICE}", ends)
 
 
 def sick_holder(pod: PodInfo, now: FamilyRound) -> Obstruction | None:
-    """Returns a pod that uses a sick GPU and prevents a waiting pod from using healthy GPUs; None if none is found.
+    """Returns a pod that uses a sick GPU and so keeps a waiting pod from healthy GPUs; None if none is found.
 
-    Only nodes with enough free healthy GPUs count. The filters are tried on the draft without the pod. Nodes with
-    koordpy's device plugin are left out, because their allocatable counts a sick GPU once.
+    Only nodes with enough free healthy GPUs are tried, at most `SICK_GPU_NODES_TRIED` of them, with all filters on the
+    draft without the pod that uses the sick GPU. Nodes with koordpy's device plugin are left out, because their
+    allocatable is corrected (`sick_gpus`).
     """
     if pod.ask(GPUS) is None:
         return None
