@@ -1,7 +1,8 @@
-"""The search for victims: scenarios, candidates, the dry run on the draft with all filters, and relocation.
+"""The search for running pods that must be evicted, or moved, so that a pending unit can be placed.
 
-Candidate sets are found by counting, CP-SAT or a greedy choice. A set is accepted only if its dry run places the
-preemptor.
+A search tries one scenario after another: which members of the unit are placed, and which rules may evict. In each, a
+set of victims is found by counting, CP-SAT or a greedy choice. The set is accepted only if its dry run on the draft,
+with all filters, places the members.
 
 Main types: `PreemptionSearch` (`preemption_search.py`): a round's shared state; `DryRun` (`dry_run.py`): the trial;
 `PreemptionPlan` (`preemption_plan.py`): the result.

@@ -1,8 +1,8 @@
-"""Affinity and topology-spread counts as linear terms of the model of victims.
+"""Affinity and topology spread in the CP-SAT model of victims: which evictable pods each constraint counts, and where.
 
-Sources: preemption.md 5 (all filters run on the state after the evictions), kube-parity.md 2.6 and 2.7. Evicting a pod
-changes the counts that affinity and spread filters read. Both are sums over the 0/1 variables of the victims, so they
-are constraints of the model. Without them each infeasible choice would have to be cut off by a no-good cut.
+Sources: preemption.md 5, kube-parity.md 2.6 and 2.7. A filter for affinity or spread reads counts of pods per domain,
+and evicting a pod changes these counts. The counts are sums over the variables of the victims, so the filters can be
+constraints of the model. Without these, every infeasible set would cost a dry run and a no-good cut.
 """
 
 from collections.abc import Sequence
@@ -26,21 +26,20 @@ from koordpy.pods.pod_info import PodInfo
 
 @dataclass(frozen=True, eq=False)
 class AffinityTerm:
-    """An affinity or spread constraint, counted with all victims present.
-
-    leaving: per label of the constraint, (domain, key of a pod that counts there and may be evicted).
-    """
+    """An affinity or spread constraint, counted with all victims present."""
 
     interaction: Interaction
     leaving: tuple[tuple[tuple[int, str], ...], ...] = ()
+    """Per label of the constraint: (domain, key of a pod that counts there and may be evicted)."""
 
 
 def affinity_terms(
     kinds: Sequence[PodInfo], among: Sequence[Interaction], victims: Sequence[PodInfo], round_state: RoundState
 ) -> tuple[AffinityTerm, ...]:
-    """Returns all constraints between pods of some kinds, and with running pods, of which `victims` may be evicted.
+    """Returns the affinity and spread constraints of the members, between each other and with running pods.
 
-    kinds: one pod per shape of the problem, by number. among: constraints between the members, on the draft as it is.
+    kinds: one pod for each shape of the problem. among: constraints between the members, on the draft as it is; those
+    that do not depend on running pods are taken over. victims: running pods that may be evicted.
     """
     out = [AffinityTerm(one) for one in among if isinstance(one, Apart | InOneDomain)]
     index = round_state.snapshot.index
@@ -60,7 +59,7 @@ def affinity_terms(
 
 
 class _Near(NamedTuple):
-    """Required affinity of a shape, and per term the pods that may be evicted."""
+    """Required affinity of a shape, and for each of its terms the evictable pods that match: (domain, pod key)."""
 
     near: Near
     leaving: tuple[tuple[tuple[int, str], ...], ...]

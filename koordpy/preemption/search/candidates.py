@@ -1,4 +1,8 @@
-"""Builds the numbers of a choice: units that rules allow, capacity they free, their cost, and limits between them."""
+"""Translates a scenario into numbers: builds the `Choices` that the methods of `preemption/selection` solve.
+
+Each unit that a rule allows becomes an option, with the capacity that it frees and its cost. Limits of rules, gangs,
+PodDisruptionBudgets and filters become sums over options.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -26,16 +30,18 @@ from koordpy.preemption.selection.victim_units import UnitKind, terminating
 from koordpy.problems.problem_building import unit_multiples
 
 Rules = Mapping[RuleName, Mask]
-"""The open rules, in the order in which a victim would carry them, and the units that each allows."""
+"""Rule -> the units that it allows, in the order of precedence: a victim that several rules allow carries the first."""
 
 
 @dataclass(frozen=True, eq=False)
 class OfferedChoice:
-    """A choice. units: position in the pool of each of its units. rules: names of the rule numbers of its options."""
+    """A choice in numbers, and what its numbers mean."""
 
     choices: Choices
     units: tuple[int, ...]
+    """Number of a unit in the choice -> position of the unit in the pool."""
     rules: tuple[RuleName, ...]
+    """Number of a rule in an option -> name of the rule."""
 
     @property
     def moves(self) -> bool:
@@ -55,7 +61,12 @@ def eligible_under(rules: Rules) -> Mask:
 def candidates(
     preemptors: PreemptorSet, part: Problem, *, rules: Rules, law: Law, open_to: ReachableNodes
 ) -> OfferedChoice:
-    """Returns the choice for one preemptor set. part: the problem, restricted to some nodes."""
+    """Returns the choice for one preemptor set.
+
+    part: the placement problem, restricted to some nodes. rules: the units that each rule allows. law: the inputs of
+    the rules. open_to: nodes that evictions could open, and the pods that block them.
+    """
+    # options: each unit under each rule that allows it
     pool, round_state, budgets = law.pool, law.round_state, law.pool.budgets
     units = np.nonzero(eligible_under(rules))[0].tolist()
     number = {i: n for n, i in enumerate(units)}
@@ -69,6 +80,7 @@ def candidates(
                 of.setdefault(i, []).append(len(options))
                 named.setdefault(name, {})[i] = len(options)
                 options.append(Option(number[i], r))
+    # the numbers of the units, and the limits between units of one gang
     selectors = {pod.selector for pod in preemptors.unit.pending if pod.selector} if part.gather else set[str]()
     read = _ChoiceReader(pool, round_state, devices=preemptors.devices, selectors=selectors)
     own = tuple(read.unit(i) for i in units)
@@ -76,6 +88,7 @@ def candidates(
     if moves:  # moved pods cost nothing at level 2
         own = tuple(replace(unit, priority=0) for unit in own)
     tied, multiples = _gangs(pool, round_state, number, of)
+    # the limits of rules and budgets, and the conditions of filters and device families
     covering: list[dict[int, int]] = [{} for _ in budgets]
     for i, unit in zip(units, own, strict=True):
         for b, pods in unit.budgets:
@@ -123,7 +136,10 @@ def _covering(open_to: ReachableNodes, pool: Pool, units: Sequence[int]) -> dict
 def _blockers(
     open_to: ReachableNodes, covering: Mapping[str, tuple[int, ...]]
 ) -> dict[tuple[int, int], tuple[tuple[int, ...], ...]]:
-    """Returns (shape, node) -> the units that must be evicted before a pod of the shape is allowed there."""
+    """Returns (shape, node) -> groups of units: one unit of each group must be evicted first (`Choices.blockers`).
+
+    A group has the units that contain one blocking pod: its surplus unit, or the core of its gang.
+    """
     return {place: tuple(covering[key] for key in pods) for place, pods in open_to.blockers.items()}
 
 
@@ -147,7 +163,11 @@ def _ties(open_to: ReachableNodes, covering: Mapping[str, tuple[int, ...]]) -> t
 
 @dataclass(frozen=True, eq=False)
 class _ChoiceReader:
-    """Reads the capacity and the cost of units. devices: family -> column. selectors: labels of attracting pods."""
+    """Reads the capacity and the cost of units.
+
+    devices: device family -> column of the problem. selectors: network-topology-selectors of the preemptor's pods;
+    running pods with one of these attract the preemptor.
+    """
 
     pool: Pool
     round_state: RoundState
@@ -189,6 +209,7 @@ class _ChoiceReader:
         )
 
     def _with_devices(self, i: int, known: UnitFigures, family: str, column: int) -> UnitFigures:
+        """Returns the numbers of unit `i` with the devices of a family that it frees."""
         held = device_relief(self.pool, i, family, self.round_state)
         if not held:
             return known
@@ -201,7 +222,11 @@ class _ChoiceReader:
 def _gangs(
     pool: Pool, round_state: RoundState, number: Mapping[int, int], of: Mapping[int, list[int]]
 ) -> tuple[list[Limit], list[Multiple]]:
-    """Returns the constraints between units of one gang: surplus or core, and podCountMultiple."""
+    """Returns the constraints between units of one gang: surplus or core but not both, and podCountMultiple.
+
+    number: position in the pool -> number in the choice. of: position in the pool -> the unit's options. In the limit
+    of a gang, the core counts as much as all surplus that may be evicted, so that it excludes both together.
+    """
     tied: list[Limit] = []
     multiples: list[Multiple] = []
     for lendings in pool.lendings.values():
@@ -218,7 +243,10 @@ def _gangs(
 
 
 def multiples_of(unit: Unit, pool: Pool, round_state: RoundState, of: Mapping[int, list[int]]) -> list[Multiple]:
-    """Returns podCountMultiple for the remaining members of a GangGroup with surplus units; of: unit -> its options."""
+    """Returns podCountMultiple as conditions on the members of a GangGroup that remain, per domain.
+
+    of: position in the pool -> the unit's options. Only domains from which surplus could be evicted have a condition.
+    """
     tree, index = round_state.snapshot.tree, round_state.snapshot.index
     out: list[Multiple] = []
     for level, k in unit_multiples(unit, round_state).items():

@@ -1,7 +1,8 @@
-"""Adds a column of free devices per device family to the victim problem, and the devices that victims would free.
+"""Counts devices, such as NPUs or devices of resource claims, in the search for victims.
 
-A column is an upper bound of the devices that are free once victims are evicted. Which devices they are, and whether
-they serve the members together, is decided in the dry run (`dry_run.py`).
+Each device family gets a column of the placement problem, with the free devices of each node, and each victim unit the
+number of devices that it frees. These numbers are upper bounds. Which devices the members get, and whether their links
+suit the members, is decided in the dry run (`dry_run.py`).
 """
 
 from dataclasses import replace
@@ -16,9 +17,9 @@ from koordpy.preemption.search.victim_pool import Pool
 
 
 def with_devices(unit: Unit, problem: Problem, round_state: RoundState) -> tuple[Problem, dict[str, int]]:
-    """Returns the problem with a column for each family that reports free devices, and the column of each family.
+    """Returns (the problem with a column of free devices for each family that has some, device family -> its column).
 
-    round_state: used for the draft and the reservations.
+    Devices that are reserved for other units do not count as free.
     """
     shapes = {m.shape: pod for m, pod in zip(problem.members, unit.members, strict=True) if pod.pending}
     if not any(pod.asks for pod in shapes.values()):
@@ -41,7 +42,7 @@ def with_devices(unit: Unit, problem: Problem, round_state: RoundState) -> tuple
 
 
 def device_relief(pool: Pool, i: int, family: str, round_state: RoundState) -> dict[int, int]:
-    """Node position -> devices of a family that evicting unit i of the pool frees."""
+    """Returns node position -> devices of a family that evicting unit `i` of the pool frees."""
     out: dict[int, int] = {}
     for pod in pool.units[i].pods:
         held = held_of(pod, family, round_state.scene)

@@ -1,7 +1,7 @@
-"""The dry run of a choice of victims: places the preemptor on the draft without them, with all filters.
+"""The dry run of a set of victims: evicts them from the draft, places the preemptor with all filters, and undoes both.
 
-If the preemptor does not fit, the dry run also says what else must be evicted first. Source: preemption.md 5 and 6. The
-draft is unchanged afterwards.
+Source: preemption.md 5 and 6. If the preemptor does not fit, the dry run also finds the reason: nodes that need one
+more eviction (`overfull`), or nodes that are closed to the preemptor (`closed_places`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from koordpy.problems.problem_building import build
 from koordpy.problems.unit_placement import Question, fits_somewhere, place_unit
 
 Places = Mapping[tuple[int, int], int]
-"""(shape, node) -> number of pods."""
+"""(shape of the preemptors' problem, node position) -> number of pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class DryRunResult:
     back: tuple[Back, ...] = ()
     """New nodes of moved pods."""
     sure: bool = True
-    """False if a failure is not proven."""
+    """False if the members may fit although no placement was found. Without meaning after a success."""
 
 
 class DryRun:
-    """Dry runs for one preemptor set. Units are positions in the pool."""
+    """Dry runs for one preemptor set. Units are given as positions in the pool."""
 
     def __init__(self, preemptors: PreemptorSet, pool: Pool, round_state: RoundState) -> None:
         self.preemptors, self.pool, self.round_state = preemptors, pool, round_state
@@ -51,7 +51,7 @@ class DryRun:
     @contextmanager
     def without_units(self, units: Sequence[int]) -> Iterator[None]:
         """Evicts some units from the draft within the context."""
-        # without limits, the core of a gang and some of its surplus may be evicted together
+        # `no_good_set` ignores limits, so the core of a gang and some of its surplus may be evicted together
         with self.round_state.draft.trial(without=(pod for i in units for pod in self.pool.units[i].pods)):
             yield
 
@@ -64,9 +64,9 @@ class DryRun:
             return self._place(places, share)
 
     def fits_at(self, units: Sequence[int], places: Places) -> bool:
-        """Returns True if the members fit these very places once some units are gone.
+        """Returns True if the members fit exactly these places once some units are gone.
 
-        False also if more than sums decides.
+        False does not mean that they do not fit: the check is left out if filters depend on other pods.
         """
         preemptors, round_state = self.preemptors, self.round_state
         if any(round_state.of(pod).has_rules for pod in self._kinds()):
@@ -91,9 +91,10 @@ class DryRun:
             return bool(self._place().nodes) if found is None else found
 
     def place_and_return(self, units: Sequence[int], layout: Layout) -> DryRunResult:
-        """Returns the nodes of the members and the new nodes of moved units.
+        """Returns the nodes of the members, and the new nodes of the moved units (`units`).
 
-        The best placement is tried first, then the layout's.
+        First the members get the best placement, as if nothing returned. If the moved pods do not fit beside it, the
+        placement of `layout` is tried, which leaves room for them.
         """
         with self.without_units(units):
             sure = True
@@ -114,7 +115,8 @@ class DryRun:
             return DryRunResult(sure=sure)
 
     def _place(self, places: Places | None = None, share: float = 1.0) -> DryRunResult:
-        """places: (shape, node) of the preemptors' problem; only these are tried. None for all."""
+        """Places the members on the draft as it is. places: the only places that are tried; None for all."""
+        # a device family that places its pods itself, then the ordinary placement
         preemptors, round_state = self.preemptors, self.round_state
         unit = preemptors.unit
         own = place_members(unit, [pod.key for pod in preemptors.pods], round_state)
@@ -134,7 +136,10 @@ class DryRun:
         return DryRunResult(dict(found.nodes))
 
     def _place_moved(self, nodes: Mapping[int, int], units: Sequence[int], moved: Layout) -> list[Back] | None:
-        """Returns the new nodes of moved units beside the preemptor (nodes: rank -> node); None if one does not fit."""
+        """Returns the new nodes of moved units beside the preemptor; None if one does not fit.
+
+        nodes: rank -> node of the members. units: the moved units. moved: the layout with their planned nodes.
+        """
         draft, round_state = self.round_state.draft, self.round_state
         seats = {self.preemptors.unit.members[rank].key: node for rank, node in sorted(nodes.items())}
         given = give(seats, round_state)
@@ -150,10 +155,10 @@ class DryRun:
     def overfull(
         self, units: Sequence[int], places: Places, among: Sequence[int]
     ) -> list[tuple[Load, tuple[int, ...]]]:
-        """Returns the nodes that cannot take the pods of a choice. Only for preemptors with monotone filters.
+        """Returns the nodes that cannot take the new pods that the solver placed there (`places`).
 
-        Per node: the smallest part of its load that is rejected, and units of `among`. At least one of these must be
-        evicted, too, before the node takes that part.
+        For each such node: the smallest part of its load that is still rejected, and some units of `among`, of which at
+        least one must be evicted before the node takes that part. Only valid if more evictions never close a node.
         """
         out = []
         with self.without_units(units):
@@ -173,7 +178,7 @@ class DryRun:
         return out
 
     def closed_places(self, units: Sequence[int], places: Places) -> tuple[tuple[int, int], ...]:
-        """Returns the places (shape, node) where no pod is allowed once some units are gone."""
+        """Returns the keys (shape, node) of `places` where no pod is allowed once some units are gone."""
         problem = self.preemptors.problem
         with self.without_units(units):
             whole = self._current_problem()
@@ -190,7 +195,10 @@ class DryRun:
             )
 
     def _current_shapes(self) -> dict[int, int] | None:
-        """Returns shape of the preemptors' problem -> shape on the draft; None if pods of one shape differ there."""
+        """Returns shape of the preemptors' problem -> shape in the problem that is built on the draft as it is now.
+
+        None if members of one shape have different shapes now, because of the evictions.
+        """
         whole, problem = self._current_problem(), self.preemptors.problem
         out: dict[int, int] = {}
         for rank in problem.pending:
@@ -207,7 +215,10 @@ class DryRun:
         return replace(problem, deterministic_time=problem.deterministic_time * share)
 
     def _can_take(self, node: int, load: Mapping[int, int], now: Mapping[int, int]) -> bool:
-        """Returns True if a node takes `load` (shape -> pods), as far as sums of requests decide."""
+        """Returns True if a node takes a load by its filters and by sums of requests.
+
+        load: shape of the preemptors' problem -> pods. now: that shape -> the present shape (`_current_shapes`).
+        """
         whole = self._current_problem()
         requested: dict[int, int] = {}
         for shape, pods in load.items():
@@ -219,7 +230,7 @@ class DryRun:
         return all(amount <= whole.free[node, column] for column, amount in requested.items())
 
     def _smallest_rejected(self, node: int, load: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
-        """Returns a smallest part of a load that is still rejected."""
+        """Returns a part of a load that is still rejected, but not with one pod less of any shape."""
         least = dict(load)
         for shape in load:
             while least[shape] > 0:
@@ -232,9 +243,9 @@ class DryRun:
     def _required_units(
         self, node: int, load: Mapping[int, int], now: Mapping[int, int], rest: Sequence[int]
     ) -> tuple[int, ...]:
-        """Returns the units of which one must be evicted.
+        """Returns the units of `rest` of which at least one must be evicted before a node takes a load.
 
-        With all other units of `rest` gone, the load is still rejected.
+        The other units of `rest` are evicted from the draft one by one, as long as the load is still rejected.
         """
         draft = self.round_state.draft
         needed = []
@@ -247,7 +258,8 @@ class DryRun:
         return tuple(needed)
 
     def _may_close(self, i: int, node: int) -> bool:
-        """Returns True if a unit may be the reason why a node is closed."""
+        """Returns True if a unit may be the reason why a node is closed: by its pods there, or by affinity or
+        spread."""
         unit = self.pool.units[i]
         if any(at == node for at, _ in self.pool.free_of(i)):
             return True
@@ -260,7 +272,10 @@ class DryRun:
 
 
 def _within(problem: Problem, wanted: Problem, places: Places) -> Problem:
-    """Returns the problem with at most `places` pods on each node. places: by shape of the problem `wanted`."""
+    """Returns a problem with at most the pods of `places` on each node.
+
+    wanted: the preemptors' problem, which `places` refers to; the shapes of `problem` may have other numbers.
+    """
     shapes = dict.fromkeys((wanted.members[rank].shape, problem.members[rank].shape) for rank in wanted.pending)
     most: dict[int, dict[int, int]] = {}
     for was, now in shapes:

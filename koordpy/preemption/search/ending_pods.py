@@ -1,7 +1,8 @@
-"""Waiting for pods that are terminating already: no pod is evicted for a unit that fits once they are gone.
+"""Waiting for terminating pods: no further pod is evicted for a unit that fits once these are gone.
 
-Source: preemption.md 1 (step 2) and 4. A terminating pod's capacity counts as about to be freed until 120 s after its
-deletionTimestamp; later the pod is stuck. A unit also waits while its victims terminate on its nominated nodes.
+Source: preemption.md 1 (step 2) and 4. The capacity of a terminating pod counts as about to be freed until 120 s after
+its deletionTimestamp. After that the pod is stuck, and its capacity is not expected. A unit also waits while its
+victims terminate on its nominated nodes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,6 +24,7 @@ from koordpy.reservations.reservation_ledger import frees_capacity
 from koordpy.verify.plan_check import check_plan
 
 _LISTED = 3
+"""Maximum number of node names in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,8 @@ def _listed(nodes: Iterable[str]) -> str:
 def await_ending(unit: Unit, round_state: RoundState) -> Awaited | None:
     """Returns the placement of a unit that fits, on nodes and in its quotas, once terminating pods are gone.
 
-    None if it does not fit. Its nominated nodes are tried first, because their capacity is reserved for it. The draft
-    is unchanged afterwards.
+    Returns None if the unit does not fit even then, or if no pod is terminating. The unit's nominated nodes are tried
+    first, because their capacity is reserved for it. The draft is unchanged afterwards.
     """
     draft, snapshot = round_state.draft, round_state.snapshot
     ending = [pod for pod in round_state.reservations.terminating if pod.key not in draft.evicted]
@@ -83,6 +85,7 @@ def await_ending(unit: Unit, round_state: RoundState) -> Awaited | None:
             nodes = {unit.members[rank].key: node for rank, node in sorted(found.nodes.items())}
     if not nodes:
         return None
+    # the pods that the unit waits for: those on its nodes, and if a quota refuses it now, those below its top quota
     used = {snapshot.nodes[node].name for node in nodes.values()}
     tops = {quotas.tree.path(quotas.quota_of(pod))[:1] for pod in unit.pending} if refused else set()
     there = [pod for pod in ending if pod.node in used or quotas.tree.path(quotas.quota_of(pod))[:1] in tops]
@@ -92,7 +95,7 @@ def await_ending(unit: Unit, round_state: RoundState) -> Awaited | None:
 def _as_nominated(unit: Unit, round_state: RoundState) -> dict[str, int]:
     """Returns pod key -> nominated node of the members that have one; empty if they cannot all start there.
 
-    They start there on the draft with all other nominated pods, and with no further member.
+    Tried on the draft with all other nominated pods on their nodes. No further member may be needed.
     """
     draft, pods, names, kept = (
         round_state.draft,
@@ -117,9 +120,10 @@ def _as_nominated(unit: Unit, round_state: RoundState) -> dict[str, int]:
 
 
 def waits_on_nominated(pod: PodInfo, round_state: RoundState) -> bool:
-    """Returns True if victims of a pod are terminating on its nominated node.
+    """Returns True if victims of a pod are terminating on its nominated node, so that the pod must not search again.
 
-    Victims are less important pods, and pods of another quota or user.
+    Victims are terminating pods of lower priority, or of another quota or user. False if the node cannot take the pod
+    any more, whatever is evicted.
     """
     name = pod.nominated_node
     if not name or name not in round_state.snapshot.index:
@@ -136,10 +140,11 @@ def waits_on_nominated(pod: PodInfo, round_state: RoundState) -> bool:
 
 
 def crowds_siblings(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -> bool:
-    """Returns True if a plan for some members (pod key -> node) would waste terminating victims of their unit.
+    """Returns True if a plan for some members of a unit would make its evictions useless. nodes: pod key -> node.
 
-    Victims are wasted if nominated members are left without a node, and other members start elsewhere than on their
-    nominated nodes. The same applies if the remaining members are too few to start by themselves (only-waiting).
+    That is so if members with terminating victims get no node in the plan, while other members start elsewhere than on
+    their nominated nodes. It is also so if the remaining members are too few to start later: with matchPolicy
+    `only-waiting`, running members do not count.
     """
     names, pods = round_state.snapshot.nodes, round_state.snapshot.pods
     left = [pod for pod in unit.pending if pod.key not in nodes]

@@ -1,6 +1,6 @@
-"""A preemption plan: the victims with their rules, and the nodes of the preemptor's members after the evictions.
+"""A preemption plan: which pods are evicted under which rules, and the nodes of the preemptor's members afterwards.
 
-Also the reason why a search for such a plan ended. Values only: nothing here searches or checks.
+`SearchEnd` is the reason why a search for such a plan ended. These are values: nothing here searches or checks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,13 +19,13 @@ Notes = Mapping[str, Mapping[str, str]]
 class SearchEnd(StrEnum):
     """Why a search for victims ended, in ascending order of precedence.
 
-    If parts of a search end differently, the last of their values counts.
+    A search has several parts (scenarios, parts of the nodes). If they end differently, the later value counts.
     """
 
     NO_RULE = "no-rule"
     """No rule may evict a pod for the unit: rules are off, or the unit waits for other capacity first."""
     NO_CANDIDATES = "no-candidates"
-    """Rules are open, and none of them allows the eviction of a running unit."""
+    """Rules are open, but none of them allows the eviction of a running unit."""
     BOUNDED = "bounded"
     """Sums show that all candidates together free too little."""
     RULED_OUT = "ruled-out"
@@ -35,7 +35,7 @@ class SearchEnd(StrEnum):
     REJECTED = "rejected"
     """The check rejected every plan that was found."""
     DEFERRED = "deferred"
-    """Nothing was searched; another round does that."""
+    """Nothing was searched, because an ordinary live round leaves the search to a later round."""
     AWAITING = "awaiting"
     """The capacity of terminating pods is enough, so nothing is evicted."""
     FOUND = "found"
@@ -51,32 +51,37 @@ _BY_WEIGHT = tuple(SearchEnd)
 
 
 def combined_end(ends: Iterable[SearchEnd]) -> SearchEnd:
-    """Returns why a search of several parts ended: an undecided or rejected part outweighs proofs."""
+    """Returns why a search of several parts ended: the last value in the order of `SearchEnd`.
+
+    So an undecided or rejected part outweighs parts with a proof.
+    """
     return max(ends, key=_BY_WEIGHT.index, default=SearchEnd.NO_CANDIDATES)
 
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A unit that is evicted, and the rule that allows it. why: the numbers of a rule other than priority."""
+    """A unit that is evicted or moved, and the rule that allows it."""
 
     unit: VictimUnit
     rule: RuleName
     why: str = ""
+    """The numbers that allow it, for the event on the victim; empty for rule `priority`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPlan:
-    """One plan that passed its dry run. nodes: (pod key, node position) of every member that is placed."""
+    """One plan that passed its dry run."""
 
     victims: tuple[Victim, ...] = ()
     nodes: tuple[tuple[str, int], ...] = ()
+    """(pod key, node position) of every member that is placed."""
     proof: Proof = Proof.INFEASIBLE
     """OPTIMAL if cost levels 1 to 6 are proven, else FEASIBLE."""
     runs: tuple[SolverRun, ...] = ()
     bound: int | None = None
-    """Minimum number of pods that any plan evicts; None if this plan is proven to be optimal."""
+    """Lower bound on the number of pods that any plan evicts; None if this plan is proven to be optimal."""
     back: tuple[Back, ...] = ()
     """New nodes of moved pods."""
     notes: Notes = field(default_factory=dict)
     way: Way | None = None
-    """The generator of the set of victims."""
+    """The way in which the set of victims was found."""

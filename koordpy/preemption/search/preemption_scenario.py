@@ -1,7 +1,8 @@
-"""One scenario of preemption: a preemptor set, and the victim units that each rule allows for it.
+"""One scenario of preemption: some pending members of a unit, and the victim units that each rule allows for them.
 
-Bounds by sums show that no set of these victims can help, before any set is generated. The candidates of the generators
-(`candidates`) are built for a part of the nodes at a time. The dry run of the scenario tries a set with all filters.
+A scenario answers three questions. Do sums already show that even all victims free too little (`bound`)? Which numbers
+describe the choice of victims on a part of the nodes (`candidates`)? Do the members fit with certain victims gone
+(`dry_run`)?
 """
 
 from collections.abc import Callable, Iterator
@@ -26,11 +27,11 @@ from koordpy.preemption.selection.victim_choice import reachable
 from koordpy.problems.problem_building import partitions
 
 Bound = tuple[SearchEnd, str]
-"""Why no set of victims helps, and the sentence for the message; an empty sentence adds nothing to the message."""
+"""(why no set of victims helps, sentence for the pending pod's message; empty if the message gets no sentence)."""
 
 
 class PreemptionScenario:
-    """Victims for one preemptor set under some rules, in the order in which a victim would carry them."""
+    """Victims for one preemptor set under some rules. A victim that several rules allow carries the first of them."""
 
     def __init__(
         self, preemptors: PreemptorSet, law: Law, rules: Rules, node_table: Callable[[], SinglePod] | None = None
@@ -48,7 +49,7 @@ class PreemptionScenario:
 
     @cached_property
     def reachable(self) -> ReachableNodes:
-        """The problem with every node that evictions might open."""
+        """The placement problem with every node that evictions might open for the members."""
         preemptors, round_state = self.preemptors, self.round_state
         if not any(round_state.of(pod).has_rules for pod in {pod.shape: pod for pod in preemptors.pods}.values()):
             return ReachableNodes(preemptors.problem, {}, frozenset())
@@ -59,7 +60,10 @@ class PreemptionScenario:
     # --- bounds -------------------------------------------------------------------------------------------------------
 
     def bound(self) -> Bound | None:
-        """Returns why no set of the eligible units helps, by sums; None if sums allow one. O(units x nodes of each)."""
+        """Returns why no set of the eligible units helps, by sums alone; None if the sums do not rule it out.
+
+        O(units x nodes of each).
+        """
         if self.moves and (bound := self._bound_of_moves()) is not None:
             return bound
         lack = lacking(self.reachable.problem, self._freed, self._columns)
@@ -68,7 +72,10 @@ class PreemptionScenario:
         return None if self.eligible.any() else (SearchEnd.NO_CANDIDATES, "")
 
     def bound_of(self, found: OfferedChoice) -> Bound | None:
-        """Returns the same bound for one part of the nodes, with what limits and crossings of quotas allow at most."""
+        """Returns why no set helps on one part of the nodes; None if the sums do not rule it out.
+
+        Tighter than `bound`, because limits of rules and quotas bound what may be evicted.
+        """
         if not reachable(found.choices):
             return SearchEnd.BOUNDED, ""
         if self.moves or not (most := most_freed(found.choices)):
@@ -79,9 +86,10 @@ class PreemptionScenario:
         return SearchEnd.BOUNDED, f"preemption: {lack.text}." if lack.reclaimable else ""
 
     def _bound_of_moves(self) -> Bound | None:
-        """Returns the bound for moves, which free nothing in total.
+        """Returns why no moves help; None if they may.
 
-        Too many movable pods are not searched (`MOVES`).
+        Moves free nothing in total, so all nodes together must have enough free capacity. Above `MOVES` pods times
+        nodes nothing is searched, and the end is BUDGET_USED.
         """
         pods = sum(len(self.pool.units[i].pods) for i in np.nonzero(self.eligible)[0].tolist())
         free = np.maximum(self.round_state.draft.free(), 0).sum(axis=0)
@@ -92,7 +100,7 @@ class PreemptionScenario:
 
     @cached_property
     def _freed(self) -> Ints:
-        """[nodes, columns] upper bound of the amounts that the eligible units use."""
+        """[nodes, columns] upper bound of the amounts that evicting all eligible units frees, devices included."""
         held, devices = self.pool.relief(self.eligible), self.preemptors.devices
         if not devices:
             return held
@@ -106,25 +114,30 @@ class PreemptionScenario:
 
     @property
     def _columns(self) -> tuple[str, ...]:
+        """Resource of each column of the snapshot; columns of devices come after these and have no name."""
         columns = self.round_state.snapshot.columns
         return tuple(sorted(columns, key=lambda name: columns[name]))
 
     # --- candidates ---------------------------------------------------------------------------------------------------
 
     def parts(self) -> Iterator[OfferedChoice]:
-        """Yields the candidates of each part of the nodes that the preemptor set may be placed in."""
+        """Yields the candidates of each part of the nodes.
+
+        A part has the nodes with one value of each topology key that all members must share; without such keys, all
+        nodes.
+        """
         for part in partitions(self.preemptors.unit, self.reachable.problem, self.round_state):
             yield self.candidates(part, self.rules)
 
     def candidates(self, part: Problem, rules: Rules) -> OfferedChoice:
-        """Returns the candidates on a part of the nodes, under rules that are no wider than the scenario's."""
+        """Returns the candidates on a part of the nodes. rules: those of the scenario, or some of their units."""
         return candidates(self.preemptors, part, rules=rules, law=self.law, open_to=self.reachable)
 
     def cheapest_node(self) -> Rules | None:
-        """Returns the victims of the node that is cheapest to free for a plain pod.
+        """Returns the victims of the node that is cheapest to free for a plain pod, as rule -> [units].
 
-        An empty mask is a proof that no node can be freed. None means "not decided here": more than the nodes decides,
-        and the general search must run.
+        A mask without units is a proof that no node can be freed. None means "not decided here", because more than the
+        capacity of a node decides: then the general search must run.
         """
         plain, round_state = self.preemptors.unit.plain, self.round_state
         if self._node_table is None or plain is None or len(self.rules) > 1 or self.moves:

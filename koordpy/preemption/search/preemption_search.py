@@ -1,7 +1,8 @@
-"""State that the searches for victims of one round share: the pool of victim units, tables, shares, the check of plans.
+"""What the searches for victims of one round share, so that it is computed once and not for each pending unit.
 
-`preemption_pipeline` runs the searches. A plan that is carried out is recorded with `record_evictions`, so that the
-tables follow the draft. A search itself leaves the draft unchanged.
+This is the pool of victim units, the table of the cheapest node, entitlements of quotas and tenants, and the results of
+the check of plans. `attempts/preemption_pipeline.py` runs the searches. A search itself leaves the draft unchanged. If
+its plan is carried out, `record_evictions` updates the pool.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,10 +39,8 @@ class PreemptionSearch:
     """State of the searches of one round."""
 
     def __init__(self, round_state: RoundState, ways: Sequence[Way] = EVERY_WAY, *, defers: bool = False) -> None:
-        """round_state: in the view of a unit that starts now.
-
-        defers: True if a unit is deferred unless it only has to wait for terminating pods.
-        """
+        """round_state: in the view of a unit that starts now (`capacity_view.PLAIN`). ways: the ways of choosing
+        victims. defers: True in an ordinary live round, which leaves units that need victims to a later search."""
         self.now, self.ways, self.defers = round_state, ways, defers
         self.config = round_state.config
         self._checked: dict[object, Any] = {}
@@ -53,7 +52,7 @@ class PreemptionSearch:
 
     @cached_property
     def round_state(self) -> RoundState:
-        """Round state in the view of a preemptor."""
+        """Round state in the view of a preemptor: a terminating pod and the pod nominated to its node count once."""
         return self.now.of_view(PREEMPTOR)
 
     @property
@@ -65,7 +64,11 @@ class PreemptionSearch:
 
     @property
     def _useless_from(self) -> int | None:
-        """The priority from which on no pod can be a victim, if priority is the only open rule; else None."""
+        """The priority from which on no plain pod can be a victim. None if there is no such limit.
+
+        If priority is the only open rule, it is the highest priority of a pending pod. Other rules, moves, and quotas
+        that give back (`quota.monitorAllQuotas`) may evict pods of any priority.
+        """
         snapshot, config = self.now.snapshot, self.config
         if config.quota.monitor_all_quotas or config.consolidation.enabled:
             return None
@@ -85,7 +88,8 @@ class PreemptionSearch:
             self.pool.evicted([victim.unit for victim in victims])
 
     def take_apart(self) -> None:
-        """Ends the search and its units, which refer to each other in cycles."""
+        """Clears the search and its pool at the end of the round, because their objects refer to each other in
+        cycles."""
         if self._pool is not None:
             vars(self._pool).clear()
         vars(self).clear()
@@ -99,7 +103,7 @@ class PreemptionSearch:
         return check_victims(unit, *self._read_plan(plan))
 
     def needless(self, unit: Unit, plan: PreemptionPlan) -> list[str]:
-        """Returns pods of a valid plan that need not be evicted: a lower bound, for the count of such plans."""
+        """Returns pods of a valid plan that need not be evicted, as far as a cheap check finds them; for a metric."""
         taken, nodes, back, at = self._read_plan(plan)
         return VictimCheck(unit, nodes, back, at).needless(taken)
 
@@ -108,7 +112,7 @@ class PreemptionSearch:
     ) -> tuple[Sequence[EvictedUnit], Mapping[str, int], Mapping[str, int], Round]:
         """Returns the inputs of a check: (victims, nodes of members, new nodes of moved pods, round).
 
-        Nodes are given as pod key -> node position.
+        Both mappings of nodes have the form pod key -> node position.
         """
         taken = [EvictedUnit(victim.unit.pods, str(victim.rule)) for victim in plan.victims]
         back = {one.pod.key: one.node for one in plan.back}
@@ -137,6 +141,10 @@ class PreemptionSearch:
             yield PreemptorSet(unit, only_ranks(problem, ranks), tuple(unit.members[rank] for rank in ranks), devices)
 
     def _problem(self, unit: Unit, placed: Mapping[str, int]) -> tuple[Problem, Mapping[str, int]]:
+        """Returns (the placement problem of a unit with columns of devices, device family -> its column).
+
+        placed: as for `preemptor_sets`; these members count as bound.
+        """
         problem = add_demands(unit, build(unit, self.round_state, emptied=True), self.round_state)
         problem, devices = with_devices(unit, problem, self.round_state)
         if placed:
@@ -159,10 +167,11 @@ class PreemptionSearch:
         return free_units(preemptors, self.pool, self.round_state)
 
     def scenario(self, preemptors: PreemptorSet, law: Law, rules: Rules) -> PreemptionScenario:
-        """Returns one scenario. The table of nodes is shared between plain pods of the round."""
+        """Returns one scenario: a preemptor set, and the units that each rule allows (`rules`)."""
         return PreemptionScenario(preemptors, law, rules, self._node_table)
 
     def _node_table(self) -> SinglePod:
+        """Returns the table of the cheapest victims of each node, which all plain pods of the round share."""
         if self._alone is None or self._alone.pool is not self.pool:
             self._alone = SinglePod(self.pool, self.round_state)
         return self._alone
@@ -175,6 +184,7 @@ class PreemptionSearch:
 
     @cached_property
     def _lines(self) -> EntitlementLines | None:
+        """Fair shares of tenants; None if fair share is not reclaimed."""
         return self.shares if self.config.fairness.reclaim == "all" else None
 
     @cached_property

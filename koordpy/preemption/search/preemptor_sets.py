@@ -1,6 +1,7 @@
-"""Preemptor sets: pending members of a unit that preempt together, or not at all.
+"""Preemptor sets: for which pending members of a unit one search looks for victims (preemption.md 1).
 
-Source: preemption.md 1: all pending members, then the core; each member alone if no core is needed.
+The members of a set are placed together, or no pod is evicted for them. All pending members are tried first, then the
+core, the members that the unit needs to start. If the unit runs already, each further member is a set by itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,16 +17,20 @@ from koordpy.pods.pod_info import PodInfo
 
 @dataclass(frozen=True, eq=False)
 class PreemptorSet:
-    """Pending members of a unit. problem: with only these pending. devices: device family -> column."""
+    """Pending members of a unit for which one search looks for victims."""
 
     unit: Unit
     problem: Problem
+    """The placement problem of the unit. Only the members of the set are pending in it."""
     pods: tuple[PodInfo, ...]
+    """The members of the set."""
     devices: Mapping[str, int] = field(default_factory=dict)
+    """Device family -> column of `problem.free` with its free devices (`device_columns.py`)."""
 
 
 def members_preempt_individually(unit: Unit) -> bool:
-    """True if each pending member preempts by itself: the core of the unit is bound, or it has none."""
+    """Returns True if each pending member preempts by itself: the core of the unit is bound, or the unit has no
+    core."""
     if unit.plain is None and not unit.is_gang:
         return True  # a group of GPUs outside any gang: victims are searched for each member (preemption.md 1)
     if unit.plain is not None or not unit.bound_any or any(unit.need(gang) for gang in unit.gangs):
@@ -34,9 +39,10 @@ def members_preempt_individually(unit: Unit) -> bool:
 
 
 def preemptor_sets(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[tuple[int, ...]]:
-    """Yields ranks that are to be placed together: all, then the core; each rank alone if no core is needed.
+    """Yields the sets as ranks of members: all pending members, then the core; each rank alone if no core is needed.
 
-    Members that a device family's rules join, such as a block of nodes, stay in one set.
+    Members that a device family's rules join, such as the pods of one block of nodes, stay in one set. A set that
+    cannot start together, because its pods need the same claim, is left out.
     """
     pending = problem.pending
     core = core_of(problem, pending)
@@ -57,7 +63,7 @@ def preemptor_sets(unit: Unit, problem: Problem, round_state: RoundState) -> Ite
 
 
 def _conflict_on_claim(unit: Unit, ranks: Sequence[int], round_state: RoundState) -> bool:
-    """Returns True if no capacity is enough for all of them, because they use a claim that only one pod may use."""
+    """Returns True if some members cannot run together on any capacity, because they use a claim for one pod only."""
     pods = [unit.members[rank] for rank in ranks]
     gang = next((pod.gang for pod in pods if pod.gang is not None and round_state.concerned(pod)), None)
     return gang is not None and round_state.among(gang).parted([pod.shape for pod in pods])

@@ -1,9 +1,10 @@
-"""The nodes that victims could open for a preemptor, with all filters, and the units that must be evicted first.
+"""The nodes that evictions could open for a preemptor, and the pods that must be evicted first.
 
-Sources: preemption.md 4 and 5, kube-parity.md 1. Nodes with code UnschedulableAndUnresolvable are never emptied.
-Filters that depend on other pods run twice, with all eligible victims and without them. A pod that closes a node by
-itself is a blocker of it. The dry run decides the rest: nodes that more victims would close again (spread, affinity),
-and nodes for which the two runs are not enough.
+Sources: preemption.md 4 and 5, kube-parity.md 1. A running pod can keep the preemptor from a node by anti-affinity,
+host ports or spread. Filters that depend on other pods run twice, with all eligible victims present and with all of
+them gone. A node that only passes without them can be opened. A pod that closes the node by itself is its blocker.
+Nodes with code UnschedulableAndUnresolvable cannot be opened. The dry run decides the rest: nodes that more evictions
+would close again (spread, affinity), and nodes for which the two runs are not enough.
 """
 
 from collections.abc import Sequence
@@ -26,12 +27,12 @@ from koordpy.preemption.search.affinity_terms import AffinityTerm, affinity_term
 
 @dataclass(frozen=True, eq=False)
 class ReachableNodes:
-    """The nodes that victims could open for a preemptor."""
+    """The nodes that evictions could open for a preemptor."""
 
     problem: Problem
-    """The problem; its shapes are also allowed on nodes that only eligible victims block."""
+    """The placement problem, with shapes that are also allowed on nodes which only eligible victims block."""
     blockers: dict[tuple[int, int], tuple[str, ...]]
-    """(shape, node) -> keys of pods that must all be evicted first."""
+    """(shape, node) -> keys of the pods that must all be evicted before a pod of the shape is allowed on the node."""
     looked_at: frozenset[str]
     """Keys of eligible pods that a filter of a shape depends on."""
     ties: tuple[AffinityTerm, ...] = ()
@@ -41,7 +42,9 @@ class ReachableNodes:
 def find_reachable_nodes(
     unit: Unit, problem: Problem, round_state: RoundState, victims: Sequence[PodInfo]
 ) -> ReachableNodes:
-    """Returns the nodes that evictions could open, for a problem that was built on the draft as it is."""
+    """Returns the nodes that evictions could open. problem: built on the draft as it is. victims: all evictable
+    pods."""
+    # per shape, the victims that a filter depends on; without any, evictions open no node by filters
     index, draft = round_state.snapshot.index, round_state.draft
     first: dict[int, PodInfo] = {}
     for pod, member in zip(unit.members, problem.members, strict=True):
@@ -65,13 +68,14 @@ def find_reachable_nodes(
     if not relevant:
         return ReachableNodes(problem, {}, frozenset())
     closed = [_unresolvable(pod, round_state, judged[i]) for i, pod in enumerate(kinds)]
-    # the dry run checks which devices remain, and constraints on pods that may stay
+    # devices, spread and affinity are left to the model and the dry run, because they depend on which victims stay
     beyond = [word | PLUGINS | {SPREAD, AFFINITY} for word in judged]
     before = [shape.allowed for shape in problem.shapes]
     blockers: dict[tuple[int, int], tuple[str, ...]] = {}
     shapes: list[Shape] = []
     ties = affinity_terms(kinds, problem.interactions, list(relevant.values()), round_state)
     with draft.trial(without=relevant.values()):
+        # with all relevant victims gone: allowed nodes, and each victim alone put back to find the blockers
         for i, pod in enumerate(kinds):
             own = round_state.of(pod)
             after = own.allowed_beside(beyond[i])
@@ -89,7 +93,10 @@ def find_reachable_nodes(
 
 
 def _unresolvable(pod: PodInfo, round_state: RoundState, judged: frozenset[str]) -> Ints:
-    """Returns [nodes]: 1 where no eviction helps, apart from constraints that members satisfy among themselves."""
+    """Returns [nodes]: 1 where no eviction helps (code UnschedulableAndUnresolvable), else 0.
+
+    judged: plugins that are left out, because the members satisfy their constraints among themselves.
+    """
     own = round_state.of(pod)
     if own.refusal is not None:
         return np.ones(len(round_state.snapshot.nodes), dtype=np.int64)

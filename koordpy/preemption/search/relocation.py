@@ -1,8 +1,10 @@
 """Consolidation: moves running units so that a preemptor fits, and places all of them again in the same plan.
 
-Source: preemption.md 3.4. Off by default. Three kinds of pods are not moved: pods with constraints on other pods
-(affinity, spread, ports, volumes), pods of a gang below its minimum, and pods that a gate would block once they are
-pending. The planner's own placement finds the new nodes; the draft reserves the capacity there.
+To move a pod is to evict it; its controller recreates it, and the scheduler binds the new pod on the planned node. All
+moved pods must have new nodes before any is evicted. The planner's own placement finds these, and the draft reserves
+the capacity there. Off by default (preemption.md 3.4). Not moved are pods with constraints on other pods (affinity,
+spread, ports, volumes), pods of a gang below its minimum, and pods that a gate or quota would block once they are
+pending, because they would end without a node.
 """
 
 from collections import Counter
@@ -34,16 +36,16 @@ from koordpy.problems.unit_placement import Question, place_unit
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """A moved pod as it will be recreated, and the node on which capacity is reserved for it."""
+    """A moved pod as it will be recreated (pending), and the position of its new node."""
 
     pod: PodInfo
     node: int
     given: Given = field(default_factory=lambda: NOTHING_GIVEN)
-    """Devices of the node that are reserved for it."""
+    """Devices of the new node that are reserved for the pod."""
 
 
 def as_pending(pod: PodInfo, round_state: RoundState) -> PodInfo:
-    """Returns the pod as its controller recreates it: pending."""
+    """Returns the pod as its controller recreates it: without a node, otherwise equal."""
     wire = pod.pod
     fresh = changed(wire, spec=changed(wire.spec, node_name=""))
     snapshot = round_state.snapshot
@@ -53,7 +55,11 @@ def as_pending(pod: PodInfo, round_state: RoundState) -> PodInfo:
 
 
 def movable(pool: Pool, free: Mask, round_state: RoundState, *, priority: int) -> Mask:
-    """Returns [units] of at most a priority that may be moved; if too many for a search (`MOVES`), a superset."""
+    """Returns [units] of `free` that may be moved for a preemptor.
+
+    priority: of the preemptor; units above it stay. If there are more than `MOVES` pods times nodes, returns a superset
+    without the expensive checks: then nothing is searched anyway.
+    """
     every = free & pool.evictable & (pool.priority <= priority)
     out, pods = every.copy(), 0
     for i in np.nonzero(every)[0].tolist():
@@ -69,7 +75,10 @@ def movable(pool: Pool, free: Mask, round_state: RoundState, *, priority: int) -
 
 
 def _is_blocked_when_pending(moved: VictimUnit, round_state: RoundState) -> bool:
-    """Returns True if a gate or a quota would block a unit once it is pending, so that it would not be placed again."""
+    """Returns True if a unit would not be placed again once it is pending, because a gate or a quota blocks it.
+
+    Quotas block pods in a parent quota and below an unreadable quota.
+    """
     quotas = round_state.snapshot.quotas
     own = [quotas.quota_of(pod) for pod in moved.pods]
     if any((quota := quotas.tree.quotas.get(name)) is not None and quota.is_parent for name in own):
@@ -80,13 +89,16 @@ def _is_blocked_when_pending(moved: VictimUnit, round_state: RoundState) -> bool
     if first.gang is None:
         return device_gate(Unit(id=first.key, gangs=(), plain=again[first.key]), round_state) is not None
     unit = round_state.groups.unit(first.gang).changed(lambda pod: again.get(pod.key, pod))
-    if has_parts(unit):  # the constraints of its parts would not be respected
+    if has_parts(unit):  # a new placement of some members would not respect the constraints between parts of the gang
         return True
     return gate(unit, round_state.groups) is not None or device_gate(unit, round_state) is not None
 
 
 def returns_of(unit: VictimUnit, round_state: RoundState, *, devices: Mapping[str, int]) -> tuple[Return, ...]:
-    """Returns the numbers of pods of each kind that a unit needs placed again. devices: family -> column."""
+    """Returns the pods of a unit that must be placed again once it is moved, as numbers per kind of pod.
+
+    devices: device family -> column.
+    """
     number = Counter[MovedKind]()
     for pod in unit.pods:
         number[kind_of(as_pending(pod, round_state), unit.group, round_state, devices=devices)] += 1
@@ -94,7 +106,11 @@ def returns_of(unit: VictimUnit, round_state: RoundState, *, devices: Mapping[st
 
 
 def rejoins_of(units: Mapping[int, VictimUnit], round_state: RoundState) -> tuple[Rejoin, ...]:
-    """Returns the constraints that GangGroups put on the nodes of their members after a move. units: number -> unit."""
+    """Returns the constraints on the nodes of gang members after a move, one for each GangGroup with a moved unit.
+
+    The members must share the domain of their hard layer, and the layer that they have in common now or a lower one.
+    units: number of a unit in the choice -> unit.
+    """
     taking: dict[str, list[int]] = {}
     for number, unit in units.items():
         for pod in unit.pods:
@@ -125,7 +141,10 @@ def _values(key: str, round_state: RoundState) -> Ints:
 
 
 def kind_of(again: PodInfo, group: str, round_state: RoundState, *, devices: Mapping[str, int]) -> MovedKind:
-    """Returns the requests of a recreated pod of a GangGroup (empty: none), and the nodes that accept it."""
+    """Returns the kind of a recreated pod: its requests, the nodes that accept it, and its GangGroup.
+
+    group: id of the GangGroup; empty for a plain pod. devices: device family -> column.
+    """
     own = round_state.of(again)
     found = ((column, asked_of(again, family)) for family, column in devices.items())
     cards = tuple((column, number) for column, number in found if number)
@@ -134,9 +153,10 @@ def kind_of(again: PodInfo, group: str, round_state: RoundState, *, devices: Map
 
 
 class Returning:
-    """Places moved units again.
+    """Places moved units again on the draft.
 
-    planned: kind -> node -> pods, the placement of the choice, which is tried first. devices: family -> column.
+    planned: kind of pods -> node -> pods, the solver's placement of moved pods, which is tried first; may be empty.
+    devices: device family -> column.
     """
 
     def __init__(
@@ -146,9 +166,10 @@ class Returning:
         self._planned = {kind: dict(nodes) for kind, nodes in planned.items()}
 
     def place(self, chosen: Sequence[VictimUnit]) -> list[Back] | None:
-        """Places every moved unit again on the draft, the largest first; None if one does not fit.
+        """Places every moved unit again on the draft, the largest first.
 
-        Expects a draft with the units evicted and the preemptor placed. The new placements stay on it.
+        Returns None if a unit does not fit, or if a gang would get a higher common layer than before. Expects a draft
+        with the units evicted and the preemptor placed. The new placements stay on the draft.
         """
         round_state = self._round_state
         out: list[Back] = []
@@ -169,7 +190,10 @@ class Returning:
         return out
 
     def _unit_back(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> list[Back] | None:
-        """Places one moved unit: first jobs that a device family places by its rules, then other pods."""
+        """Places one moved unit: first jobs that a device family places by its rules, then other pods.
+
+        again: pod key -> recreated pod. Returns None if a pod has no node.
+        """
         round_state = self._round_state
         out: list[Back] = []
         left = dict(again)
@@ -204,7 +228,10 @@ class Returning:
         return out
 
     def _nodes_for(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> dict[str, int]:
-        """Returns pod key -> node by the planner's own placement, on the planned nodes if possible."""
+        """Returns pod key -> node by the planner's own placement, on the planned nodes if possible; empty if none fits.
+
+        A planned slot that is used is subtracted from `_planned`.
+        """
         round_state = self._round_state
         problem = build(unit, round_state)
         kinds = {key: kind_of(pod, group, round_state, devices=self._devices) for key, pod in again.items()}
@@ -236,7 +263,7 @@ class Returning:
 
 
 def _joined_by_group(chosen: Sequence[VictimUnit]) -> list[VictimUnit]:
-    """Joins the units of one GangGroup, because new nodes of its members depend on each other."""
+    """Joins the units of one GangGroup, because the new nodes of the group's members depend on each other."""
     alone = [unit for unit in chosen if not unit.group]
     groups: dict[str, list[VictimUnit]] = {}
     for unit in chosen:
@@ -249,12 +276,16 @@ def _joined_by_group(chosen: Sequence[VictimUnit]) -> list[VictimUnit]:
 
 
 def _placed(unit: Unit, problem: Problem, round_state: RoundState) -> dict[str, int]:
+    """Returns pod key -> node of the pending members; empty if they do not fit."""
     found = place_unit(unit, problem, round_state, Question.TRIAL)
     return {unit.members[rank].key: node for rank, node in found.nodes.items()}
 
 
 def _unit(moved: VictimUnit, again: dict[str, PodInfo], round_state: RoundState) -> tuple[Unit, int]:
-    """Returns the unit with its moved pods pending, and the level of the lowest domain that its members share now."""
+    """Returns (the queue unit with its moved pods pending, level of the lowest domain that its members share now).
+
+    The level is 0, the cluster, for a plain pod.
+    """
     first = moved.pods[0]
     if first.gang is None:
         return Unit(id=first.key, gangs=(), plain=again[first.key]), 0

@@ -1,8 +1,10 @@
-"""Selects the least harmful set of victims that passes its dry run: by counting, else by CP-SAT, else greedily.
+"""Selects the least harmful set of victims that passes its dry run (preemption.md 6).
 
-Source: preemption.md 6. A set that its dry run rejects becomes a no-good cut of the model, or a constraint that one
-more of some units must be evicted. A set that is not proven is reduced by a reprieve: units are spared, the most
-important first, while the members still fit.
+1. The counting shortcut, if it applies.
+2. CP-SAT. If the dry run rejects a set, the model learns the reason: a no-good cut, or the need to evict one more of
+   some units. Then it is solved again.
+3. If CP-SAT proves nothing in time: the cheaper of its best set and a greedy set, each after a reprieve. A reprieve
+   spares units, the most important first, while the members still fit.
 """
 
 from collections.abc import Collection, Sequence
@@ -43,45 +45,53 @@ from koordpy.preemption.selection.victim_choice import (
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Result of one choice. cost: all levels, comparable within a scenario; empty without a plan."""
+    """Result of one choice of victims."""
 
     end: SearchEnd
     plan: PreemptionPlan | None = None
+    """None if no set of victims was found."""
     cost: tuple[object, ...] = ()
+    """All cost levels, comparable with other plans of the scenario; empty without a plan."""
     runs: tuple[SolverRun, ...] = ()
+    """Uses of the solver, for metrics."""
 
 
 class VictimSelection:
-    """The state of one choice through generators, dry runs and reprieve."""
+    """One choice of victims: its generators (the ways of finding a set), its dry runs, and its reprieve."""
 
     def __init__(self, scenario: PreemptionScenario, found: OfferedChoice, ways: Collection[Way] = EVERY_WAY) -> None:
-        """ways: the generators that may be used."""
+        """found: the units that may be evicted, as a problem in numbers. ways: the generators that may be used."""
         trial, looked_at = scenario.dry_run, scenario.reachable.looked_at
         self.found, self.choices, self.trial, self.ways = found, found.choices, trial, ways
         self.way = Way.COUNTING
-        """The generator of the set."""
+        """The generator that found the set."""
         self.result = DryRunResult()
         """The result of the last dry run in which the members fit."""
         unit, round_state = trial.preemptors.unit, trial.round_state
         self.own_order = rules_decide(unit, round_state)
+        """True if a device family's rules place the members themselves (whole blocks of Ascend NPUs)."""
         pulled = any(round_state.of(pod).pulled for pod, _ in unit.kinds)
         self.eased = not found.moves and not pulled and is_monotone(unit, round_state)
-        """True if more victims never close a node, so that a set fails if a larger set fails."""
+        """True if more victims never close a node, so that a set fails if a larger set fails. False for moves, and for
+        members with required affinity or spread, which a running pod may satisfy."""
         pool = trial.pool
         units = enumerate(found.units if looked_at else ())
         self.seen = tuple(n for n, i in units if any(p.key in looked_at for p in pool.units[i].pods))
+        """Units of the choice with a pod that a filter of the members depends on."""
         self._capacity_decides = not looked_at and not self.own_order
         """True if only free capacity on its node decides whether a member fits."""
         self._is_unproven = False
+        """True if a dry run failed without a proof that the members do not fit."""
         self._layout = Layout()
-        """Layout of the last choice of the model."""
+        """Layout of the last set of the model."""
 
     # --- trials -------------------------------------------------------------------------------------------------------
 
     def works(self, taken: Sequence[int], layout: Layout | None = None, *, share: float = 1.0) -> bool:
-        """Returns True if the members fit with the units of some options gone; then `result` is set.
+        """Returns True if the members fit with the units of some options gone. Then `result` is the dry run.
 
-        layout: nodes that are tried first, so that not all need be. share: time limit as a share of a placement's.
+        layout: nodes that are tried first, because the solver found them; None for no hint. share: time limit of the
+        dry run as a share of a placement's.
         """
         units = self.found.of(taken)
         if self.found.moves:
@@ -98,20 +108,23 @@ class VictimSelection:
         return bool(result.nodes)
 
     def refuse(self, taken: tuple[int, ...], layout: Layout) -> Sequence[Cut | Need]:
-        """Returns why a choice fails its dry run, as cuts and needs of the model; empty if it passes."""
+        """Returns why a set fails its dry run, as cuts and needs of the model; empty if the set passes."""
+        # if capacity alone decides, the model's own placement is enough
         self._layout = layout
         if self._capacity_decides and not self.found.moves and self.trial.fits_at(self.found.of(taken), layout.places):
             return ()
         if self.works(taken, layout):
             return ()
         every = tuple(range(len(self.choices.units)))
-        if self.found.moves:
+        if self.found.moves:  # no reason is known: only this very set is excluded
             return [Cut(frozenset(taken), every)]
+        # more victims may close nodes: the set is excluded together with the places that are closed with it
         if not self.eased:
             closed = self.trial.closed_places(self.found.of(taken), layout.places)
             return [Cut(frozenset(taken), self._near(place[1]), (place,)) for place in closed] or [
                 Cut(frozenset(taken), every)
             ]
+        # more victims only help: one more unit must be evicted, at an overfull node if there is one
         if not self.own_order:
             number = {i: n for n, i in enumerate(self.found.units)}
             full = self.trial.overfull(self.found.of(taken), layout.places, self.found.units)
@@ -125,7 +138,7 @@ class VictimSelection:
         return [Need(tuple(u for u in every if u not in gone))]
 
     def _near(self, node: int) -> tuple[int, ...]:
-        """Returns the units that may close or open a node: units on it, and units with pods that filters depend on."""
+        """Returns the units that may close or open a node: units on the node, and units that filters depend on."""
         seen = set(self.seen)
         units = enumerate(self.choices.units)
         return tuple(u for u, one in units if u in seen or any(at == node for at, _ in one.frees))
@@ -137,10 +150,12 @@ class VictimSelection:
     # --- the choice ---------------------------------------------------------------------------------------------------
 
     def choose(self) -> Choice:
-        """Returns the least harmful choice that passes its dry run, and sets `result`. No options if there is none."""
+        """Returns the least harmful set that passes its dry run, and sets `result`. No options if there is none."""
+        # 1. counting
         quick = shortcut(self.choices) if Way.COUNTING in self.ways else None
         if quick is not None and self.works(quick.options):
             return quick
+        # 2. CP-SAT
         choice = self._by_model() if Way.MODEL in self.ways else Choice((), Proof.UNKNOWN)
         if choice.proof is Proof.OPTIMAL and not self.found.moves and not self.own_order:
             before = self._is_unproven
@@ -148,10 +163,12 @@ class VictimSelection:
             # of the proof
             self.works(choice.options, share=BEST_PLACES_SHARE)
             self._is_unproven = before
+        # 3. without a proof: the best set after a reprieve
         if choice.proof in (Proof.UNKNOWN, Proof.FEASIBLE) and not self.found.moves:
             options = self._unproven(choice)
             if options and self.works(options):
                 choice = replace(choice, options=options, proof=Proof.FEASIBLE)
+        # 4. a reprieve also if the model may have evicted too much: it does not know nodes that only victims open
         opens = set(self.seen) & {self.choices.options[o].unit for o in choice.options} and self._opens(choice.options)
         # a smaller set of moves may have been rejected only because of its planned new nodes
         if opens or (self.found.moves and self._is_unproven):
@@ -191,15 +208,17 @@ class VictimSelection:
         return max(1, min(REPRIEVES, REPRIEVE_PODS // (len(problem.wanted) * len(problem.free))))
 
     def _by_model(self) -> Choice:
+        """Returns the choice by CP-SAT. The solver is imported only here, because most rounds do not need it."""
         from koordpy.preemption.selection.victims_levels import choose
 
         self.way = Way.MODEL
         return choose(self.choices, self.refuse, most_tries=ASCEND_VICTIM_TRIES if self.own_order else VICTIM_TRIES)
 
     def _unproven(self, found: Choice) -> tuple[int, ...]:
-        """Returns the cheaper of the solver's incumbent and the greedy set, each after its reprieve; empty for none.
+        """Returns the cheaper of the solver's set and the greedy set, each after a reprieve; empty without either.
 
-        A reprieve makes at most `_most_tries` dry runs. Units that are not spared by then are evicted.
+        found: the solver's result; its options are empty if it found no set. A reprieve makes at most `_most_tries` dry
+        runs. Units that are not spared by then are evicted.
         """
         tries = 0
 
@@ -250,6 +269,7 @@ def select_victims(scenario: PreemptionScenario, found: OfferedChoice, ways: Col
 
 
 def _cost(choices: Choices, choice: Choice, result: DryRunResult) -> tuple[object, ...]:
+    """Returns all cost levels: (levels 1 to 6, the gather goals of level 7 or an empty tuple, levels 8 and 9)."""
     goals: tuple[object, ...] = ()
     if choices.problem.gather:
         worth, nodes = Goals(choices.problem), dict(result.nodes)

@@ -1,9 +1,9 @@
-"""The node that is cheapest to free for a single pod: one answer per node, cached between pods.
+"""The node that is cheapest to free for a plain pod: the cheapest victims of each node, cached between pods.
 
-A busy cluster has hundreds of plain pods that each preempt a pod. Without filters that depend on other pods and without
-nominations, the cheapest victims of a node depend only on the node and on the eligible units. After a plan, only nodes
-where either has changed are recomputed. Quotas, budgets and gangs are not checked across nodes here; where they forbid
-the victims together, the general search decides.
+A busy cluster has hundreds of plain pods that each evict another pod. Without filters that depend on other pods and
+without nominations, the cheapest victims of a node depend only on the node and on the eligible units. So after a plan,
+only the nodes with changed pods or eligible units are recomputed. Limits of quotas, budgets and gangs between
+nodes are not checked here. If they forbid the victims, the general search decides.
 """
 
 from collections.abc import Hashable
@@ -19,33 +19,39 @@ from koordpy.preemption.selection.node_covers import Item, NodeCovers, Unwieldy,
 from koordpy.preemption.selection.victim_units import UnitKind
 
 Answer = tuple[int, int, tuple[int, ...]]
-"""(highest priority, cost of the other levels, units of the pool)."""
+"""The cheapest victims of one node: (highest priority, cost of the other levels, units of the pool)."""
 
 
 @dataclass
 class _UnitTable:
-    """Answers for one kind of pod, current at a version of the draft, for one mask of eligible units."""
+    """Answers for one kind of pod."""
 
     eligible: Mask
+    """The eligible units for which the answers were computed."""
     seen: int = -1
+    """Version of the draft for which they were computed; -1 for none."""
     answers: dict[int, Answer] = field(default_factory=dict)
+    """Node position -> answer. A node without an answer cannot be freed."""
 
 
 class SinglePod:
-    """The answers of a round. Valid for one pool; all answers are dropped when the pool gets new units."""
+    """The answers of a round, for one pool. All answers are dropped when the pool gets new units."""
 
     def __init__(self, pool: Pool, round_state: RoundState) -> None:
         self.pool, self.round_state = pool, round_state
         self._tables: dict[Hashable, _UnitTable] = {}
+        """Kind of pod (shape, priority, quota, user) and rule -> table."""
         self._size = 0
+        """Number of units in the pool when `_on` was built."""
         self._on: dict[int, list[int]] = {}
+        """Node position -> living units there."""
 
     def cheapest(self, pod: PodInfo, problem: Problem, rule: str, eligible: Mask) -> Mask | None:
         """Returns [units]: the cheapest units that free a node for one pod.
 
-        Empty if it is proven that no node can be freed. None means "not decided here". problem: of the pod alone,
-        without a gather goal. eligible: units that the rule allows. Units under a PodDisruptionBudget without allowance
-        are left out; if one of them may be needed, the general search decides.
+        A mask without units is a proof that no node can be freed. None means "not decided here": there are too many
+        combinations, or the pod may need a victim under a PodDisruptionBudget without allowance, which is left out
+        here. problem: of the pod alone, without a gather goal. eligible: units that the rule allows.
         """
         if self._size != len(self.pool.units):
             self._read()
@@ -68,7 +74,7 @@ class SinglePod:
         return out
 
     def _update(self, table: _UnitTable, problem: Problem, eligible: Mask) -> None:
-        """Recomputes the answers of nodes that have changed since the table was current."""
+        """Recomputes the answers of the nodes where the draft or the eligible units have changed."""
         draft, shape = self.round_state.draft, problem.shapes[problem.members[problem.pending[0]].shape]
         nodes = set(np.nonzero(shape.allowed)[0].tolist())
         if table.seen >= 0:
@@ -98,7 +104,11 @@ class SinglePod:
     def _node(
         self, node: int, free: list[int], request: list[int], columns: list[int], eligible: Mask
     ) -> Answer | None:
-        """Returns the cheapest set of one node, of the lowest priority that suffices; None if no set suffices."""
+        """Returns the cheapest victims of one node; None if all eligible units there free too little.
+
+        Units are added by ascending priority, until those up to a priority free enough: that is the lowest level 2. Of
+        these, the cheapest set by the other levels is chosen. free, request: by position of `columns`.
+        """
         pool = self.pool
         units = [i for i in self._on.get(node, ()) if eligible[i]]
         gangs: dict[str, int] = {}
@@ -121,6 +131,7 @@ class SinglePod:
         return None
 
     def _cost(self, i: int) -> int:
+        """Returns the cost of a unit in levels 3 to 5, 8 and 9 as one integer."""
         unit, rank, width = self.pool.units[i], self.pool.ranks[i], len(self.pool.units)
         return packed(
             breaks=unit.breaks,

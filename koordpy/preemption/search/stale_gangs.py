@@ -1,7 +1,7 @@
-"""Gangs that have lost members, and since when: after a grace period their remaining members are evicted.
+"""Stale gangs: gangs that have lost members which they need, for example because a pod failed.
 
-Source: preemption.md 7. The action that evicts them is `planner/actions/release_stale_gangs.py`; before that the live
-scheduler reports their state.
+Such a gang holds capacity without running. After a grace period its remaining members are evicted (preemption.md 7) by
+the action `planner/actions/release_stale_gangs.py`. Until then the live scheduler reports its state.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from koordpy.preemption.selection.victim_units import protected, terminating
 
 @dataclass(frozen=True, slots=True)
 class StaleState:
-    """A gang that has lost members."""
+    """The state of a gang that has lost members."""
 
     have: int
     """Number of members bound or Succeeded."""
@@ -44,7 +44,7 @@ class StaleState:
 
 
 def present(gang: Gang, draft: Draft) -> int:
-    """Returns the number of members bound or Succeeded, with placements and evictions of the round."""
+    """Returns the number of members that are bound or Succeeded, with placements and evictions of the draft."""
     bound = sum(pod.key not in draft.evicted for pod in gang.bound)
     return bound + sum(pod.key in draft.placed for pod in gang.pending) + gang.succeeded
 
@@ -52,8 +52,8 @@ def present(gang: Gang, draft: Draft) -> int:
 def is_stale(gang: Gang, draft: Draft) -> bool:
     """Returns True if a strict gang has bound members, but fewer than its minimum.
 
-    False for a gang with as many members as when it last had its minimum: the minimum was raised since. False also for
-    an unsupported gang: its bound pods stay.
+    Returns False for a gang with as many members as when it last had its minimum, because minMember was raised since.
+    Returns False also for an unsupported gang, because koordpy does not evict the bound pods of such a gang.
     """
     if not (gang.strict and gang.exists and gang.bound) or gang.unsupported:
         return False
@@ -64,7 +64,7 @@ def is_stale(gang: Gang, draft: Draft) -> bool:
 
 
 def thinned(ref: GangRef, snapshot: Snapshot) -> bool:
-    """Returns True if a gang may have lost members, by a cheap check: most gangs have their minimum."""
+    """Returns False if a gang certainly is not stale: a cheap check that leaves out most gangs."""
     bound = sum(pod.bound for pod in snapshot.members.get(ref, ()))
     if not bound:
         return False
@@ -80,9 +80,9 @@ def thinned(ref: GangRef, snapshot: Snapshot) -> bool:
 
 
 def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs) -> StaleState | None:
-    """Returns the state of a gang that has lost members; None for other gangs.
+    """Returns the state of a gang that has lost members; None for a gang that is not stale.
 
-    None also if all its bound members are terminating, and for gangs of other schedulers.
+    Returns None also for a gang without a bound member that is not terminating, and for gangs of other schedulers.
     """
     names = snapshot.scheduler_names
     if not thinned(ref, snapshot) or not any(pod.pod.spec.scheduler_name in names for pod in snapshot.members[ref]):

@@ -1,7 +1,8 @@
-"""The victim units of a round with their amounts, computed once and updated when plans of the round evict.
+"""The pool: all victim units of a round with the capacity that each uses, computed once for all preemptors.
 
-Thousands of pending pods may search for victims among thousands of running pods; amounts and nodes of a unit are the
-same for all of them.
+Thousands of pending pods may search for victims among thousands of running pods, and the nodes and amounts of a unit
+are the same for all of them. The pool is updated when a plan of the round evicts units. A mask [units] selects units of
+the pool.
 """
 
 from collections.abc import Iterable
@@ -26,7 +27,9 @@ from koordpy.preemption.selection.victim_units import Lending, VictimUnit, by_im
 Held = tuple[tuple[int, int], ...]
 """(column, amount) pairs used on a node. Pods with equal requests share one tuple."""
 Frees = tuple[tuple[int, Held], ...]
+"""(node, what a unit uses there) of each node with pods of the unit."""
 Mask = NDArray[np.bool_]
+"""[units] True for some units of the pool, by position."""
 
 
 @dataclass(eq=False)
@@ -39,15 +42,19 @@ class Pool:
     """Plain pods of this priority or higher are left out, because no rule allows them; None for no limit."""
     units: list[VictimUnit] = field(default_factory=list)
     lendings: dict[str, list[Lending]] = field(default_factory=dict)
+    """Id of a GangGroup -> limits between the units of each of its gangs."""
     alive: list[bool] = field(default_factory=list)
+    """[units] False for a unit that a plan of the round has evicted, or that other units have replaced."""
     position: dict[int, int] = field(default_factory=dict)
     """id of a unit -> position in `units`."""
     figures: dict[int, UnitFigures] = field(default_factory=dict)
-    """Cached numbers of units, with their rank when they were computed."""
+    """Position of a unit -> its numbers for a choice; a cache. The rank in them may be out of date (`ranks`)."""
     _frees: dict[int, Frees] = field(default_factory=dict)
+    """Cache of `free_of`."""
     _by_requests: dict[tuple[tuple[str, int], ...], Held] = field(default_factory=dict)
-    """Cache by requests."""
+    """Requests of a pod -> the same by column; a cache."""
     _holdings: dict[type[EntitlementLines], TenantUsage] = field(default_factory=dict)
+    """Cache of `holdings`, by kind of entitlement."""
     _spent: dict[tuple[frozenset[int], int], Mask] = field(default_factory=dict)
     """Cache of `spent`, only for the last budgets without allowance and number of units."""
 
@@ -55,6 +62,7 @@ class Pool:
         self._add_units(self.draft.snapshot.pods.values())
 
     def _add_units(self, pods: Iterable[PodInfo]) -> None:
+        """Adds the victim units of some bound pods and of their GangGroups, and drops arrays over all units."""
         units, lendings = find_candidates(self.groups, pods, gone=self.draft.evicted, below=self.useless_from)
         for unit in units:
             self.position[id(unit)] = len(self.units)
@@ -75,7 +83,10 @@ class Pool:
         return self.groups.id_of(pod.gang) if pod.gang is not None else pod.key
 
     def evicted(self, units: Iterable[VictimUnit]) -> None:
-        """Marks units as evicted by a plan of the round, and recomputes the remaining units of their gangs."""
+        """Marks units as evicted by a plan of the round.
+
+        The other units of their GangGroups are replaced, because the gangs have fewer members now.
+        """
         changed: dict[str, VictimUnit] = {}
         for unit in units:
             self.alive[self.at(unit)] = False
@@ -98,6 +109,7 @@ class Pool:
         return found
 
     def _read(self, unit: VictimUnit) -> Frees:
+        """Returns the result of `free_of` for a unit; pods on nodes that the snapshot lacks are left out."""
         index = self.draft.snapshot.index
         on: dict[int, list[Held]] = {}
         for pod in unit.pods:
@@ -116,7 +128,10 @@ class Pool:
 
     @cached_property
     def entries(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """The amounts of all units as arrays: unit, node and row; and [rows, columns] the amounts of each row."""
+        """What all living units use, as arrays: (unit, node, row), and amounts [rows, columns].
+
+        The first three have one entry per unit and node. Units with equal amounts share a row.
+        """
         numbers: dict[Held, int] = {}
         rows = [
             (i, node, numbers.setdefault(held, len(numbers)))
@@ -137,11 +152,11 @@ class Pool:
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
-        """PodDisruptionBudgets with the evictions that each still allows."""
+        """PodDisruptionBudgets with the evictions that each still allows on the draft."""
         return self._budgets.on(self.draft)
 
     def counting(self, pod: PodInfo) -> tuple[int, ...]:
-        """Returns the numbers of the budgets that a pod's eviction counts against."""
+        """Returns the positions in `budgets` of the PodDisruptionBudgets that a pod's eviction counts against."""
         return self._budgets.counting(pod)
 
     @property
@@ -159,7 +174,10 @@ class Pool:
 
     @cached_property
     def evictable(self) -> Mask:
-        """[units] True if no pod is under more than one PodDisruptionBudget: the eviction API rejects other pods."""
+        """[units] True if no pod of the unit is under more than one PodDisruptionBudget.
+
+        The eviction API rejects a pod that several budgets cover.
+        """
         if len(self.budgets) < 2:
             return np.ones(len(self.units), dtype=bool)
         return np.array([all(len(self.counting(pod)) < 2 for pod in unit.pods) for unit in self.units], dtype=bool)
@@ -178,7 +196,7 @@ class Pool:
         return ranks
 
     def relief(self, eligible: NDArray[np.bool_]) -> Ints:
-        """Returns [nodes, columns]: amounts of the eligible units, each pod once: an upper bound of what they free."""
+        """Returns [nodes, columns]: the amounts that evicting all eligible units frees, each pod counted once."""
         counted = self.without_lent(eligible)
         out = np.zeros(self.draft.used.shape, dtype=np.int64)
         units, nodes, numbers, amounts = self.entries
@@ -187,10 +205,7 @@ class Pool:
         return out
 
     def without_lent(self, eligible: NDArray[np.bool_]) -> Mask:
-        """Returns `eligible` without surplus units of gangs with an eligible core.
-
-        So each pod is in one unit.
-        """
+        """Returns `eligible` without surplus units of gangs with an eligible core, so that each pod is in one unit."""
         counted = eligible.copy()
         for lendings in self.lendings.values():
             for one in lendings:
@@ -205,14 +220,14 @@ class Pool:
         return any(pod.pod.spec.scheduler_name not in names for pod in self.units[i].pods)
 
     def holdings(self, lines: EntitlementLines) -> TenantUsage:
-        """Returns the usage of the units by the tenants of some entitlement lines."""
+        """Returns the usage of the units by tenant, for one kind of entitlement (quota mins, or shares)."""
         known = self._holdings.get(type(lines))
         if known is None:
             known = self._holdings[type(lines)] = TenantUsage(self.units, self.foreign, lines)
         return known
 
     def group_units(self, group: str) -> list[int]:
-        """Returns the positions of the units of a GangGroup."""
+        """Returns the positions of the living units of a GangGroup. group: its id."""
         return [i for i, unit in enumerate(self.units) if self.alive[i] and unit.group == group]
 
 
