@@ -1,7 +1,8 @@
-"""How many pods of one shape a domain can take, with podCountMultiple at every layer (gang-network.md 4 and 5).
+"""How many pods of one shape can a topology domain take, if layers have a podCountMultiple? (gang-network.md 4 and 5)
 
-Without multiples a domain takes any number up to the sum of its slots. With multiples the possible numbers are an
-arithmetic progression (`goals.progressions`), and the domains outside must have multiples as well.
+Without multiples a domain takes any number up to the sum of its slots. With multiples the possible numbers inside the
+domain are an arithmetic progression (`goals.progressions`). Besides, the domains outside, which get no new pod, must
+already have multiples of bound members (`rest_kept`).
 """
 
 import numpy as np
@@ -12,9 +13,10 @@ from koordpy.placement.problem import Ints, Problem, hard_regions
 
 
 def rest_kept(problem: Problem, level: int, size: int | None = None) -> NDArray[np.bool_]:
-    """Returns [domains of a level] True if all domains outside have multiples when only this domain takes new pods.
+    """Returns [domains of a level] True if all multiples outside a domain hold when it alone takes all new pods.
 
-    Domains above it must have a multiple with `size` new pods; None: with some number of new pods.
+    Domains beside it keep their bound members, so these must be a multiple already. Domains above it, and the domain
+    itself, get `size` new pods as well, and must have a multiple with them. size: None does not check these domains.
     """
     tree, domains = problem.tree, problem.tree.levels[level]
     kept = np.ones(len(domains), dtype=bool)
@@ -24,8 +26,10 @@ def rest_kept(problem: Problem, level: int, size: int | None = None) -> NDArray[
         if size is not None and at <= level:
             kept &= ((held + size) % k == 0)[above]
         if at < level:
+            # the only domain without a multiple may be the one above, because it gets new pods
             kept &= int(wrong.sum()) == wrong[above]
         else:
+            # every domain without a multiple must be inside
             before = np.concatenate(([0], np.cumsum(wrong)))
             first, last = (np.searchsorted(tree.levels[at].start, edge) for edge in (domains.start, domains.end))
             kept &= before[last] - before[first] == before[-1]
@@ -33,10 +37,7 @@ def rest_kept(problem: Problem, level: int, size: int | None = None) -> NDArray[
 
 
 def able_domains(problem: Problem, shape: int, level: int, size: int) -> Ints:
-    """Returns the domains of a level that can take exactly `size` new pods of a shape.
-
-    Every multiple in the tree is met.
-    """
+    """Returns the domains of a level that can take exactly `size` new pods of a shape with every multiple met."""
     low, high, step, possible = progressions(problem, shape)[level]
     takes = possible & (low <= size) & (size <= high)
     if problem.multiples:
@@ -46,9 +47,9 @@ def able_domains(problem: Problem, shape: int, level: int, size: int) -> Ints:
 
 
 def most_pods(problem: Problem, shape: int, *, core: int, limit: int) -> int:
-    """Returns the largest number of pods of a shape, from `core` to `limit`, that the hard layer and multiples admit.
+    """Returns the largest number of pods of a shape, from `core` to `limit`, that fits one domain of the hard layer.
 
-    0 if there is none.
+    The number meets all multiples. 0 if no number in this range does. core: pods that must be placed at least.
     """
     hard = problem.hard
     allowed = [domain for _, domain in hard_regions(problem)]
@@ -61,6 +62,7 @@ def most_pods(problem: Problem, shape: int, *, core: int, limit: int) -> int:
     sizes = low[open_] + (top[open_] - low[open_]) // step * step
     if not problem.multiples:
         return int(sizes.max()) if sizes.max() >= core else 0
+    # try the sizes from the largest down; sizes outside every domain's progression are skipped
     residues = set((low[open_] % step).tolist())
     for size in range(int(sizes.max()), core - 1, -1):
         if size % step in residues and np.isin(able_domains(problem, shape, hard, size), allowed).any():

@@ -1,9 +1,12 @@
-"""Least cost of m equal pods in a domain, for every m: the tables that the counting shortcut combines bottom up.
+"""Least cost of m equal pods in a topology domain, for every m: the tables of counting (`counting.py`).
 
-Source: gang-network.md section 7, "Shortcut". The cost is a lexicographic vector packed into one integer: whole
-pipeline groups per layer (more is better), domains used per layer, then the loss of score. Costs of children are added,
-so their tables are combined by min-plus convolution. Domains with equal content are of one kind; the table of a kind is
-computed once, when it is first needed.
+The cost is a lexicographic vector packed into one integer. Its components in order: whole pipeline groups per layer
+(more is better), domains used per layer, the ByCount, then the loss of score. The cost of a domain is the sum of the
+costs of its children and of the domain itself. So the table of a domain is the min-plus convolution of the tables of
+its children: out[m] = min over a + b = m of left[a] + right[b]. It costs O(entries^2) for two tables.
+
+Domains with equal content are of one kind; the table of a kind is computed once, when it is first needed.
+Source: gang-network.md section 7.
 """
 
 from collections.abc import Sequence
@@ -21,9 +24,10 @@ from koordpy.plan.limits import (
 from koordpy.topology.topology_tree import Tree
 
 Costs = Any
-"""numpy array over m = 0 .. capacity: int64, or Python integers if the packed vector needs more than 62 bits."""
+"""Table: numpy array of packed costs over m = 0 .. capacity. int64, or Python integers if int64 is too small."""
 
 INT64_LIMIT = 1 << 60
+"""Infinite cost in int64 tables; a sum of up to seven of them fits into int64."""
 
 
 def kinds_of(*columns: Ints) -> Ints:
@@ -37,10 +41,10 @@ def kinds_of(*columns: Ints) -> Ints:
 
 
 class CostTables:
-    """Tables of one unit of n equal pods.
+    """Cost tables of one unit of n equal pods, one per kind of domain of each level.
 
-    An entry of a level's tables means `per[level]` pods: there is a best placement in which every domain of that level
-    takes a multiple of that number (see counting.py).
+    Entry m of a table on a level means m times `per[level]` pods. This loses nothing, because there is a best placement
+    in which every domain of the level takes a multiple of that number (`counting.py`).
     """
 
     def __init__(
@@ -57,12 +61,12 @@ class CostTables:
         most: Sequence[int],
         extra: PackedCosts | None = None,
     ) -> None:
-        """slots, loss, bound: [nodes] further pods that fit, loss of score per pod, number of bound members. extra:
-        costs that are compared before the score and are not a sum over pods.
+        """slots, loss, bound: [nodes] further pods that fit, loss of score per pod, number of bound members.
 
         pipeline: size of a PP group, 1 without groups. per: per level the pods of an entry, a multiple of the number
-        for the level below. multiples: level -> k > 1, for multiples that `per` does not guarantee. most: per level an
-        upper bound on the domains that the best placement uses; placements with more may get any worse cost.
+        for the level below. multiples: level -> k > 1, for podCountMultiples that `per` does not guarantee. most: per
+        level an upper bound on the domains that the best placement uses. Placements with more may get a wrong cost, but
+        never a better one than the best. extra: the ByCount, which is compared before the score; None without one.
         """
         self.tree, self.n, self.per = tree, n, tuple(per)
         self.slots, self.loss = slots, loss
@@ -72,7 +76,7 @@ class CostTables:
             [sum(idle[a:b]) for a, b in zip(level.start.tolist(), level.end.tolist(), strict=True)] if any(idle) else []
             for level in tree.levels
         ]
-        """Per level the cost of its domains in `extra` without any new pod; an empty list if all are 0."""
+        """Per level, the cost of each domain in `extra` without any new pod; an empty list if all are 0."""
         self.bound_in = [level.sums(bound) for level in tree.levels]
         self._bound_any = bool(bound.any())
         self._most = most
@@ -84,14 +88,23 @@ class CostTables:
         self._tables: dict[tuple[int, int], Costs] = {}
 
     def whole(self, level: int) -> bool:
-        """Returns True if no domain of the level takes a part of a PP group."""
+        """Returns True if an entry of the level is whole PP groups: then goal 3 is equal for all placements there."""
         return self.per[level] % self.pipeline == 0
 
     def open(self, level: int) -> bool:
-        """Returns True if a domain of the level takes any number up to its capacity, with goal 4 compared first."""
+        """Returns True if a domain of the level takes any number of entries up to its capacity.
+
+        Goal 4 is then the first goal that differs between placements.
+        """
         return not self.multiples and self.whole(level)
 
     def _weigh(self, *, used: int) -> None:
+        """Sets the weight of each component of the packed cost, from the last goal to the first.
+
+        A weight is larger than any sum of all later components. From small to large: loss of score, ByCount
+        (`extra_weight`), used domains from the nodes up to the top layer (`domain_weight`), whole groups
+        (`group_weight`). A cost divided by `score_base` is goals 3 and 4. used: number of nodes with bound members.
+        """
         n, depth = self.n, self.tree.depth
         weight = int(self.loss.max(initial=0)) * n + 1
         self.extra_weight = weight
@@ -138,7 +151,10 @@ class CostTables:
         return self._unequal_kinds(level, content.tobytes(), (first * 4).tolist())
 
     def _unequal_kinds(self, level: int, content: bytes, edges: list[int]) -> Ints:
-        """Returns the kinds if domains also differ in bound members or in their number of children."""
+        """Returns the kinds of domains that may differ in bound members or in their number of children.
+
+        content: the sorted kinds of the children of all domains as bytes; domain d has edges[d] .. edges[d + 1].
+        """
         numbers: dict[Any, int] = {}
         if self._bound_any:
             held = self.bound_in[level].tolist()
@@ -148,7 +164,7 @@ class CostTables:
         return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
     def capacity(self, level: int) -> Ints:
-        """Returns [domains of the level] the last entry of each table, multiples not considered."""
+        """Returns [domains of the level] the last index of each table: the entries that fit, at most all n pods."""
         found = self._capacities[level]
         if found is None:
             if level == self.tree.depth:
@@ -162,7 +178,7 @@ class CostTables:
     # -- tables --------------------------------------------------------------------------------------------------------
 
     def table(self, level: int, domain: int) -> Costs:
-        """Returns the cost of entries m = 0 .. capacity in a domain; `inf` if the domain cannot take m."""
+        """Returns the table of a domain: cost of m = 0 .. capacity entries, `inf` for each m that it cannot take."""
         return self.of_kind(level, int(self.kinds(level)[domain]))
 
     def of_kind(self, level: int, kind: int) -> Costs:
@@ -174,9 +190,10 @@ class CostTables:
         return found
 
     def fill(self, top: int) -> None:
-        """Computes the tables of all kinds below a level, many at a time, if the domains differ a lot.
+        """Computes the tables of all kinds below a level in array operations, if domains are of many kinds.
 
-        For regions that cover most of the tree; otherwise each table is computed when it is first needed.
+        It saves time for a search over most of the tree. Otherwise each table is computed when it is first needed. Does
+        nothing if tables need Python integers, multiples or bound members, or if they are long.
         """
         if self.wide or self.multiples or self._bound_any:
             return
@@ -188,7 +205,10 @@ class CostTables:
             self._fill_level(level)
 
     def _fill_level(self, level: int) -> None:
-        """Computes the tables of every kind of a level at once; equal to `_evaluate` of each."""
+        """Computes the tables of every kind of a level at once; the result equals that of `_evaluate` for each kind.
+
+        Child number i of all kinds is merged in one step; a kind with fewer children gets the table of an absent child.
+        """
         below, first = self.kinds(level + 1), np.array(self._first[level], dtype=np.int64)
         parts = [self.of_kind(level + 1, kind) for kind in range(len(self._first[level + 1]))]
         rows = np.full((len(parts) + 1, max(map(len, parts))), self.inf, dtype=np.int64)
@@ -217,6 +237,7 @@ class CostTables:
         return out
 
     def _evaluate(self, level: int, domain: int) -> Costs:
+        """Computes the table of one domain: for a node by score and ByCount, else from the tables of its children."""
         if level == self.tree.depth:
             total = self.array(range(int(self.capacity(level)[domain]) + 1)) * (
                 int(self.loss[domain]) * self.per[level]
@@ -236,7 +257,11 @@ class CostTables:
         return self._own(level, int(self.bound_in[level][domain]), total)
 
     def _own(self, level: int, held: int, total: Costs) -> Costs:
-        """Returns the table with the cost of the domain itself, and `inf` for numbers that its multiple forbids."""
+        """Returns a table with the cost of the domain itself added, and `inf` for numbers that its multiple forbids.
+
+        The cost of the domain is one used domain if it has any member, less its whole pipeline groups. held: bound
+        members in it. total: table, or tables by row, of the children together.
+        """
         if level:
             sizes = np.arange(total.shape[-1])
             out = total + (self.domain_weight[level] * ((sizes + held) > 0).astype(total.dtype))
@@ -258,7 +283,7 @@ class CostTables:
     # -- combining -----------------------------------------------------------------------------------------------------
 
     def merge(self, left: Costs, right: Costs, *, level: int) -> Costs:
-        """Returns the min-plus convolution of tables of domains of a level, cut at n pods."""
+        """Returns the min-plus convolution of two tables of domains of a level, cut at n pods."""
         if len(left) < len(right):
             left, right = right, left
         if len(right) == 1:
@@ -287,9 +312,9 @@ class CostTables:
         return out
 
     def suffixes(self, tables: Sequence[Costs], *, level: int) -> list[Costs]:
-        """Returns the combined table of all domains from each position to the end.
+        """Returns, per position, the combined table of the domains from there to the end.
 
-        The last entry is the table of no domain.
+        One more entry at the end is the table of no domain: cost 0 for 0 pods.
         """
         out = [self.array([0])]
         for table in reversed(tables):

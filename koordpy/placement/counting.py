@@ -1,13 +1,15 @@
-"""The counting shortcut: exact placement of a unit with pods of one shape, by dynamic programming over the tree.
+"""Exact placement of a gang with equal pods, without a solver: how many pods does each node get?
 
-Source: gang-network.md section 7, "Shortcut". With one shape a placement is a count per node. The cost of m pods in a
-domain is the least lexicographic vector (goals 3 and 4 layer by layer, then the score) over all ways to spread them
-below it. Costs of children are combined by min-plus convolution, bottom up. Goals 1, 2 and 5 only choose the domain.
-Goal 6 walks down again and takes the largest counts with the least cost. The vector is packed into one integer, and
-domains with equal content are computed once.
+With pods of one shape a placement is a count per node, and ranks are assigned afterwards. `applies` returns True for
+the units that counting decides; the solver decides all other units.
 
-The solver decides where counting does not apply (`applies`). Tests compare the results with the solver and with
-enumeration.
+Dynamic programming over the topology tree (gang-network.md 7):
+1. Goal 1 chooses the level of c, and goal 2 the candidates for c on it.
+2. Bottom up, `CostTables` computes the least cost of m pods in a domain, for every m, by min-plus convolution of the
+   tables of its children. The cost is a lexicographic vector, packed into one integer: goals 3 and 4 layer by layer,
+   then the ByCount and the score. Domains with equal content are computed once.
+3. The candidate with the least cost, compared together with goal 5, is c.
+4. Top down, goal 6 takes the largest counts that have this least cost.
 """
 
 from dataclasses import dataclass
@@ -26,9 +28,10 @@ from koordpy.plan.round_plan import Proof
 
 
 def applies(problem: Problem) -> bool:
-    """Returns True if counts alone decide: pods of one shape, and no bound members if there are pipeline groups.
+    """Returns True if the number of pods per node decides all goals, so that counting is exact.
 
-    Then pipeline groups count as m // PP in every domain. Units with interactions among members need the solver.
+    All pending pods must be of one shape, without interactions among members. With pipeline groups there must be no
+    bound member, because then m pods in a domain can always be ordered to have m // PP whole groups.
     """
     if problem.interactions or len({problem.members[rank].shape for rank in problem.pending}) != 1:
         return False
@@ -39,24 +42,23 @@ def applies(problem: Problem) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NodeCounts:
-    """Result of counting."""
+    """Result of counting: the number of new pods per node. The order of ranks is not decided yet."""
 
     ranks: tuple[int, ...]
-    """Ranks of the chosen members."""
+    """Ranks of the members to place, ascending (goal 0)."""
     counts: dict[int, int]
-    """Node -> number of new pods."""
+    """Node -> number of new pods; only nodes with new pods."""
     level: int
-    """Level of the chosen domain c."""
+    """Level of c, the lowest domain that contains all new pods; 0 without a gather goal."""
     domain: int
-    """Index of the chosen domain c in its level."""
+    """Index of c in its level; 0 without a gather goal."""
 
 
 def count(problem: Problem) -> NodeCounts | Solution:
-    """Chooses the counts per node by goals 0 to 6 (or the order without a gather goal).
+    """Returns the counts per node that are best in goals 0 to 6, or in the order without a gather goal.
 
-    Returns a Solution instead if there is no plan.
-
-    Raises NotCountable if counts cannot represent the problem.
+    Returns a Solution without nodes, with the proof INFEASIBLE, if there is no placement. Raises NotCountable if counts
+    cannot represent the problem. The pending pods must be of one shape (`applies`).
     """
     shape = problem.members[problem.pending[0]].shape
     slots = problem.slots_of[shape]
@@ -73,9 +75,9 @@ def count(problem: Problem) -> NodeCounts | Solution:
 
 
 def _chosen(problem: Problem, size: int) -> tuple[int, ...]:
-    """Returns `size` members of one shape: each core, then the lowest other ranks (gang-network.md 2.6).
+    """Returns the ranks of `size` members: the core of each gang, then the lowest other ranks (gang-network.md 2.6).
 
-    Empty if there are too few pods for the core.
+    Empty if `size` is smaller than the core, or if a gang has too few pending members.
     """
     core = core_of(problem, problem.pending)
     if core is None or size < max(len(core), 1):
@@ -86,6 +88,7 @@ def _chosen(problem: Problem, size: int) -> tuple[int, ...]:
 
 
 def _extra(problem: Problem, slots: Ints, shape: int, *, n: int, nodes: int) -> PackedCosts | None:
+    """Returns the ByCount of the problem for up to n pods of a shape; None without a ByCount. nodes: as in `packed`."""
     if problem.by_count is None:
         return None
     return packed(problem.by_count, shape, shapes=len(problem.shapes), slots=slots, n=n, nodes=nodes)
@@ -110,6 +113,7 @@ class _Gather:
     # -- choosing the domain -------------------------------------------------------------------------------------------
 
     def solve(self) -> NodeCounts:
+        """Returns the best counts: tries every candidate for c, and spreads the pods in the best of them."""
         level, candidates = self._lowest()
         candidates = self._most_attracted(level, candidates)
         candidates = self._prepare(level, candidates)
@@ -121,6 +125,7 @@ class _Gather:
         best: tuple[Any, ...] | None = None
         chosen, spread = candidates[0], None
         kinds = tables.kinds(level)[candidates].tolist()
+        # True if the cost outside c depends on which candidate is c
         differs = bool(tables.idle_in[0]) or bool(self.bound.any())
         outside = 0 if differs else self._outside(level, candidates[0])
         for d, kind, up in zip(candidates, kinds, fits, strict=True):
@@ -128,6 +133,7 @@ class _Gather:
                 known[kind] = self._least(level, d)
             cost, found = known[kind]
             cost += self._outside(level, d) if differs else outside
+            # goals 3 and 4, then best fit (goal 5), then the ByCount and the score
             key = (cost // tables.score_base, up, cost % tables.score_base)
             if best is None or key < best:
                 best, chosen, spread = key, d, found
@@ -136,14 +142,16 @@ class _Gather:
         return NodeCounts(self.ranks, counts, level, chosen)
 
     def _prepare(self, level: int, candidates: list[int]) -> list[int]:
-        """Creates the tables, and returns the domains that can be best in goal 3 according to sums of capacity.
+        """Creates the cost tables, and returns the candidates that can still be best in goal 3 by sums of capacity.
 
-        Pods are counted level by level in steps. Some best placement has only multiples of the step in each domain of
-        the level. A step combines:
+        To keep tables short, an entry of a table means not one pod but a step of several pods, one step per level. This
+        loses nothing, because some best placement has a multiple of the step in each domain of the level. A step is the
+        least common multiple of:
         - podCountMultiples, if there are no bound members;
-        - the size of a pipeline group, if all groups can be whole at a level (goal 3 compares from the top down);
-        - a common divisor of slots and n. The counts that goal 6 prefers are a vertex of a flow with integral bounds
-          (its optimum for the domains used), so they are multiples of the divisor.
+        - the size of a pipeline group, on each level down to which all groups can be whole. Goal 3 compares from the
+          top down, so candidates that cannot keep all groups whole to that depth are dropped;
+        - a common divisor of all slots and n. The counts that goal 6 prefers are a vertex of a flow with integral
+          bounds (its optimum for the domains used), so they are multiples of the divisor.
         """
         n, size, depth = len(self.ranks), self.problem.pipeline, self.tree.depth
         kept = not self.bound.any()
@@ -177,7 +185,10 @@ class _Gather:
         return candidates
 
     def _most_used(self, level: int, candidates: list[int], steps: list[int]) -> list[int]:
-        """Returns per level an upper bound on the domains that the best placement uses."""
+        """Returns, per level, an upper bound on the number of domains that the best placement uses.
+
+        It limits the digits of the packed cost. The bound is tighter below c if there is one candidate.
+        """
         tree = self.tree
         if self.bound.any():
             return [len(lv) for lv in tree.levels]
@@ -198,14 +209,17 @@ class _Gather:
         return out
 
     def _capacities(self, level: int, domains: list[int], steps: list[int]) -> Ints:
-        """Returns [domains] how many steps each domain can take if every level below takes whole steps of its level."""
+        """Returns [domains] how many steps each domain can take, if every domain below takes whole steps of its level.
+
+        steps: per level, the pods of one step.
+        """
         room = self.slots // steps[-1]
         for number in range(self.tree.depth - 1, level - 1, -1):
             room = np.add.reduceat(room, self.tree.first_child(number)[:-1]) // (steps[number] // steps[number + 1])
         return np.asarray(room[domains], dtype=np.int64)
 
     def _upwards(self, level: int, domains: list[int]) -> list[Ints]:
-        """Returns the values of goal 5: usable slots of the domains, of their parents, .. of the cluster."""
+        """Returns goal 5 as arrays [domains]: usable slots of each domain, of its parent, .. of the cluster."""
         at, out = np.array(domains, dtype=np.int64), []
         for number in range(level, -1, -1):
             out.append(self.usable[number][at])
@@ -213,7 +227,11 @@ class _Gather:
         return out
 
     def _lowest(self) -> tuple[int, list[int]]:
-        """Chooses goal 1: the layer of C, then of c. Returns the level of c and its domains that can take the pods."""
+        """Decides goal 1: the layer of C, then of c. Returns the level of c, and its domains that can take all pods.
+
+        Without bound members C is c. With them, C is the lowest domain that contains them and can take the pods, and c
+        is inside C, on the lowest level that has a domain for all pods.
+        """
         tree, holders = self.tree, np.nonzero(self.bound)[0]
         if not len(holders):
             for level in range(tree.depth, -1, -1):
@@ -240,7 +258,7 @@ class _Gather:
         return able_domains(self.problem, self.shape, level, len(self.ranks))
 
     def _most_attracted(self, level: int, candidates: list[int]) -> list[int]:
-        """Returns the candidates that are best in goal 2, compared from c up to the cluster."""
+        """Returns the candidates with the most attracting pods (goal 2): in c, then in its parent, and so up."""
         if self.attracted is None:
             return candidates
         at = np.array(candidates, dtype=np.int64)
@@ -253,7 +271,11 @@ class _Gather:
         return [int(d) for d in at]
 
     def _outside(self, level: int, domain: int) -> int:
-        """Returns the cost of goal 4 outside c: its ancestors, and domains with bound members only."""
+        """Returns the cost of everything outside c, if this domain is c.
+
+        That is goal 4 for the ancestors of c and for the domains outside c that contain bound members, and the ByCount
+        of nodes outside c.
+        """
         tables, tree = self.tables, self.tree
         idle = 0
         if tables.idle_in[0]:
@@ -275,7 +297,7 @@ class _Gather:
     # -- goal 6 --------------------------------------------------------------------------------------------------------
 
     def _least(self, level: int, domain: int) -> "tuple[int, _Spread | None]":
-        """Returns the least cost of all pods below a domain, and the tables of its children; None for a node."""
+        """Returns the least cost of all pods in a domain, and the tables of its children, None if it is a node."""
         tables = self.tables
         if level == self.tree.depth:
             return int(tables.table(level, domain)[tables.n // tables.per[level]]), None
@@ -293,7 +315,10 @@ class _Gather:
     def _descend(
         self, level: int, domain: int, m: int, counts: dict[int, int], spread: "_Spread | None" = None
     ) -> None:
-        """Spreads m pods below a domain: layer by layer the lexicographically largest counts with the least cost."""
+        """Writes to `counts` (node -> pods) how goal 6 spreads m pods below a domain.
+
+        Each child in order takes the largest count for which the remaining children still reach the least cost.
+        """
         if m == 0:
             return
         if level == self.tree.depth:
@@ -323,11 +348,11 @@ class _Gather:
         return [int(d) for d in at[np.lexsort(keys)]]
 
     def _needed(self, level: int, children: list[int], parent: int, m: int) -> list[int]:
-        """Returns the domains that goal 6 may choose from when m pods are spread, in the order of goal 6.
+        """Returns the children that goal 6 may choose from when m entries are spread, in the order of goal 6.
 
-        The least number of used domains is known. Of domains with equal content the first in order take the most, so no
-        more of them than that number can be needed. Domains with bound members, or with a cost without pods, are always
-        included.
+        The least number of used domains is known. Of domains with equal content the first in order take the most pods,
+        so no more of them than that number can be needed. Domains with bound members, or with a ByCount cost even
+        without new pods, are always included, because their cost counts in any case.
         """
         tables = self.tables
         kinds, sizes = tables.kinds(level)[children].tolist(), tables.capacity(level)[children]
@@ -351,9 +376,10 @@ class _Gather:
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """The children of a domain that goal 6 chooses from for m entries, in its order.
+    """The children of a domain among which goal 6 spreads m table entries, in the order of goal 6.
 
-    tables: of each child. suffix: the combined tables of each child and all after it.
+    tables: the cost table of each child. suffix: per child the combined table of this child and all later ones; one
+    more entry at the end for no child.
     """
 
     domain: int

@@ -1,7 +1,8 @@
-"""The counting shortcut without a gather goal: scarce nodes, fewest nodes, extra costs, scores, slots, names.
+"""Counting for equal pods without a gather goal: which nodes take how many, when distance does not matter?
 
-Source: gang-network.md section 4, "No gather goal". The tree is ignored, so one table over the nodes is enough: dynamic
-programming in O(nodes x pods^2), nodes of equal content cut to the first n.
+Goals in order: fewest pods on scarce nodes, fewest nodes, the ByCount, largest score, fewest slots, natural names
+(gang-network.md section 4, "No gather goal"). The tree is ignored, so one table over the nodes is enough: dynamic
+programming in O(nodes x pods^2). Of nodes with equal content only the first n by name are considered.
 """
 
 from typing import Any
@@ -14,17 +15,23 @@ from koordpy.placement.problem import Ints, Problem
 
 
 def _filled(able: Ints, room: Ints, n: int) -> dict[int, int]:
-    """Fills nodes of one kind one after the other. The goals ask for nothing but the fewest such nodes."""
+    """Returns node -> pods if nodes of one kind are filled one after the other, which gives the fewest nodes.
+
+    able: nodes in the order of names. room: slots of each of them.
+    """
     before = np.cumsum(room) - room
     taken = np.minimum(room, n - before)
     return {int(node): int(count) for node, count in zip(able, taken, strict=True) if count > 0}
 
 
 def spread_flat(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCosts | None) -> dict[int, int]:
-    """Returns node -> pods without a gather goal: fewest pods on scarce nodes, then the goals of `_spread`.
+    """Returns node -> pods for n pods of a shape: fewest pods on scarce nodes first, then the goals of `_spread`.
 
-    If the other nodes cannot take all n pods, the best placement fills them, and only the nodes of the remaining pods
-    are left to choose. The later goals are sums over nodes or compare sorted names; a common part changes neither.
+    If the nodes without scarce resources cannot take all n pods, the best placement fills all of them, and only the
+    scarce nodes of the remaining pods are left to choose. This is exact, because the later goals are sums over nodes or
+    compare sorted names, and the full nodes contribute the same to every choice.
+
+    slots: [nodes] pods that fit. extra: packed ByCount; None without one.
     """
     if problem.scarce is None:
         return _spread(problem, slots, shape, n, extra)
@@ -37,11 +44,8 @@ def spread_flat(problem: Problem, slots: Ints, shape: int, n: int, extra: Packed
 
 
 def _spread(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCosts | None) -> dict[int, int]:
-    """Returns node -> pods: fewest nodes, `extra`, largest total score, fewest slots, then names in natural order.
-
-    The nodes are in the order of names. Of nodes that are equal in slots and score only the first n by name can be
-    needed.
-    """
+    """Returns node -> pods: fewest nodes, `extra`, largest total score, fewest slots, then names in natural order."""
+    # the nodes with capacity in the order of names, and per node its slots, lost score, ByCount kind and `standing`
     able = np.nonzero(slots > 0)[0]
     able = able[np.argsort(problem.name_rank[able])]
     room = slots[able]
@@ -49,6 +53,7 @@ def _spread(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCost
     loss = int(score.max()) - score
     costs = extra.kinds[able] if extra is not None else np.zeros(len(able), dtype=np.int64)
     stands = problem.standing[able] if problem.standing is not None else np.zeros(len(able), dtype=np.int64)
+    # of nodes that are equal in all of these, only the first n by name can be needed
     kind = kinds_of(room, loss, costs, stands)
     order = np.argsort(kind, kind="stable")
     place = np.empty(len(able), dtype=np.int64)
@@ -57,10 +62,11 @@ def _spread(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCost
     capped = np.minimum(room, n)
     keep = place < -(-n // np.maximum(capped, 1)) if len(starts) == 1 and not stands.any() else place < n
     able, room, loss, costs, stands = able[keep], room[keep], loss[keep], costs[keep], stands[keep]
-    # all chosen nodes are full, so there is one choice, whatever their cost is
+    # if n is a multiple of the slots of equal nodes, all chosen nodes are full: one choice, whatever their cost is
     one_way = extra is None or not n % int(room[0])
     if one_way and len(starts) == 1 and not stands.any() and int(room.sum()) >= n:
         return _filled(able, room, n)
+    # one integer for the goals in order: nodes, ByCount, lost score, slots; each base exceeds any sum of later goals
     slot_base = int(np.sort(room)[::-1][:n].sum()) + 1
     extra_weight = slot_base * (int(loss.max()) * n + 1)
     node_weight = extra_weight * (2 * extra.base if extra is not None else 1)
@@ -69,6 +75,7 @@ def _spread(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCost
     inf = node_weight * (n + 2) * 2 if wide else INT64_LIMIT
     tables: dict[tuple[int, int, int, int], Any] = {}
     rows = np.stack([room, loss, costs, stands], axis=1).tolist()
+    # suffix[i][m]: least cost of m pods on the nodes from position i to the end
     suffix = np.full((len(able) + 1, n + 1), inf, dtype=dtype)
     suffix[-1, 0] = 0
     for i in range(len(able) - 1, -1, -1):
@@ -86,6 +93,7 @@ def _spread(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCost
         for m in range(1, len(table)):
             np.minimum(row[m:], suffix[i + 1][: n + 1 - m] + table[m], out=row[m:])
         suffix[i] = row
+    # the naturally first nodes take as many pods as the least cost allows
     counts: dict[int, int] = {}
     rest = n
     for i in range(len(able)):

@@ -1,7 +1,11 @@
-"""The goals that compare placements, and the hard rules that a placement can break: the specification of every method.
+"""The goals that compare placements of a gang, and the hard rules that a placement can break.
 
-Source: gang-network.md sections 2.6 and 5. `goal_vector` compares placements, `violations` is the check of the
-verifier, `slots_by_level` is the count in messages and in best fit. Must not search.
+This is the specification that every placement method must meet, as code: the table of goals in gang-network.md 5, and
+the selection of members in 2.6. `goal_vector` compares placements, `violations` is the check of the verifier, and
+`slots_by_level` is the count in messages and in best fit. Must not search.
+
+Letters as in that table: c is the lowest domain that contains all new pods, C the lowest domain that contains all
+placed members, bound and new.
 """
 
 from collections import Counter
@@ -18,7 +22,7 @@ from koordpy.placement.problem import Ints, Problem
 
 T = TypeVar("T")
 Goal = tuple[Any, ...]
-"""Value of one goal: smaller is better; values of one problem are comparable."""
+"""Value of one goal. Smaller is better, so numbers to be maximised are negated. Comparable within one problem only."""
 
 
 # --- slots ------------------------------------------------------------------------------------------------------
@@ -53,10 +57,13 @@ def slots_by_level(problem: Problem, shape: int) -> tuple[Ints, ...]:
 
 @_cached_per_problem
 def progressions(problem: Problem, shape: int) -> tuple[tuple[Ints, Ints, int, NDArray[np.bool_]], ...]:
-    """Returns per level, the cluster first, (low, high, step, possible): the further pods that domains can take.
+    """Returns, per level, which numbers of further pods of a shape each domain can take.
 
-    They are an arithmetic progression low, low + step, .. high: nodes step by their own multiple, a sum of progressions
-    of one step has that step, and a multiple on a domain only thins the progression out.
+    Each entry is (low, high, step, possible), the cluster first. low, high: [domains] least and largest number; step:
+    distance between two numbers, common to the level; possible: [domains] False if no number is possible.
+
+    The numbers are always an arithmetic progression. At the nodes, the step is their multiple. Progressions of equal
+    step add up to one of that step. A multiple on a domain only leaves out some numbers, at equal distances.
     """
     return _progressions(problem, problem.slots_of[shape])
 
@@ -91,7 +98,7 @@ _FAR = 1 << 38
 def _with_multiple(
     low: Ints, high: Ints, step: int, possible: NDArray[np.bool_], *, k: int, bound: Ints
 ) -> tuple[Ints, Ints, int, NDArray[np.bool_]]:
-    """Keeps the numbers x of the progression with bound + x a multiple of k."""
+    """Returns the progression limited to the numbers x for which bound + x is a multiple of k."""
     common = gcd(step, k)
     period = k // common
     want = np.mod(-bound - low, k)
@@ -103,7 +110,11 @@ def _with_multiple(
 
 
 def domain_order(problem: Problem, reference: int, level: int, domain: int) -> dict[int, Ints]:
-    """Returns for goal 6, per level below a domain, its domains in the order in which their pod counts are compared."""
+    """Returns the order in which goal 6 compares the pod counts of the domains below a region.
+
+    The result is level -> [domains of that level inside the region], for every level below the region. Domains are
+    ordered by the position of their parent, then most attracting pods, most slots, natural name.
+    """
     tree, usable = problem.tree, slots_by_level(problem, reference)
     order: dict[int, Ints] = {}
     above = np.array([domain], dtype=np.int64)
@@ -122,7 +133,7 @@ def domain_order(problem: Problem, reference: int, level: int, domain: int) -> d
 
 
 def core_of(problem: Problem, ranks: Iterable[int]) -> tuple[int, ...] | None:
-    """Returns the lowest-ranked `need` pods of each gang among the ranks; None if a gang has fewer than it needs."""
+    """Returns the core: of each gang its needed number of lowest `ranks`; None if a gang has too few of them."""
     left = list(problem.needs)
     core = []
     for rank in sorted(ranks):
@@ -134,7 +145,7 @@ def core_of(problem: Problem, ranks: Iterable[int]) -> tuple[int, ...] | None:
 
 
 def pipeline_groups(problem: Problem) -> tuple[range, ...]:
-    """Returns the runs of PP consecutive positions, surplus members included; empty without pipeline parallelism."""
+    """Returns the PP groups as ranges of ranks, the last may be shorter; empty without pipeline parallelism."""
     size, total = problem.pipeline, len(problem.members)
     if size <= 1:
         return ()
@@ -156,6 +167,7 @@ class Goals:
 
     @property
     def stages(self) -> tuple[Callable[[Mapping[int, int]], Goal], ...]:
+        """The goals in the order in which they are compared; a different list with and without a gather goal."""
         if not self.problem.gather:
             return (
                 self.members,
@@ -180,12 +192,14 @@ class Goals:
         )
 
     def vector(self, nodes: Mapping[int, int]) -> Goal:
+        """Returns the values of all goals in order: of two placements, the one with the smaller vector is better."""
         return tuple(stage(nodes) for stage in self.stages)
 
     def members(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 0: the core, then the number of members, then their ranks.
+        """Goal 0 (2.6): the ranks of the core, then the negated number of placed members, then their ranks.
 
-        The core of rule (b) is the lowest of all cores, so one order serves both rules.
+        Rule 2 wants the core of lowest ranks, and rule 3 the lowest core that can be placed. Comparing cores first
+        satisfies both rules, because no core is lower than that of rule 2.
         """
         core = core_of(self.problem, nodes)
         if core is None:
@@ -193,28 +207,25 @@ class Goals:
         return core, -len(nodes), tuple(sorted(nodes))
 
     def layers(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 1: the layer of C, then of c; a deeper level is a lower layer.
+        """Goal 1: the level of C, then of c, negated because a deeper level is a lower layer.
 
-        C is the lowest common domain of bound and new members, c that of new members.
+        C is the lowest domain that contains all bound and new members, c the lowest that contains all new members.
         """
         new = list(nodes.values())
         return -self.tree.lowest_common(self._bound + new)[0], -self.tree.lowest_common(new)[0]
 
     def attraction(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 2: attracting pods in c, its parent, ... the cluster."""
+        """Goal 2: the number of attracting pods in c, in its parent, ... in the cluster, negated: more is better."""
         level, domain = self.tree.lowest_common(list(nodes.values()))
         return tuple(-int(self._attract[n][d]) for n, d in self.tree.upwards(level, domain))
 
     def pipeline(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 3: PP groups by the level of their lowest common domain, from the cluster down to a node's parent."""
+        """Goal 3: per level from the cluster to above the nodes, the PP groups with that `group_levels`."""
         counts = Counter(level for level in self.group_levels(nodes) if level is not None)
         return tuple(counts[level] for level in range(self.tree.depth)) if self._groups else ()
 
     def group_levels(self, nodes: Mapping[int, int]) -> tuple[int | None, ...]:
-        """Returns the level of the lowest common domain of each PP group's placed members.
-
-        None for a group without any.
-        """
+        """Returns, per PP group, the level of the lowest domain with all its placed members; None without any."""
         placed = self.placed(nodes)
         held = [[placed[rank] for rank in group if rank in placed] for group in self._groups]
         return tuple(self.tree.lowest_common(group)[0] if group else None for group in held)
@@ -231,7 +242,7 @@ class Goals:
         return tuple(int(usable[n][d]) for n, d in self.tree.upwards(level, domain))
 
     def counted(self, nodes: Mapping[int, int]) -> Goal:
-        """The cost of the nodes used by the pods on each (ByCount), relative to their cost without them."""
+        """The sum of `ByCount.added` over the nodes with new pods; empty without a ByCount."""
         table = self.problem.by_count
         if table is None:
             return ()
@@ -249,7 +260,7 @@ class Goals:
         return (-sum(int(shapes[members[rank].shape].score[node]) for rank, node in nodes.items()),)
 
     def inside(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 6: the path of c, then the counts layer by layer; larger counts are better."""
+        """Goal 6: the index of c, then per level below c the negated pod counts of its domains in `domain_order`."""
         new = list(nodes.values())
         level, domain = self.tree.lowest_common(new)
         counts = np.bincount(new, minlength=len(self.problem.free)).astype(np.int64)
@@ -258,11 +269,14 @@ class Goals:
         return domain, below
 
     def ranks(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 7: ring neighbours in different domains, top layer first; then the paths in rank order."""
+        """Goal 7: `crossings`; then the node indices in rank order, which follow the natural order of paths."""
         return self.crossings(nodes), tuple(nodes[rank] for rank in sorted(nodes))
 
     def crossings(self, nodes: Mapping[int, int]) -> tuple[int, ...]:
-        """Returns per level, from the top layer to the nodes, the number of ring neighbours in different domains."""
+        """Returns, per level from the top layer to the nodes, how many ring neighbours are in different domains.
+
+        The ring is all placed members in rank order; the last member is a neighbour of the first.
+        """
         placed = self.placed(nodes)
         ring = self.tree.domain_of[1:, [placed[rank] for rank in sorted(placed)]]
         return tuple(int(n) for n in (ring != np.roll(ring, -1, axis=1)).sum(axis=1))
@@ -285,7 +299,7 @@ class Goals:
         return (len(used),)
 
     def fewest_slots(self, nodes: Mapping[int, int]) -> Goal:
-        """Without a gather goal: slots of the reference pod on the nodes with new pods."""
+        """Without a gather goal: slots, before placing, of the reference shape on the nodes with new pods."""
         slots = self.problem.copies_of[self.problem.reference(tuple(sorted(nodes)))]
         return (sum(int(slots[node]) for node in set(nodes.values())),)
 
@@ -295,10 +309,10 @@ class Goals:
 
 
 def goal_vector(problem: Problem, nodes: Mapping[int, int]) -> Goal:
-    """Returns goals 0-7 of a valid placement (rank -> node of every new pod) in their order; smaller is better.
+    """Returns the values of all goals of a valid placement (rank -> node of every new pod); smaller is better.
 
-    Without a gather goal: members, scarce nodes, nodes, score, slots, names (Problem). Raises ValueError if no pod is
-    placed or a gang has fewer new pods than it needs.
+    Without a gather goal the list of goals is a different one (`Problem`). Raises ValueError if no pod is placed or a
+    gang has fewer new pods than it needs.
     """
     if not nodes:
         raise ValueError("no pod is placed")
@@ -309,7 +323,7 @@ def goal_vector(problem: Problem, nodes: Mapping[int, int]) -> Goal:
 
 
 def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
-    """Returns the hard rules that a placement (rank -> node of every new pod) breaks; empty for a valid one."""
+    """Returns one sentence per hard rule that a placement (rank -> node of every new pod) breaks; empty if valid."""
     tree, members, found = problem.tree, problem.members, []
     if not nodes:
         return ["no pod is placed"]
@@ -346,7 +360,7 @@ def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
 
 
 def beyond_room(problem: Problem, nodes: Mapping[int, int]) -> list[tuple[int, int, int]]:
-    """Returns (node, column, amount placed) wherever the amount placed exceeds the free capacity."""
+    """Returns (node, column of `free`, amount placed) wherever the new pods exceed the free capacity of a node."""
     used: Counter[tuple[int, int]] = Counter()
     for rank, node in nodes.items():
         for column, amount in problem.shapes[problem.members[rank].shape].request:
@@ -355,7 +369,10 @@ def beyond_room(problem: Problem, nodes: Mapping[int, int]) -> list[tuple[int, i
 
 
 def faults_together(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
-    """Returns the faults of a placement that concern several pods at once: devices of a node, and interactions."""
+    """Returns the faults of a placement that concern several pods at once, one sentence each.
+
+    These are nodes with devices that cannot serve all new pods there (`ByCount.cost` is None), and broken interactions.
+    """
     table, held = problem.by_count, Counter((problem.members[rank].shape, node) for rank, node in nodes.items())
     unserved = [
         f"{problem.tree.node_names[node]} cannot take its pods together"

@@ -1,8 +1,13 @@
-"""Rules among the members of one plan that span several nodes, as plain numbers: affinity, anti-affinity and spread.
+"""Rules between the pods of one plan, as plain numbers: required affinity, anti-affinity, spread, one common domain.
 
-A plan is judged by its final state, not by an order of placing (kube-parity.md 2.7): each pod is checked against all
-other placed members and the running pods. `faults` checks a finished placement; search methods build their constraints
-from the same descriptions. Members of one shape are equal, so counts per shape and node suffice.
+kube-scheduler checks such rules pod by pod against the pods placed before. A plan places all pods of a gang at once, so
+it is judged by its final state (kube-parity.md 2.7): each pod is checked against all other placed members and the
+running pods. `faults` checks a finished placement; search methods build their constraints from the same descriptions.
+Members of one shape are equal, so counts per shape and node suffice.
+
+Words used here: a *shape* is a number (`Problem.shapes`), and `meant` are the shapes that a label selector matches. A
+*domain* is all nodes with one value of the rule's topology key; `groups` is [nodes] the number of that domain, and -1
+for nodes without the label.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +20,7 @@ from numpy.typing import NDArray
 from koordpy.cache.snapshot import Ints
 
 Held = Mapping[tuple[int, int], int]
-"""(shape, node) -> new pods of the shape on the node."""
+"""A placement: (shape, node) -> number of new pods of the shape on the node."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,14 +31,21 @@ class Apart:
     meant: tuple[int, ...]
     """Shapes that the term matches."""
     groups: Ints
-    """[nodes] number of the node's domain; -1 without the label: the term cannot conflict there."""
+    """[nodes] number of the node's domain; -1 without the label, because the term cannot conflict there."""
 
     @property
     def signs(self) -> tuple[Ints, ...]:
-        """Per label [nodes]: equal for interchangeable nodes; a code below -1 if the domain is a single node."""
+        """Per topology key [nodes] a number that is equal for nodes that are interchangeable for this rule.
+
+        It is the domain's number, or a code below -1 if the domain is a single node.
+        """
         return (_signs(self.groups),)
 
     def holds(self, held: Held) -> bool:
+        """Returns True if a placement satisfies the rule.
+
+        A pod that matches its own term may be alone in its domain: then 1 matching pod is allowed there, else 0.
+        """
         itself = self.shape in self.meant
         meant = _sums(held, self.meant, self.groups)
         return all(meant.get(domain, 0) <= itself for domain in _sums(held, (self.shape,), self.groups) if domain >= 0)
@@ -41,15 +53,15 @@ class Apart:
 
 @dataclass(frozen=True, eq=False)
 class Near:
-    """Required affinity of the pods of one shape, all terms together. Part of a LinkedAffinity."""
+    """Required pod affinity of one shape, all its terms together. It is a part of a `LinkedAffinity`."""
 
     shape: int
     meant: tuple[int, ...]
     """Shapes of new pods that match all terms."""
     groups: tuple[Ints, ...]
-    """Per term [nodes] number of the domain, -1 without the label; the pod needs every label."""
+    """Per term [nodes] number of the domain, -1 without the label. A pod needs a node with the labels of all terms."""
     existing: tuple[Ints, ...]
-    """Per term [domains] pods that run before the plan and match all terms."""
+    """Per term [domains] number of pods that run before the plan and match all terms."""
 
     @property
     def matches_itself(self) -> bool:
@@ -58,17 +70,17 @@ class Near:
 
     @property
     def has_existing(self) -> bool:
-        """True if a match runs anywhere before the plan."""
+        """True if a pod that matches all terms runs anywhere before the plan."""
         return any(bool(counts.any()) for counts in self.existing)
 
     @property
     def counted(self) -> NDArray[np.bool_]:
-        """[nodes] True if the node has one of the labels; a match on another node is in no domain."""
+        """[nodes] True if the node has at least one of the labels. A match on any other node is in no domain."""
         return np.asarray(np.logical_or.reduce([groups >= 0 for groups in self.groups]))
 
     @property
     def keys(self) -> dict[bytes, Ints]:
-        """Identity of a topology key -> [nodes] number of the domain."""
+        """Topology keys of the terms, each once: contents of its `groups` as bytes -> `groups`."""
         return {groups.tobytes(): groups for groups in self.groups}
 
 
@@ -76,23 +88,28 @@ class Near:
 class LinkedAffinity:
     """Required affinity of shapes that match each other's terms, directly or over other shapes (kube-parity.md 2.7).
 
-    owners: one for each shape with required terms. Pods of these shapes are linked if a chain of placed pods joins
-    them. F(p) of a pod p: the matches of its terms that run before the plan, and new matches that have no required
-    terms. If F(p) has a pod in any domain, p must be in domains with a pod of F(p), one for each term. All linked pods
-    with an empty F(p) must be in one domain of each topology key, and these domains must have a node in common.
+    Pods of these shapes are linked if a chain of placed pods joins them, each matching a term of its neighbour or the
+    reverse. Which pods may satisfy a term without help of a linked pod? F(p) of a pod p is the set of pods that match
+    all its terms and either run before the plan, or are new and have no required terms themselves.
+
+    - If F(p) is not empty, p must be in domains with a pod of F(p), for each of its terms.
+    - All linked pods with an empty F(p) start a new place: they must be in one domain of each topology key, and these
+      domains must have a node in common. So only one place is opened for the whole set.
     """
 
     plugin: ClassVar[str] = "InterPodAffinity"
 
     owners: tuple[Near, ...]
+    """The required affinity of each shape that has some."""
 
     @property
     def shape(self) -> int:
-        """The first of the shapes; `shapes` has all."""
+        """The first of the shapes, for messages; `shapes` has all."""
         return self.owners[0].shape
 
     @property
     def shapes(self) -> frozenset[int]:
+        """The shapes with required affinity."""
         return frozenset(one.shape for one in self.owners)
 
     @property
@@ -102,6 +119,7 @@ class LinkedAffinity:
 
     @property
     def signs(self) -> tuple[Ints, ...]:
+        """As `Apart.signs`, per topology key; single nodes also differ in their running matches."""
         pairs = [pair for one in self.owners for pair in zip(one.groups, one.existing, strict=True)]
         return tuple(
             {(groups.tobytes(), existing.tobytes()): _signs(groups, existing) for groups, existing in pairs}.values()
@@ -117,10 +135,13 @@ class LinkedAffinity:
         return linked_sets([one for one in self.owners if one.shape in shapes])
 
     def holds(self, held: Held) -> bool:
+        """Returns True if a placement satisfies the rule for every set of linked pods."""
         placed = {shape for (shape, _), n in held.items() if n}
         return all(self._set_holds(owners, held) for owners in self.sets(placed))
 
     def _set_holds(self, owners: Sequence[Near], held: Held) -> bool:
+        """Returns True if a placement satisfies the rule for one set of linked shapes."""
+        # topology key -> (groups, domains of it that pods with an empty F(p) use)
         opened: dict[bytes, tuple[Ints, set[int]]] = {}
         for one in owners:
             nodes = [node for (shape, node), n in held.items() if shape == one.shape and n]
@@ -128,7 +149,7 @@ class LinkedAffinity:
                 return False
             apart, counted = self.unlinked(one), one.counted
             there = any(n and shape in apart and counted[node] for (shape, node), n in held.items())
-            first = not there and not one.has_existing
+            first = not there and not one.has_existing  # F(p) is empty for the pods of this shape
             for groups, existing in zip(one.groups, one.existing, strict=True):
                 new = _sums(held, one.meant if first else apart, groups)
                 if any(existing[groups[node]] + new.get(int(groups[node]), 0) == 0 for node in nodes):
@@ -137,40 +158,46 @@ class LinkedAffinity:
                 opened.setdefault(key, (groups, set()))[1].update(int(groups[node]) for node in nodes)
         if any(len(domains) > 1 for _, domains in opened.values()):
             return False
+        # the opened domains of all keys must share a node
         common = [groups == next(iter(domains)) for groups, domains in opened.values()]
         return not common or bool(np.logical_and.reduce(common).any())
 
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """A DoNotSchedule topology spread constraint of the pods of a shape."""
+    """A topology spread constraint with DoNotSchedule, of the pods of one shape.
+
+    In each domain with such a pod, the number of matching pods may exceed the global minimum by at most `max_skew`.
+    """
 
     plugin: ClassVar[str] = "PodTopologySpread"
 
     shape: int
     meant: tuple[int, ...]
-    """Shapes that its selector matches."""
+    """Shapes that the label selector of the constraint matches."""
     groups: Ints
-    """[nodes] domain; -1 where pods are not counted and the shape cannot be placed."""
+    """[nodes] number of the node's domain; -1 for nodes where pods are not counted and the shape cannot be placed."""
     base: Ints
-    """[domains] running pods that match."""
+    """[domains] number of matching pods that run before the plan."""
     eligible: NDArray[np.bool_]
-    """[domains] True for the domains of the global minimum."""
+    """[domains] True for the domains over which the global minimum is taken."""
     max_skew: int
-    """How far the count of a domain with such a pod may exceed the minimum."""
+    """How many more matching pods than the minimum a domain with a pod of the shape may have."""
     min_domains: int = 1
-    """Number of eligible domains below which the minimum is 0."""
+    """Number of eligible domains below which the minimum counts as 0 (minDomains)."""
 
     @property
     def signs(self) -> tuple[Ints, ...]:
+        """As `Apart.signs`; single nodes also differ in their running matches and eligibility."""
         return (_signs(self.groups, self.base, self.eligible),)
 
     @property
     def from_zero(self) -> bool:
-        """True if there are too few domains, so that the minimum is 0."""
+        """True if there are fewer eligible domains than `min_domains`, so that the minimum is 0."""
         return int(self.eligible.sum()) < self.min_domains
 
     def holds(self, held: Held) -> bool:
+        """Returns True if a placement satisfies the constraint in every domain with a new pod of the shape."""
         own = _sums(held, (self.shape,), self.groups)
         if not own:
             return True
@@ -186,31 +213,37 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class InOneDomain:
-    """A part of a unit: all new pods of the shapes `meant` must be in one domain."""
+    """A part of a unit, such as one replica: all new pods of the shapes `meant` must be in one domain of a layer."""
 
     meant: tuple[int, ...]
+    """The shapes of the part's pending pods; a shape may be in several parts."""
     groups: Ints
-    """[nodes] number of the node's domain."""
+    """[nodes] number of the node's domain of the layer."""
 
     @property
     def shape(self) -> int:
+        """The first shape of the part, for messages."""
         return self.meant[0]
 
     @property
     def signs(self) -> tuple[Ints, ...]:
+        """As `Apart.signs`."""
         return (_signs(self.groups),)
 
     def holds(self, held: Held) -> bool:
+        """Returns True if the new pods of the part are in one domain."""
         return len(_sums(held, self.meant, self.groups)) < 2
 
 
 Tie = Apart | LinkedAffinity | Spread
+"""A rule from the pod spec of a member."""
 _Own = TypeVar("_Own", Apart, Near, Spread)
 Interaction = Tie | InOneDomain
+"""Any rule among the new pods of a plan."""
 
 
 def _sums(held: Held, shapes: Iterable[int], groups: Ints) -> dict[int, int]:
-    """Returns domain -> pods of the shapes there, -1 for nodes in no domain; only domains with such pods."""
+    """Returns domain -> number of new pods of the shapes there; -1 for nodes in no domain. Only domains with pods."""
     out: dict[int, int] = {}
     wanted = set(shapes)
     for (shape, node), n in held.items():
@@ -221,9 +254,10 @@ def _sums(held: Held, shapes: Iterable[int], groups: Ints) -> dict[int, int]:
 
 
 def _signs(groups: Ints, *figures: NDArray[np.generic]) -> Ints:
-    """Returns [nodes] the domain's number, or a negative code for a single-node domain.
+    """Returns [nodes] numbers that are equal for nodes that a rule does not distinguish.
 
-    Single nodes with equal `figures` ([domains]) share a code.
+    That is the domain's number, because all nodes of a domain are equal for the rule. For a domain of a single node it
+    is a code below -1, equal for single nodes with equal `figures` ([domains] each).
     """
     inside = np.maximum(groups, 0)
     single = (groups >= 0) & (np.bincount(groups[groups >= 0], minlength=len(groups))[inside] == 1)
@@ -234,7 +268,10 @@ def _signs(groups: Ints, *figures: NDArray[np.generic]) -> Ints:
 
 
 def linked_sets(owners: Sequence[Near]) -> list[list[Near]]:
-    """Divides shapes with required terms into sets: two are linked if one matches all terms of the other."""
+    """Divides shapes with required terms into sets of linked shapes.
+
+    Two shapes are linked if one matches all terms of the other, or if a chain of such pairs joins them.
+    """
     left, out = list(owners), list[list[Near]]()
     while left:
         found = [left.pop(0)]
@@ -247,9 +284,9 @@ def linked_sets(owners: Sequence[Near]) -> list[list[Near]]:
 
 
 def renumbered(one: Tie, shapes: Mapping[int, Sequence[int]]) -> Iterator[Tie]:
-    """Yields the interaction with other shape numbers: shape -> its new numbers.
+    """Yields an interaction with other shape numbers.
 
-    A shape with several new numbers gets one rule each.
+    shapes: old number -> new numbers. A shape with several new numbers gets one rule for each of them.
     """
     if isinstance(one, LinkedAffinity):
         owners = tuple(new for own in one.owners for new in _renumbered(own, shapes))
@@ -267,7 +304,7 @@ def _renumbered(one: _Own, shapes: Mapping[int, Sequence[int]]) -> Iterator[_Own
 
 
 def faults(interactions: Iterable[Interaction], held: Held) -> list[str]:
-    """Returns the interactions that a placement breaks; empty for a valid one."""
+    """Returns one sentence per interaction that a placement breaks; empty for a valid placement."""
     return [
         f"shape {one.shape} breaks {type(one).__name__} towards shapes {one.meant}"
         for one in interactions

@@ -1,8 +1,12 @@
-"""Chooses the place of linked pods before the rest: the problem becomes one or more problems without required affinity.
+"""Replaces required affinity of a gang to itself by problems without interactions, which faster methods can solve.
 
-Source: kube-parity.md 2.7. If no running pod matches a term of a linked pod, all of them must be in the domains of one
-node. If these domains are those of a layer, they become a hard layer. Otherwise there is one problem per place, solved
-by counting; for pods of several kinds only if few places differ. O(places x nodes).
+Example: all workers require each other on the topology key zone, and none runs yet. Then all of them must be in one
+zone, but which one is open. In general, pods that match each other's terms without a running match must all be in the
+domains of one node; such a set of nodes is a *place* (kube-parity.md 2.7).
+
+If the domains of the topology key are those of a layer of the tree, the rule becomes a hard layer (`Problem.hard`).
+Otherwise there is one problem per place, limited to the nodes of the place, and solved by counting. For pods of several
+shapes that needs the solver for each place, so it is done only if few places differ. O(places x nodes).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +21,10 @@ from koordpy.plan.limits import OPENED_MODELS, OPENED_PLACES
 
 
 def opened_places(problem: Problem) -> list[Problem] | None:
-    """Returns problems that together replace the given one: its best placement is the best of theirs.
+    """Returns problems without required affinity, of which the best solution is that of the given problem.
 
-    None if the model must choose the place. For goals 5 and 6 they use the slots of the whole problem.
+    None if the given problem has no such affinity or cannot be replaced; then a CP-SAT model must choose the place. An
+    empty list if no place has capacity. The problems keep the slots of the given one for goals 5 and 6.
     """
     owners = opening_shapes(problem) if len(problem.interactions) == 1 else []
     if not owners:
@@ -46,9 +51,10 @@ def opened_places(problem: Problem) -> list[Problem] | None:
 
 
 def opening_shapes(problem: Problem) -> list[Near]:
-    """Returns the required affinity of the pending pods if they share one new place and require nothing else.
+    """Returns the required affinity of each pending shape if all these pods must share one new place.
 
-    Then no running pod matches a term, each shape matches itself, and all are linked with each other. Empty otherwise.
+    That is so if no running pod matches a term, each shape with terms matches itself, no new pod without terms matches,
+    and all shapes with terms are linked in pairs. Empty otherwise.
     """
     linked = [one for one in problem.interactions if isinstance(one, LinkedAffinity)]
     if len(linked) != 1:
@@ -66,7 +72,11 @@ def opening_shapes(problem: Problem) -> list[Near]:
 
 
 def _layer(owners: Sequence[Near], problem: Problem) -> int | None:
-    """Returns the tree level with the same domains as the only topology key of all pods; None if there is none."""
+    """Returns the tree level with domains that are the same sets of nodes as those of the only topology key.
+
+    None without such a level, with several keys, without a gather goal, with bound members, or if a pending shape has
+    no required affinity. Nodes without the label are not compared.
+    """
     keys = {key: groups for near in owners for key, groups in near.keys.items()}
     if len(keys) > 1 or len(owners) < len(problem.wanted) or problem.bound or not problem.gather:
         return None
@@ -81,9 +91,9 @@ def _layer(owners: Sequence[Near], problem: Problem) -> int | None:
 
 
 def _places(owners: Sequence[Near], problem: Problem) -> list[int]:
-    """Returns the first node of each place with capacity; a place is the nodes in the same domains.
+    """Returns the first node of each place that has capacity for any pod.
 
-    All owners have the same keys.
+    A place is all nodes with the same domains of all topology keys. All owners must have the same keys.
     """
     groups = np.stack(owners[0].groups, axis=1)
     room = np.logical_or.reduce([problem.slots_of[near.shape] > 0 for near in owners])
@@ -93,14 +103,16 @@ def _places(owners: Sequence[Near], problem: Problem) -> list[int]:
 
 
 def _unlike(problem: Problem, places: Sequence[NDArray[np.bool_]]) -> list[NDArray[np.bool_]]:
-    """Returns the places ([nodes] inside) without those that are worse only in names than another place.
+    """Drops places that are equal to another place in all goals except names, and worse in names.
 
-    Only without a gather goal, because then a place does not depend on nodes outside it.
+    places: [nodes] True inside. Valid only without a gather goal, because then the goals of a place do not depend on
+    nodes outside it.
     """
     columns = [*problem.free.T, *problem.slots_of, *problem.copies_of, *(shape.score for shape in problem.shapes)]
     columns += [problem.standing] if problem.standing is not None else []
     columns += [problem.by_count.kinds] if problem.by_count is not None else []
     rows = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+    # sorted content of the nodes of a place -> (names of its nodes in that order, its mask) of each place to return
     alike: dict[bytes, list[tuple[Ints, NDArray[np.bool_]]]] = {}
     for inside in places:
         nodes = np.nonzero(inside)[0]
@@ -114,7 +126,11 @@ def _unlike(problem: Problem, places: Sequence[NDArray[np.bool_]]) -> list[NDArr
 
 
 def _masked(problem: Problem, masks: Mapping[int, NDArray[np.bool_]], *, hard: int | None = None) -> Problem:
-    """Returns the problem with shapes limited to some nodes, and without interactions."""
+    """Returns the problem with shapes limited to some nodes, and without interactions.
+
+    masks: shape -> [nodes] True where it is allowed; shapes that are not listed keep their nodes. hard: the new hard
+    level; None to keep that of the problem.
+    """
     shapes = tuple(
         replace(shape, allowed=shape.allowed * masks[i]) if i in masks else shape
         for i, shape in enumerate(problem.shapes)

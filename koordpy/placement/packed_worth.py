@@ -1,7 +1,7 @@
-"""The ByCount of a unit with equal pods as plain numbers, for the counting shortcut to add and compare.
+"""The device goal (`ByCount`) of a unit with equal pods as one integer per node and number of pods.
 
-The vectors of all nodes are added. Each component gets as many digits as its sum can need, so that sums of packed
-numbers compare like sums of vectors.
+Counting adds the cost vectors of all nodes and compares the sums, which is faster with single integers. Each component
+of the vector gets as many digits as its sum can need, so that sums of packed integers compare like sums of vectors.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from koordpy.placement.problem import ByCount, Ints
 
 
 class NotCountable(Exception):
-    """Counting does not apply, and the solver decides.
+    """Raised if counting turns out not to apply to a problem; the solver decides it then.
 
     Either a node has capacity for more pods than its devices can serve, or the pods chosen by goal 0 do not form whole
     pipeline groups.
@@ -24,11 +24,11 @@ class PackedCosts:
     """Costs of equal pods on nodes, packed into integers."""
 
     kinds: Ints
-    """[nodes] number of the node's table."""
+    """[nodes] kind of the node: index of its table in `tables`."""
     tables: tuple[tuple[int, ...], ...]
-    """Per kind the cost of m = 0 .. pods."""
+    """Per kind, the cost of m pods on one node, for m = 0 .. the pods that fit a node of this kind."""
     base: int
-    """Larger than any sum of costs."""
+    """Larger than the sum of costs of a best placement, as a base for goals with a greater weight."""
 
     @property
     def idle(self) -> list[int]:
@@ -38,13 +38,15 @@ class PackedCosts:
 
 
 def packed(table: ByCount, shape: int, *, shapes: int, slots: Ints, n: int, nodes: int) -> PackedCosts:
-    """Returns the costs of up to n equal pods on nodes with the given slots.
+    """Returns the costs of up to n equal pods of a shape on nodes with the given slots ([nodes]).
 
-    nodes: upper bound on the nodes that the best placement uses.
+    shapes: number of shapes of the problem. nodes: upper bound on the nodes that the best placement uses. Sums over
+    that many nodes do not overflow into the next digit. A sum over more nodes may overflow, but is never less than the
+    best, so the overflow does no harm.
 
-    Sums over that many nodes do not overflow into the next digit. A sum over more nodes may overflow, but is never less
-    than the best. Raises NotCountable.
+    Raises NotCountable if a node has slots for more pods than its devices can serve.
     """
+    # the vectors of each kind for 0 .. cap pods
     caps = np.minimum(slots, n)
     count = int(table.kinds.max(initial=-1)) + 1
     most = np.zeros(count, dtype=np.int64)
@@ -58,6 +60,7 @@ def packed(table: ByCount, shape: int, *, shapes: int, slots: Ints, n: int, node
                 raise NotCountable
             row.append(vector)
         rows.append(row)
+    # weights: the base of each component is larger than the largest sum of all later components
     high = np.array([np.max(row, axis=0) for row in rows], dtype=np.int64).reshape(count, table.width)
     idle = np.array([row[0] for row in rows], dtype=np.int64).reshape(count, table.width)
     per_node = np.sort(high[table.kinds], axis=0)[::-1][:nodes].sum(axis=0) + idle[table.kinds].sum(axis=0)
@@ -66,6 +69,7 @@ def packed(table: ByCount, shape: int, *, shapes: int, slots: Ints, n: int, node
         if per_node[at]:
             weights[at] = base
             base *= int(per_node[at]) + 1
+    # kinds with equal tables become one kind
     numbers: dict[tuple[int, ...], int] = {}
     names = [
         numbers.setdefault(

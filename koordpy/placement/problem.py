@@ -1,8 +1,13 @@
-"""The placement problem of one unit as plain numbers: the input and the result of every placement method.
+"""The placement problem of one unit: which nodes do the pending pods of a gang or a plain pod get?
 
-Source: gang-network.md sections 2.4-2.7, 4 and 5. A unit is a GangGroup or one plain pod. The problem contains no pod
-specs: pods of one shape are equal, and filters have become capacities. Counting, the solver and plain enumeration (in
-tests) all take a Problem and return a Solution, so that their results can be compared goal by goal.
+The problem is the input of every placement method, and a `Solution` is the result. It contains plain numbers only: no
+pod specs, labels or node objects. Pods of one shape are equal, and the filters of kube-scheduler have become capacities
+(`free`) and masks (`Shape.allowed`). Counting, the solver, and the enumeration in the tests all take a `Problem`, so
+that their results can be compared goal by goal.
+
+Words used here: a *node* is an index into the nodes of the tree, a *rank* an index into `Problem.members`, a *shape* an
+index into `Problem.shapes`, a *column* an index of a resource in `free`. A *level* is a layer of the tree as a number:
+0 is the cluster, `tree.depth` are the nodes. Source: gang-network.md sections 2.4-2.7, 4 and 5.
 """
 
 from collections import Counter
@@ -23,14 +28,17 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """Equivalence class of pods: every filter and score treats them alike."""
+    """Equivalence class of pods: every filter and every score gives the same result for all pods of the class."""
 
     request: tuple[tuple[int, int], ...]
-    """(column of `free`, amount) with amount > 0; column 0 counts pods, one each."""
+    """(column of `Problem.free`, amount of one pod) with amount > 0. Column 0 counts pods, so its amount is 1."""
     allowed: Ints
     """[nodes] 1 where every filter passes that does not depend on free capacity, else 0."""
     score: Ints
-    """[nodes] weighted total, larger is better; compared between goals 5 and 6."""
+    """[nodes] weighted sum of the scores of a pod on the node; larger is better.
+
+    With a gather goal it is compared after goal 5 and before goal 6.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,42 +50,48 @@ class Member:
     shape: int
     """Index into Problem.shapes."""
     node: int | None = None
-    """Node that it is bound to; None while it is pending; -1 if its node is not in the snapshot (a member, but in no
-    domain)."""
+    """Node to which the member is bound; None while it is pending.
+
+    -1 for a member that is neither on a known node nor to be placed: the node is missing in the snapshot, or
+    `only_ranks` left the member out. Such a member keeps its rank, but is in no domain.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """Limit of a quota for the unit and one resource."""
+    """Amount of one resource that a quota still admits for the unit, on whatever nodes."""
 
     room: int
     """Remaining amount, 0 or more."""
     amounts: tuple[int, ...]
-    """Request of a pod of each shape."""
+    """Per shape, the amount that one pod requests."""
 
 
 Vector = tuple[int, ...]
+"""Cost of one node: numbers of 0 or more, compared lexicographically; smaller is better."""
 
 
 @dataclass(frozen=True, eq=False)
 class Devices:
-    """A ByCount that depends only on numbers of devices.
+    """Device numbers from which a model can compute the vector of a `ByCount` without calling `ByCount.cost`.
 
-    Its vector is (nodes used by pods with two or more devices, devices left free on the nodes used, pods that request
-    two or more).
+    The vector is then (nodes used by pods with two or more devices, devices left free on the nodes used, pods that
+    request two or more).
     """
 
     asks: tuple[int, ...]
-    """Devices per pod of each shape."""
+    """Per shape, the devices that one pod requests."""
     free: Ints
     """[nodes] free devices."""
 
 
 @dataclass(frozen=True, eq=False)
 class ByCount:
-    """A cost vector per node that depends on the number of pods of each shape there and is not a sum over the pods.
+    """Goal for devices: a cost vector per node, given how many pods of each shape the node takes (hence the name).
 
-    The vectors of all nodes are added up, including nodes without a new pod; the lexicographically least sum is best.
+    Two GPU pods on a node may cost more or less than twice one pod, because the best sets of GPUs are shared. So the
+    cost is not a sum over pods. The vectors of all nodes are added up, including nodes without a new pod; the
+    lexicographically least sum is best.
     """
 
     kinds: Ints
@@ -85,19 +99,20 @@ class ByCount:
     cost: Callable[[int, tuple[int, ...]], Vector | None]
     """(kind, pods per shape) -> vector of `width` numbers of 0 or more; None if the node cannot take these pods."""
     width: int
+    """Length of every vector."""
     active: tuple[int, ...] = (0,)
-    """Shapes for which the number of pods matters; of the other shapes only their presence on the node matters."""
+    """Shapes of which the number of pods changes the vector. Of every other shape only presence on the node counts."""
     always: bool = False
-    """True if every number of pods within the capacity has a vector."""
+    """True if `cost` is never None for pods that fit the free capacity, so that it forbids no placement."""
     exact: Callable[[], bool] = lambda: True
     """Returns True if all vectors computed so far are proven the least."""
     devices: Devices | None = None
     """Numbers of devices, if the vector depends only on these; else None."""
 
     def added(self, node: int, pods: Sequence[int]) -> Vector | None:
-        """Returns the cost that a node adds with these pods of each shape, relative to none.
+        """Returns the cost of a node with new pods minus its cost without them; a component may be negative.
 
-        None if it cannot take them.
+        pods: number of new pods per shape. None if the node cannot take these pods.
         """
         kind = int(self.kinds[node])
         vector, idle = self.cost(kind, tuple(pods)), self.cost(kind, (0,) * len(pods))
@@ -108,7 +123,10 @@ class ByCount:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Problem sizes at which another method is used (defaults in `limits`); tests force a method with other sizes."""
+    """Problem sizes above which another method or a partial model is used. `plan.limits` explains each of them.
+
+    Fields of the problem, and not only constants, so that tests can force a method on a small problem.
+    """
 
     model_nodes: int = MODEL_NODES
     class_fillings: int = CLASS_FILLINGS
@@ -120,31 +138,38 @@ class Sizes:
 class Problem:
     """One unit on one snapshot.
 
-    Goals without a gather goal, in this order: members, fewest pods on scarce nodes, fewest nodes, largest total score,
-    fewest slots on the nodes used, then for the pods in rank order the naturally smallest node names (name_rank). Bound
-    siblings and pipeline (PP) groups are ignored then.
+    With a gather goal, placements are compared by goals 0 to 7 (`goals.Goals`). Without one the order is: members,
+    fewest pods on scarce nodes, fewest nodes, least ByCount vector, largest total score, fewest slots on the nodes
+    used, then for the pods in rank order the naturally smallest node names. Members that already run, and pipeline (PP)
+    groups, do not matter then, because distance in the network does not.
     """
 
     tree: Tree
     free: Ints
-    """[nodes, resources] free capacity before any member is placed, use of bound members subtracted; may be
-    negative."""
+    """[nodes, resources] free capacity before any pending member is placed.
+
+    The requests of running pods are subtracted, those of bound members too. Negative on an overcommitted node.
+    """
     shapes: tuple[Shape, ...]
     members: tuple[Member, ...]
+    """All members of the unit in rank order, bound and pending."""
     needs: tuple[int, ...]
-    """Per gang, pending members that a plan must place (2.4)."""
+    """Per gang, the number of pending members that a plan must place (gang-network.md 2.4)."""
     attract: Ints
-    """[nodes] pods that are bound members or have the network-topology-selector value of a planned pod (goal 2)."""
+    """[nodes] number of running pods that attract the unit (goal 2).
+
+    These are bound members, and pods with the same network-topology-selector as a planned pod.
+    """
     name_rank: Ints
-    """[nodes] position in the natural order of names."""
+    """[nodes] position in the natural order of node names."""
     gather: bool = True
     """True with a gather goal; without one there are no hard layer and no multiples."""
     hard: int = 0
-    """Deepest level with MustGather, 0 without one; a hard layer implies every layer above."""
+    """Deepest level with MustGather: all bound and new members must be in one domain of it. 0 (cluster) without one."""
     multiples: Mapping[int, int] = field(default_factory=dict)
-    """Level -> podCountMultiple k > 1."""
+    """Level -> podCountMultiple k > 1: each domain of the level must have a multiple of k members, bound and new."""
     pipeline: int = 1
-    """Pods per pipeline (PP) group, 1 without groups."""
+    """Members per pipeline (PP) group, 1 without groups."""
     deterministic_time: float = 2.0
     """Limit of all solves together, in CP-SAT's units."""
     watchdog_seconds: float = 10.0
@@ -156,15 +181,20 @@ class Problem:
     by_count: ByCount | None = None
     """An additional goal: before the score with a gather goal, else after the fewest nodes."""
     standing: Ints | None = None
-    """[nodes] 1 for nodes that count as used without a new pod if there is no gather goal (gpu-topology.md 5 (b))."""
+    """[nodes] 1 for nodes that goal "fewest nodes" counts as used even without a new pod (gpu-topology.md 5 (b)).
+
+    None without such nodes. Applies only without a gather goal.
+    """
     scarce: Ints | None = None
-    """[nodes] 1 for nodes that pods of the unit avoid (kube-parity.md 3); None without such nodes, and with a gather
-    goal."""
+    """[nodes] 1 for nodes with a scarce resource, which pods that do not request it avoid (kube-parity.md 3).
+
+    None without such nodes, and with a gather goal.
+    """
     alone: tuple[Ints, ...] = ()
-    """Per shape [nodes] copies of one pod that ports, spread and (anti-)affinity admit there one after the other; empty
-    if no shape has such rules."""
+    """Per shape [nodes] how many copies of one pod the node admits by host ports, spread and (anti-)affinity, if only
+    copies of this pod are placed, one after the other. Empty if no shape has such rules."""
     copies: tuple[Ints, ...] = ()
-    """copies_of the whole problem if this problem is a part of it; else empty."""
+    """`copies_of` of the whole problem, if this problem was derived from a larger one; else empty."""
     sizes: Sizes = Sizes()
 
     @cached_property
@@ -179,7 +209,7 @@ class Problem:
 
     @cached_property
     def asked(self) -> Mapping[int, int]:
-        """Column of `free` -> total request of all pending members."""
+        """Total demand: column of `free` -> sum of the requests of all pending members."""
         out = Counter[int]()
         for shape, number in self.wanted.items():
             out.update({column: number * amount for column, amount in self.shapes[shape].request})
@@ -207,7 +237,10 @@ class Problem:
 
     @cached_property
     def copies_of(self) -> tuple[Ints, ...]:
-        """Slots as section 5 counts them, per shape: [nodes] further copies of one pod that fit one after the other."""
+        """Slots as the goals count them (gang-network.md 5), per shape: [nodes] copies of one pod that fit in turn.
+
+        Unlike `slots_of`, they consider host ports, spread and (anti-)affinity of the pod towards its copies.
+        """
         if self.copies:
             return self.copies
         if not self.alone:
@@ -220,27 +253,27 @@ class Problem:
         return max(1, sum(self.needs))
 
     def allowed(self, ranks: Iterable[int]) -> bool:
-        """Returns True if every allowance has enough left for the given members."""
+        """Returns True if the total request of the given members is within every allowance."""
         shapes = [self.members[rank].shape for rank in ranks] if self.allowances else []
         return all(sum(one.amounts[shape] for shape in shapes) <= one.room for one in self.allowances)
 
     def most_of(self, shape: int) -> int:
-        """Returns how many pods of one shape alone the allowances admit; at most the number of pending members."""
+        """Returns how many pods the allowances admit if all are of one shape; at most the number of pending members."""
         return min(
             [len(self.pending), *(one.room // one.amounts[shape] for one in self.allowances if one.amounts[shape])]
         )
 
     def reference(self, ranks: tuple[int, ...] | None = None) -> int:
-        """Returns the reference shape of the given members: fewest slots in the cluster, ties by lowest rank.
+        """Returns the reference shape of the given members: the shape with the fewest slots in the cluster.
 
-        ranks: None for all pending members.
+        Of shapes with equally many slots, that of the lowest rank. ranks: None for all pending members.
         """
         shapes = [self.members[rank].shape for rank in (self.pending if ranks is None else ranks)]
         return min(dict.fromkeys(shapes), key=lambda shape: int(self.copies_of[shape].sum()), default=0)
 
 
 def slots(free: Ints, shape: Shape) -> Ints:
-    """Returns [nodes] how many further pods of a shape fit on each node."""
+    """Returns [nodes] how many pods of a shape fit the free capacity of each node, 0 where they are not allowed."""
     room = None
     for column, amount in shape.request:
         fits = np.floor_divide(free[:, column], amount)
@@ -251,9 +284,10 @@ def slots(free: Ints, shape: Shape) -> Ints:
 
 
 def hard_regions(problem: Problem) -> list[tuple[int, int]]:
-    """Returns the (level, domain) pairs of the hard layer that may contain the unit; the cluster without a hard layer.
+    """Returns the (level, domain) pairs of the hard layer in which the unit may be placed.
 
-    With bound members it is their domain alone; empty if bound members are in several domains.
+    Without a hard layer that is the cluster. With bound members it is only the domain that contains them. Empty if
+    bound members are in several domains, because then no placement satisfies MustGather.
     """
     level = problem.hard
     domains = {int(problem.tree.domain_of[level, n]) for n in problem.bound.values()}
@@ -263,7 +297,10 @@ def hard_regions(problem: Problem) -> list[tuple[int, int]]:
 
 
 def only_ranks(problem: Problem, ranks: Collection[int]) -> Problem:
-    """Returns the problem with only these pending members. The other pending members stay members, but have no node."""
+    """Returns the problem of placing only these pending members.
+
+    Every other pending member keeps its rank, with node -1, so that pipeline groups are cut as before.
+    """
     kept = frozenset(ranks)
     if kept.issuperset(problem.pending):
         return problem
@@ -275,7 +312,10 @@ def only_ranks(problem: Problem, ranks: Collection[int]) -> Problem:
 
 
 def with_column(problem: Problem, room: Ints, asks: Mapping[int, int]) -> Problem:
-    """Returns the problem with one more resource. room: [nodes] free amount of it; asks: shape -> request of a pod."""
+    """Returns the problem with one more resource.
+
+    room: [nodes] free amount of the resource. asks: shape -> amount that one pod requests.
+    """
     column = problem.free.shape[1]
     shapes = tuple(
         replace(shape, request=(*shape.request, (column, asks[i]))) if asks.get(i) else shape
@@ -285,9 +325,9 @@ def with_column(problem: Problem, room: Ints, asks: Mapping[int, int]) -> Proble
 
 
 def at_most(problem: Problem, most: Mapping[int, Mapping[int, int]]) -> Problem:
-    """Returns the problem with a limit on pods of a shape per node: shape -> node -> pods.
+    """Returns the problem with a limit on the pods of a shape per node.
 
-    The limit is 0 on nodes that are not listed. Shapes that are not listed have no limit.
+    most: shape -> node -> limit. The limit is 0 on nodes that are not listed. Shapes that are not listed have no limit.
     """
     for shape, nodes in most.items():
         room = np.zeros(len(problem.free), dtype=np.int64)
@@ -303,8 +343,11 @@ class Solution:
     nodes: Mapping[int, int]
     """Rank -> node of every newly placed member; empty if there is no plan."""
     proof: Proof
+    """OPTIMAL or FEASIBLE with nodes; INFEASIBLE or UNKNOWN without."""
     runs: tuple[SolverRun, ...] = ()
+    """The solves of CP-SAT that led to the answer, in order; empty if no solve was necessary."""
 
     @property
     def placed(self) -> bool:
+        """True if there is a placement."""
         return bool(self.nodes)

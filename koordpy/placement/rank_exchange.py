@@ -1,9 +1,11 @@
-"""Local search for goal 7: exchanges stretches of the ring while that lowers the crossings (gang-network.md 5).
+"""Local search for the order of ranks (goal 7): exchanges pods while ranks that are neighbours move closer together.
 
-Two stretches of equal length change places: runs of a domain, pipeline groups, or single pods at the ends of runs; or
-all pods of two sibling nodes. An exchange is accepted if the ring has fewer crossings, top layer first, or as many and
-naturally smaller paths, and if goals 0 to 6 do not change. The search ends if no exchange is better, or after
-`RANK_STEPS` tries. It proves nothing.
+All placed members in rank order form a ring, as in a ring all-reduce. A crossing is a pair of neighbours in different
+domains of a layer; goal 7 wants few of them (gang-network.md 5). The search exchanges the nodes of two stretches of the
+ring of equal length: runs of one domain, pipeline groups, or single pods at ends of runs. It also exchanges all pods of
+two sibling nodes. An exchange is accepted if the ring has fewer crossings, top layer first, or as many and naturally
+smaller paths, and if goals 0 to 6 do not become worse. The search ends if no exchange is better, or after `RANK_STEPS`
+tries. It proves nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,11 +17,11 @@ from koordpy.plan.limits import RANK_STEPS
 
 
 class RankExchange:
-    """The ring of placed members; bound members are fixed.
+    """The ring of placed members as a list of positions, and the search on it. Bound members keep their nodes.
 
-    nodes: rank -> node of the new pods. split: the value of goal 3 that an order must not exceed (Goals.pipeline).
-    keeps: returns True if an order fits the capacity and is as good in goals 0 to 6; called only if pods of different
-    shapes change places.
+    nodes: rank -> node of the new pods. split: the value of goal 3 that an order must not exceed (`Goals.pipeline`).
+    keeps: returns True if an order (rank -> node) fits the capacity and is as good in goals 0 to 6. It is called only
+    if pods of different shapes change places, because for equal pods these goals except goal 3 cannot change.
     """
 
     def __init__(
@@ -35,17 +37,22 @@ class RankExchange:
         self.at = [nodes[rank] if rank in nodes else problem.bound[rank] for rank in self.ring]
         """The node at each position of the ring."""
         self.fixed = [rank in problem.bound for rank in self.ring]
+        """Per position, True for a bound member."""
         self.shape = [problem.members[rank].shape for rank in self.ring]
         self.path: dict[int, tuple[int, ...]] = {
             node: tuple(self.tree.domain_of[1:, node].tolist()) for node in set(self.at)
         }
+        """Node -> its domain on each level, from the top layer to the node itself."""
         position = {rank: at for at, rank in enumerate(self.ring)}
         held = [[position[rank] for rank in group if rank in position] for group in pipeline_groups(problem)]
         self.groups = [group for group in held if group]
+        """Positions of the placed members of each pipeline group."""
         self.group_at = {at: number for number, group in enumerate(self.groups) for at in group}
+        """Position -> index in `groups`."""
         self.common = [self._common(group) for group in self.groups]
         """The level of the lowest common domain of each pipeline group."""
         self.costs: dict[tuple[int, int], int] = {}
+        """Cache of `_crossing`: (node, next node) -> cost."""
         self.tries = 0
 
     def improved(self) -> dict[int, int]:
@@ -64,9 +71,9 @@ class RankExchange:
         return {rank: node for rank, node, fixed in zip(self.ring, self.at, self.fixed, strict=True) if not fixed}
 
     def _pairs(self) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-        """Yields pairs of equally large sets of positions.
+        """Yields the pairs of position lists to exchange; both lists of a pair have the same length.
 
-        Stretches first, long ones before short ones, then all pods of two sibling nodes.
+        Pairs of stretches of the ring come first, long ones before short ones, then all pods of two sibling nodes.
         """
         number, stretches = len(self.ring), set[tuple[int, int]]()
         for level in range(self.tree.depth):
@@ -74,6 +81,7 @@ class RankExchange:
             for begin, end in zip(begins, [*begins[1:], number], strict=True):
                 stretches |= {(end - begin, begin), (1, begin), (1, end - 1)}
         stretches |= {(len(group), group[0]) for group in self.groups if group[-1] - group[0] == len(group) - 1}
+        # length -> begins of the stretches without bound members
         starts: dict[int, list[int]] = {}
         for length, begin in sorted(stretches):
             if not any(self.fixed[begin : begin + length]):
@@ -90,15 +98,16 @@ class RankExchange:
             if self.path[one][:-1] == self.path[other][:-1] and len(held[one]) == len(held[other]):
                 yield min(held[one], held[other]), max(held[one], held[other])
                 if self.at[held[one][0]] != one:
+                    # the caller has accepted the exchange
                     held[one], held[other] = held[other], held[one]
 
     def _domain(self, at: int, level: int) -> int:
         return self.path[self.at[at]][level]
 
     def _exchange(self, first: Sequence[int], second: Sequence[int]) -> bool:
-        """Exchanges the nodes of two sets of positions and returns True if that is better.
+        """Exchanges the nodes of two lists of positions and returns True if the order is better then.
 
-        Otherwise changes nothing.
+        Otherwise restores the order and returns False.
         """
         here, there = [self.at[at] for at in first], [self.at[at] for at in second]
         if here == there:
@@ -118,9 +127,10 @@ class RankExchange:
             self.at[at] = node
 
     def _crossing(self, at: int) -> int:
-        """Returns the cost of two ring neighbours.
+        """Returns the cost of a position and the next one in the ring.
 
-        The cost is one number that orders crossings of all layers, the top layer first.
+        The cost is one number with a digit per layer, the top layer first: 1 if the two nodes are in different domains
+        of the layer. Sums of costs therefore compare like the crossings per layer.
         """
         pair = self.at[at], self.at[at + 1 - len(self.at)]
         if pair not in self.costs:
@@ -131,7 +141,7 @@ class RankExchange:
         return self.costs[pair]
 
     def _holds(self, first: Sequence[int], second: Sequence[int]) -> bool:
-        """Returns True if goals 0 to 6 do not change when two sets of positions are exchanged."""
+        """Returns True if goals 0 to 6 are not worse now that two lists of positions have been exchanged."""
         if self.split:
             touched = {self.group_at[at] for at in (*first, *second)}
             common = dict(enumerate(self.common)) | {number: self._common(self.groups[number]) for number in touched}

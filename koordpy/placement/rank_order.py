@@ -1,14 +1,15 @@
-"""Goal 7: assigns ranks to nodes once the pods per node are settled (gang-network.md section 5).
+"""Goal 7: decides which rank gets which node, once the number of pods per node and shape is decided.
 
-Three methods; the first that applies gives the order:
+Members in rank order exchange data with their neighbours, as in a ring all-reduce. So neighbours should be close in the
+network (gang-network.md section 5). Three methods are tried in order:
 
 1. natural order: the used nodes in natural order of their paths, each filled with the next ranks; O(ranks);
 2. equal pods with pipeline groups and no bound member: an order of whole domains (`whole_domains`);
 3. a bounded local search (`rank_exchange`). It starts from the better of two orders: each pod on the node nearest to
-   the previous one, or the order with whole pipeline groups (`assign_groups`).
+   that of the previous rank, or the order with whole pipeline groups (`assign_groups`).
 
-An order is proven best if each domain with members is one run of the ring, the least that any order has. Ties by
-natural names are not part of the proof.
+An order is proven best if each domain with members is one run of the ring, because no order has fewer crossings. The
+natural order of names, which decides between equal orders, is not part of the proof.
 """
 
 from bisect import bisect_left
@@ -27,8 +28,8 @@ from koordpy.placement.whole_domains import WholeDomains
 def settle_ranks(problem: Problem, start: Mapping[int, int]) -> tuple[dict[int, int], bool]:
     """Returns (rank -> node, True if the order is proven best in goal 7).
 
-    start: a placement that is best in goals 0 to 6. The result has the same pods per node and is as good in these
-    goals.
+    start: a placement (rank -> node) that is best in goals 0 to 6. The result has the same number of pods per node, and
+    is as good in these goals.
     """
     goals, ranks = Goals(problem), sorted(start)
     score, counted, split = goals.score(start), goals.counted(start), goals.pipeline(start)
@@ -50,10 +51,12 @@ def settle_ranks(problem: Problem, start: Mapping[int, int]) -> tuple[dict[int, 
 
 
 def rank_counts(problem: Problem, ranks: Sequence[int], counts: Mapping[int, int]) -> tuple[dict[int, int], bool]:
-    """Returns the result of `settle_ranks` for pods of one shape with pipeline groups of one size.
+    """Returns the result of `settle_ranks` for pods of one shape, given only the pods per node.
 
-    counts: node -> pods.
+    counts: node -> pods. Equal pods make goals 0 to 6 depend on the counts alone, except that the order must keep as
+    many pipeline groups whole as the counts allow.
     """
+    # (group type 0, level, domain) -> whole groups; `split`: goal 3 of an order that keeps all of them whole
     tree, size, whole = problem.tree, problem.pipeline, dict[tuple[int, int, int], int]()
     per_node = np.zeros(len(problem.free), dtype=np.int64)
     per_node[list(counts)] = list(counts.values())
@@ -67,7 +70,7 @@ def rank_counts(problem: Problem, ranks: Sequence[int], counts: Mapping[int, int
     split = tuple(above - below for above, below in pairwise(most)) if size > 1 else ()
 
     def keeps(nodes: Mapping[int, int]) -> bool:
-        """Returns True if no pipeline group is split that the counts leave whole."""
+        """Returns True if the order has as many whole pipeline groups on every level as the counts allow."""
         return size == 1 or Goals(problem).pipeline(nodes) <= split
 
     if ordered := _closed_form(problem, ranks, counts, keeps):
@@ -81,9 +84,10 @@ def rank_counts(problem: Problem, ranks: Sequence[int], counts: Mapping[int, int
 def _closed_form(
     problem: Problem, ranks: Sequence[int], counts: Mapping[int, int], keeps: Callable[[Mapping[int, int]], bool]
 ) -> dict[int, int] | None:
-    """Returns rank -> node with every domain in one run of the ring; None if no such form applies.
+    """Returns rank -> node in which every domain is one run of the ring, by methods 1 and 2; None if neither applies.
 
-    With bound members it applies only if all new pods are on one node.
+    With bound members, the result is None unless all new pods are on one node, where all orders are equal. keeps:
+    returns True if an order is as good in goals 0 to 6.
     """
     if problem.bound:
         return dict.fromkeys(ranks, *counts) if len(counts) == 1 else None
@@ -100,7 +104,7 @@ def _closed_form(
 def _searched(
     problem: Problem, start: Mapping[int, int], keeps: Callable[[Mapping[int, int]], bool]
 ) -> tuple[dict[int, int], bool]:
-    """Returns the result of the local search from the better of two orders, and True if it is proven best."""
+    """Returns (rank -> node by the local search from the better of two orders, True if it is proven best)."""
     goals = Goals(problem)
     split, nearest = goals.pipeline(start), _nearest_to_the_last(problem, start)
     first = min((order for order in (nearest, dict(start)) if goals.pipeline(order) <= split), key=goals.ranks)
@@ -109,7 +113,10 @@ def _searched(
 
 
 def _are_exchangeable(problem: Problem, start: Mapping[int, int]) -> bool:
-    """Returns True if exchanging pods of different shapes, within the capacity, changes no goal but the order."""
+    """Returns True if exchanging the nodes of two pods changes no goal but goal 7, whatever their shapes are.
+
+    That is so for one shape, or if all shapes have equal scores on the nodes used and no rule concerns other pods.
+    """
     shapes = sorted({problem.members[rank].shape for rank in start})
     if len(shapes) == 1:
         return True
@@ -118,10 +125,10 @@ def _are_exchangeable(problem: Problem, start: Mapping[int, int]) -> bool:
 
 
 def _nearest_to_the_last(problem: Problem, start: Mapping[int, int]) -> dict[int, int]:
-    """Returns rank -> node with the given pods of each shape per node.
+    """Returns rank -> node with the same number of pods of each shape per node as `start`.
 
-    Each pod gets the node that shares the lowest domain with the previous member, ties by natural order. O(ranks x log
-    nodes).
+    Each pod gets, of the nodes with places left for its shape, the one that shares the lowest domain with the node of
+    the previous rank; of several, the naturally first. O(ranks x log nodes).
     """
     tree, bound = problem.tree, problem.bound
     left = Counter((problem.members[rank].shape, node) for rank, node in start.items())
@@ -154,20 +161,23 @@ def assign_groups(
     whole: Mapping[tuple[int, int, int], int],
     groups: Sequence[Sequence[Sequence[int]]],
 ) -> dict[int, int]:
-    """Returns rank -> node with the given groups whole, and the other members on the remaining capacity.
+    """Returns rank -> node with as many whole pipeline groups per domain as `whole` says. Ignores goal 7.
 
-    Ignores goal 7.
+    A whole group has all its members in the domain. Members of no whole group get the remaining places.
 
-    pods: node -> shape -> pods. groups: per group type the ranks of its groups. whole: (type, level, domain) -> number
-    of groups whole in the domain, including those whole in a child.
+    pods: node -> shape -> number of pods to place there. groups: per group type (index), the ranks of each group of
+    the type. whole: (type, level, domain) -> number of groups that are whole in the domain, including groups that are
+    whole in one of its children.
     """
     tree = problem.tree
+    # `left`: places not used yet; `waiting`: groups not assigned yet; `placed`: groups whole in children of a domain
     left = {node: dict(held) for node, held in sorted(pods.items())}
     waiting = [[list(group) for group in reversed(kind)] for kind in groups]
     placed: dict[tuple[int, int, int], int] = {}
     out: dict[int, int] = {}
 
     def take(members: Sequence[int], nodes: Sequence[int]) -> None:
+        """Assigns members to the first of these nodes with a place for their shape."""
         for rank in members:
             shape = problem.members[rank].shape
             node = next(n for n in nodes if left[n].get(shape, 0) > 0)

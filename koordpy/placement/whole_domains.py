@@ -1,9 +1,12 @@
-"""Orders of whole domains for equal pods with pipeline groups: each domain is one run of the ring (gang-network.md 5).
+"""Assigns ranks to equal pods with pipeline groups, so that each domain has consecutive ranks (gang-network.md 5).
 
-A run of `count` pods that begins at position `start` of the ring contains `(count - (-start mod PP)) // PP` whole
-groups. Goal 3 counts `count // PP` whole groups in each domain, so only the position of a run's begin modulo PP
-matters. A depth-first search orders the children of a domain and remembers the sets that cannot be completed. Domains
-of equal content are tried once. The search ends after `RANK_STEPS` steps.
+The pods per node are known; the order of domains along the ranks is searched. If each domain has one run of consecutive
+ranks, the ring crosses as few domain borders as possible (goal 7). The order must also keep as many pipeline groups
+whole as goal 3 counts, which is `count // PP` in a domain with `count` pods. A run of `count` pods that begins at
+position `start` contains `(count - (-start mod PP)) // PP` whole groups, so only `start` modulo PP matters.
+
+A depth-first search orders the children of each domain, and remembers the sets of children that cannot be completed.
+Of domains with equal content only one is tried. The search gives up after `RANK_STEPS` steps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,19 +16,26 @@ from koordpy.plan.limits import RANK_STEPS
 
 
 class WholeDomains:
-    """Finds an order of whole domains. counts: node -> pods; their sum is a multiple of PP."""
+    """Searches an order of the domains with pods, in which each domain has one run of ranks.
+
+    counts: node -> pods; their sum must be a multiple of PP.
+    """
 
     def __init__(self, problem: Problem, counts: Mapping[int, int]) -> None:
         self.problem, self.size, self.depth = problem, problem.pipeline, problem.tree.depth
         self.steps = 0
         self.count: dict[tuple[int, int], int] = {}
+        """(level, domain) -> pods in it; only domains with pods."""
         self.below: dict[tuple[int, int], list[int]] = {}
+        """(level, domain) -> its children with pods."""
         self.kind: dict[tuple[int, int], int] = {}
         """(level, domain) -> number of its content; equal for domains with the same counts in the same subtree."""
         self.stuck: set[tuple[tuple[int, ...], int]] = set()
+        """(kinds of the children that are not ordered yet, start modulo PP) for which no order exists."""
         self._read(counts)
 
     def _read(self, counts: Mapping[int, int]) -> None:
+        """Fills `count`, `below` and `kind` from the pods per node."""
         tree, numbers = self.problem.tree, dict[tuple[object, ...], int]()
         for node, n in sorted(counts.items()):
             for level, domain in enumerate(tree.domain_of[:, node].tolist()):
@@ -39,7 +49,11 @@ class WholeDomains:
             self.kind[level, domain] = numbers.setdefault(sign, len(numbers))
 
     def find(self) -> list[int] | None:
-        """Returns the node of each rank, or None if no such order was found."""
+        """Returns the node of each rank, or None if no such order was found.
+
+        The first run may begin at any position within a pipeline group. The end of the last run then wraps around to
+        the first ranks, because the ring is cyclic.
+        """
         level, domain = 0, 0
         while level < self.depth and len(self.below[level, domain]) == 1:
             level, domain = level + 1, self.below[level, domain][0]
@@ -51,21 +65,25 @@ class WholeDomains:
         return None
 
     def _run(self, level: int, domain: int, start: int) -> list[int] | None:
-        """Returns the nodes of a domain's run that begins at a position modulo PP; None if a group would be split."""
+        """Returns the nodes of a domain's run, in rank order; None if the domain would have too few whole groups.
+
+        start: position in the ring, modulo PP, at which the run begins.
+        """
         count, size = self.count[level, domain], self.size
         if count >= size and (count - -start % size) // size < count // size:
             return None
         return [domain] * count if level == self.depth else self._ordered(level + 1, self.below[level, domain], start)
 
     def _ordered(self, level: int, domains: Sequence[int], start: int) -> list[int] | None:
-        """Returns the runs of all domains one after the other, in the naturally first order that was found.
+        """Returns the nodes of all domains' runs one after the other, in the naturally first order that is found.
 
-        None without one.
+        None if there is no order, or if the steps are used up. start: as for `_run`.
         """
+        # depth-first search without recursion: `runs` is the order so far, `options` the untried domains of each depth
         left, runs = list(domains), list[tuple[int, list[int]]]()
         options = [self._options(level, left)]
         while True:
-            while not options[-1]:
+            while not options[-1]:  # nothing is left to try here: remember that, and take the last run back
                 options.pop()
                 self.stuck.add((self._content(level, left), start))
                 if not runs:
@@ -90,9 +108,9 @@ class WholeDomains:
             options.append(self._options(level, left))
 
     def _options(self, level: int, domains: Sequence[int]) -> list[int]:
-        """Returns the domains that may be next, the naturally first last.
+        """Returns the domains to try next, in reversed natural order, because the caller takes the last one first.
 
-        Of domains with equal content only the naturally first.
+        Of domains with equal content only the naturally first is listed.
         """
         first: dict[int, int] = {}
         for domain in domains:
@@ -100,4 +118,5 @@ class WholeDomains:
         return sorted(first.values(), reverse=True)
 
     def _content(self, level: int, domains: Sequence[int]) -> tuple[int, ...]:
+        """Returns the kinds of the domains, sorted: equal for sets of domains that allow the same orders."""
         return tuple(sorted(self.kind[level, domain] for domain in domains))

@@ -1,6 +1,8 @@
-"""CP-SAT: solves every placement problem in stages, one goal after the other.
+"""Exact placement by the constraint solver CP-SAT, for units that counting does not decide.
 
-One worker, a fixed seed and a deterministic time limit make a plan reproducible. Large regions are modelled in part.
+Such units have pods of several shapes, or rules among their members. A model is solved in stages, one goal after the
+other. One worker, a fixed seed and a deterministic time limit make a plan reproducible. Large regions are modelled in
+part.
 
 Main types: `CountModel` (`count_model.py`): pods per node class; `StagedModel` (`staged_model.py`): stages;
 `TimeBudget` (`time_budget.py`): time of all solves.

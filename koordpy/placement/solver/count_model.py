@@ -1,7 +1,9 @@
-"""The CP-SAT model of one region: how many pods of each shape every class of nodes takes, with the terms of all goals.
+"""The CP-SAT model of one region: how many pods of each shape every group of equal nodes takes, and the goals.
 
-Source: gang-network.md section 7. On top of the cells of a region (`region_cells.py`) it models used domains, whole PP
-groups, interactions of members, the ByCount, and scores.
+A region is a domain of the topology tree in which all pods of the unit are placed. The variables of the model are in
+`region_cells.py`. This module adds what the goals and rules need: used domains, whole PP groups, interactions among
+members, the ByCount, and scores. Each goal is a sum (`Term`s) that `StagedModel.minimise` minimises.
+Source: gang-network.md section 7.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +25,7 @@ from koordpy.plan.limits import MODEL_TIES
 class CountModel(RegionCells):
     """The counts in one region, and the terms of its goals: used domains, whole groups, ByCount, scores.
 
-    Arguments as for `RegionCells`.
+    Arguments as for `RegionCells`. Raises TooLarge if the model would have too many variables or interactions.
     """
 
     def __init__(
@@ -52,14 +54,20 @@ class CountModel(RegionCells):
         )
         self._groups: WholeGroups | None = None
         self.used: dict[int, dict[int, list[Term]]] = {}
+        """Level -> domain -> 0/1 that the new pods open it, as terms (`add_used`).
+
+        On the level of the nodes the key is the first node of a cell, and the number is that of its used nodes.
+        """
         self._interactions()
         self.counted = self._counted()
-        """The ByCount as terms of this model; None without one, or if `numbered` has it."""
+        """The ByCount as terms of this model; None without a ByCount, or if `numbered` represents it."""
         self.numbered = self._numbered()
+        """The ByCount by numbers of devices only, which needs fewer variables; None if `counted` represents it."""
 
-    # --- interactions of members and worth of nodes ---------------------------------------------------------------
+    # --- interactions among members, and the ByCount --------------------------------------------------------------
 
     def _interactions(self) -> None:
+        """Adds all interactions of the problem; raises TooLarge if they need too many constraints."""
         if self.problem.interactions:
             if len(self.cells) * sum(len(one.meant) for one in self.problem.interactions) > MODEL_TIES:
                 raise TooLarge
@@ -75,6 +83,10 @@ class CountModel(RegionCells):
         return Interacting(self.model, places, most=most, every=self._every)
 
     def _counted(self) -> CountedTable | None:
+        """Adds the ByCount of every cell as a table of its values; None without one, or if `_numbered` adds it.
+
+        If the table is too large, it is left out and nothing is proven.
+        """
         table = self.problem.by_count
         if table is None or (table.devices is not None and self._fillings is None):
             return None
@@ -96,6 +108,10 @@ class CountModel(RegionCells):
         return counted
 
     def _numbered(self) -> Numbered | None:
+        """Adds the ByCount of every cell by numbers of devices, if it depends only on these and cells are single nodes.
+
+        Otherwise returns None.
+        """
         table = self.problem.by_count
         if table is None or table.devices is None or self._fillings is not None:
             return None
@@ -110,9 +126,10 @@ class CountModel(RegionCells):
         return numbered
 
     def least_counted(self, bound: Sequence[int] = ()) -> tuple[int, ...]:
-        """Minimises the vector of the ByCount, number by number, and makes the values constraints.
+        """Minimises the ByCount vector, component by component, makes the values constraints, and returns them.
 
-        bound: proven lower bound on the vector, or on its first numbers.
+        bound: proven lower bound on the vector or on its first components; empty if not known. It is used for a
+        component only while all components before it meet their bound. Returns () without a ByCount.
         """
         if self.numbered is not None:
             self.numbered.settle(self.values)
@@ -124,23 +141,24 @@ class CountModel(RegionCells):
         return tuple(out)
 
     def hold_counted(self, vector: Sequence[int]) -> None:
-        """Limits the vector to its least value, as far as that is known."""
+        """Limits the ByCount vector to a value that another model has found."""
         for terms, most in zip(self._vector(), vector, strict=True):
             self.hold(terms, most)
 
     def _vector(self) -> list[list[Term]]:
-        """Returns the terms of the vector's numbers that depend on the placement.
+        """Returns the terms of each component of the ByCount vector; empty if the model does not represent it.
 
-        Empty if the model does not represent them.
+        For `numbered` without the last component, because it does not depend on the placement.
         """
         if self.numbered is not None:
             return self.numbered.components
         return self.counted.components if self.counted is not None and self.counted.complete else []
 
     def _fewest_several(self) -> int:
-        """Returns a lower bound on the nodes that provide two or more devices, by each measure of capacity.
+        """Returns a lower bound on the nodes on which new pods use two or more devices together.
 
-        It counts the pods that request two or more devices.
+        It counts the nodes needed by the pods that request two or more devices, for each measure of capacity alone with
+        the largest nodes first. 0 if not all pods must be placed, or without numbers of devices.
         """
         devices, room = self.problem.by_count.devices if self.problem.by_count is not None else None, self.room
         if devices is None or not self._every:
@@ -155,7 +173,10 @@ class CountModel(RegionCells):
     # --- used domains and whole groups --------------------------------------------------------------------------
 
     def add_used(self, *, siblings: bool = True) -> None:
-        """Adds a 0/1 per domain that new pods open; with `siblings`, domains of bound members are already open."""
+        """Adds the variables of `used`: a 0/1 per domain that contains new pods and is not open already.
+
+        siblings: True to count domains with bound members as open. Nodes in `Problem.standing` are always open.
+        """
         depth, room, counts = self.tree.depth, self.room, self.shape_totals
         for number in range(self.region[0] + 1, depth):
             self.used[number] = {}
@@ -182,7 +203,7 @@ class CountModel(RegionCells):
                 self.used[depth][cell.nodes[0]] = self.use(cell)
 
     def use(self, cell: Cell) -> list[Term]:
-        """Returns how many of a cell's nodes take pods, as terms; created on first use."""
+        """Returns how many of a cell's nodes take new pods, as terms. Creates the variable on the first call."""
         if not cell.used:
             used, node = self.model.new_bool_var(""), cell.nodes[0]
             self.model.add(linear([*cell.total, (used, -min(self.limit, int(self.room.most[node])))]) <= 0)
@@ -197,10 +218,11 @@ class CountModel(RegionCells):
         return standing is not None and bool(standing[node])
 
     def opened(self, level: int) -> list[Term]:
-        """Returns how many domains of a level the new pods open, as terms."""
+        """Returns how many domains of a level the new pods open, as terms. `add_used` must have been called."""
         return [term for terms in self.used[level].values() for term in terms]
 
     def _most(self, level: int, domain: int) -> int:
+        """Returns an upper bound on the new pods in a domain."""
         place = self.tree.levels[level]
         return int(self.room.most[place.start[domain] : place.end[domain]].sum())
 
@@ -210,7 +232,11 @@ class CountModel(RegionCells):
         sizes: list[int],
         wanted: cp_model.IntVar | None,
     ) -> None:
-        """Adds a redundant cut: the used domains must have capacity for the wanted pods."""
+        """Adds a redundant cut, which shortens proofs: the used domains must have capacity for the pods.
+
+        weights: (0/1 that the domain is used, or None for an open one; domain). sizes: capacity of each of them.
+        wanted: the number of pods; None for the pods of all shapes.
+        """
         open_size = sum(size for (used, _), size in zip(weights, sizes, strict=True) if used is None)
         terms = [(used, size) for (used, _), size in zip(weights, sizes, strict=True) if used is not None and size]
         goal = [(wanted, -1)] if wanted is not None else [(v, -1) for v in self.shape_totals]
@@ -229,22 +255,25 @@ class CountModel(RegionCells):
     # --- the score and the placement ----------------------------------------------------------------------------
 
     def lost_score(self) -> list[Term]:
-        """Returns the negated total score."""
+        """Returns the negated total score, as terms to minimise."""
         scores = [self.problem.shapes[shape].score for shape in self.room.shapes]
         terms = [(var, -int(scores[i][cell.nodes[0]])) for cell in self.cells for i, var in cell.pods.items()]
         return [term for term in terms if term[1]]
 
     def on_scarce(self) -> list[Term]:
-        """Returns how many pods are on nodes with scarce resources that they do not request.
+        """Returns how many pods are on nodes with scarce resources that they do not request, as terms.
 
-        Empty if that is not a goal.
+        Empty without `Problem.scarce`.
         """
         scarce = self.problem.scarce
         cells = [cell for cell in self.cells if scarce[cell.nodes[0]]] if scarce is not None else []
         return [(var, 1) for cell in cells for var in cell.pods.values()]
 
     def hint(self, pods: Mapping[int, Sequence[int]]) -> None:
-        """Hints at a placement of the region: node -> pods per shape position; nodes without pods may be left out."""
+        """Suggests a placement to the next solve as a start.
+
+        pods: node -> pods per shape position; nodes without pods may be left out.
+        """
         for cell in self.cells:
             for i, var in cell.pods.items():
                 self.model.add_hint(var, sum(pods[node][i] for node in cell.nodes if node in pods))
@@ -252,7 +281,8 @@ class CountModel(RegionCells):
     def take(self, pods: Mapping[int, Sequence[int]]) -> None:
         """Makes a placement of the region the current solution, without a solve. pods: as for `hint`.
 
-        Only for models of given nodes without order, multiples and interactions.
+        Only for models with `keep` and without `ordered`, multiples and interactions. There the variables follow from
+        the pods per node.
         """
         values = self.values = [0] * len(self.model.proto.variables)
         placed = np.zeros(len(self.problem.free), dtype=np.int64)
@@ -281,7 +311,8 @@ class CountModel(RegionCells):
     def pods(self) -> dict[int, list[int]]:
         """Returns node -> pods per shape position of the current solution.
 
-        Classes are filled filling by filling in natural order.
+        The pods of a cell of several nodes are distributed filling by filling; the fullest nodes come first in natural
+        order.
         """
         out: dict[int, list[int]] = {}
         shapes = len(self.room.shapes)
@@ -298,15 +329,18 @@ class CountModel(RegionCells):
         return out
 
     def whole_counts(self) -> dict[tuple[int, int, int], int]:
-        """Returns (group type, level, domain) -> number of whole groups."""
+        """Returns (index of the group type, level, domain) -> number of whole groups in the current solution."""
         return self._groups.counts(self.values) if self._groups is not None else {}
 
     def node_totals(self, order: Iterable[int]) -> list[tuple[list[Term], int]]:
-        """Returns (sum, upper bound) of single nodes in the given order, without nodes that take no pod."""
+        """Returns (new pods as terms, upper bound) of single nodes in the given order, without nodes that take none."""
         cells = {c.nodes[0]: c for c in self.cells}
         return [(cells[n].total, min(self.limit, int(self.room.most[n]))) for n in order if n in cells]
 
     def domain_totals(self, level: int, order: Iterable[int]) -> list[tuple[list[Term], int]]:
-        """Returns (sum, upper bound) of the domains of a level in the given order, without domains that take no pod."""
+        """Returns (new pods as terms, upper bound) of domains of a level in the given order.
+
+        Domains that take no pod are left out.
+        """
         inside = self.totals[level]
         return [([(inside[d], 1)], min(self.limit, self._most(level, d))) for d in order if d in inside]

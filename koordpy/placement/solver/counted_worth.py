@@ -1,7 +1,13 @@
-"""A ByCount in a model that counts pods per shape and node: one 0/1 variable for each way to fill a node.
+"""The device goal (`ByCount`) in a CP-SAT model, which knows only linear costs.
 
-Source: gpu-topology.md 5. For shapes that are not `active` in the ByCount a way says only whether any of them is on the
-node.
+The cost of a node depends on the combination of pods on it, for example on which sets of GPUs they leave free. It is
+modelled in one of two forms:
+
+- `CountedTable`: one 0/1 variable for each way to fill a node, with the cost of that way. A way is the number of pods
+  of each `active` shape, and whether any pod of the other shapes is on the node.
+- `Numbered`: two 0/1 variables per node, if the cost depends only on numbers of devices.
+
+Source: gpu-topology.md 5.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +20,10 @@ from koordpy.plan.limits import MODEL_VARIABLES
 
 
 class CountedTable:
-    """Adds the costs of a ByCount to a model.
+    """Adds the costs of a ByCount to a model, node by node.
 
-    components: for each number of the vector the terms that nodes add to it, relative to no new pod.
+    components: per component of the ByCount vector, its terms: the cost of all nodes relative to no new pod. complete:
+    False if ways were left out because they are too many; then `components` cannot be used.
     """
 
     def __init__(self, model: cp_model.CpModel, table: ByCount, *, shapes: int) -> None:
@@ -26,7 +33,11 @@ class CountedTable:
         self._ways = 0
 
     def add(self, node: int, pods: Mapping[int, cp_model.IntVar], most: Mapping[int, int], fits: "Fits") -> None:
-        """Adds one node. pods, most: shape -> new pods of it there, and their upper bound."""
+        """Adds one node, which takes exactly one of its ways.
+
+        pods: shape -> variable for its new pods on the node. most: shape -> upper bound on them. fits: returns True if
+        numbers of pods fit the resources of the node.
+        """
         kind = int(self.table.kinds[node])
         active = [shape for shape in self.table.active if shape in pods]
         inert = [shape for shape in pods if shape not in self.table.active]
@@ -51,6 +62,7 @@ class CountedTable:
         for i, shape in enumerate(active):
             self.model.add(linear((way, counts[i]) for way, counts, _ in chosen if counts[i]) == pods[shape])
         if inert:
+            # any number of other pods, at least 1, exactly if a way with other pods beside the active ones is chosen
             beside_ways = [way for way, _, beside in chosen if beside]
             total = sum(most[shape] for shape in inert)
             left = cp_model.LinearExpr.sum([pods[shape] for shape in inert])
@@ -58,7 +70,10 @@ class CountedTable:
             self.model.add(left >= cp_model.LinearExpr.sum(beside_ways))
 
     def add_filled(self, node: int, fillings: Sequence[tuple[cp_model.IntVar, Mapping[int, int]]]) -> None:
-        """Adds equal nodes, given how many of them have each filling: (number, shape -> pods)."""
+        """Adds the equal nodes of one cell; a filling that their devices cannot serve is forbidden.
+
+        node: any one of them. fillings: (variable for how many of the nodes have the filling, filling: shape -> pods).
+        """
         kind = int(self.table.kinds[node])
         for number, pods in fillings:
             vector = self.table.cost(kind, self._whole(pods, None))
@@ -76,6 +91,7 @@ class CountedTable:
                 self.components[at].append((number, one - none))
 
     def _whole(self, counts: Mapping[int, int], beside: int | None) -> tuple[int, ...]:
+        """Returns pods per shape of the problem. beside: a shape of which one pod is also there; None for none."""
         out = [counts.get(shape, 0) for shape in range(self.shapes)]
         if beside is not None:
             out[beside] = 1
@@ -84,6 +100,7 @@ class CountedTable:
     def _fillings(
         self, active: Sequence[int], inert: Sequence[int], most: Mapping[int, int], fits: "Fits"
     ) -> Iterator[tuple[dict[int, int], bool]]:
+        """Yields each way to fill a node: (active shape -> pods, True if pods of other shapes are there, too)."""
         for numbers in product(*(range(most[shape] + 1) for shape in active)):
             counts = dict(zip(active, numbers, strict=True))
             if fits(counts):
@@ -93,23 +110,27 @@ class CountedTable:
 
 
 class Numbered:
-    """A ByCount that depends only on numbers of devices.
+    """Adds a ByCount that depends only on numbers of devices (`problem.Devices`).
 
-    Its vector is linear in the pods and in two 0/1 variables per node: the node is used, and its pods use two or more
-    devices.
+    The vector is linear in the pods and in two 0/1 variables per node: one is 1 if the node has new pods, the other is
+    1 if the new pods on it use two or more devices together.
     """
 
     def __init__(self, model: cp_model.CpModel, devices: Devices) -> None:
         self.model, self.devices = model, devices
         self.components: list[list[Term]] = [[], []]
-        """The terms of each number of the vector that depends on the placement."""
+        """Terms of the first two components: nodes that provide two or more devices, devices left on used nodes.
+
+        The third component, pods that request two or more, is the same for every placement.
+        """
         self._several: list[tuple[cp_model.IntVar, list[Term]]] = []
-        """(0/1 variable, devices used by the pods of a node)."""
+        """Per node (0/1 that its new pods use two or more devices, devices that they use as terms)."""
 
     def add(self, node: int, pods: Mapping[int, cp_model.IntVar], used: Sequence[Term], *, most: int) -> None:
         """Adds one node.
 
-        pods: shape -> new pods of it there; used: 1 if there is any; most: upper bound on the devices that they use.
+        pods: shape -> variable for its new pods there. used: 1 if there is any, as terms. most: upper bound on the
+        devices that these pods use.
         """
         asks = [(var, self.devices.asks[shape]) for shape, var in pods.items() if self.devices.asks[shape]]
         self.components[1] += [(var, int(self.devices.free[node]) * weight) for var, weight in used]
@@ -121,13 +142,20 @@ class Numbered:
             self.components[0].append((several, 1))
 
     def settle(self, values: list[int]) -> None:
-        """Sets the 0/1 of each node to 0 if its pods use fewer than two devices."""
+        """Sets the 0/1 "uses two or more devices" of each node to its least value for the given pods.
+
+        values: value of each variable of the model by index; changed in place. A solution may have a 1 without need,
+        because the constraints only force a 1, not a 0.
+        """
         for several, asks in self._several:
             values[several.index] = int(sum(values[var.index] * ask for var, ask in asks) > 1)
 
 
 class Fits:
-    """True if the given pods of each shape fit the resources of a node. request: shape -> amount per column."""
+    """Function that returns True if given pods (shape -> number) fit the resources of one node.
+
+    caps: per column, the capacity of the node. request: shape -> amount of one pod per column.
+    """
 
     def __init__(self, caps: Sequence[int], request: Mapping[int, Sequence[int]]) -> None:
         self.caps, self.request = caps, request

@@ -1,4 +1,4 @@
-"""OR-Tools' CP-SAT, imported without pandas.
+"""Imports OR-Tools' constraint solver CP-SAT, but without pandas.
 
 OR-Tools imports pandas for a series type that koordpy does not use. Pandas would cost 40 MB of memory, 0.3 s, and a
 quarter of the image. During the import an empty module replaces it, with the two names that OR-Tools' annotations need.

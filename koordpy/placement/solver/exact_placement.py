@@ -1,4 +1,8 @@
-"""The exact general method of the planner: solves every Problem with CP-SAT in stages.
+"""Entry point of the solver: places any unit by CP-SAT, or proves that it cannot be placed.
+
+First all pending members are tried; if they do not fit, `MemberSearch` chooses which of them can be placed together.
+Then `Gather` (with a gather goal) or `Plain` (without) finds the best nodes. If the solver's time ends without an
+answer, `Greedy` fills nodes without any proof.
 
 Source: gang-network.md sections 5 and 7. Other packages call `solve` and `can_place` only.
 """
@@ -25,10 +29,10 @@ __all__ = ["can_place", "solve"]
 
 
 def solve(problem: Problem) -> Solution:
-    """Returns the best placement of a problem by the goals of section 5, with its proof.
+    """Returns the best placement of a problem by the goals of gang-network.md 5, with its proof.
 
-    OPTIMAL if every stage was proven, FEASIBLE if the deterministic time ran out, INFEASIBLE if no placement exists,
-    UNKNOWN (no nodes) if the time ran out and greedy filling finds no placement either.
+    OPTIMAL: every stage was proven. FEASIBLE: a placement, but the deterministic time ran out or the model was too
+    large. INFEASIBLE: no placement exists. UNKNOWN (no nodes): not decided, and greedy filling finds no placement.
     """
     budget = TimeBudget.of(problem)
     try:
@@ -45,7 +49,10 @@ def solve(problem: Problem) -> Solution:
 
 
 def can_place(problem: Problem) -> Proof:
-    """Returns FEASIBLE, INFEASIBLE or UNKNOWN for placing all pending members; only without a gather goal."""
+    """Returns whether all pending members fit in some way: FEASIBLE, INFEASIBLE or UNKNOWN (not decided).
+
+    Only for problems without a gather goal.
+    """
     pending = problem.pending
     if not problem.allowed(pending):
         return Proof.INFEASIBLE
@@ -59,6 +66,10 @@ def can_place(problem: Problem) -> Proof:
 
 
 def _place(problem: Problem, budget: TimeBudget) -> dict[int, int]:
+    """Returns rank -> node of the best placement; empty if none was found.
+
+    Tries all pending members first, then the largest selection of members that fits (goal 0).
+    """
     pending = problem.pending
     core = core_of(problem, pending)
     if core is None or not pending:
@@ -75,9 +86,10 @@ def _place(problem: Problem, budget: TimeBudget) -> dict[int, int]:
 
 
 def _first_found(problem: Problem, ranks: Sequence[int], budget: TimeBudget) -> dict[int, int]:
-    """Places all given members by `Greedy` in the lowest domains with capacity.
+    """Returns rank -> node of all given members, placed by `Greedy` in one of the lowest domains with capacity.
 
-    Empty if it finds no valid placement.
+    Levels are tried from the lowest up, and on each level the domains with the most capacity first. Empty if no valid
+    placement is found, which proves nothing.
     """
     tree = problem.tree
     room = _room(problem, ranks)
@@ -103,11 +115,12 @@ def _first_found(problem: Problem, ranks: Sequence[int], budget: TimeBudget) -> 
 
 
 def _room(problem: Problem, ranks: Sequence[int]) -> FillingCapacity:
+    """Returns the capacity of the nodes for the given members."""
     return FillingCapacity(problem, dict(Counter(problem.members[rank].shape for rank in ranks)))
 
 
 def _best(problem: Problem, ranks: Sequence[int], room: FillingCapacity, budget: TimeBudget) -> dict[int, int] | None:
-    """Returns the best placement of exactly these ranks; None if there is none."""
+    """Returns rank -> node of the best placement of exactly these ranks; None if none was found."""
     if not problem.gather:
         return Plain(problem, ranks, room=room, budget=budget).solve()
     return Gather(problem, ranks, room=room, budget=budget).solve()

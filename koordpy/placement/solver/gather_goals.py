@@ -1,7 +1,13 @@
-"""Goals 1 to 6 for the chosen members: layers bottom-up, regions in the order of their bounds, then staged solves.
+"""Solver for gangs with a gather goal: places given members close to each other in the network (goals 1 to 7).
 
-Source: gang-network.md sections 5 and 7. Goals 2 and 5 depend on the region alone (`regions`). Goals 3 and 4, the
-ByCount and the score are solved region by region; goal 6 is solved in the region that is best in these.
+1. Goal 1: levels are tried from the lowest up; the first one with a region that takes all pods is the level of c.
+   A region is a domain that may become c, the lowest domain that contains all new pods.
+2. Goal 2: the regions of this level are tried in groups of equal attraction, the most attracting first.
+3. Goals 3 to 5, the ByCount and the score: each region of a group is solved, the one with the best bound first
+   (`regions.py`). The search of a group ends when the next bound is worse than the best value so far.
+4. Goal 6 is solved in the best region only. Goal 7 is left to `rank_order.settle_ranks`.
+
+Source: gang-network.md sections 5 and 7.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,32 +31,41 @@ from koordpy.placement.solver.whole_groups import GroupType, group_types
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Result of one region."""
+    """The best that the pods can reach in one region."""
 
     region: Region
     pipeline: tuple[int, ...]
-    """Per level, the top layer first, the negated number of whole groups."""
+    """Goal 3: per level, the top layer first, the negated number of whole PP groups."""
     domains: tuple[int, ...]
-    """Per level, the number of domains with members."""
+    """Goal 4: per level, the top layer first, the number of domains with members."""
     counted: tuple[int, ...]
-    """Vector of the ByCount."""
+    """ByCount vector of the new pods; empty without a ByCount."""
     score: int
+    """Total score; larger is better."""
     model: CountModel | None = None
-    """Model with the goals as constraints; None for a single node."""
+    """The solved model with all goals so far as constraints; None for a single node, which needs no model."""
 
 
 class Gather:
-    """Searches the best counts per node for the pods of given ranks."""
+    """Searches the best placement of given members with a gather goal.
+
+    ranks: members that must all be placed. room: capacity of the nodes for exactly these members. budget: solver time;
+    `budget.proven` becomes False if a result is not proven best.
+    """
 
     def __init__(self, problem: Problem, ranks: Sequence[int], *, room: FillingCapacity, budget: TimeBudget) -> None:
         self.problem, self.tree, self.room, self.budget, self.ranks = problem, problem.tree, room, budget, tuple(ranks)
         self.groups: dict[GroupType, list[list[int]]] = group_types(problem, set(ranks), room.shapes)
+        """Type of PP group -> the new ranks of each group of the type."""
         self.types = tuple(self.groups)
         self.reference = problem.reference(self.ranks)
         self.regions = Regions(problem, ranks, room=room, types=self.types)
 
     def solve(self) -> dict[int, int] | None:
-        """Returns rank -> node; None if no placement was found."""
+        """Returns rank -> node of the best placement found; None if none was found.
+
+        None is a proof that there is none only if `budget.proven` is still True.
+        """
         found = self._best()
         if found is None:
             return None
@@ -63,7 +78,11 @@ class Gather:
         return nodes
 
     def _best(self) -> Reached | None:
-        """Returns the best region in goals 1 to 5 with its solved model; None if there is none."""
+        """Returns the result of the region that is best in goals 1 to 5, ByCount and score; None if there is none.
+
+        Without bound members the regions of the hard layer and below are tried. With bound members goal 1 compares C
+        first, which contains them: C is tried from their lowest common domain upwards, but not above the hard layer.
+        """
         if not self.regions.bound:
             return self._best_in((0, 0), lowest=self.problem.hard)
         level, domain = self.tree.lowest_common(self.regions.bound)
@@ -75,7 +94,10 @@ class Gather:
         return None
 
     def _best_in(self, outer: Region, *, lowest: int) -> Reached | None:
-        """Returns the best c inside a domain, at the given level or below."""
+        """Returns the result of the best region inside a domain, on the given level or below; None if there is none.
+
+        outer: (level, domain). lowest: the highest level (smallest number) that is tried.
+        """
         place = self.tree.levels[outer[0]]
         lo, hi = place.start[outer[1]], place.end[outer[1]]
         possible = []
@@ -93,7 +115,7 @@ class Gather:
         return None
 
     def _by_attraction(self, level: int, domains: Sequence[int]) -> Iterator[list[int]]:
-        """Yields regions with equal goal 2, the most attracting first."""
+        """Yields the domains of a level in groups that are equal in goal 2, the most attracting group first."""
         sums = [place.sums(self.problem.attract) for place in self.tree.levels[: level + 1]]
         groups: dict[tuple[int, ...], list[int]] = {}
         for domain in domains:
@@ -103,9 +125,9 @@ class Gather:
             yield groups[pull]
 
     def _best_of(self, level: int, domains: Sequence[int]) -> Reached | None:
-        """Returns the best of regions that are equal in goals 1 and 2.
+        """Returns the result of the best of the regions that are equal in goals 1 and 2; None if none takes the pods.
 
-        Of equal regions only the naturally first is solved.
+        Of regions that differ in names only, the naturally first is solved.
         """
         best: Value | None = None
         winner: Reached | None = None
@@ -127,7 +149,11 @@ class Gather:
     # --- one region ---------------------------------------------------------------------------------------------
 
     def _reach(self, candidate: Candidate, best: Value | None) -> Reached | None:
-        """Solves one region; None if it has no placement or cannot beat the best."""
+        """Solves goals 3 and 4, the ByCount and the score in one region.
+
+        Returns None if no placement is found there, or as soon as the region cannot beat the best value so far. A large
+        region is not modelled whole: a placement is found first, and only a part around it is modelled.
+        """
         region, regions = candidate.region, self.regions
         if region[0] == self.tree.depth:
             return self._on_one_node(candidate)
@@ -164,9 +190,9 @@ class Gather:
         return Reached(region, tuple(whole), tuple(domains), counted, score, model)
 
     def _on_one_node(self, candidate: Candidate) -> Reached | None:
-        """Returns the result with all pods on one node, for which sums are exact.
+        """Returns the result with all pods on one node, without a model, because sums are exact there.
 
-        None if interactions or the ByCount forbid it.
+        None if interactions or the ByCount forbid that.
         """
         node, table = candidate.region[1], self.problem.by_count
         pods = dict(zip(self.room.shapes, self.room.wanted, strict=True))
@@ -192,11 +218,12 @@ class Gather:
     # --- goal 6 -------------------------------------------------------------------------------------------------
 
     def _inside(self, found: Reached) -> tuple[dict[int, list[int]], dict[tuple[int, int, int], int]]:
-        """Solves goal 6 in the best region: the lexicographically largest counts, layer by layer.
+        """Solves goal 6 in the best region: layer by layer, the lexicographically largest counts in `domain_order`.
 
-        Domains are compared in the order of `domain_order`. Returns node -> pods per shape position, and (group type,
-        level, domain) -> number of whole groups. Classes of equal nodes are enough down to the lowest domains. The
-        nodes are then settled by a model with a separate cell per node of the domains with pods.
+        Returns (node -> pods per shape position, (index of the group type, level, domain) -> number of whole groups).
+
+        The model of the region counts equal nodes together, which is enough to decide the counts of domains. The counts
+        of nodes are then decided by a model with a separate cell per node, limited to the domains with pods.
         """
         (level, domain), model = found.region, found.model
         if model is None:
@@ -212,9 +239,9 @@ class Gather:
         return model.pods(), model.whole_counts()
 
     def _node_by_node(self, found: Reached, model: CountModel) -> CountModel:
-        """Returns a model of single nodes below the lowest domains with pods, with all earlier goals fixed.
+        """Returns a model of the single nodes of the lowest domains with pods, with all earlier goals as constraints.
 
-        It has no values if it finds no solution in its time.
+        model: the solved model of the region. The returned model has no `values` if no solution is found in time.
         """
         top, depth = found.region[0], self.tree.depth
         place = self.tree.levels[depth - 1]

@@ -1,9 +1,12 @@
-"""Greedy placement before any solve: good and soon found; the result if the solver finds nothing in its time.
+"""Greedy placement of pods in a region: a start for the solver, and the result if the solver finds nothing in time.
 
-Source: gang-network.md section 7: the best found is used when the limit is reached. Nodes are filled one after the
-other, domains with the most capacity first, each with the filling that uses most of the scarcest resources. Parts of a
-unit with one domain each (gang-network.md 4, scope) are placed by best fit decreasing: the largest part first, each
-into the domain with the least capacity that takes it.
+It proves nothing, and need not be the best placement. Nodes are filled one after the other, domains with the most
+capacity first, each node with the filling that uses most of the scarcest resources. Parts of a unit with one domain
+each (gang-network.md 4, scope) are placed by best fit decreasing: the largest part first, each into the domain with the
+least capacity that takes it.
+
+The *price* of a pod is the largest share that it uses of any resource of the region, so it is high for pods that
+request much of a scarce resource. The *worth* of a node is its capacity measured by these prices.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +23,10 @@ Pods = dict[int, tuple[int, ...]]
 
 
 class Greedy:
-    """Fills regions with all given pods. It considers capacity, parts, required affinity and anti-affinity only."""
+    """Fills regions with all pods of `room.wanted`.
+
+    It considers capacity, parts, required affinity and anti-affinity only; the caller must check every other rule.
+    """
 
     def __init__(self, room: FillingCapacity) -> None:
         self.room, self.tree, self.counts = room, room.tree, room.wanted
@@ -46,10 +52,10 @@ class Greedy:
         """[shapes, nodes] True if no placed pod excludes the shape by anti-affinity."""
 
     def _apply_affinity(self, one: LinkedAffinity, position: Mapping[int, int]) -> None:
-        """Applies required affinity. Linked pods without a running match become a part, if they are in no other part.
+        """Applies required affinity: changes `parts` and `slots`.
 
-        Pods with running matches may use only nodes in a domain with a match. Matches among new pods without terms are
-        not considered.
+        Linked pods without a running match become a part, if they are in no other part. Pods with running matches may
+        use only nodes in a domain with a match. New matching pods without required terms are not considered.
         """
         first = [
             near for near in one.owners if near.shape in position and not (near.has_existing or one.unlinked(near))
@@ -67,7 +73,10 @@ class Greedy:
                 self.slots[position[near.shape]] *= np.logical_and.reduce(beside)
 
     def fill(self, region: tuple[int, int]) -> Pods | None:
-        """Returns node -> pods per shape; None if the greedy method finds no place for all pods."""
+        """Returns node -> pods per shape position for a region; None if not all pods could be placed.
+
+        Without parts, nodes are filled by worth first. If that fails, pods are placed by size.
+        """
         place = self.tree.levels[region[0]]
         nodes = slice(int(place.start[region[1]]), int(place.end[region[1]]))
         room = np.maximum(self.room.caps[nodes].sum(axis=0), 1)
@@ -81,7 +90,10 @@ class Greedy:
         return found or self._by_size(order, price)
 
     def _nodes(self, level: int, domain: int, *, worth: Any) -> Iterator[int]:
-        """Yields the nodes below a domain, those of domains with the most capacity first."""
+        """Yields the nodes below a domain, on every level the child with the greatest worth first.
+
+        worth: [nodes] floats; domains without any are left out.
+        """
         if level == self.tree.depth:
             yield domain
             return
@@ -96,7 +108,10 @@ class Greedy:
                 yield from self._nodes(level + 1, child, worth=worth)
 
     def _by_worth(self, order: list[int], price: Any) -> Pods | None:
-        """Fills each node with the filling of the greatest total price."""
+        """Fills each node in order with the filling of the greatest total price of the pods that are left.
+
+        None if pods remain, or if a node has too many fillings to list. price: [shape positions] floats.
+        """
         left, out = list(self.counts), Pods()
         for node in order:
             kind = self.room.types[self.room.type_of[node]]
@@ -112,7 +127,10 @@ class Greedy:
         return None
 
     def _by_size(self, order: list[int], price: Any) -> Pods | None:
-        """Places part by part, the largest first, then shape by shape, the highest price first."""
+        """Places part by part, the most pods first, then shape by shape, the highest price first.
+
+        None if a part fits no domain or a pod fits no node.
+        """
         caps, out = self.room.caps.copy(), dict[int, list[int]]()
         self._open[:] = True
         for part, groups in sorted(self.parts, key=lambda one: -sum(self.counts[i] for i in one[0])):
@@ -126,9 +144,9 @@ class Greedy:
         return {node: tuple(pods) for node, pods in out.items()}
 
     def _domains(self, part: Sequence[int], groups: Ints, order: list[int], caps: Ints) -> Iterator[list[int]]:
-        """Yields the nodes, in order, of each domain with enough capacity for a part.
+        """Yields the nodes of each domain that may take a part, the domain with the least capacity first.
 
-        The domain with the least capacity first.
+        part: shape positions. groups: [nodes] number of the domain, -1 for none. caps: [nodes, columns] free capacity.
         """
         nodes = np.array([node for node in order if groups[node] >= 0], dtype=np.int64)
         of = groups[nodes]
@@ -138,13 +156,16 @@ class Greedy:
             yield nodes[of == domain].tolist()
 
     def _room(self, i: int, caps: Ints) -> Ints:
-        """Returns [nodes] how many further pods of a shape fit."""
+        """Returns [nodes] how many further pods of shape position `i` fit the capacity that is left."""
         request = self.room.request[i]
         asked = request > 0
         return np.asarray(np.minimum((caps[:, asked] // request[asked]).min(axis=1), self.slots[i]))
 
     def _place_all(self, shapes: Sequence[int], nodes: list[int], caps: Ints, out: dict[int, list[int]]) -> bool:
-        """Places all pods of some shapes on the first nodes with capacity and returns True; otherwise places none."""
+        """Places all pods of some shapes on the first nodes with capacity, and returns True.
+
+        Returns False and restores everything if they do not fit. caps, out: free capacity and placement; changed.
+        """
         before, taken, opened = caps[nodes], list[tuple[int, int, int]](), self._open.copy()
         for i in shapes:
             left, fits = self.counts[i], self._room(i, caps).tolist()
@@ -172,7 +193,7 @@ class Greedy:
         for shape, meant, groups in self.apart:
             if (domain := groups[node]) < 0 or (shape != i and i not in meant):
                 continue
-            # the list is empty if no pod that its anti-affinity matches is left to place
+            # shapes to exclude; none if the anti-affinity of the placed pod matches no pod of this placement
             kept_off = np.array(meant if shape == i else [shape], dtype=np.int64)
             self._open[kept_off[:, None], np.nonzero(groups == domain)[0]] = False
             if shape == i and i in meant:

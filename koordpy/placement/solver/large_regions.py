@@ -1,10 +1,13 @@
-"""Regions too large to be modelled whole: finds a first placement, and chooses the part of the region to model.
+"""Placement in regions with too many nodes for one model: finds a first placement, and chooses which nodes to model.
 
-Building and presolving a model of thousands of nodes takes seconds. So a placement is found first from a single measure
-of capacity. Pods of several shapes need at least a known amount of each resource, and a known number of slots of each
-shape. A placement opens at least as many domains, lexicographically, as the best way to find the amount of one measure;
-for one measure counting is exact (gang-network.md section 7). If all pods fit the nodes found in this way, goal 4 is
-settled. Otherwise the nodes are filled greedily. Of equal domains no more are modelled than the placement opens.
+Building and presolving a CP-SAT model of thousands of nodes takes seconds. So only a part of the region is modelled,
+around a placement that is found without a model of the whole region.
+
+That placement also gives a proven bound for goal 4 (fewest domains). Pods of several shapes need a known amount of each
+measure of capacity: pods, pods of a shape, or a resource. For a single measure the fewest domains with that amount are
+found exactly, by counting (gang-network.md section 7), and no placement can open fewer. If all pods fit the nodes found
+for the tightest measure, they are best in goal 4. Otherwise nodes are filled greedily, without a bound. Of equal
+domains no more are modelled than the placement opens.
 """
 
 from collections import Counter
@@ -25,32 +28,36 @@ from koordpy.plan.limits import MEASURE_UNITS, MEASURES
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A placement in a large region, found without a model."""
+    """A placement in a large region, found without a model of the whole region."""
 
     pods: Mapping[int, Sequence[int]]
-    """Node -> pods per shape (positions in FillingCapacity)."""
+    """Node -> pods per shape position."""
     worth: tuple[int, ...] = ()
-    """Lower bound on the first numbers of the ByCount vector, as far as known."""
+    """Proven lower bound on the first components of the ByCount vector; empty if not known."""
     least: tuple[int, ...] = ()
-    """Per level, the top layer first, the domains that every placement opens at least; empty if not known."""
+    """Per level, the top layer first, the least number of domains that any placement opens; empty if not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """Fewest domains with enough of one measure."""
+    """The fewest domains with enough of one measure of capacity, such as one resource."""
 
     domains: tuple[int, ...]
     """Per level, the top layer first, the number of domains with members."""
     nodes: Mapping[int, int]
-    """Node -> amount used on it."""
+    """Node -> amount of the measure that is used there."""
     worth: tuple[int, ...] = ()
-    """(nodes that provide two or more, amount left on used nodes); empty if not computed."""
+    """If the measure is a number of devices: (nodes on which two or more are used, devices left on used nodes).
+
+    Empty if not computed.
+    """
 
 
 def is_large(room: FillingCapacity, region: Region) -> bool:
     """Returns True if a region has too many nodes with capacity to be modelled whole.
 
-    Only if its nodes are independent of each other.
+    False with multiples, interactions or a ByCount that may forbid pods, however large the region is, because then a
+    part of the region does not suffice.
     """
     problem, place = room.problem, room.tree.levels[region[0]]
     if problem.multiples or problem.interactions or (problem.by_count is not None and not problem.by_count.always):
@@ -60,7 +67,7 @@ def is_large(room: FillingCapacity, region: Region) -> bool:
 
 
 def start_in(regions: Regions, region: Region, budget: TimeBudget) -> Start | None:
-    """Returns a placement in a large region; None if none is found without a model."""
+    """Returns a placement in a large region; None if none is found without a model of the whole region."""
     by_measure = None if regions.types or regions.bound else _measured(regions, region, budget)
     if by_measure is not None:
         return by_measure
@@ -71,10 +78,11 @@ def start_in(regions: Regions, region: Region, budget: TimeBudget) -> Start | No
 def part_of(
     room: FillingCapacity, region: Region, pods: Mapping[int, object], order: Sequence[int]
 ) -> tuple[list[int], bool]:
-    """Returns (the nodes of a region to model, True if this loses no optimum when goal 4 is compared first).
+    """Returns (the nodes of a region to model, True if no optimum is lost by that when goal 4 is compared first).
 
-    The nodes are those of the domains directly below the region: first the domains that a placement uses, then others
-    in the order of goal 6 (`order`).
+    pods: the first placement, by node. order: all domains directly below the region in the order of goal 6. Whole
+    domains are chosen: first all that the placement uses, then others in `order` until `Sizes.model_nodes` is reached.
+    Of equal domains no more are chosen than the placement uses in total.
     """
     tree, level = room.tree, region[0] + 1
     own = {int(d) for d in tree.domain_of[level, list(pods)]}
@@ -98,12 +106,15 @@ def part_of(
 
 
 def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | None:
-    """Returns a placement that meets the bound of one of the tightest measures; None if none is found."""
+    """Returns a placement that opens only the fewest domains for the tightest measure; None if none is found.
+
+    The tightest measure is, of the `MEASURES` with the highest simple bounds, the one that needs the most domains.
+    """
     table, room = regions.problem.by_count, regions.room
     devices = table.devices if table is not None else None
     asks = None if devices is None else np.array([devices.asks[shape] for shape in room.shapes], dtype=np.int64)
     given = room.caps.T[(asks == room.request.T).all(axis=1)] if asks is not None else room.caps.T[:0]
-    """Capacities of the devices that pods request."""
+    """[columns, nodes] capacity of each resource that counts the devices of the ByCount."""
     below = range(region[0] + 1, regions.tree.depth + 1)
     fewest = np.stack([regions.fewest_by_measure(n, region) for n in below], axis=1).tolist()
     tight = sorted(range(len(fewest)), key=fewest.__getitem__, reverse=True)
@@ -125,9 +136,10 @@ def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | N
 
 
 def _onto(regions: Regions, region: Region, least: Least, amounts: Ints, budget: TimeBudget) -> dict[int, list[int]]:
-    """Places all pods on the nodes that a measure found, with at most the amounts that it found.
+    """Returns node -> pods per shape position with all pods on the nodes of `least`; empty if none is found.
 
-    Empty if that fails.
+    On each node the pods use at most the amount of the measure that `least` has there. amounts: [shape positions]
+    amount of the measure that one pod uses.
     """
     room, problem = regions.room, regions.problem
     given = np.zeros(len(room.most), dtype=np.int64)
@@ -141,12 +153,14 @@ def _onto(regions: Regions, region: Region, least: Least, amounts: Ints, budget:
 
 
 def least_domains(problem: Problem, region: Region, room: Ints, need: int, *, left: bool = False) -> Least | None:
-    """Returns the fewest domains with `need` of `room` ([nodes]) inside a region; None if the region has less.
+    """Returns the fewest domains inside a region that have an amount `need` of a measure; None if the region has less.
 
-    Only for units without bound members, because with them a lower c is preferred to fewer domains.
+    Counts the amount as if it were equal pods, in units of `scale` so that there are at most `MEASURE_UNITS` of them.
+    Capacity is rounded up then, so the result stays a lower bound. Only for units without bound members, because with
+    them a lower c is preferred to fewer domains.
 
-    left: True to prefer, among equal results, the fewest nodes that provide two or more, then the least amount left on
-    used nodes.
+    room: [nodes] capacity by the measure. left: True to prefer, among equal results, the fewest nodes on which two or
+    more are used, then the least amount left on used nodes.
     """
     tree, scale = problem.tree, -(-need // MEASURE_UNITS)
     units = -(-need // scale)
@@ -177,6 +191,7 @@ def least_domains(problem: Problem, region: Region, room: Ints, need: int, *, le
 
 
 def _what_is_left(caps: Ints) -> ByCount:
+    """Returns a ByCount with the vector (1 if two or more are used on the node, amount left if any is used)."""
     sizes, kinds = np.unique(caps, return_inverse=True)
 
     def cost(kind: int, counts: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
-"""The constraints among members, for any model that counts pods per shape and place.
+"""Pod affinity, anti-affinity, spread and one-domain rules among the members of a plan, as CP-SAT constraints.
 
-Sources: gang-network.md sections 5 and 7, kube-parity.md 2.6 and 2.7. A 0/1 variable per shape and domain must be 1 if
-pods of the shape are placed there; it activates their constraints on the domain. The final counts decide, not an order
-of placing.
+They can be added to any model that counts new pods per shape and node: that of a placement, and that of victims, where
+evictions reduce the running pods. A rule applies in a domain only if a pod that has the rule is placed there. So a 0/1
+variable per shape and domain, the *presence*, must be 1 if pods of the shape are there, and activates the constraint.
+The final counts decide, not an order of placing. Sources: gang-network.md 5 and 7, kube-parity.md 2.6 and 2.7.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,15 +16,16 @@ from koordpy.placement.solver.cpsat import cp_model
 from koordpy.placement.solver.staged_model import Term, linear
 
 Leaving = Mapping[int, Sequence[Term]]
-"""Domain -> sum of the running pods that match there and are evicted."""
+"""Domain -> number of running pods there that match a term and are evicted, as terms."""
 Place = tuple[int, Mapping[int, Sequence[Term]]]
-"""A node (any one of several with equal labels), and shape -> sum of the new pods of the shape there."""
+"""(node, shape -> number of its new pods there as terms). The node may represent several nodes with equal labels."""
 
 
 class Interacting:
-    """Adds constraints to a model.
+    """Adds the constraints of interactions to a model.
 
-    most: shape -> upper bound on its new pods in the whole model. every: True if that many are placed.
+    places: the nodes or cells of the model. most: shape -> upper bound on its new pods in the whole model. every: True
+    if exactly that many are placed; False if the model may leave pods out.
     """
 
     def __init__(
@@ -35,7 +37,8 @@ class Interacting:
     def add(self, one: Interaction, leaving: Sequence[Leaving] = ()) -> None:
         """Adds one interaction.
 
-        leaving: per label, the evictions that lower the count of running pods; empty for none.
+        leaving: per topology key of the interaction, the evictions that lower the count of running pods; empty if the
+        model evicts none.
         """
         if isinstance(one, InOneDomain):
             self._add_one_domain(one)
@@ -51,7 +54,7 @@ class Interacting:
             self._spread(one, leaving[0] if leaving else {})
 
     def _sums(self, shapes: Iterable[int], groups: Ints) -> dict[int, list[Term]]:
-        """Returns domain -> new pods of the shapes there; -1 for nodes in no domain."""
+        """Returns domain -> number of new pods of the shapes there, as terms; -1 for nodes in no domain."""
         out: dict[int, list[Term]] = {}
         for shape in shapes:
             for node, held in self.places:
@@ -60,9 +63,11 @@ class Interacting:
         return out
 
     def _most_of(self, shapes: Iterable[int]) -> int:
+        """Returns an upper bound on the new pods of the shapes together. It also deactivates constraints (big M)."""
         return sum(self.most.get(shape, 0) for shape in shapes)
 
     def _add(self, terms: Sequence[Term], *, least: int | None = None, most: int | None = None) -> None:
+        """Adds `least <= sum of terms <= most`; None for no limit."""
         expression = linear(terms)
         if least is not None:
             self.model.add(expression >= least)
@@ -90,6 +95,7 @@ class Interacting:
             self._add(outside, most=0)
 
     def _add_one_domain(self, one: InOneDomain) -> None:
+        """Allows at most one domain with pods of the part."""
         opened: list[Term] = []
         for terms in self._sums(one.meant, one.groups).values():
             var = self.model.new_bool_var("")
@@ -99,6 +105,7 @@ class Interacting:
             self._add(opened, most=1)
 
     def _add_anti_affinity(self, one: Apart) -> None:
+        """Allows no matching pod in a domain with a pod of the shape, except the pod itself if it matches."""
         itself = one.shape in one.meant
         meant, most = self._sums(one.meant, one.groups), self._most_of(one.meant)
         if one.meant == (one.shape,):
@@ -113,7 +120,11 @@ class Interacting:
     # --- required affinity ------------------------------------------------------------------------------------------
 
     def _linked(self, one: LinkedAffinity, leaving: Sequence[Leaving]) -> None:
-        """Adds required affinity of linked pods: existing matches, and one new place for pods without a match."""
+        """Adds required affinity of linked pods (`LinkedAffinity`).
+
+        Pods with an unlinked match must be in domains with a match. All linked pods without one share one new place.
+        """
+        # shape -> per term the evictions of its running matches
         labels = iter(leaving or [{}] * sum(len(near.groups) for near in one.owners))
         away = {near.shape: [next(labels) for _ in near.groups] for near in one.owners}
         placed = {shape for shape in one.shapes if any(held.get(shape) for _, held in self.places)}
@@ -124,7 +135,11 @@ class Interacting:
             self._add_new_place(owners, first)
 
     def _first(self, near: Near, unlinked: Sequence[int], away: Sequence[Leaving]) -> cp_model.IntVar | bool:
-        """Returns a 0/1 that is 1 only if no unlinked match exists; True or False if no choice decides it."""
+        """Returns a 0/1 that is 1 only if the shape has no unlinked match, so that its pods may open a new place.
+
+        An unlinked match is a running pod that is not evicted, or a new pod without required terms. True or False if
+        the answer does not depend on the model's choice.
+        """
         pairs = list(zip(near.existing, away, strict=True))
         if any(not gone.get(domain) for existing, gone in pairs for domain in existing.nonzero()[0].tolist()):
             return False
@@ -144,9 +159,10 @@ class Interacting:
     def _add_matches(
         self, near: Near, unlinked: Sequence[int], away: Sequence[Leaving], first: cp_model.IntVar | bool
     ) -> None:
-        """Requires a match in each domain: an unlinked one, or any if there is no unlinked match.
+        """Requires a match in each domain with a pod of the shape, for each term.
 
-        A pod may be the match itself.
+        The match must be an unlinked one if there is any (`first` is 0), else any matching pod. The pod itself is such
+        a match if it matches its own terms.
         """
         itself = near.matches_itself
         for groups, existing, leaving in zip(near.groups, near.existing, away, strict=True):
@@ -154,6 +170,7 @@ class Interacting:
             if first is True and itself:
                 continue
             alone, every = self._sums(unlinked, groups), self._sums(near.meant, groups)
+            # no presence is needed if every domain has a running match that is not evicted
             standing = self._presence(near.shape, groups) if first is not False or leaving or not existing.all() else {}
             for domain, present in standing.items():
                 have, gone = int(existing[domain]), [(var, -c) for var, c in leaving.get(domain, ())]
@@ -166,7 +183,11 @@ class Interacting:
                     self._add([*every.get(domain, []), *gone, (present, -1)], least=-have)
 
     def _add_new_place(self, owners: Sequence[Near], first: Mapping[int, cp_model.IntVar | bool]) -> None:
-        """Places pods without an existing match in the domains of one node, common to all that are linked."""
+        """Places all linked pods without an unlinked match in the domains of one node.
+
+        owners: one set of linked shapes. first: shape -> result of `_first`. A place is a combination of domains, one
+        per topology key, that some node has; at most one place is chosen.
+        """
         opening = [near for near in owners if first[near.shape] is not False]
         keys = {key: groups for near in opening for key, groups in near.keys.items()}
         if not keys:
@@ -192,9 +213,11 @@ class Interacting:
                         self._add([*terms, *here, *other], most=most if other else 0)
 
     def _chosen(self, owners: Sequence[Near], places: int) -> Iterator[tuple[list[cp_model.IntVar], frozenset[int]]]:
-        """Yields (0/1 per place that may be opened, at most one of them 1; the shapes that the choice applies to).
+        """Yields (0/1 per place, of which at most one is 1; the shapes that must be in the chosen place).
 
-        If shapes may be left out, two shapes that are linked only by a third may use separate places without it.
+        One choice for all shapes, except if the model may leave shapes out: two shapes that are linked only by a third
+        may use separate places if the third is not placed. Then each shape has a choice, and two shapes that are linked
+        directly must have the same one if both are placed.
         """
         apart = not self.every and len(owners) > 2
         choices: dict[int, list[cp_model.IntVar]] = {}
@@ -225,6 +248,11 @@ class Interacting:
     # --- spread -----------------------------------------------------------------------------------------------------
 
     def _spread(self, one: Spread, leaving: Leaving) -> None:
+        """Adds a topology spread constraint.
+
+        A variable is at most the count of matching pods in every eligible domain, so it can be the global minimum. In
+        each domain with a pod of the shape, the count may exceed this variable by at most maxSkew.
+        """
         self._unlabelled(one.shape, one.groups)
         meant = self._sums(one.meant, one.groups)
         gone = {domain: [(var, -c) for var, c in terms] for domain, terms in leaving.items()}
@@ -236,6 +264,7 @@ class Interacting:
             for domain in one.eligible.nonzero()[0].tolist():
                 terms = [*meant.get(domain, []), *gone.get(domain, []), *least]
                 self._add(terms, least=-int(one.base[domain]))
+        # in a domain without a pod of the shape, the limit is higher by `reach`, which no count exceeds
         reach = int(one.base.max(initial=0)) + self._most_of(one.meant)
         for domain, present in self._presence(one.shape, one.groups).items():
             terms = [*meant.get(domain, []), *gone.get(domain, []), *least, (present, reach)]

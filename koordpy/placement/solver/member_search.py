@@ -1,7 +1,9 @@
-"""Goal 0 if not all pending members fit: the core and the most other members, or the lowest core that fits.
+"""Chooses which members of a gang are placed, if not all pending members fit (goal 0, gang-network.md 2.6).
 
-Source: gang-network.md 2.6. Pods of one gang and shape are equal, and the lowest ranks are placed first, so numbers per
-gang and shape decide. The lexicographically lowest numbers are found rank by rank.
+The core of each gang, as many members of lowest rank as the gang needs, must be placed. As many other members as
+possible are added, and of equally large selections the one with the lowest ranks is chosen. If that core does not fit,
+the lowest core that fits is taken. Pods of one gang and shape are equal, and of these the lowest ranks are placed
+first. So only numbers per gang and shape must be decided, which is done by a model that need not place every pod.
 """
 
 from collections import Counter
@@ -18,18 +20,22 @@ from koordpy.placement.solver.time_budget import TimeBudget
 from koordpy.plan.round_plan import Proof
 
 Kind = tuple[int, int]
-"""Gang and shape."""
+"""(gang, shape) of a member."""
 
 Chosen = tuple[tuple[int, ...], int, tuple[int, ...]]
-"""Core, negated number, ranks: smaller is better."""
+"""A selection of members: (ranks of the core, negated number of members, ranks of all). The smaller one is better."""
 
 
 class MemberSearch:
-    """Searches which pending members can be placed together."""
+    """Searches which pending members can be placed together, in a domain of the hard layer.
+
+    room: capacity of the nodes for all pending members. budget: solver time.
+    """
 
     def __init__(self, problem: Problem, *, room: FillingCapacity, budget: TimeBudget) -> None:
         self.problem, self.room, self.budget = problem, room, budget
         self.kinds: dict[Kind, list[int]] = {}
+        """Kind -> ranks of its pending members, ascending."""
         for rank in problem.pending:
             member = problem.members[rank]
             self.kinds.setdefault((member.gang, member.shape), []).append(rank)
@@ -56,7 +62,10 @@ class MemberSearch:
         return any(n > 1 and 0 < self.problem.needs[gang] < pending[gang] for gang, n in shapes.items())
 
     def _best(self, core: Counter[Kind] | None) -> Chosen | None:
-        """Returns the best choice over all regions for the given core; None for `core`: for any core."""
+        """Returns the best selection over all domains of the hard layer; None if no core fits any of them.
+
+        core: number of core members of each kind; None to choose the core, too.
+        """
         least = self._shape_counts(core or Counter())
         level = self.problem.hard
         fits, most = self.room.roomy(level, least), self.room.most_in(level)
@@ -74,6 +83,7 @@ class MemberSearch:
         return best
 
     def _residues(self, region: tuple[int, int]) -> tuple[int, ...]:
+        """Returns, for each multiple above a region, by how many the bound members there exceed a multiple."""
         tree, bound = self.problem.tree, self.problem.bound_counts
         node = int(tree.levels[region[0]].start[region[1]])
         return tuple(
@@ -83,12 +93,19 @@ class MemberSearch:
         )
 
     def _shape_counts(self, kinds: Counter[Kind]) -> Ints:
+        """Returns [shape positions] the sum over gangs of numbers per kind."""
         shapes = Counter[int]()
         for (_, shape), n in kinds.items():
             shapes[shape] += n
         return np.array([shapes[s] for s in self.room.shapes], dtype=np.int64)
 
     def _in_region(self, region: tuple[int, int], *, core: Counter[Kind] | None, best: Chosen | None) -> Chosen | None:
+        """Returns the best selection that fits a region; None if no core fits, or if it cannot beat `best`.
+
+        core: as for `_best`. Stages: any placement, the lowest core if it is to be chosen, the most members, the lowest
+        ranks.
+        """
+        # variables: `placed` members per kind, and `first`, how many of them are the core if it is to be chosen
         model = CountModel(self.room, region, budget=self.budget, every=False)
         placed, first = {}, {}
         for kind, ranks in self.kinds.items():
@@ -120,7 +137,10 @@ class MemberSearch:
         return core_ranks, total, self._lowest(model, placed)
 
     def _lowest(self, model: CountModel, numbers: dict[Kind, cp_model.IntVar]) -> tuple[int, ...]:
-        """Fixes the number of members of each kind so that the chosen ranks are lexicographically lowest."""
+        """Fixes the number of members of each kind so that the ranks are lexicographically lowest; returns the ranks.
+
+        Rank by rank it asks whether the member can be chosen, too. low, high: bounds on the number of each kind.
+        """
         low = dict.fromkeys(numbers, 0)
         high = {kind: len(ranks) for kind, ranks in self.kinds.items()}
         order = sorted((rank, kind, at) for kind, ranks in self.kinds.items() for at, rank in enumerate(ranks))

@@ -1,6 +1,18 @@
-"""Placement without a gather goal: fewest pods on scarce nodes, fewest nodes, scores, fewest free slots, natural names.
+"""Solver for units without a gather goal: which nodes take the pods, when distance in the network does not matter?
 
-Source: gang-network.md section 4, "No gather goal". Bound siblings and PP are ignored.
+Goals in order: fewest pods on scarce nodes, fewest nodes, the ByCount, largest total score, fewest free slots on the
+nodes used, natural names (gang-network.md section 4, "No gather goal"). Members that already run, and pipeline groups,
+do not matter here.
+
+`Plain.solve` builds up to three models, each with more detail and fewer nodes than the one before, because a model of
+every single node would be too large:
+
+1. Fewest nodes. Nodes that are equal in capacity are counted together. It decides the pods on scarce nodes and the
+   number of nodes.
+2. Best nodes. Nodes must be equal in scores and slots, too. The results of model 1 are constraints. It decides the
+   ByCount, the score and the slots.
+3. Names. Every node is a separate cell, so that names decide. It is built only if it is small and all earlier results
+   are proven. Otherwise names are assigned greedily.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,28 +32,34 @@ from koordpy.plan.round_plan import Proof
 
 
 class Plain:
-    """Searches the best nodes for the pods of given ranks without a gather goal."""
+    """Searches the best nodes for the pods of given ranks without a gather goal.
+
+    ranks: members that must all be placed. room: capacity of the nodes for exactly these members. budget: solver time;
+    `budget.proven` becomes False if a result is not proven best.
+    """
 
     def __init__(self, problem: Problem, ranks: Sequence[int], *, room: FillingCapacity, budget: TimeBudget) -> None:
         self.problem, self.ranks, self.room, self.budget = problem, tuple(ranks), room, budget
         self.shape_at = {s: i for i, s in enumerate(room.shapes)}
+        """Shape -> its position in `room.shapes`, by which all models count pods."""
 
     def could(self) -> Proof:
-        """Returns whether the pods fit at all: FEASIBLE, INFEASIBLE or UNKNOWN."""
+        """Returns FEASIBLE if all pods fit in some way, INFEASIBLE if it is proven that they do not, else UNKNOWN."""
         model = self._first_model()
         proof = Proof.INFEASIBLE if model is None else model.find("feasible")
         return Proof.FEASIBLE if proof is Proof.OPTIMAL else proof
 
     def _first_model(self) -> CountModel | None:
-        """Returns the model for the fewest nodes; None if sums rule a placement out.
+        """Returns model 1, for the fewest nodes; None if the total free capacity is already too small.
 
-        It omits the ByCount if that admits every filling, because then it does not change the number of nodes.
+        Leaves the ByCount out if it admits every number of pods that fits a node, because then it does not change how
+        many nodes are needed. Raises TooLarge if even the smallest possible model would have too many variables.
         """
         problem, room = self.problem, self.room
         if not room.could(0).any():
             return None
         if len(room.shapes) * min(len(self.ranks), int((room.most > 0).sum())) > problem.sizes.model_pods:
-            raise TooLarge  # checked before `_candidates`: which nodes can be left out is not computed then
+            raise TooLarge  # checked first, because `_candidates` takes long for so many nodes
         if problem.by_count is not None and problem.by_count.always:
             wanted = dict(zip(room.shapes, room.wanted, strict=True))
             room = FillingCapacity(replace(problem, by_count=None), wanted)
@@ -49,17 +67,22 @@ class Plain:
         return self._model(keep, room=room, alike=room.type_of)
 
     def solve(self) -> dict[int, int] | None:
-        """Returns rank -> node; None if no placement was found."""
+        """Returns rank -> node of the best placement found; None if none was found.
+
+        None is a proof that there is none only if `budget.proven` is still True.
+        """
         problem, depth = self.problem, self.problem.tree.depth
+        # model 1: any placement, then the fewest pods on scarce nodes, then the fewest nodes
         model = self._first_model()
         if model is not None:
             model.find("feasible")
         if model is None or not model.values:
             return None
-        reference = problem.copies_of[problem.reference(self.ranks)]
+        reference = problem.copies_of[problem.reference(self.ranks)]  # [nodes] slots of the reference shape
         standing = int(problem.standing.sum()) if problem.standing is not None else 0
         scarce = model.minimise("scarce", model.on_scarce(), bound=self._fewest_scarce())
         nodes = model.minimise("nodes", model.opened(depth), bound=self._fewest())
+        # model 2: the results so far become constraints, so no placement uses more than `most` nodes
         most = max(1, nodes + standing)
         keep = self._candidates(self.room, reference, limit=most)
         single = self._model(keep, most_nodes=most)
@@ -68,12 +91,13 @@ class Plain:
         single.hint(model.pods())
         single.find("score")
         if not single.values and model.room is not self.room:
-            self.budget.proven = False  # the ByCount is left out
+            self.budget.proven = False  # model 1 is used, but it leaves the ByCount out
         model = single if single.values else model
         counted = model.least_counted()
         score = model.minimise("score", model.lost_score())
         slots = model.minimise("slots", self._slots(model, reference))
         names = self._deal(model.pods())
+        # model 3: each pod in rank order on the naturally first node that keeps all results above
         variables = sum(len(cell.nodes) * (len(cell.pods) + len(cell.used)) for cell in model.cells)
         if model is single and self.budget.proven and variables <= problem.sizes.named_variables:
             each = self._model(keep, most_nodes=most, alike=np.arange(len(reference)))
@@ -89,10 +113,7 @@ class Plain:
         return names
 
     def _fewest_scarce(self) -> int:
-        """Returns a lower bound on the pods on scarce nodes.
-
-        Per shape these are the pods that exceed the capacity of the other nodes.
-        """
+        """Returns a lower bound on the pods on scarce nodes: per shape, the pods that all other nodes cannot take."""
         scarce, room = self.problem.scarce, self.room
         if scarce is None:
             return 0
@@ -100,7 +121,11 @@ class Plain:
         return sum(max(0, n - int(own[others].sum())) for n, own in zip(room.wanted, room.slots, strict=True))
 
     def _fewest(self) -> int:
-        """Returns a lower bound on the nodes that are opened: for each resource alone, the largest nodes first."""
+        """Returns a lower bound on the nodes with new pods that do not count as used already (`Problem.standing`).
+
+        For each measure of capacity alone (pods, pods of a shape, a resource), the largest nodes are used first after
+        all nodes that count as used. The bound is the largest of these numbers.
+        """
         room, there = self.room, self.problem.standing
         stands = there > 0 if there is not None else np.zeros(len(self.problem.free), dtype=bool)
         asked = [(room.most, len(self.ranks)), *zip(room.slots, room.wanted, strict=True)]
@@ -113,7 +138,11 @@ class Plain:
         return fewest
 
     def _model(self, keep: Sequence[int], *, room: FillingCapacity | None = None, **nodes: Any) -> CountModel:
-        """Returns a model. keep: nodes that are modelled; nodes: `most_nodes` and `alike` of `CountModel`."""
+        """Returns a model of the whole cluster with a variable for the number of used nodes.
+
+        keep: nodes that are modelled. room: capacity to use; None for that of this search. nodes: the arguments
+        `most_nodes` and `alike` of `CountModel`.
+        """
         split, room = bool(self.problem.interactions), room or self.room
         model = CountModel(room, (0, 0), budget=self.budget, split=split, keep=keep, **nodes)
         model.add_used(siblings=False)
@@ -122,10 +151,11 @@ class Plain:
         return model
 
     def _candidates(self, room: FillingCapacity, sort: Ints, *, limit: int) -> list[int]:
-        """Returns the nodes that may be used: of equal nodes at most `limit` that can be needed.
+        """Drops nodes that no optimal placement needs, and returns the other nodes with capacity, sorted.
 
-        Equal nodes have equal capacity and an equal value in `sort`. A node is left out if `limit` others are at least
-        as good in the scores of all shapes and come before it in order.
+        Of nodes with equal capacity and an equal value in `sort` ([nodes]), a node is dropped if at least `limit` nodes
+        come before it in the order by total score, then name, and score at least as high for every shape. limit: upper
+        bound on the nodes that the placement uses.
         """
         problem, keep = self.problem, list[int]()
         able = np.nonzero(room.most > 0)[0]
@@ -136,18 +166,23 @@ class Plain:
             order = np.lexsort((problem.name_rank[nodes], -scores[nodes].sum(axis=1)))
             chosen: list[int] = []
             for node in nodes[order].tolist():
-                # nodes before it in this order have the larger total, so only they can beat it
+                # only nodes before this one can score at least as high for every shape: their total is not smaller
                 if len(chosen) < limit or int((scores[chosen] >= scores[node]).all(axis=1).sum()) < limit:
                     chosen.append(node)
             keep += chosen
         return sorted(keep)
 
     def _slots(self, model: CountModel, reference: np.ndarray) -> list[Term]:
+        """Returns the slots on all used nodes, as terms. reference: [nodes] slots of the reference shape."""
         terms = [(v, c * int(reference[cell.nodes[0]])) for cell in model.cells for v, c in cell.used]
         return [term for term in terms if term[1]]
 
     def _deal(self, pods: Mapping[int, Sequence[int]]) -> dict[int, int]:
-        """Returns rank -> node, given the pods of each node. Equal nodes may exchange their pods."""
+        """Returns rank -> node, with names assigned greedily (`rank_dealing.deal`).
+
+        pods: node -> pods per shape position, as the model chose them. Equal nodes may exchange their pods, so that the
+        naturally first of them are used.
+        """
         kinds: dict[int, tuple[list[int], list[Sequence[int]]]] = {}
         for node, sign in enumerate(self.room.signatures[self.problem.tree.depth].tolist()):
             nodes, plans = kinds.setdefault(sign, ([], []))
@@ -159,5 +194,5 @@ class Plain:
         )
 
     def _shape_positions(self) -> list[int]:
-        """Returns the shape position of each pod in rank order."""
+        """Returns, per pod in rank order, the position of its shape in `room.shapes`."""
         return [self.shape_at[self.problem.members[rank].shape] for rank in self.ranks]

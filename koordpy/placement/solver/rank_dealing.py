@@ -1,10 +1,10 @@
-"""Assigns ranks to nodes without a gather goal, given the pods per node.
+"""Decides which rank gets which node without a gather goal, once the pods per node are decided.
 
-Names break ties, and are not part of any proof.
-
-Source: gang-network.md section 4, "No gather goal". The pods of a placement are first assigned greedily. In a model
-with one cell per node each pod is then moved to the naturally first node that does not change the earlier goals. The
-solver is called if sums do not decide.
+Distance does not matter there, so only natural names decide: each pod in rank order gets the naturally first node that
+still allows a best placement of all pods (gang-network.md section 4, "No gather goal"). That makes plans reproducible;
+it is not part of any proof. `deal` assigns nodes greedily. `LeastNames` does it exactly: in a model with one cell per
+node it moves each pod to the naturally first node that does not make the earlier goals worse. It calls the solver only
+for nodes that have capacity for the pod.
 """
 
 from collections.abc import Sequence
@@ -17,15 +17,17 @@ from koordpy.plan.limits import NAMES_SHARE
 from koordpy.plan.round_plan import NAMES, Proof
 
 Alike = tuple[Sequence[int], Sequence[Sequence[int]]]
-"""(nodes that differ in names alone, pods per shape position of each of them that is used)."""
+"""(nodes that differ in names alone; for each of them that is used, its pods per shape position, in any order)."""
 
 
 def deal(kinds: Sequence[Alike], shapes: Sequence[int], name_rank: Ints) -> list[int]:
-    """Returns the node of each pod, given its shape position in rank order, chosen greedily.
+    """Returns the node of each pod in rank order, chosen greedily: the naturally first node that still takes the pod.
 
-    Each pod gets the naturally first node that takes it. name_rank: [nodes] place in the natural order of names. Of
-    equal nodes the naturally first are used.
+    kinds: the nodes and their pods, grouped by equal nodes. Of equal nodes the naturally first are used, so the pods
+    of a used node may move to another node of its group. shapes: per pod in rank order, its shape position. name_rank:
+    [nodes] position in the natural order of names.
     """
+    # per group (unused nodes, the naturally first last; pods of the used nodes that have no node assigned yet)
     left = [
         (sorted(nodes, key=lambda node: -int(name_rank[node])), [list(plan) for plan in plans])
         for nodes, plans in kinds
@@ -49,7 +51,7 @@ class LeastNames:
     """Moves pods, in rank order, to the naturally first nodes that still allow a best placement of the other pods."""
 
     def __init__(self, model: CountModel, name_rank: Ints) -> None:
-        """model: every node is a separate cell, and all goals before the names are constraints.
+        """model: has every node as a separate cell, and the best values of all goals before the names as constraints.
 
         name_rank: as for `deal`.
         """
@@ -58,13 +60,16 @@ class LeastNames:
         self._takers = [
             [(cell.nodes[0], cell.pods[i]) for cell in cells if i in cell.pods] for i in range(len(self.room.shapes))
         ]
+        """Per shape position, (node, variable for its pods there) in natural order of names."""
         self._done: dict[int, Ints] = {node: np.zeros(len(self.room.shapes), dtype=np.int64) for node in model.nodes}
+        """Node -> pods per shape position with a final node."""
         self._open = False
+        """True after the solver found no answer in its time; then no further pod is moved."""
 
     def deal(self, shapes: Sequence[int], start: Sequence[int]) -> list[int]:
-        """Returns the node of each pod, given its shape position in rank order.
+        """Returns the node of each pod in rank order.
 
-        start: the same for a best placement.
+        shapes: per pod in rank order, its shape position. start: the nodes of a best placement in the same order.
         """
         out = list(start)
         for at, i in enumerate(shapes):
@@ -78,7 +83,10 @@ class LeastNames:
         return out
 
     def _before(self, i: int, node: int) -> list[int]:
-        """Returns the nodes naturally before `node` with capacity for one more pod than is assigned to them."""
+        """Returns the nodes naturally before `node` that have capacity for one more pod of shape position `i`.
+
+        Only the pods with a final node (`_done`) are subtracted. Empty if no further pod is moved (`_open`).
+        """
         out: list[int] = []
         for other, _ in self._takers[i] if not self._open else ():
             if other == node:
@@ -91,9 +99,9 @@ class LeastNames:
         return out
 
     def _moved(self, i: int, nodes: Sequence[int]) -> list[int]:
-        """Returns the values of a best placement with a further pod on one of these nodes; empty if there is none.
+        """Returns the variable values of a best placement with one more pod on any of these nodes than in `_done`.
 
-        Also empty from the first call on for which the solver found no answer in its time.
+        Empty if there is none, and if the solver finds no answer in its time.
         """
         taken = dict(self._takers[i])
         least = 1 + sum(int(self._done[node][i]) for node in nodes)
@@ -102,9 +110,10 @@ class LeastNames:
         return self.model.values if proof in (Proof.OPTIMAL, Proof.FEASIBLE) else []
 
     def _rest(self, values: Sequence[int], shapes: Sequence[int]) -> list[int]:
-        """Returns the nodes of the pods not assigned yet.
+        """Returns the nodes of the pods that are not assigned yet, in rank order.
 
-        Each is on the naturally first node that takes one more in the placement.
+        values: variable values of a placement. shapes: shape positions of these pods. Each pod gets the naturally first
+        node that has another pod of its shape in the placement.
         """
         left: list[list[int]] = [
             [node for node, var in takers for _ in range(values[var.index] - int(self._done[node][i]))]

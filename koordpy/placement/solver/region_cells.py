@@ -1,8 +1,10 @@
-"""The variables of one region in CP-SAT: pods of each shape per cell of nodes, and their sums per domain.
+"""The variables of one region in CP-SAT: how many pods of each shape every group of equal nodes takes.
 
-Source: gang-network.md section 7. Nodes of one parent that are equal in all but their names are one cell. A cell counts
-how many of its nodes have each maximal filling, or each filling of any size if a ByCount distinguishes them. Unequal
-nodes are cells of one node. Without a gather goal the parents of nodes are ignored.
+A model with a variable per node and shape would be too large for thousands of nodes. So nodes of one parent that are
+equal in all but their names are one *cell*, and the pods on all of them are one variable per shape. Which pods fit
+together on a single node is a *filling*: a number of pods per shape. A cell counts how many of its nodes have each
+maximal filling, or each filling of any size if a ByCount distinguishes them. Unequal nodes are cells of one node.
+Without a gather goal the parents of nodes are ignored. Source: gang-network.md section 7.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,27 +26,34 @@ class TooLarge(Exception):
 
 @dataclass(slots=True)
 class Cell:
-    """Equal nodes of one parent, in natural order."""
+    """Equal nodes of one parent that a model counts together; or a single node."""
 
     nodes: tuple[int, ...]
+    """The nodes in natural order."""
     bound: bool
+    """True for a single node that contains bound members."""
     pods: dict[int, cp_model.IntVar]
-    """Shape position -> pods on all of the nodes."""
+    """Shape position -> number of new pods on all of the nodes together; only shapes that fit."""
     fillings: list[tuple[cp_model.IntVar, tuple[int, ...]]] = field(default_factory=list)
+    """(number of nodes with this filling, filling: pods per shape position); empty for a single node."""
     used: list[Term] = field(default_factory=list)
+    """The number of nodes with new pods, as terms; empty until `CountModel.use` creates it."""
 
     @property
     def total(self) -> list[Term]:
+        """The number of new pods of all shapes, as terms."""
         return [(v, 1) for v in self.pods.values()]
 
 
 class RegionCells(StagedModel):
     """The variables of one region: pods per shape of each cell, and sums per domain.
 
-    every: True if all given pods are placed; else `shape_totals` are variable. keep: the nodes to model; None for all,
-    then equal domains are filled in their order. ordered: True if equal nodes are filled in their order. most_nodes:
-    upper bound on the nodes with pods; None if not known. alike: [nodes] numbers that are equal for equal nodes; by
-    default for nodes that differ in names alone.
+    room: capacity of the nodes for the pods to place. region: (level, domain). every: True if all pods in `room.wanted`
+    must be placed; False if the model decides how many, up to these numbers. split: True for a cell per node. keep:
+    nodes to model; None for all nodes of the region, and then equal domains are filled in their order, which loses no
+    optimum and saves the solver from symmetric solutions. ordered: True if equal single nodes are also filled in their
+    order. most_nodes: upper bound on the nodes with pods; None if not known. alike: [nodes] numbers that are equal for
+    nodes that one cell may contain; None for nodes that differ in names alone.
     """
 
     def __init__(
@@ -63,6 +72,7 @@ class RegionCells(StagedModel):
         self.room, self.tree, self.problem = room, room.tree, room.problem
         super().__init__(budget)
         self.region, self._every = region, every
+        # the region, and which of its nodes are modelled
         self._alike = room.signatures[self.tree.depth] if alike is None else alike
         self.limit = sum(room.wanted)
         level, domain = region
@@ -72,12 +82,15 @@ class RegionCells(StagedModel):
         self._pods = 0
         """Number of variables of single-node cells."""
         self.totals: dict[int, dict[int, cp_model.IntVar]] = {}
-        """Level -> domain -> new pods in it. Only domains that can take pods; cells are below the lowest level."""
+        """Level -> domain -> new pods in it. Only domains that can take pods, above the nodes; the cells are below."""
+        # True if the domains of nodes do not matter: then all cells are directly below the region
         self._flat = not (self.problem.gather or self.problem.multiples or self.problem.interactions)
         self._fillings = self._each_filling(most_nodes) if every and self._flat else None
         self.split = split or (room.singly and self._fillings is None)
+        """True if every node is a separate cell."""
         self._build(level, domain)
         self.shape_totals: list[cp_model.IntVar] = []
+        """Per shape position, the number of pods placed: constants if `every`, else variables."""
         for i, wanted in enumerate(room.wanted):
             total = self.model.new_int_var(wanted if every else 0, wanted, "")
             self.model.add(linear((c.pods[i], 1) for c in self.cells if i in c.pods) == total)
@@ -85,6 +98,7 @@ class RegionCells(StagedModel):
         self.possible &= bool(self.cells)
 
     def _build(self, level: int, domain: int) -> None:
+        """Creates cells and sums of the region from the bottom up, and the multiples of the domains above it."""
         tree, depth = self.tree, self.tree.depth
         self.totals = {number: {} for number in range(level, depth)}
         top: list[Term] | None
@@ -100,6 +114,7 @@ class RegionCells(StagedModel):
             self._multiple(number, self.top, held)
 
     def _multiple(self, level: int, total: list[Term], bound: int) -> None:
+        """Adds the podCountMultiple of a level for one domain. total: its new pods; bound: its bound members."""
         k = self.problem.multiples.get(level, 1)
         if k <= 1:
             return
@@ -110,7 +125,7 @@ class RegionCells(StagedModel):
         self.model.add(linear([*total, (times, -k)]) == -bound)
 
     def _domain(self, level: int, domain: int) -> list[Term] | None:
-        """Builds a domain above the nodes. Returns its total; None if no pod fits."""
+        """Builds a domain above the nodes. Returns the number of new pods in it as terms; None if no pod fits."""
         tree = self.tree
         place = tree.levels[level]
         lo, hi = int(place.start[domain]), int(place.end[domain])
@@ -123,6 +138,7 @@ class RegionCells(StagedModel):
             taken: dict[int, int] = {}
             for child in tree.children(level, domain):
                 sign = int(signs[child])
+                # n pods need at most n equal domains
                 if self._keep is None and taken.get(sign, 0) >= self.limit and not self._holds_bound(level + 1, child):
                     continue
                 if self._domain(level + 1, child) is None:
@@ -152,6 +168,11 @@ class RegionCells(StagedModel):
         return [term for cell in cells for term in cell.total]
 
     def _node_cells(self, nodes: Iterable[int]) -> list[Cell]:
+        """Creates the cells of the nodes of one parent, and returns them.
+
+        Equal nodes become one cell, unless `split` asks for single nodes, they have a multiple, or their fillings are
+        too many. Then each of them is a cell.
+        """
         room, bound, depth = self.room, self.problem.bound_counts, self.tree.depth
         classes: dict[int, list[int]] = {}
         for node in nodes:
@@ -177,6 +198,7 @@ class RegionCells(StagedModel):
         return out
 
     def _single(self, node: int) -> Cell:
+        """Returns a new cell of one node, with its capacity and multiple as constraints."""
         room = self.room
         kind = room.types[room.type_of[node]]
         pods = {i: self.model.new_int_var(0, n, "") for i, n in enumerate(kind.slots) if n}
@@ -189,13 +211,17 @@ class RegionCells(StagedModel):
         return cell
 
     def _capacity(self, kind: NodeType, pods: Mapping[int, cp_model.IntVar]) -> None:
-        """Limits the requests on one node to its capacity."""
+        """Limits the requests of the pods on one node to its capacity, for each resource that can be exceeded."""
         for column, cap in enumerate(kind.caps):
             needs = self.room.request[:, column].tolist()
             if sum(kind.slots[i] * needs[i] for i in pods) > cap:
                 self.model.add(linear((v, needs[i]) for i, v in pods.items()) <= cap)
 
     def _class(self, nodes: list[int], fillings: Sequence[tuple[int, ...]]) -> Cell:
+        """Returns a new cell of equal nodes: each node has one of the fillings, or no pod.
+
+        If only maximal fillings are listed, a node may have fewer pods than its filling.
+        """
         kind = self.room.types[self.room.type_of[nodes[0]]]
         pods = {
             i: self.model.new_int_var(0, min(n * len(nodes), self.room.wanted[i]), "")
@@ -213,9 +239,10 @@ class RegionCells(StagedModel):
         return cell
 
     def _each_filling(self, most_nodes: int | None) -> dict[int, list[tuple[int, ...]]] | None:
-        """Returns type of a node -> every way to fill it; None without a ByCount, or if a node has too many ways.
+        """Returns node type -> all fillings of any size; None without a ByCount, or if a node has too many fillings.
 
-        With `most_nodes`, a way is left out if the other nodes could not take the remaining pods.
+        A ByCount needs them because a smaller filling may cost less. With `most_nodes`, a filling is left out if all
+        other nodes with pods could not take the remaining pods.
         """
         room, table = self.room, self.problem.by_count
         if table is None:

@@ -1,7 +1,8 @@
-"""Capacity of nodes and domains for the given pods: node types, fillings, necessary conditions.
+"""Capacity of nodes and domains for the pods of one search: which combinations of pods fit a node or a domain?
 
-Nodes with the same fillings are equal for every goal except names, so models count them together (gang-network.md
-section 7: nodes of one parent into classes).
+A *filling* is a number of pods per shape on one node; a *maximal* filling admits no further pod. Nodes with the same
+fillings are of one node type. Models count nodes of one type together (gang-network.md section 7). Sums of capacity
+over a domain give conditions that are necessary, but not sufficient: if they fail, the pods certainly do not fit.
 """
 
 from collections.abc import Sequence
@@ -21,15 +22,17 @@ from koordpy.plan.limits import COMPARED_COLUMNS, MODEL_FILLINGS
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """Nodes with capacity for the same pods, and equal for interacting members.
+    """What nodes of one type can take. Nodes of a type are also equal for all rules among members.
 
-    Columns and shapes are positions in FillingCapacity.
+    Shapes and columns are positions in `FillingCapacity.shapes` and in the columns of `FillingCapacity.request`.
     """
 
     slots: tuple[int, ...]
+    """Per shape, the pods that fit if no other pod is placed there."""
     caps: tuple[int, ...]
+    """Per column, the scaled free capacity."""
     fillings: tuple[tuple[int, ...], ...] | None
-    """All maximal counts per shape that fit together; None if there are too many."""
+    """All maximal fillings (pods per shape); None if there are more than `MODEL_FILLINGS`."""
     most: int
     """Upper bound on the number of pods of all shapes together."""
 
@@ -37,15 +40,18 @@ class NodeType:
 class FillingCapacity:
     """Capacities of the nodes for some of the pending members.
 
-    wanted: shape -> upper bound on its pods. Requests are divided by their greatest common divisor, and capacities are
-    cut to the amount that these pods could use. So nodes become equal that differ in nothing that matters.
+    wanted: shape -> number of its pods that may be placed. Requests of a resource are divided by their greatest common
+    divisor, and capacities are cut to the amount that these pods could use. So nodes become equal that differ in
+    nothing that matters for these pods, and models become smaller.
     """
 
     def __init__(self, problem: Problem, wanted: dict[int, int]) -> None:
         self.problem = problem
         self.tree = problem.tree
         self.shapes = tuple(sorted(wanted))
+        """Shapes of the problem with pods to place. Elsewhere in the solver, a shape is a position in this list."""
         self.wanted = tuple(wanted[s] for s in self.shapes)
+        """Per shape position, the number of pods to place."""
         self.counts: Ints = np.array(self.wanted, dtype=np.int64)
         """`wanted` as an array."""
         requests = [dict(problem.shapes[s].request) for s in self.shapes]
@@ -54,19 +60,21 @@ class FillingCapacity:
         self.request: Ints = np.array(
             [[r.get(c, 0) // g for c, g in zip(columns, scale, strict=True)] for r in requests], dtype=np.int64
         )
-        """[shapes, columns] scaled requests."""
+        """[shapes, columns] scaled request of one pod; only columns that some shape requests."""
         self.slots: Ints = np.stack(
             [np.minimum(problem.slots_of[s], n) for s, n in zip(self.shapes, self.wanted, strict=True)]
         )
         """[shapes, nodes] slots, at most the pods in `wanted`."""
         caps = np.clip(problem.free[:, columns], 0, None) // np.array(scale, dtype=np.int64)
         self.caps: Ints = _binding(caps, self.request, self.slots.T @ self.request)
-        """[nodes, columns] scaled capacity; the sum of all slots if the column does not limit, or if another column
-        implies it."""
+        """[nodes, columns] scaled capacity. If a column does not limit the pods, because they cannot use more, or
+        because another column is as strict, it is the amount that all slots together would use."""
         signs = [codes[:, None] for one in problem.interactions for codes in one.signs]
         self.singly = any(bool((codes < -1).any()) for codes in signs) or problem.by_count is not None
-        """True if single nodes matter: to interacting members, or to goals that are not a sum over pods. Then equal
-        nodes must not be counted together."""
+        """True if equal nodes must not be counted together, because what matters is how many pods are on each node.
+
+        That is so for rules with a single node as a domain, and for a ByCount.
+        """
         if problem.by_count is not None:
             signs.append(problem.by_count.kinds[:, None])
         if problem.standing is not None:
@@ -75,11 +83,14 @@ class FillingCapacity:
             signs.append(problem.scarce[:, None])
         rows = np.concatenate((self.slots.T, self.caps, *signs), axis=1)
         first, self.type_of = _distinct(rows)
+        """[nodes] index of the node's type in `types`."""
         count, end = len(self.shapes), len(self.shapes) + len(columns)
         self.types = tuple(self._type(row[:count], row[count:end]) for row in rows[first].tolist())
         self.most: Ints = np.array([t.most for t in self.types], dtype=np.int64)[self.type_of]
+        """[nodes] upper bound on the number of pods of all shapes together; 0 if no pod fits."""
 
     def _type(self, slots: list[int], caps: list[int]) -> NodeType:
+        """Returns the type of nodes with these slots per shape and capacities per column."""
         fillings = maximal_fillings(slots, caps, self.request.tolist(), most=MODEL_FILLINGS)
         if fillings is not None:
             most = max(sum(f) for f in fillings)
@@ -89,7 +100,10 @@ class FillingCapacity:
         return NodeType(slots=tuple(slots), caps=tuple(caps), fillings=fillings, most=most)
 
     def roomy(self, level: int, counts: Ints) -> NDArray[np.bool_]:
-        """Returns [domains] True if sums admit at least so many pods per shape. False is a proof, True is not."""
+        """Returns [domains of a level] False if a domain certainly cannot take so many pods per shape (`counts`).
+
+        True proves nothing. It compares sums of capacity, and the multiples of all domains outside.
+        """
         tree_level, total = self.tree.levels[level], int(counts.sum())
         fits = tree_level.sums(self.most) >= total
         for i, n in enumerate(counts.tolist()):
@@ -99,9 +113,10 @@ class FillingCapacity:
         return fits & rest_kept(self.problem, level)
 
     def could(self, level: int) -> NDArray[np.bool_]:
-        """Returns [domains] True if sums admit exactly the wanted pods. False is a proof.
+        """Returns [domains of a level] False if a domain certainly cannot take exactly the pods in `wanted`.
 
-        True is a proof only for a single node.
+        True proves nothing, except for a single node. Unlike `roomy`, it also checks the multiples of this domain and
+        of the domains above it for this number of pods.
         """
         total, fits = sum(self.wanted), self.roomy(level, self.counts)
         if len(self.shapes) == 1 and self.problem.multiples:
@@ -110,22 +125,32 @@ class FillingCapacity:
         return fits & rest_kept(self.problem, level, total)
 
     def most_in(self, level: int) -> Ints:
-        """Returns [domains] an upper bound on the number of pods of all shapes together."""
+        """Returns [domains of a level] an upper bound on the pods of all shapes together; at most the pods to place."""
         return np.minimum(self.tree.levels[level].sums(self.most), sum(self.wanted))
 
     @cached_property
     def signatures(self) -> tuple[Ints, ...]:
-        """Per level: [domains] numbers that are equal for domains that differ in names only."""
+        """Per level [domains] a number that is equal for domains that differ in names only.
+
+        Equal domains have equal nodes in equal subtrees: capacity, scores, attraction, slots of the reference pod.
+        """
         problem = self.problem
         asked = tuple(rank for rank in problem.pending if problem.members[rank].shape in self.shapes)
         return self._signs(problem.attract, problem.copies_of[problem.reference(asked)])
 
     @cached_property
     def twins(self) -> tuple[Ints, ...]:
-        """Per level: [domains] numbers that are equal for domains with equal goals 3, 4 and scores."""
+        """Per level [domains] a number that is equal for domains in which goals 3 and 4 and the scores are equal.
+
+        Unlike `signatures`, attraction and slots of the reference pod may differ.
+        """
         return self._signs()
 
     def _signs(self, *more: Ints) -> tuple[Ints, ...]:
+        """Returns per level [domains] a number for the content of a domain: types and scores of its nodes, and `more`.
+
+        more: [nodes] each. A node with bound members is equal to no other node.
+        """
         tree, problem = self.tree, self.problem
         fixed = np.where(problem.bound_counts > 0, np.arange(len(problem.free)), -1)
         rows = np.stack([self.type_of, fixed, *more, *(problem.shapes[s].score for s in self.shapes)], axis=1)
@@ -143,9 +168,9 @@ class FillingCapacity:
 
 
 def _distinct(rows: Ints) -> tuple[Ints, Ints]:
-    """Returns (position of the first row of each number, number of each row). Numbers follow the order of the rows.
+    """Numbers the distinct rows in sorted order. Returns ([numbers] first row with the number, [rows] number).
 
-    Hashes the rows, because np.unique compares whole rows in every step of a sort.
+    Does the same as np.unique by rows, but hashes the rows, because np.unique compares whole rows in a sort.
     """
     # the order of the bytes is the order of the values
     coded = (np.ascontiguousarray(rows) ^ np.iinfo(np.int64).min).astype(">u8")
@@ -158,13 +183,16 @@ def _distinct(rows: Ints) -> tuple[Ints, Ints]:
 
 
 def _binding(caps: Ints, request: Ints, most: Ints) -> Ints:
-    """Returns [nodes, columns] capacities, cut to the sum of all slots.
+    """Returns [nodes, columns] capacities without differences that do not matter.
 
-    A capacity is set to that sum if another column is as strict. Example: nodes on which pods use all GPUs do not
-    differ by their free memory.
+    A capacity is cut to `most`, the amount that all slots together would use. It is set to `most` if another column of
+    the node is as strict for every pod. Example: nodes on which pods use all GPUs do not differ by their free memory.
+
+    caps, most: [nodes, columns]; request: [shapes, columns].
     """
     out = np.minimum(caps, most)
     columns = range(request.shape[1] if request.shape[1] <= COMPARED_COLUMNS else 0)
+    # False where a column was set to `most`: it must not imply another column in turn
     open_to = np.ones(out.shape, dtype=bool)
     for column in columns:
         for other in columns:
@@ -179,11 +207,12 @@ def _binding(caps: Ints, request: Ints, most: Ints) -> Ints:
 
 
 def implied_by(amounts: Sequence[int], others: Sequence[int]) -> tuple[int, int] | None:
-    """Returns (a, b) if no pod requests more than a / b of one column per unit of another.
+    """Returns (a, b) with the largest ratio a / b of a pod's request in one column to its request in another.
 
-    None if a pod requests only the first.
+    So b times the use of the first column is at most a times the use of the second. None if the second column implies
+    nothing: no pod requests the first column, or a pod requests only the first.
 
-    amounts, others: requests of each shape in the two columns.
+    amounts, others: requests of each shape in the first and in the second column.
     """
     asked = [(one, other) for one, other in zip(amounts, others, strict=True) if one]
     if not asked or not all(other for _, other in asked):
@@ -194,7 +223,11 @@ def implied_by(amounts: Sequence[int], others: Sequence[int]) -> tuple[int, int]
 def maximal_fillings(
     slots: Sequence[int], caps: Sequence[int], request: list[list[int]], *, most: int
 ) -> tuple[tuple[int, ...], ...] | None:
-    """Returns all maximal counts per shape that fit a node together; None if there are more than `most`."""
+    """Returns all maximal fillings of a node; None if there are more than `most`, or the search takes too many steps.
+
+    Chooses the pods shape by shape, the largest number first. slots: per shape. caps: per column. request: per shape
+    and column.
+    """
     if not any(slots):
         return (tuple(slots),)
     found: list[tuple[int, ...]] = []
@@ -202,9 +235,11 @@ def maximal_fillings(
     tries = 0
 
     def room_for(shape: int, left: Sequence[int]) -> int:
+        """Returns how many pods of a shape fit the capacity that is left."""
         return min([slots[shape], *(have // need for have, need in zip(left, request[shape], strict=True) if need)])
 
     def step(shape: int, left: Sequence[int]) -> bool:
+        """Adds all maximal fillings with the numbers chosen for earlier shapes. Returns False after too many steps."""
         nonlocal tries
         tries += 1
         if tries > 20 * most:
@@ -227,8 +262,9 @@ def maximal_fillings(
 
 
 def every_filling(room: FillingCapacity, type_of: int) -> list[tuple[int, ...]] | None:
-    """Returns all ways to fill a node of a type with some of the pods; None if there are too many."""
+    """Returns all fillings of a node of a type with at least one pod; None if there are more than `class_fillings`."""
     kind, request, limit = room.types[type_of], room.request, room.problem.sizes.class_fillings
+    # not even listed if the combinations that ignore capacity are a hundred times as many
     if np.prod([n + 1 for n in kind.slots], dtype=np.float64) > 100 * limit:
         return None
     ways = np.array(list(product(*(range(n + 1) for n in kind.slots))), dtype=np.int64)[1:]

@@ -1,9 +1,9 @@
-"""Regions that may become c, with bounds on their goals before any solve.
+"""Bounds on how good a gang's placement in a topology domain can be, without solving a model.
 
-The bounds set the order of solves and rule regions out.
-
-Source: gang-network.md sections 5 and 7. Goals 2 and 5 depend on the region alone. Sums bound goals 3, 4 and the
-scores. Of regions that differ in names only one is solved.
+A region is a domain that may become c, the lowest domain that contains all new pods. A solve of one region takes long,
+so bounds set the order in which regions are solved, and rule out regions that cannot beat the best one so far. Goals 2
+and 5 depend on the region alone and are exact. Sums of capacity bound goals 3, 4 and the score. Of regions that differ
+only in names, one is solved. Source: gang-network.md sections 5 and 7.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,28 +18,39 @@ from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.placement.solver.whole_groups import GroupType
 
 Region = tuple[int, int]
+"""(level, domain) of the tree."""
 
 Value = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], int, int]
-"""Goals 3, 4 and 5, the ByCount vector, the negated score and the place in natural order of a region."""
+"""Value of a region, smaller is better: goals 3, 4 and 5, the ByCount vector, the negated score, the domain's index.
+
+The index is the place in natural order, and decides between regions that are equal otherwise.
+"""
 _LEAST = -(1 << 60)
+"""Lower bound on a component of the ByCount vector about which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A region that may become c: its known goals, and `best`, a lower bound on its value before any solve."""
+    """A region that may become c, with everything that is known about it before a solve."""
 
     best: Value
+    """Lower bound on the value of the region."""
     region: Region
     best_fit: tuple[int, ...]
+    """Goal 5: usable slots of the region, of its parent, .. of the cluster."""
     key: tuple[object, ...]
-    """Equal for regions for which the solved goals are equal."""
+    """Equal for regions in which a solve gives equal results."""
     whole_above: tuple[int, ...]
-    """Negated number of whole groups at each level down to the region's."""
+    """Goal 3 above the nodes of the region: per level 1 .. the region's, the negated number of whole PP groups."""
     domains_above: tuple[int, ...]
+    """Goal 4 likewise: per level 1 .. the region's, the number of domains with members."""
 
 
 class Regions:
-    """Bounds on the value that regions can reach with all given pods."""
+    """Computes bounds on the value that regions can reach with all given pods.
+
+    ranks: members to place. room: capacity of the nodes for them. types: their pipeline groups.
+    """
 
     def __init__(self, problem: Problem, ranks: Sequence[int], *, room: FillingCapacity, types: Sequence[GroupType]):
         self.problem, self.tree, self.room = problem, problem.tree, room
@@ -55,7 +66,10 @@ class Regions:
         return int((self._bound_in[level] > 0).sum())
 
     def candidate(self, level: int, domain: int) -> Candidate:
-        """Returns the bounds that sums give for a region."""
+        """Returns what is known about a region before a solve.
+
+        On its own level and above, goals 3 and 4 are exact; below, they are bounded by sums of capacity.
+        """
         path = self.tree.upwards(level, domain)
         region = level, domain
         best_fit = tuple(int(self._usable[n][d]) for n, d in path)
@@ -82,15 +96,19 @@ class Regions:
 
     @property
     def _least_counted(self) -> tuple[int, ...]:
-        """Lower bound on the vector that a ByCount adds."""
+        """Lower bound on the ByCount vector: nothing is known; empty without a ByCount."""
         table = self.problem.by_count
         return (_LEAST,) * table.width if table is not None else ()
 
     def _residue(self, level: int, domain: int) -> int:
+        """Returns by how many members the bound members of a domain exceed a multiple."""
         return int(self._bound_in[level][domain]) % self.problem.multiples[level]
 
     def _common_level(self, anchor: Region, path: Mapping[int, int]) -> int:
-        """Returns the level of the lowest domain that contains both an anchor and the region with the given path."""
+        """Returns the level of the lowest domain that contains both a region and the anchor of a pipeline group.
+
+        anchor: (level, domain). path: level -> domain of the region and of each domain above it.
+        """
         level, domain = anchor
         while path.get(level) != domain:
             domain = int(self.tree.levels[level].parent[domain])
@@ -98,13 +116,13 @@ class Regions:
         return level
 
     def _inside(self, level: int, region: Region) -> slice:
-        """Returns the domains of a level inside the region."""
+        """Returns the domains of a level inside the region, as a slice of the domains of that level."""
         outer, starts = self.tree.levels[region[0]], self.tree.levels[level].start
         lo, hi = outer.start[region[1]], outer.end[region[1]]
         return slice(int(np.searchsorted(starts, lo)), int(np.searchsorted(starts, hi)))
 
     def most_whole(self, level: int, region: Region) -> int:
-        """Returns an upper bound on the groups that are whole in domains of a level inside the region."""
+        """Returns an upper bound on the PP groups that are whole in domains of a level inside the region."""
         total = 0
         inside = self._inside(level, region)
         for group in self.types:
@@ -120,7 +138,10 @@ class Regions:
         return int(self.fewest_by_measure(level, region).max())
 
     def fewest_by_measure(self, level: int, region: Region) -> Ints:
-        """Returns [measures] the bound of `fewest` by each measure alone."""
+        """Returns [measures] the bound of `fewest` by each measure of capacity alone (`measures`).
+
+        Domains with bound members are open already, so they are filled first; then the largest domains are opened.
+        """
         inside = self._inside(level, region)
         held = self._bound_in[level] > 0
         there = held[inside]
@@ -131,7 +152,7 @@ class Regions:
         return np.asarray(opened + int(held.sum()), dtype=np.int64)
 
     def _sizes(self, level: int) -> Ints:
-        """Returns [measures, domains of a level] the capacity."""
+        """Returns [measures, domains of a level] the capacity of each domain by each measure."""
         if level not in self._known:
             place = self.tree.levels[level]
             self._known[level] = np.stack([place.sums(per_node) for per_node, _ in self.measures])
@@ -139,13 +160,16 @@ class Regions:
 
     @cached_property
     def measures(self) -> list[tuple[Ints, Ints]]:
-        """([nodes] capacity, [shapes] request of a pod) of each measure: pods, pods of each shape, each resource."""
+        """The measures of capacity: number of pods, pods of each shape, each resource.
+
+        Each is ([nodes] capacity, [shapes] amount that one pod of the shape uses).
+        """
         own = np.eye(len(self.room.counts), dtype=np.int64)
         out = [(self.room.most, np.ones_like(self.room.counts)), *zip(self.room.slots, own, strict=True)]
         return [*out, *zip(self.room.caps.T, self.room.request.T, strict=True)]
 
     def most_score(self, level: int, domain: int) -> int:
-        """Returns an upper bound on the total score in a domain."""
+        """Returns an upper bound on the total score: each shape alone fills the domain's nodes with the best scores."""
         place = self.tree.levels[level]
         nodes = slice(int(place.start[domain]), int(place.end[domain]))
         slots, score = self.room.slots[:, nodes], self._scores[:, nodes]

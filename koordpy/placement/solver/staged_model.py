@@ -1,7 +1,8 @@
-"""A CP-SAT model that is solved in stages: the optimum of each stage becomes a constraint of the next.
+"""A CP-SAT model for goals that are compared one after the other: each goal is a stage, with a separate solve.
 
-Source: gang-network.md section 7, "Order of goals". A single weighted objective can lose the proof; separate stages
-keep the proofs already found. A stage is not solved if a bound is already met.
+The optimum of each stage becomes a constraint of the next. With one weighted objective over all goals instead, the
+proof of an important goal could be lost with that of an unimportant one. A stage is not solved if the current solution
+already meets a proven bound. Source: gang-network.md section 7.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,12 +14,14 @@ from koordpy.plan.limits import LEVEL_WEIGHT, STAGE_SHARE
 from koordpy.plan.round_plan import Proof
 
 Term = tuple[cp_model.IntVar, int]
+"""(variable, factor). A list of terms is their sum."""
 
 Stage = tuple[str, Sequence[Term], int | None]
-"""(name, sum to minimise, lower bound or None)."""
+"""(name, sum to minimise, proven lower bound on it or None)."""
 
 
 def linear(terms: Iterable[Term]) -> cp_model.LinearExprT:
+    """Returns a sum of terms as an expression of CP-SAT."""
     terms = list(terms)
     return cp_model.LinearExpr.weighted_sum([v for v, _ in terms], [c for _, c in terms])
 
@@ -31,20 +34,24 @@ def hint(model: cp_model.CpModel, values: Sequence[int]) -> None:
 
 
 class StagedModel:
-    """A model with its current solution; `values` is empty until a solution is found."""
+    """A model with its current solution, which every stage replaces by a better one.
+
+    values: value of each variable by index in the current solution; empty until a solution is found.
+    """
 
     def __init__(self, budget: TimeBudget) -> None:
         self.budget = budget
         self.model = Model()
         self.values: list[int] = []
         self.possible = True
-        """False if a constraint cannot be met by any values."""
+        """False if a constraint cannot be met by any values, so that no solve is necessary."""
 
     def value(self, terms: Iterable[Term]) -> int:
+        """Returns a sum in the current solution."""
         return sum(self.values[v.index] * c for v, c in terms)
 
     def find(self, stage: str, *, linearization: int = 1) -> Proof:
-        """Finds any solution and makes it the current one."""
+        """Finds any solution, makes it the current one, and returns the proof. stage: name for the record."""
         if not self.possible:
             return Proof.INFEASIBLE
         proof, values = self.budget.solve(stage, self.model, linearization=linearization)
@@ -53,10 +60,10 @@ class StagedModel:
         return proof
 
     def minimise(self, stage: str, terms: Sequence[Term], *, bound: int | None = None) -> int:
-        """Minimises a sum from the current solution, and makes its value a constraint from then on.
+        """Minimises a sum, starting at the current solution, makes the value found an upper limit, and returns it.
 
-        bound: a proven lower bound. If the current solution meets it, nothing is solved; a better solution that meets
-        it needs no other proof.
+        bound: a proven lower bound; None if not known. Nothing is solved if the current solution meets the bound. With
+        the bound as a constraint, a solution that meets it is proven without further search.
         """
         terms = list(terms)
         current = self.value(terms)
@@ -69,10 +76,14 @@ class StagedModel:
         return current
 
     def minimise_all(self, stages: Iterable[Stage], *, share: float = STAGE_SHARE, first: str = "") -> None:
-        """Minimises several sums lexicographically: as many in one solve as the size of their weights allows.
+        """Minimises several sums lexicographically, and makes the values found upper limits.
 
-        Ends without a solution if the first solve finds none. share: of the remaining time, for one solve. first: name
-        of the solve that also finds the first solution; by default the name of its stage.
+        Each solve minimises as many sums as possible at once, weighted so that an earlier sum always decides; the
+        weights must stay below `LEVEL_WEIGHT`. If there is no current solution, the first solve finds one; if it finds
+        none, the method ends.
+
+        share: of the remaining time, for one solve. first: name of the solve that finds the first solution; by default
+        the name of its stage.
         """
         rest = [stage for stage in stages if stage[1]]
         while rest:
@@ -97,7 +108,7 @@ class StagedModel:
             del rest[: max(1, together)]
 
     def _minimise(self, stage: str, terms: Sequence[Term], share: float = STAGE_SHARE) -> None:
-        """Runs one solve for the least value of a sum; if it finds nothing, the current solution stays."""
+        """Runs one solve for the least value of a sum. The current solution stays if no solution is found."""
         self.model.minimize(linear(terms))
         hint(self.model, self.values)
         proof, values = self.budget.solve(stage, self.model, share=share, linearization=2)
@@ -107,7 +118,7 @@ class StagedModel:
         self.values = values or self.values
 
     def hold(self, terms: Sequence[Term], most: int) -> None:
-        """Limits a sum to the optimum of an earlier stage."""
+        """Limits a sum to at most `most`, the optimum of an earlier stage."""
         if terms:
             self.model.add(linear(terms) <= most)
 
@@ -117,7 +128,11 @@ class StagedModel:
             self.model.add(linear(terms) == self.value(terms))
 
     def largest(self, stage: str, order: Sequence[tuple[list[Term], int]]) -> list[int]:
-        """Makes the vector of sums lexicographically largest and fixes it. order: (sum, proven upper bound)."""
+        """Makes a vector of sums lexicographically largest, fixes it, and returns its values.
+
+        order: (sum, proven upper bound on it) of each position. Sums of 0 or more. Positions are solved 8 at a time. A
+        run of positions that are 0 is decided by one question: can any of them be above 0?
+        """
         at, solved = 0, len(self.budget.runs)
         while at < len(order):
             if not self.budget.proven and len(self.budget.runs) > solved:
@@ -147,11 +162,18 @@ class StagedModel:
         return [self.value(terms) for terms, _ in order]
 
     def can(self, stage: str, terms: Sequence[Term], most: int) -> bool:
-        """Returns True if a sum can be at most `most`; then the current solution is one with that sum."""
+        """Returns True if a sum can be at most `most`; the current solution is then replaced by one that does so.
+
+        False also if the solver's time ran out.
+        """
         return self.ask(stage, terms, most) in (Proof.OPTIMAL, Proof.FEASIBLE)
 
     def ask(self, stage: str, terms: Sequence[Term], most: int, *, share: float = 1.0) -> Proof:
-        """Returns the proof for the question of `can`; UNKNOWN if the time ran out. share: of the remaining time."""
+        """Returns the proof of whether a sum can be at most `most`: UNKNOWN if the time ran out.
+
+        Replaces the current solution if one is found. The limit does not become a constraint. share: of the remaining
+        time.
+        """
         trial = self.model.clone()
         trial.add(linear((trial.get_int_var_from_proto_index(v.index), c) for v, c in terms) <= most)
         proof, values = self.budget.solve(stage, trial, share=share)
@@ -161,7 +183,7 @@ class StagedModel:
 
 
 def _low(stage: Stage) -> int:
-    """Returns a lower bound on a sum."""
+    """Returns a lower bound on the sum of a stage: its proven bound, else by the bounds of its variables."""
     _, terms, least = stage
     return span(terms)[0] if least is None else least
 

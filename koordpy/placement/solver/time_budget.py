@@ -1,6 +1,7 @@
-"""The shared limit of deterministic time for all solves of a problem, and the record of each solve.
+"""Runs CP-SAT on models, with one limit of deterministic time for all solves of a problem, and records each solve.
 
-Source: gang-network.md section 7, Determinism: one worker, a fixed seed, deterministic time, never wall time.
+CP-SAT's deterministic time counts the solver's own operations. So a search ends at the same step on every machine, and
+equal snapshots give equal plans. Wall time would not (gang-network.md section 7, Determinism).
 """
 
 from koordpy.placement.problem import Problem
@@ -18,9 +19,10 @@ _SEED = 0
 
 
 class TimeBudget:
-    """Runs CP-SAT models in order until the shared limit is spent.
+    """Runs CP-SAT models one after the other until the shared limit of deterministic time is used up.
 
-    `proven` becomes False with the first stage that has no proof.
+    left: remaining deterministic time. proven: False from the first stage without a proof on, except the stage of
+    names, which no proof covers. runs: record of each solve.
     """
 
     def __init__(self, deterministic_time: float, *, watchdog_seconds: float = 10.0, probing: bool = True) -> None:
@@ -28,9 +30,9 @@ class TimeBudget:
 
         watchdog_seconds: limit of wall time for one solve, only for work that the deterministic clock does not count.
 
-        probing: True if presolve searches the model for symmetries and implications, and repeats its simplification. In
-        models of thousands of loosely connected 0/1 variables, such as victims, that alone uses all the time: no answer
-        after 2.0, against the optimum after 0.5.
+        probing: False to leave out the search for symmetries and implications, and repeated simplification, before a
+        solve. In models of thousands of loosely connected 0/1 variables, such as victims, these alone use all the time:
+        no answer after 2.0, compared to the optimum after 0.5 without them.
         """
         self.left = deterministic_time
         self._watchdog, self._probing = watchdog_seconds, probing
@@ -39,15 +41,16 @@ class TimeBudget:
 
     @classmethod
     def of(cls, problem: Problem) -> "TimeBudget":
-        """Returns the budget of a problem."""
+        """Returns a new budget with the limits of a problem."""
         return cls(problem.deterministic_time, watchdog_seconds=problem.watchdog_seconds)
 
     def solve(
         self, stage: str, model: cp_model.CpModel, *, share: float = 1.0, linearization: int = 1
     ) -> tuple[Proof, list[int]]:
-        """Solves one model with at most `share` of the remaining time. Returns the proof and the values.
+        """Solves one model with at most `share` of the remaining time.
 
-        No values without a solution.
+        Returns (proof, value of each variable by index); no values if no solution was found. stage: name of the goal,
+        for the record. linearization: CP-SAT's linearization_level.
         """
         limit = self.left * (share if self.proven else share * UNPROVEN_SHARE)
         if limit <= 1e-6:
@@ -78,9 +81,10 @@ class TimeBudget:
         return proof, list(solver.response_proto.solution)
 
     def leave_open(self, stage: str, *, record: bool = True) -> None:
-        """Records that a stage has no proof.
+        """Sets `proven` to False, because a stage has no proof. The stage of names changes nothing.
 
-        record: True to record the first such stage as a separate run, because it had no solve.
+        record: True to record the stage as a separate run if it is the first one without a proof, because there was no
+        solve to record.
         """
         first, self.proven = self.proven, self.proven and stage == NAMES
         if record and first:
@@ -91,7 +95,7 @@ class TimeBudget:
         self.runs.append(RANKS_OPEN)
 
     def broken(self, stage: str, fault: str) -> None:
-        """Records an answer that contradicts an earlier one. Nothing that depends on it is proven."""
+        """Records that an answer of the solver contradicts an earlier one. Sets `proven` to False."""
         self.runs.append(SolverRun(stage=stage, status=Proof.UNKNOWN, deterministic_time=0.0, fault=fault))
         self.proven = False
 

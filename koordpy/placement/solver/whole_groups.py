@@ -1,8 +1,8 @@
-"""Goal 3: whole PP groups in a model that counts pods per shape and cell.
+"""Goal 3 in a CP-SAT model: how many pipeline (PP) groups are whole in each domain of the tree.
 
-Source: gang-network.md section 7. Equal groups are a type. One integer per domain counts the groups of a type that are
-whole there. A group that is whole in a domain is whole in every domain above, and needs its pods of each shape in the
-domain.
+A group is whole in a domain if all its placed members are there. Groups with equal pods are a type, and one integer per
+type and domain counts the groups that are whole in the domain. A group that is whole in a domain is whole in every
+domain above as well, and the domain needs the pods of all its whole groups. Source: gang-network.md section 7.
 """
 
 from collections import Counter
@@ -22,10 +22,10 @@ Totals = Mapping[int, Mapping[int, cp_model.IntVar]]
 
 @dataclass(frozen=True, slots=True)
 class GroupType:
-    """Equal PP groups.
+    """PP groups that are equal for the model.
 
-    pods: new pods per shape (positions in FillingCapacity). anchor: the lowest common (level, domain) of their bound
-    members; None without any. count: number of groups.
+    pods: new pods of one group per shape position. anchor: (level, domain) of the lowest domain that contains all bound
+    members of the group, in which a whole group must be; None without bound members. count: number of such groups.
     """
 
     pods: tuple[int, ...]
@@ -34,9 +34,10 @@ class GroupType:
 
 
 def group_types(problem: Problem, ranks: Collection[int], shapes: Sequence[int]) -> dict[GroupType, list[list[int]]]:
-    """Returns the PP groups with more than one placed member by their type: the new ranks of each group.
+    """Returns group type -> the new ranks of each group of the type.
 
-    ranks: the members that are placed; shapes: by position in FillingCapacity.
+    Groups with only one placed member, which are always whole, and groups without a new member are left out. ranks: the
+    pending members that are placed. shapes: the shapes of the problem in order of their positions in the model.
     """
     found: dict[tuple[tuple[int, ...], tuple[int, int] | None], list[list[int]]] = {}
     for group in pipeline_groups(problem):
@@ -50,7 +51,10 @@ def group_types(problem: Problem, ranks: Collection[int], shapes: Sequence[int])
 
 
 class WholeGroups:
-    """The groups of the given types below a level. Each node must be a separate cell."""
+    """Adds the whole groups of the given types to a model, for all levels below `level`.
+
+    Only nodes that are separate cells can hold whole groups on the level of the nodes.
+    """
 
     def __init__(
         self,
@@ -68,7 +72,9 @@ class WholeGroups:
         self._add(types, level)
 
     def _add(self, types: Sequence[GroupType], level: int) -> None:
+        """Adds one integer per type, level and domain, and its constraints."""
         tree = self.tree
+        # the groups whole in the children of a domain are whole in the domain, and their number is limited
         for t, group in enumerate(types):
             above: dict[int, cp_model.IntVar] | None = None
             for number in range(level + 1, tree.depth + 1):
@@ -89,6 +95,7 @@ class WholeGroups:
                 if len(here) > 1:
                     self.model.add(linear((v, 1) for v in here.values()) <= group.count)
                 above = here
+        # the pods in a domain must suffice for all groups that are whole there
         for number in range(level + 1, tree.depth + 1):
             for domain in self._holders(number):
                 whole = [
@@ -100,9 +107,11 @@ class WholeGroups:
                         self.model.add(linear([*self._pods_in(number, domain, i), *asked]) >= 0)
 
     def _holders(self, level: int) -> Iterable[int]:
+        """Returns the domains of a level in the model."""
         return self.totals[level] if level < self.tree.depth else [c.nodes[0] for c in self.cells if len(c.nodes) == 1]
 
     def _may_hold(self, group: GroupType, level: int, domain: int) -> bool:
+        """Returns False if a group of the type cannot be whole in a domain: bound members outside, or too few slots."""
         place = self.tree.levels[level]
         lo, hi = int(place.start[domain]), int(place.end[domain])
         if group.anchor is not None:
@@ -112,6 +121,7 @@ class WholeGroups:
         return all(int(self.room.slots[i][lo:hi].sum()) >= n for i, n in enumerate(group.pods))
 
     def _pods_in(self, level: int, domain: int, shape: int) -> list[Term]:
+        """Returns the new pods of a shape position in a domain, as terms."""
         place = self.tree.levels[level]
         lo, hi = int(place.start[domain]), int(place.end[domain])
         return [(c.pods[shape], 1) for c in self.cells if shape in c.pods and lo <= c.nodes[0] < hi]
@@ -121,5 +131,8 @@ class WholeGroups:
         return [(v, 1) for (_, number, _), v in self._whole.items() if number == level]
 
     def counts(self, values: Sequence[int]) -> dict[tuple[int, int, int], int]:
-        """Returns (group type, level, domain) -> number of whole groups."""
+        """Returns (index of the group type, level, domain) -> number of whole groups; only above 0.
+
+        values: value of each variable of the model by index.
+        """
         return {key: n for key, var in self._whole.items() if (n := values[var.index])}
