@@ -1,4 +1,4 @@
-"""Types of wire objects, as users and the API server write them, with keys, quantities and times.
+"""Wire objects: the objects of the Kubernetes API as typed records, with keys of labels, quantities and times.
 
 The package knows Kubernetes' field names and the annotations of koordpy and Koordinator; only `keys.py` has the names
 of labels and annotations. Quantities are exact integers, times are UTC, and a fault has the path of its field.

@@ -1,7 +1,8 @@
-"""Bounded caches of pure functions, which are cleared together, and caches that live as long as an object.
+"""Caches of pure functions, such as parsing a quantity, with bounded memory.
 
-Without the common clearing, names, amounts and templates of deleted pods would stay in memory between values in use,
-each with a page of memory.
+`remembered` limits the number of entries, and `forget_all` clears all such caches together. Without the common
+clearing, an entry of a deleted pod would prevent the release of the whole memory page that it is on, so that memory
+would grow. `once` caches a value as long as the object exists that it was read from.
 """
 
 from collections.abc import Callable, Hashable
@@ -14,6 +15,7 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 M = TypeVar("M")
 _FORGET: list[Callable[[], object]] = []
+"""Functions that clear one cache each."""
 turn = 0
 """Number of times that all caches were cleared. Another thread reads it to clear its own caches."""
 
@@ -30,7 +32,8 @@ def remembered(most: int) -> "Callable[[Callable[P, T]], _lru_cache_wrapper[T]]"
 
 
 def forgotten_by(forget: Callable[[], object]) -> None:
-    """Registers a function that `forget_all` calls, also while the planner's thread fills the cache."""
+    """Registers a function that clears a cache, for `forget_all`. The function must be safe while another thread, such
+    as the planner's, fills the cache."""
     _FORGET.append(forget)
 
 
@@ -43,8 +46,9 @@ def forget_all() -> None:
 
 
 def once(read: Callable[[K, M], T]) -> Callable[[K, M], T]:
-    """Returns `read(how, metadata)` with a cache that is keyed by `how` and the identity of the metadata object. An
-    entry is removed with its metadata object; changed metadata is another object."""
+    """Returns the function `read(how, metadata)` with a cache. The key is `how` and the identity of the metadata
+    object, because wire objects are immutable: changed metadata is another object. An entry is removed when its
+    metadata object is garbage-collected."""
     known: dict[tuple[K, int], tuple[ref[M], T]] = {}
 
     def remembered(how: K, meta: M) -> T:

@@ -1,28 +1,32 @@
-"""Checks that regular expressions written by users are searched in bounded time.
+"""Rejects regular expressions of users that could block the scheduler, such as regexMatch of a HyperNode.
 
-Python's engine tries every way to divide a text among repetitions: `(a+)+$` on thirty letters takes minutes and blocks
-the scheduler, and so does `(a|a)` thirty times in a row. Patterns are rejected if the number of ways to divide a text
-grows with a high power of its length or faster, or if their alternatives combine in too many ways.
+Python's engine tries every way to divide a text among repetitions: `(a+)+$` on thirty letters takes minutes, and so
+does `(a|a)` thirty times in a row. A pattern is accepted only if the search is bounded: it has few repetitions, none of
+them repeats a part that matches several texts, and its alternatives combine in few ways.
 """
 
 import re
 from dataclasses import dataclass
 
 REPETITIONS = 3
-"""Maximum number of repetitions in a pattern."""
+"""Maximum number of repetitions (`*`, `+`, `{2,5}`) in a pattern: with n of them, the time of a search grows with the
+n-th power of the length of the text."""
 WAYS = 4096
-"""Maximum number of ways in which the alternatives of a pattern combine; 64 of them count like a repetition."""
+"""Maximum number of ways in which the alternatives of a pattern combine. A pattern with the maximum of repetitions may
+have only a 64th part."""
 LETTERS = 1000
+"""Maximum length of a pattern."""
 _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]])*\]|\(\?[a-zA-Z<!=:>]?|[()|?]|[*+]|\{\d*,\d*\}|\{\d+\}|.", re.S)
+"""One token: escaped character, character class, start of a group, bracket or bar, repetition, any other character."""
 _REPEATS = re.compile(r"[*+]|\{\d*,\d*\}")
 
 
 class PatternFault(ValueError):
-    """The fault of a pattern."""
+    """The fault of a pattern; the text states it for the user."""
 
 
 def read_pattern(text: str) -> re.Pattern[str]:
-    """Returns the compiled pattern, which is searched in bounded time. Raises `PatternFault`."""
+    """Returns the compiled pattern. Raises `PatternFault` if it is invalid, or a search could take too long."""
     if len(text) > LETTERS:
         raise PatternFault(f"{len(text)} characters, at most {LETTERS} are read")
     try:
@@ -31,6 +35,8 @@ def read_pattern(text: str) -> re.Pattern[str]:
         raise PatternFault(str(fault)) from None
     if pattern.flags & re.VERBOSE or "(?#" in text:
         raise PatternFault("comments in a pattern are not supported")
+    # opened: the groups around the current token, the whole pattern first; closed: the part before the current token,
+    # to which a repetition applies
     opened, closed, repeats = [_Part()], _Part(), 0
     for token in _TOKEN.findall(text):
         again = _REPEATS.fullmatch(token) is not None

@@ -1,7 +1,7 @@
-"""Wire objects of dynamic resource allocation (resource.k8s.io v1, with the differing fields of v1beta1 and v1beta2).
+"""Wire objects of dynamic resource allocation, DRA (resource.k8s.io v1, v1beta1 and v1beta2).
 
-As in `objects.py`, only fields that a decision may depend on are declared. Unsupported fields are kept raw, so that
-they can be rejected.
+As in `objects.py`, only fields that a decision may depend on are declared. A field that koordpy does not support is
+declared as `Raw`, so that an object that uses it can be refused.
 """
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs
@@ -13,6 +13,7 @@ import msgspec
 from koordpy.api.objects import KubernetesObject, NodeSelector, Quantity, Wire
 
 Raw = dict[str, Any]
+"""A mapping that is not read further."""
 
 
 class CelSelector(Wire, frozen=True):

@@ -19,10 +19,12 @@ class HierarchyEntry(Wire, frozen=True):
 
     @property
     def name(self) -> str:
+        """Name of the layer."""
         return self.layer_name or self.topology_layer
 
     @property
     def label_keys(self) -> tuple[str, ...]:
+        """Node labels with the domain of a node in this layer; the first that a node has applies."""
         keys = [self.label_key] if isinstance(self.label_key, str) else self.label_key or []
         return tuple(key for key in keys if key)
 
@@ -38,6 +40,7 @@ class ClusterNetworkTopologySpec(Wire, frozen=True):
 
     @property
     def field(self) -> str:
+        """Path of the list that `entries` returns, for messages."""
         return "spec.hierarchy" if self.hierarchy or not self.network_topology_spec else "spec.networkTopologySpec"
 
 
@@ -52,6 +55,8 @@ class ElasticQuotaSpec(Wire, frozen=True):
 
 
 class ElasticQuotaStatus(Wire, frozen=True):
+    """Written by koordpy: usage, demand, and the amount that the quota may use now."""
+
     used: Quantities = {}
     request: Quantities = {}
     runtime: Quantities = {}
@@ -64,6 +69,8 @@ class ElasticQuota(KubernetesObject, frozen=True):
 
 
 class DeviceTopology(Wire, frozen=True):
+    """Location of a GPU in its machine. node_id: NUMA node; None or absent fields are unknown."""
+
     socket_id: int | None = msgspec.field(name="socketID", default=None)
     node_id: int | None = msgspec.field(name="nodeID", default=None)
     pcie_id: str | None = msgspec.field(name="pcieID", default=None)
@@ -71,6 +78,8 @@ class DeviceTopology(Wire, frozen=True):
 
 
 class DeviceEntry(Wire, frozen=True):
+    """One device of a node. minor: number of the GPU on its node; None if it is not known."""
+
     type: str = ""
     id: str = ""
     minor: int | None = None
@@ -80,6 +89,8 @@ class DeviceEntry(Wire, frozen=True):
 
 
 class DeviceMatrix(Wire, frozen=True):
+    """Links between the GPUs of a node, as a text in `topology`."""
+
     name: str = ""
     topology: str = ""
 
@@ -117,6 +128,8 @@ DELIVERY_UNAVAILABLE = "DeliveryUnavailable"
 
 
 class Device(KubernetesObject, frozen=True):
+    """The GPUs of one node and their links, as the node's agent reports them. The name is the name of the node."""
+
     spec: DeviceSpec = DeviceSpec()
     status: DeviceStatus = DeviceStatus()
 

@@ -1,4 +1,9 @@
-"""Faults of values that users write: path of the field, and a text in the user's terms (kube-parity.md section 7)."""
+"""Faults of values that users write, such as `spec.containers: is missing`: the path of the field, and a text.
+
+A fault means that an object, or a part of it, cannot be read. A warning, named doubt in the code, is about a value that
+can be read but is probably not what its author meant. A `FieldWalk` collects both while one object is read; readers add
+to it and never raise. Source: kube-parity.md section 7.
+"""
 
 import json
 import re
@@ -58,6 +63,7 @@ class FieldWalk:
     """True if unknown fields are faults."""
     faults: list[Fault] = field(default_factory=list)
     doubts: list[Fault] = field(default_factory=list)
+    """Warnings."""
 
     def fault(self, path: str, text: str) -> None:
         """Records a fault. YAML aliases can repeat a fault without limit, so the list is limited."""
@@ -68,7 +74,7 @@ class FieldWalk:
 
     @property
     def doubtful(self) -> bool:
-        """True if further warnings are recorded."""
+        """True if a further warning would be recorded, so that its text is worth computing."""
         return len(self.doubts) < MAX_DOUBTS
 
     def doubt(self, path: str, text: str) -> None:
@@ -78,7 +84,8 @@ class FieldWalk:
 
 
 def one_line(text: str) -> str:
-    """Returns a text that quotes its input on one line, with control characters escaped for terminals."""
+    """Returns a message that quotes input of a user on one line. Control characters are escaped, because they could
+    change the terminal of the reader."""
     text = " ".join(text.splitlines())
     if text.isprintable():
         return text
@@ -102,7 +109,8 @@ def kind_name(value: Any) -> str:
 
 
 def literal(value: Any) -> str:
-    """Returns a plain value as its author wrote it: null, true, 5, a string in quotes, or JSON; long ones are cut."""
+    """Returns a plain value as its author wrote it: null, true, 5, a string in quotes, or JSON. A text of more than
+    `MAX_SHOWN` characters is cut."""
     if isinstance(value, str):
         return repr(value) if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]!r}..."
     # JSON has no infinity; YAML and Python write it alike except for the dot

@@ -1,7 +1,7 @@
-"""Reads JSON that users write into annotations and ConfigMaps strictly; a fault states its place.
+"""Reads JSON that users write into annotations and ConfigMaps. The reader is strict: a repeated key is a fault.
 
-`json.loads` alone uses the last of two equal keys. A MustGather that is overwritten without a fault would place a gang
-against its owner's intent.
+`json.loads` alone takes the last of two equal keys. Then a MustGather could be overwritten without a fault, and a gang
+placed against the intent of its owner.
 """
 
 import json
@@ -46,6 +46,7 @@ def read_json(text: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns a JSON object as a dict. Raises `UnreadableError` if a key is repeated."""
     out = dict(pairs)
     if len(out) < len(pairs):
         seen: set[str] = set()

@@ -1,8 +1,9 @@
-"""Warnings about labels and annotations without effect: misspelt, on the wrong kind of object, a label used as an
-annotation or the reverse, of another scheduler, or of a later version.
+"""Warnings about keys of labels and annotations that have no effect on an object.
 
-A key with one of koordpy's prefixes gets a warning if it is unknown; any other key, if it is similar to a known one.
-Known keys by kind of object: vocabulary.md 4 to 9.
+A key has no effect if it is misspelt, on the wrong kind of object, used as a label instead of an annotation or the
+reverse, of another scheduler, or of a later version of koordpy. An unknown key gets a warning only if it has a prefix
+of koordpy or is similar to a known key, because other programs also write labels. Values are checked by
+`annotation_settings.py`. Known keys by kind of object: vocabulary.md 4 to 9.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,6 +37,7 @@ Places = Mapping[str, str]
 
 
 def _places(labels: tuple[str, ...], annotations: tuple[str, ...]) -> dict[str, str]:
+    """Returns key -> place of the given keys."""
     return {**dict.fromkeys(labels, LABEL), **dict.fromkeys(annotations, ANNOTATION)}
 
 
@@ -90,7 +92,9 @@ _OF_CONTROLLERS = (
     "jobset.sigs.k8s.io/", "alpha.jobset.sigs.k8s.io/", "leaderworkerset.sigs.k8s.io/", "training.kubeflow.org/",
     "batch.kubernetes.io/", "ray.io/", "grove.io/",
 )  # fmt: skip
+"""Prefixes of keys that controllers of workloads write; some of these keys are read."""
 _SILENT = frozenset((*keys.WRITTEN, *keys.KOORDINATOR_KEYS))
+"""Keys with a prefix of koordpy that never get a warning."""
 
 
 def is_read(key: str) -> bool:
@@ -107,14 +111,14 @@ def place_of(key: str) -> str:
 
 def unread_keys(holder: Holder, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[str]:
     """Yields a warning for each key of an object that has no effect although its author may expect one."""
-    declined = (
-        OF_WORKLOADS if annotations.get(keys.GANG_AUTO) == "off" else ()
-    )  # its author opted out of gangs by these keys
+    # with `auto` "off" the author declined gangs, so keys of other projects without effect are intended
+    declined = OF_WORKLOADS if annotations.get(keys.GANG_AUTO) == "off" else ()
     for place, own in ((LABEL, labels), (ANNOTATION, annotations)):
         for key in own:
             if key in declined:
                 continue
             right, kind, said = _unread(key, place, holder)
+            # the key that was meant is set too, so this one is not a misspelling of it
             if right and right in (labels if kind == LABEL else annotations):
                 if not key.startswith(keys.PREFIXES):
                     continue
@@ -132,7 +136,8 @@ def misspelt_setting(annotations: Mapping[str, str]) -> str:
 
 
 def meant_settings(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Returns misspelt setting of a gang -> the setting that was meant."""
+    """Returns misspelt annotation of a gang -> the annotation that was meant. Only annotations with the prefix of gangs
+    are considered, and only if the correct one is not set."""
     out = {}
     for key in annotations:
         if key.startswith(keys.GANG_PREFIX):
@@ -144,8 +149,10 @@ def meant_settings(annotations: Mapping[str, str]) -> dict[str, str]:
 
 @remembered(1 << 12)
 def _unread(key: str, place: str, holder: Holder) -> tuple[str, str, str]:
-    """Returns (key that was meant, its place, text of the warning); empty strings for a key that is read or needs no
-    warning."""
+    """Returns (key that was meant, its place, text of the warning).
+
+    The first two are empty if no other key was meant. All are empty for a key that is read or needs no warning.
+    """
     kind = READ[holder].get(key)
     if kind is not None:
         return ("", "", "") if kind == place else (key, kind, f"is not read: it must be {_with_article(kind)}")
@@ -176,20 +183,24 @@ def _elsewhere(key: str, holder: Holder) -> str:
 
 
 _BY_WORKLOAD = (Holder.DERIVED, Holder.WORKLOAD)
+"""Kinds of objects on which keys of `OF_WORKLOADS` are read."""
 _PODS = (Holder.PLAIN, Holder.MEMBER, Holder.DERIVED, Holder.GROUPED)
 
 
 def _near(key: str) -> str:
     """Returns the known key that is most similar to an unknown one; empty if none is similar."""
     prefix, _, name = key.rpartition("/")
+    # a key without prefix is compared only with domain-like keys, because other words are common in labels
     if not prefix:
         return meant(key, (one for one in _PLACES if "/" not in one and "." in one))
+    # one of the two parts must be equal, and the other similar
     for other in _PLACES:
         its_prefix, _, its_name = other.rpartition("/")
         if prefix == its_prefix and meant(name, (its_name,), closed=f"{prefix}/" in keys.PREFIXES):
             return other
         if name == its_name and meant(prefix, (its_prefix,)):
             return other
+    # with a prefix of koordpy, a name that is a part of a known name was probably meant as it
     if key.startswith(keys.PREFIXES):
         for other in _PLACES:
             its_prefix, _, its_name = other.rpartition("/")
@@ -203,6 +214,7 @@ _PART = 5
 
 
 def _folded(name: str) -> str:
+    """Returns a name in lower case and without hyphens."""
     return name.casefold().replace("-", "")
 
 

@@ -1,6 +1,7 @@
-"""Names of all labels, annotations and API groups (vocabulary.md 3 to 9).
+"""Names of all labels, annotations, resources and API groups that koordpy reads or writes. No other module has them.
 
-An alias follows the name that koordpy writes.
+vocabulary.md 3 to 9 states the meaning and the values of each key. If a key has an alias, the alias follows the name
+that koordpy writes.
 """
 
 DEFAULT_SCHEDULER_NAME = "koord-scheduler"
@@ -20,7 +21,7 @@ GANG_WAITING_TIME = GANG_PREFIX + "waiting-time"
 GANG_TOTAL = GANG_PREFIX + "total-number"
 GANG_TOPOLOGY = GANG_PREFIX + "networkTopologyAware"
 GANG_TOPOLOGY_ALIAS = GANG_PREFIX + "network-topology-spec"
-GANG_AUTO = GANG_PREFIX + "auto"
+GANG_AUTO = GANG_PREFIX + "auto"  # on, off: whether the pods of a workload are a gang
 GANG_STALE_GRACE = GANG_PREFIX + "stale-grace"
 MAX_RUNTIME = "scheduling.koordinator.sh/max-runtime"
 

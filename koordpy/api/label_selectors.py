@@ -1,4 +1,7 @@
-"""Label selectors and node selectors, matched as in the API server (kube-parity.md 2.3, 2.7)."""
+"""Matches label selectors and node selectors with labels, as the API server does (kube-parity.md 2.3, 2.7).
+
+The functions match one object; `LabelColumns` matches one term with all nodes at once.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +21,7 @@ def int64(text: str) -> int | None:
     if not _INT64.fullmatch(text):
         return None
     digits = text.lstrip("+-").lstrip("0")
-    if len(digits) > 19:
+    if len(digits) > 19:  # above 2^63, which has 19 digits
         return None
     value = int(digits or "0") * (-1 if text[0] == "-" else 1)
     return value if -(2**63) <= value < 2**63 else None
@@ -53,7 +56,8 @@ def expression_matches(requirement: Requirement, labels: Labels) -> bool:
 
 
 def selector_matches(selector: LabelSelector | None, labels: Labels) -> bool:
-    """Returns whether a label selector matches labels; an absent one matches nothing, an empty one everything."""
+    """Returns whether a label selector matches labels. An absent selector (None) matches no labels, an empty selector
+    matches all."""
     if selector is None:
         return False
     for key, value in selector.match_labels.items():  # no generator: this is called millions of times
@@ -70,7 +74,8 @@ def field_valid(requirement: Requirement) -> bool:
 
 
 def term_matches(term: NodeSelectorTerm, name: str, labels: Labels) -> bool:
-    """Returns whether a node selector term matches; an empty or invalid one matches nothing."""
+    """Returns whether a node selector term matches a node; an empty or invalid term matches no node. name, labels: of
+    the node."""
     if not term.match_expressions and not term.match_fields:
         return False
     for requirement in term.match_fields:
@@ -84,6 +89,7 @@ class LabelColumns:
     evaluated for each distinct value, not for each node; In and NotIn only for the listed values."""
 
     def __init__(self, names: Sequence[str], labels: Sequence[Labels]) -> None:
+        """names, labels: of the nodes, in the order of the results."""
         self._names, self._labels = names, labels
         self._known: dict[str | None, tuple[dict[str | None, int], NDArray[np.int64]]] = {}
         """Key, None for the node name -> (value -> its number, [nodes] numbers)."""
@@ -98,11 +104,13 @@ class LabelColumns:
         return out
 
     def _expression(self, requirement: Requirement, key: str | None) -> NDArray[np.bool_]:
+        """Returns [nodes], whether one expression matches. key: the label, or None for the name of the node."""
         if key not in self._known:
             given = self._names if key is None else [labels.get(key) for labels in self._labels]
             index = {value: i for i, value in enumerate(dict.fromkeys(given))}
             self._known[key] = index, np.array([index[value] for value in given], dtype=np.int64)
         index, numbers = self._known[key]
+        # three cases: by the listed values, by presence, and (Gt, Lt, invalid) by each distinct value
         if requirement.operator in ("In", "NotIn") and requirement.values:
             answers = np.zeros(len(index), dtype=bool)
             answers[[index[value] for value in requirement.values if value in index]] = True

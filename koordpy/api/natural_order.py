@@ -1,7 +1,8 @@
-"""Natural order of names, the last tie-break of every order, so that plans are reproducible.
+"""Natural order of names: `node-2` sorts before `node-10`. It is the last tie-break of every order, so that plans are
+reproducible.
 
-Source: gang-network.md section 1. A name is split into runs of digits and runs of other characters. Runs of digits
-compare as numbers and sort before text; names that are equal by this rule are ordered as plain strings.
+A name is split into runs of digits and runs of other characters. Runs of digits compare as numbers and sort before
+text. Names that are equal by this rule (`a1`, `a01`) are ordered as plain strings. Source: gang-network.md section 1.
 """
 
 import re
@@ -9,6 +10,7 @@ import re
 from koordpy.api.bounded_memory import remembered
 
 NaturalKey = tuple[tuple[tuple[int, int, str], ...], str]
+"""(runs, name). A run is (0, number, "") or (1, 0, text)."""
 
 _RUNS = re.compile(r"[0-9]+|[^0-9]+")
 _AT_ONCE = 4000
@@ -25,6 +27,7 @@ def natural_key(name: str) -> NaturalKey:
 
 
 def _key(name: str) -> NaturalKey:
+    """Returns the sort key without a cache."""
     runs = [(0, number(run), "") if run[0] in "0123456789" else (1, 0, run) for run in _RUNS.findall(name)]
     return tuple(runs), name
 

@@ -1,20 +1,21 @@
-"""Types of object names and addresses that an API server accepts; the configuration, flags and the chart's schema check
-with the same patterns.
+"""Types of names and addresses in the configuration, each with the pattern that an API server requires.
 
-Each pattern is enclosed in `^` and `$`, so that Python, JSON schema and Go read it alike. `noun` names the value in a
-fault.
+The configuration, command-line flags and the JSON schema of the chart use the same patterns. Each pattern is enclosed
+in `^` and `$`, because JSON schema and Go search a pattern anywhere in a text otherwise.
 """
 
 from typing import Annotated
 
 from msgspec import Meta
 
+# the first two are the forms of RFC 1123, with 63 characters as Kubernetes limits them
 _LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _PART = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 
 
 def _text(pattern: str, noun: str) -> Meta:
+    """Returns the constraint of a type: a pattern, and at most 253 characters. noun: names the value in a fault."""
     return Meta(pattern=f"^{pattern}$", max_length=253, extra={"noun": noun})
 
 

@@ -1,8 +1,8 @@
-"""Wire objects of the core API, typed and frozen.
+"""Objects of the Kubernetes core API as immutable records: pods, nodes, namespaces, PodDisruptionBudgets and so on.
 
-Only fields that a decision may depend on are declared. Decoding drops other fields, which keeps 50,000 pods small.
-`gc=False`: the structs contain no reference cycles, and a garbage collection of 50,000 pods takes seconds. Times are
-RFC 3339 text as the API server writes it; quantities are raw (`quantity.py` reads them).
+Names and meanings of fields are those of Kubernetes. Only fields that a decision may depend on are declared; decoding
+drops other fields, which keeps 50,000 pods small. `gc=False`: the records contain no reference cycles, and a garbage
+collection of 50,000 pods takes seconds. Times are RFC 3339 text; quantities are raw (`quantity.py` reads them).
 Sources: the Kubernetes API 1.36 and vocabulary.md 3.
 """
 
@@ -17,7 +17,7 @@ from msgspec.structs import force_setattr
 from koordpy.api.key_hints import is_read
 from koordpy.api.reading_limits import ANNOTATIONS
 
-Quantity = Annotated[str | int | float, Meta(extra={"format": "quantity"})]
+Quantity = Annotated[str | int | float, Meta(extra={"format": "quantity"})]  # the format selects the strict reader
 Quantities = dict[str, Quantity]
 IntOrString = Annotated[int | str, Meta(extra={"format": "int-or-string"})]
 Time = Annotated[str, Meta(extra={"format": "time"})]
@@ -62,9 +62,9 @@ class ObjectMeta(Wire, frozen=True, gc=True, weakref=True):
         return None
 
     def __post_init__(self) -> None:
+        """Drops annotations above the limit, except those that koordpy reads: they would fill the memory."""
         notes = self.annotations
         if len(notes) > ANNOTATIONS:
-            # otherwise thousands of unknown annotations stay in memory as long as the object exists
             first = islice((key for key in notes if not is_read(key)), ANNOTATIONS)
             kept = {*first, *(key for key in notes if is_read(key))}
             force_setattr(self, "annotations", {key: text for key, text in notes.items() if key in kept})
@@ -239,7 +239,7 @@ class SchedulingGate(Wire, frozen=True):
 
 
 class SchedulingGroup(Wire, frozen=True):
-    pod_group_name: str = ""
+    pod_group_name: str = ""  # a PodGroup of scheduling.k8s.io in the namespace of the pod
 
 
 class PodResourceClaim(Wire, frozen=True):

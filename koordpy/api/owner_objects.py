@@ -1,7 +1,8 @@
-"""Wire objects of owners of pods: services and controllers, for selectors of spread constraints, and workloads of any
-kind.
+"""Wire objects of services and of controllers that own pods.
 
-As in `objects.py`, only fields that a decision may depend on are declared.
+Two uses: the default topology spread selects the pods of a pod's services and controllers, so their selectors are read;
+and gangs are derived from workloads of any kind. As in `objects.py`, only fields that a decision may depend on are
+declared.
 """
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs
@@ -43,9 +44,9 @@ _NOTHING = msgspec.Raw(b"{}")
 
 
 class WorkloadObject(KubernetesObject, frozen=True):
-    """A Job, a JobSet or another workload: its metadata, and the JSON text of spec and status.
+    """A Job, a JobSet or another workload: metadata, and spec and status as JSON text.
 
-    The text is decoded by the reader of its kind, and takes a tenth of the memory of decoded values."""
+    The text takes a tenth of the memory of decoded values. The reader of the kind (`workloads.kinds`) decodes it."""
 
     spec: msgspec.Raw = _NOTHING
     status: msgspec.Raw = _NOTHING

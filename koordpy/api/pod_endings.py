@@ -1,4 +1,5 @@
-"""How and when pods ended, from their containers, conditions and deletion.
+"""How and when pods ended, from their containers, conditions and deletion: has a pod completed its work, or was it
+evicted?
 
 Rule: gang-network.md 2.4 (success).
 """
@@ -34,7 +35,7 @@ def was_evicted(pod: Pod) -> bool:
     for condition in pod.status.conditions:
         if (condition.type, condition.status) == (DISRUPTED, "True"):
             since = seconds(condition.last_transition_time)
-            if not 0 < at < since:
+            if not 0 < at < since:  # ended after the disruption began, or at an unknown time
                 return True
     meta = pod.metadata
     if not meta.deletion_timestamp:

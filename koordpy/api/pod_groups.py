@@ -1,4 +1,6 @@
-"""Wire objects of pod groups: the coscheduling PodGroup, and Kubernetes' PodGroup (gang-network.md 2.1)."""
+"""Wire objects of the two kinds of PodGroup that define gangs (gang-network.md 2.1): the PodGroup of coscheduling
+(scheduling.sigs.k8s.io and scheduling.x-k8s.io), and the PodGroup of Kubernetes (scheduling.k8s.io, "upstream").
+"""
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs
 
@@ -18,6 +20,8 @@ class PodGroupSpec(Wire, frozen=True):
 
 
 class PodGroupStatus(Wire, frozen=True):
+    """Written by koordpy: numbers of members by state. departed: Succeeded members with deleted pods."""
+
     phase: str = ""
     scheduled: int = 0
     running: int = 0
@@ -40,6 +44,8 @@ class UpstreamGang(Wire, frozen=True):
 
 
 class UpstreamPolicy(Wire, frozen=True):
+    """Exactly one is set: `gang` (pods start together) or `basic` (each pod starts alone)."""
+
     gang: UpstreamGang | None = None
     basic: dict[str, Any] | None = None
 

@@ -1,7 +1,7 @@
-"""Kubernetes quantities as exact integers.
+"""Reads Kubernetes quantities (`500m`, `16Gi`) as exact integers, and writes amounts as quantities.
 
-Source: kube-parity.md section 2.5. cpu is in milli-cores, other resources are in whole units (bytes, devices); both are
-rounded up. Floats are not used, so 2^53 and 2^53 + 1 stay different.
+cpu is in milli-cores, other resources are in whole units (bytes, devices); both are rounded up. Floats are not used, so
+2^53 and 2^53 + 1 stay different. Source: kube-parity.md section 2.5.
 """
 
 import re
@@ -33,8 +33,10 @@ MAX_ACCELERATORS = 2**40
 """
 
 RawQuantity = str | int | float
+"""A quantity as a manifest or the API server has it."""
 
 MAX_DIGITS = 400
+"""Maximum number of digits of a quantity: exact arithmetic with more could take long, and no resource needs it."""
 
 
 def parse_exact(raw: RawQuantity) -> Fraction:
@@ -53,6 +55,7 @@ def parse_exact(raw: RawQuantity) -> Fraction:
         exponent = _EXPONENT.fullmatch(suffix)
         if exponent is None:
             raise UnreadableError(f"{text!r} is no quantity (as in 2, 500m, 16Gi)")
+        # limited, because 10 to a power of 9999 takes long, and every such amount is reduced or rounded anyway
         scale = Fraction(10) ** max(-400, min(400, int(exponent[1])))
     value = Fraction(number if number[-1] != "." else number + "0") * scale
     return -value if sign == "-" else value
@@ -73,7 +76,9 @@ def units(resource: str, raw: RawQuantity) -> int:
 
 @remembered(1 << 14)
 def _units(raw: RawQuantity, scale: int, whole: bool, most: int) -> int:
-    """Returns the amount. The cache key has no resource name, because pods may have thousands of invented names."""
+    """Returns the amount. scale: units in a whole one, 1000 for cpu; whole: True if a fraction is a fault; most:
+    maximum of the result. The resource name is no argument, because pods may have thousands of invented names, which
+    would fill the cache."""
     value = parse_exact(raw)
     if value < 0:
         raise UnreadableError(f"{str(raw)!r} is negative")
@@ -96,7 +101,7 @@ def memory_text(amount: int) -> str:
 
 
 def quantity_text(resource: str, amount: int) -> str:
-    """Returns an amount in the units of `units` as a quantity for people."""
+    """Returns an amount as a quantity for people. amount: in the unit that the function `units` returns."""
     if resource == "cpu":
         return cpu_text(amount)
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):

@@ -1,7 +1,8 @@
-"""Limits on how much of one object is read; the only table of limits on objects that tenants write.
+"""Limits on how much of one object is read, so that no tenant can slow down or fill the scheduler with one object.
 
-An annotation above its limit is rejected as a whole, and the text names the limit; a list of warnings is shortened.
-Each limit is far above the values of real workloads, and low enough that an object at every limit costs milliseconds.
+This is the only table of limits on objects that tenants write. An annotation above its limit is rejected as a whole,
+and the message names the limit; a list of warnings is shortened. Each limit is far above the values of real workloads,
+and low enough that an object at every limit costs milliseconds.
 """
 
 from collections.abc import Iterable, Iterator

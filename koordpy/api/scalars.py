@@ -1,30 +1,46 @@
-"""Values of unquoted scalars in manifests; the text of a number is kept if it is more exact than its value.
+"""Decides the type of a single value in a YAML manifest: `5` is a number, `yes` is true, `5s` is text.
 
-A quantity is read from its text (`cpu: 0.10`, 2^53 + 1; kube-parity.md 2.5), and a label value that looks like a number
-is a fault. The rules are those of YAML 1.1 as Kubernetes reads it; times and sexagesimal numbers stay strings.
+A scalar is a value that is neither a list nor a mapping. `yaml_values.py` calls `plain_scalar` for each scalar without
+quotes, and `tagged_scalar` for each one with a tag such as `!!str`. The rules are those of YAML 1.1 as Kubernetes reads
+it, except that times (`2001-01-01`) and numbers to the base 60 (`1:30`) stay strings.
+
+Most numbers become a `Number`, which keeps the text: a quantity such as `cpu: 0.10` or 2^53 + 1 is read from its text,
+because a float would round it (kube-parity.md 2.5). The reader of a field then decides whether a number is valid there:
+a number as the value of a label is a fault.
 """
 
 import re
 from typing import Any
 
 CANONICAL_INT = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
+"""A whole number in its only usual spelling. If it has at most 18 characters, it fits 64 bits and needs no text."""
 _INTEGER = re.compile(r"[-+]?(?:0b[01]+|0x[0-9a-f]+|[0-9]+)", re.ASCII)
+"""Any whole number, without `_` and in lower case: binary, hexadecimal, or decimal and octal."""
 _HARD = re.compile(
     r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*"
     r"|[0-9][0-9_]*\.[0-9_]*(?:[eE][-+][0-9]+)?|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)",
     re.ASCII,
 )
+"""Texts that are a number for every reader of YAML 1.1. In order: binary, hexadecimal, octal and decimal numbers, with
+`_` between digits; numbers with a point, with an exponent only if it has a sign; infinity; not a number."""
 _SOFT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+"""Texts that are a number for some readers of YAML 1.1 and a string for others, such as `1e3` or `08`. Only texts that
+`_HARD` does not match are matched with it."""
 _WORDS: dict[str, bool | None] = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
 _WORDS |= dict.fromkeys(("true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"), True)
 _WORDS |= dict.fromkeys(("false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"), False)
 _NUMERIC_STARTS = frozenset("-+.0123456789")
+"""First characters of numbers: most texts begin with another one, and need no pattern."""
 YAML_TAG = "tag:yaml.org,2002:"
+"""Long form of the prefix `!!` of YAML's standard tags."""
 
 
 class Number:
-    """A number with its text, which may be more exact than a float or an int. `soft` numbers are those on which YAML
-    1.1 readers disagree (`1e3`, `08`): they are strings if a string is expected."""
+    """A number with its text in the manifest, which may be more exact than a float.
+
+    soft: True for a text on which readers of YAML 1.1 disagree (`1e3`, `08`): a field of type string takes the text, a
+    field of type number takes the value. If False, a field of type string reports a fault.
+    """
 
     __slots__ = ("soft", "text")
 
@@ -37,23 +53,28 @@ class Number:
 
     @property
     def value(self) -> int | float:
-        """The number: an int if it is whole and written without a point or exponent; otherwise the nearest float."""
+        """The number: an int if it is whole and written without a point or exponent; otherwise the nearest float.
+
+        Infinity for a text of more than 400 characters, because no field has such a number, and its conversion could
+        take long. Not a number (NaN) for a text such as `0x_`, which is a number only in YAML 1.1.
+        """
         plain = self.text.replace("_", "").lower()
         if len(plain) > 400:
             return float("inf")
         if not _INTEGER.fullmatch(plain):
             try:
                 return float(plain.replace(".inf", "inf").replace(".nan", "nan"))
-            except ValueError:  # `0x_` is a number only in YAML 1.1
+            except ValueError:
                 return float("nan")
         digits = plain.lstrip("+-")
+        # a leading 0 means octal, unless a digit is 8 or 9; a prefix such as 0x is left to int()
         if digits.isdigit():
             return int(plain, 8 if digits[0] == "0" and set(digits) <= set("01234567") else 10)
         return int(plain, 0)
 
 
 def plain_scalar(text: str) -> Any:
-    """Returns the value of an unquoted scalar."""
+    """Returns the value of a scalar without quotes: None, a bool, an int, a `Number` or a str."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _NUMERIC_STARTS:
@@ -68,8 +89,11 @@ def plain_scalar(text: str) -> Any:
 
 
 def tagged_scalar(tag: str, text: str) -> Any:
-    """Returns the value of a scalar with a tag. Raises ValueError for an unknown tag, or a text that does not match its
-    tag."""
+    """Returns the value of a scalar with a tag, such as `!!str 5`. Raises ValueError for an unknown tag, or a text that
+    does not match its tag.
+
+    tag: `!`, which means a string, or a tag in long form (`YAML_TAG` and a type).
+    """
     if tag in ("!", YAML_TAG + "str", YAML_TAG + "timestamp"):
         return text
     kinds = {"int": (int, Number), "float": (int, Number), "bool": (bool,), "null": (type(None),)}
@@ -77,6 +101,7 @@ def tagged_scalar(tag: str, text: str) -> Any:
     if expected is None:
         raise ValueError(f"unknown tag {tag}")
     value = plain_scalar(text)
+    # a bool is an int in Python, but `!!int yes` is a fault
     if not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
         raise ValueError(f"{text!r} is no {tag.removeprefix(YAML_TAG)}")
     return value

@@ -1,6 +1,7 @@
-"""Finds the known name that a misspelt name was meant to be: a few letters, the case or a plural differ.
+"""Finds the known name that a misspelt name was meant to be, for `did you mean NAME?` in warnings and faults.
 
-A name that is similar to a known one gets a warning; a name that is less similar probably belongs to another project.
+Two names are similar if a few letters, the case or a plural differ. The limits are strict, because a less similar label
+or field probably belongs to another project. Cost: O(known names x length squared).
 """
 
 from collections.abc import Iterable
@@ -18,13 +19,15 @@ _SHORT = 3
 
 
 def meant(name: str, known: Iterable[str], *, closed: bool = False) -> str:
-    """Returns the known name that is nearest to a misspelt one, the first in order of equals; empty if none is near.
-    closed: True if no other names are valid at this place; then a letter of a short name may differ, too."""
+    """Returns the known name that is most similar to a misspelt name; of several the first in alphabetical order. Empty
+    if no known name is similar, or if the name is known. closed: True if no other names are valid at this place; then a
+    letter of a short name may differ, too."""
     return _meant(name, tuple(known), closed) if len(name) <= NAME_LETTERS else ""
 
 
 @remembered(1 << 12)
 def _meant(name: str, known: tuple[str, ...], closed: bool) -> str:
+    """Returns the result of `meant`, from a cache."""
     folded = name.casefold()
     best, least = "", len(folded) + 1
     for other in sorted(known):
@@ -32,6 +35,7 @@ def _meant(name: str, known: tuple[str, ...], closed: bool) -> str:
             return ""
         mine = other.casefold()
         letters = min(len(mine), len(folded))
+        # allowed: number of letters that may differ
         allowed = next((most for length, most in _FORGIVEN if letters >= length), 0)
         if letters >= _SHORT and (closed or mine.rstrip("s") == folded.rstrip("s")):
             allowed = max(allowed, 1)
@@ -52,6 +56,8 @@ def _distance(one: str, other: str, most: int) -> int:
     `most`."""
     if abs(len(one) - len(other)) > most:
         return most + 1
+    # row[j]: distance of the letters of `one` so far to the first j letters of `other`; before, earlier: the two
+    # previous rows
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, letter in enumerate(one, start=1):

@@ -1,4 +1,5 @@
-"""Wire objects of storage: claims, volumes, classes, and objects of CSI drivers (Kubernetes API 1.36).
+"""Wire objects of storage (Kubernetes API 1.36): PersistentVolumeClaims and volumes, storage classes, and objects with
+which CSI drivers state limits and capacity.
 
 As in `objects.py`, only fields that a decision may depend on are declared.
 """
@@ -180,7 +181,8 @@ def claim_size(claim: PersistentVolumeClaim) -> Quantity | None:
 def bind_static(
     claim: PersistentVolumeClaim, volume: PersistentVolume
 ) -> tuple[PersistentVolumeClaim, PersistentVolume]:
-    """Returns claim and volume as bound to each other, including the changes of the volume controller."""
+    """Returns (claim, volume) as bound to each other, with the changes that the scheduler and the volume controller
+    make to both."""
     replace = msgspec.structs.replace
     meta = claim.metadata
     reference = ClaimReference(namespace=meta.namespace, name=meta.name, uid=meta.uid)
@@ -197,7 +199,7 @@ def bind_static(
 
 
 def select_node(claim: PersistentVolumeClaim, node: str) -> PersistentVolumeClaim:
-    """Returns a claim that is to be provisioned on a node."""
+    """Returns a claim with the annotation that makes the provisioner create its volume for a node."""
     replace = msgspec.structs.replace
     meta = claim.metadata
     return replace(claim, metadata=replace(meta, annotations={**meta.annotations, SELECTED_NODE: node}))

@@ -1,4 +1,7 @@
-"""Times in RFC 3339 and UTC, as the API server writes and reads them, and a steady clock for the time of day."""
+"""Times as text and as seconds since the epoch, and a clock for the time of day that does not jump.
+
+The API server writes times in RFC 3339 and UTC (`2026-01-01T00:00:00Z`).
+"""
 
 import re
 from collections.abc import Callable
@@ -81,7 +84,7 @@ class SteadyTime:
         """Returns seconds since the epoch; never less than before."""
         at = self._clock()
         passed = max(0.0, at - self._at)
-        most = SLEW * passed
+        most = SLEW * passed  # maximum correction now
         off = self._wall() - (self._said + passed)
         self._at, self._said = at, self._said + passed + min(most, max(-most, off))
         return self._said

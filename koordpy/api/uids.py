@@ -1,12 +1,14 @@
-"""uids of objects without one from an API server, computed from their identity, so equal input gives equal output.
+"""uids for objects that have none because they come from a file, not from an API server.
 
-Pods carry the uid of their controller as a label value (`batch.kubernetes.io/controller-uid`), so it must be a valid
-label value: a version 5 UUID is one, a path is not.
+A uid is computed from the identity of the object, so that equal input gives equal output. It is a version 5 UUID,
+because pods have the uid of their controller as a label value (`batch.kubernetes.io/controller-uid`), and a path, for
+example, is no valid label value.
 """
 
 from hashlib import sha1
 
 _SPACE = bytes.fromhex("7b0e4c522f4c5d0b9d2a6c2f3d1f8e10")
+# a UUID has its variant in two bits of the 17th digit
 _VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 

@@ -1,5 +1,6 @@
-"""Strict decoding of documents and JSON into wire objects, with every fault, and warnings about fields without effect.
+"""Reads manifests of users and JSON of the API server into wire objects (`koordpy.api`).
 
+Reading is strict: every fault of a document is reported, not only the first, and fields without effect get warnings.
 `strict_decoding.py` decodes manifests, `wire_json.py` the API server's objects (null is an absent field), and
 `annotation_settings.py` settings in annotations.
 

@@ -1,7 +1,8 @@
-"""Warnings about labels and annotations without effect: unreadable values, and unknown keys.
+"""Checks the values of labels and annotations that koordpy reads, and collects all warnings about an object's keys.
 
-Such a setting counts as absent (vocabulary.md 1), so its object gets a warning. Settings that block a gang, or that
-have their own message, are reported where they are read.
+A setting with an unreadable value counts as absent (vocabulary.md 1), so a warning tells its owner what applies
+instead. Not checked here are settings that block a gang if they are unreadable, such as networkTopologyAware: they are
+reported where they are read.
 """
 
 import re
@@ -32,11 +33,13 @@ def whole_number(text: str) -> int | None:
 
 
 def index_of(text: str) -> int | None:
-    """Returns the number of at most 18 digits in a label, an annotation or a name; None if it is not one."""
+    """Returns the number in a label, an annotation or a part of a name; None if the text is not only digits, or has
+    more than 18, which might not fit 64 bits."""
     return int(text) if len(text) <= 18 and text.isascii() and text.isdecimal() else None
 
 
 def _one_of(*words: str, holds: str) -> Check:
+    """Returns a check for a fixed set of words. holds: the value that applies instead of an invalid one."""
     listed = " nor ".join(words) if len(words) == 2 else ", ".join(words)
     none = "neither" if len(words) == 2 else "none of"
 
@@ -47,6 +50,9 @@ def _one_of(*words: str, holds: str) -> Check:
 
 
 def _duration(instead: str, *, never: bool = False) -> Check:
+    """Returns a check for a duration above 0. instead: text about the value that applies instead; never: True if `-1`
+    (never) and durations of 0 or less are valid too, with spaces around them."""
+
     def check(text: str) -> str:
         if never and text.strip() == "-1":
             return ""
@@ -69,6 +75,7 @@ def _index(text: str) -> str:
 
 
 _POLICIES = ("once-satisfied", "only-waiting", "waiting-and-running")
+"""Values of match-policy (gang-network.md 2.4); the first is the default."""
 Settings = Mapping[tuple[str, str], Check]
 """(label or annotation, key) -> check of its value."""
 OF_RUNS: Settings = MappingProxyType({(ANNOTATION, keys.MAX_RUNTIME): _duration("its end is not known")})
@@ -128,7 +135,8 @@ _VALUES: Mapping[Holder, Settings] = {
 
 
 def forgotten_annotations(given: int) -> tuple[str, ...]:
-    """Returns the warning for an object with `given` annotations if some were dropped; empty for none."""
+    """Returns the warning for an object with more annotations than koordpy keeps; empty if it keeps all. given: number
+    of annotations of the object, or 0 if none was dropped."""
     many = too_many(given, ANNOTATIONS, "annotations")
     return (f"metadata.annotations: {many}, in addition to those that koordpy knows",) if many else ()
 

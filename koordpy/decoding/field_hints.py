@@ -1,9 +1,12 @@
-"""Warnings about fields of a manifest that are readable but probably not what the author meant.
+"""Warnings about fields of a manifest that are readable but probably not what the author meant, for offline commands.
 
-There are warnings about misspelt fields, names, labels and missing fields that an API server rejects, and values of
-koordpy's kinds and configuration. None of them is a fault (kube-parity.md section 7): an unknown field may belong to
-another version, and the planner accepts every value. Values of other Kubernetes fields are left to the API server
-(`kubectl apply --dry-run=server`). `strict_decoding.py` calls the checks for each struct.
+The checks cover names, labels, missing fields and values that an API server would reject, and the values of koordpy's
+own kinds. None of them is a fault (kube-parity.md section 7), because an unknown field may belong to another version,
+and the planner accepts every value. Values of other Kubernetes fields are left to the API server (`kubectl apply
+--dry-run=server`).
+
+Two tables state the checks: `VALUES` for single fields, `WHOLE` for several fields of a struct. `strict_decoding.py`
+calls them while it walks along an object.
 """
 
 import re
@@ -43,6 +46,8 @@ Look = Callable[[Any, str, FieldWalk], None]
 
 
 def _one_of(*words: str) -> Look:
+    """Returns a check for a field with a fixed set of words."""
+
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         if isinstance(raw, str) and raw and raw not in words:
             walk.doubt(path, f"{literal(raw)} is none of {', '.join(words)}: an API server refuses it")
@@ -51,6 +56,7 @@ def _one_of(*words: str) -> Look:
 
 
 def _within(least: int, most: int | None = None) -> Look:
+    """Returns a check for a whole number within bounds. most: None for no upper bound."""
     said = f"not from {least} to {most}" if most is not None else f"less than {least}"
 
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
@@ -62,7 +68,8 @@ def _within(least: int, most: int | None = None) -> Look:
 
 
 def _similar_to(*words: str) -> Look:
-    """Returns a check for a field with other valid words: only a word similar to one of koordpy's gets a warning."""
+    """Returns a check for a field in which words that koordpy does not read are valid too: only a word that is similar
+    to one of `words` gets a warning."""
 
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         near = meant(raw, words) if isinstance(raw, str) else ""
@@ -99,10 +106,14 @@ def _repeated(field: str) -> Look:
 
 @lru_cache(1 << 14)
 def _matches(pattern: str, text: str) -> bool:
+    """Returns whether a pattern matches the whole text; cached, because labels repeat on thousands of pods."""
     return re.fullmatch(pattern, text) is not None
 
 
 def _named(pattern: str, noun: str, most: int = 63) -> Look:
+    """Returns a check for names. noun: of the name in the text; most: maximum length. Kubernetes allows 63 characters
+    for a name, and 317 with a prefix (253 and `/`)."""
+
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         if isinstance(raw, str) and raw and not (len(raw) <= most and _matches(pattern, raw)):
             walk.doubt(path, f"{literal(raw)} is not a valid {noun}: an API server refuses it")
@@ -173,6 +184,7 @@ def _requires(*fields: str) -> Look:
 
 
 def _values_of_operator(raw: Any, path: str, walk: FieldWalk) -> None:
+    """Checks that the number of values of a selector expression matches its operator."""
     operator, values = raw.get("operator"), raw.get("values") or []
     if not isinstance(values, list):
         return
@@ -185,6 +197,7 @@ def _values_of_operator(raw: Any, path: str, walk: FieldWalk) -> None:
 
 
 def _terms(raw: Any, path: str, walk: FieldWalk) -> None:
+    """Checks the terms of a node selector: at least one, none empty."""
     _requires("nodeSelectorTerms")(raw, path, walk)
     terms = raw.get("nodeSelectorTerms")
     for i, term in enumerate(terms if isinstance(terms, list) else ()):
@@ -193,12 +206,14 @@ def _terms(raw: Any, path: str, walk: FieldWalk) -> None:
 
 
 def _spread(raw: Any, path: str, walk: FieldWalk) -> None:
+    """Checks the fields of a topology spread constraint that depend on each other."""
     _requires("topologyKey")(raw, path, walk)
     if raw.get("minDomains") is not None and raw.get("whenUnsatisfiable") == "ScheduleAnyway":
         walk.doubt(key_path(path, "minDomains"), "needs whenUnsatisfiable DoNotSchedule: an API server refuses it")
 
 
 def _one_policy(raw: Any, path: str, walk: FieldWalk) -> None:
+    """Checks that a PodGroup of scheduling.k8s.io has exactly one policy."""
     if (raw.get("basic") is None) == (raw.get("gang") is None):
         walk.doubt(path, "exactly one of basic and gang must be set: an API server refuses it")
 
@@ -222,4 +237,5 @@ CLOSED = (
 )  # fmt: skip
 """Structs with all fields declared: any other field gets a warning, however different its name is."""
 OPEN = (DeviceAttribute,)
-"""Structs that also have undeclared fields with names similar to declared ones: unknown fields get no warning."""
+"""Structs in which unknown fields get no warning, because Kubernetes has further fields with names similar to the
+declared ones."""

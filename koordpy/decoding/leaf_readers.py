@@ -1,7 +1,9 @@
-"""Readers of single values: strings, times, numbers, quantities, durations, and words of a choice.
+"""Readers of single values in manifests and in the configuration: strings, times, numbers, quantities, durations, and
+words of a choice.
 
-Each reader takes (raw value, path, walk), adds faults to the walk, and returns the cleaned value. Numbers are read from
-their text.
+Each reader takes (raw value, path of the field, walk). It returns the cleaned value, which msgspec then converts. If
+the value is invalid, it adds a fault to the walk, and the returned value has no meaning. `strict_decoding.py` chooses
+the reader by the type of the field.
 Sources: kube-parity.md sections 2.5 and 7.
 """
 
@@ -17,11 +19,12 @@ from koordpy.api.scalars import Number
 from koordpy.api.times import time_text
 
 MAX_INT = 2**63 - 1
+"""Largest integer of the Kubernetes API."""
 PERCENT = re.compile(r"[0-9]+%", re.ASCII)
 
 
 def check_quantity(resource: str, raw: Any) -> None:
-    """Raises ValueError if a value is not a valid quantity of a resource."""
+    """Raises ValueError if a value is not a valid quantity of a resource. resource: empty if it is not known."""
     if isinstance(raw, bool) or not isinstance(raw, (str, int, float)):
         raise ValueError(f"{kind_name(raw)} in place of a quantity")
     units(resource, raw)
@@ -38,12 +41,14 @@ def read_text(raw: Any, path: str, walk: FieldWalk) -> Any:
 
 
 def text_reader(pattern: str, longest: int | None, noun: str) -> Read:
-    """Returns a reader of strings that match a pattern. noun: name of the value in faults."""
+    """Returns a reader of strings that match a pattern. longest: maximum length, None for no limit; noun: name of the
+    value in faults."""
     form = re.compile(pattern)
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         text = read_text(raw, path, walk)
         fits = form.fullmatch(text) and (longest is None or len(text) <= longest)
+        # an empty text for another raw value means that `read_text` has reported a fault already
         if (text or raw == "") and not fits:
             walk.fault(path, f"{shown(raw)} is not a valid {noun}")
         return text
@@ -52,6 +57,7 @@ def text_reader(pattern: str, longest: int | None, noun: str) -> Read:
 
 
 def read_time(raw: Any, path: str, walk: FieldWalk) -> Any:
+    """Reads a time as RFC 3339 text; also accepts a date, or a time with a space, as YAML allows them."""
     text = read_text(raw, path, walk)
     try:
         return time_text(text) if text else text
@@ -61,6 +67,7 @@ def read_time(raw: Any, path: str, walk: FieldWalk) -> Any:
 
 
 def read_truth(raw: Any, path: str, walk: FieldWalk) -> Any:
+    """Reads a boolean."""
     if not isinstance(raw, bool):
         walk.fault(path, f"{shown(raw)} in place of true or false")
     return raw
@@ -69,7 +76,8 @@ def read_truth(raw: Any, path: str, walk: FieldWalk) -> Any:
 def number_reader(
     *, whole: bool, lowest: float | None = None, above: float | None = None, highest: float | None = None
 ) -> Read:
-    """Returns a reader of numbers within bounds. whole: True to reject fractions."""
+    """Returns a reader of numbers within 64 bits and the bounds; None for no bound. whole: True to reject fractions;
+    lowest, highest: allowed themselves; above: not allowed itself."""
     noun = "a whole number" if whole else "a number"
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
@@ -92,7 +100,8 @@ def number_reader(
 
 
 def choice_reader(values: list[Any]) -> Read:
-    """Returns a reader of one of several words or numbers. An unquoted `off` is a boolean in YAML 1.1."""
+    """Returns a reader of one of several words or numbers. A false value is read as `off` if that is a choice, because
+    YAML 1.1 reads `off` without quotes as a boolean."""
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         if raw is False and "off" in values:
@@ -126,6 +135,7 @@ def quantity_values(raw: Any, path: str, walk: FieldWalk) -> Any:
 
 
 def read_quantity(raw: Any, path: str, walk: FieldWalk) -> Any:
+    """Reads a quantity as its text."""
     text = raw.text if isinstance(raw, Number) else raw
     try:
         check_quantity("", text)
@@ -147,7 +157,8 @@ def read_int_or_percent(raw: Any, path: str, walk: FieldWalk) -> Any:
 
 
 def duration_reader(above: float | None) -> Read:
-    """Returns a reader of Go durations as seconds."""
+    """Returns a reader of Go durations as seconds, of at least 0. above: seconds that must be exceeded; None for no
+    such bound."""
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         if not isinstance(raw, str):
@@ -168,6 +179,7 @@ def duration_reader(above: float | None) -> Read:
 
 
 def read_address(raw: Any, path: str, walk: FieldWalk) -> Any:
+    """Reads a listen address such as `:10259`; an empty text is a fault."""
     text = read_text(raw, path, walk)
     if text or raw == "":
         try:
@@ -183,4 +195,4 @@ FORMATS: Mapping[str, Read] = {
     "time": read_time,
     "listen-address": read_address,
 }
-"""Format of a field's type -> its reader."""
+"""`format` in the annotation of a type (`koordpy.api.objects`) -> reader of such values."""

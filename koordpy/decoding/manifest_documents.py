@@ -1,6 +1,7 @@
-"""Splits files of manifests into documents, so that a broken document does not hide the faults of the next.
+"""Reads a file of manifests, YAML or JSON, as a sequence of documents with plain values.
 
-Source: kube-parity.md section 7. JSON has a separate reader, because YAML rejects some of its tabs and escapes.
+YAML is split into documents before it is parsed, so that a broken document does not hide the faults of the next. JSON
+has a separate reader, because YAML rejects some tabs and escapes that JSON allows. Source: kube-parity.md section 7.
 """
 
 import json
@@ -16,16 +17,20 @@ from koordpy.decoding.yaml_values import MAX_LEVELS, DocumentFault, build_value
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a file. `position` counts the non-empty documents, from 1."""
+    """One document of a file."""
 
     position: int
+    """Number of the document in the file, from 1; empty documents are not counted."""
     value: Any
+    """Plain value: dict, list, str, bool, int or `Number`; None if the document has a fault."""
     fault: str | None = None
+    """Why the document cannot be read, with line and column; None if it can."""
 
 
 def read_documents(data: bytes, *, as_json: bool) -> Iterator[Document]:
     """Yields the documents of a file. A text that starts like JSON is first read as JSON, whatever the file's name.
     as_json: True if invalid JSON is a fault; otherwise it is then read as YAML."""
+    # invalid bytes become surrogates, so that only the document that contains them has a fault
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -42,6 +47,7 @@ def read_documents(data: bytes, *, as_json: bool) -> Iterator[Document]:
 
 
 def _where(fault: DocumentFault, first_line: int) -> str:
+    """Returns the text of a fault with its line and column in the file. first_line: of the document, from 1."""
     if fault.line is None:
         return fault.text
     column = "" if fault.column is None else f", column {fault.column + 1}"
@@ -52,9 +58,14 @@ def _where(fault: DocumentFault, first_line: int) -> str:
 
 
 def _json_documents(text: str) -> list[Document]:
+    """Returns the documents of a text with one JSON value after the other. Raises `DocumentFault` for the first fault.
+
+    Stricter than `json`: a repeated key, NaN and infinity are faults, and numbers keep their text.
+    """
     found: list[Any] = []
 
     def number(digits: str) -> int | Number:
+        """Returns an int of at most 18 characters, which fits 64 bits; otherwise a number with its text."""
         return int(digits) if len(digits) <= 18 and CANONICAL_INT.fullmatch(digits) else Number(digits)
 
     def constant(name: str) -> Any:
@@ -107,6 +118,8 @@ def _json_fault(text: str, fault: json.JSONDecodeError) -> str:
 
 
 def _check_levels(value: list[Any]) -> None:
+    """Raises `DocumentFault` if lists and mappings are nested too deeply. Visits one level after the other, because
+    recursion could exceed Python's limit."""
     level: list[Any] = value
     depth = 0
     while level:
@@ -125,6 +138,7 @@ def _check_levels(value: list[Any]) -> None:
 # -- YAML: documents --------------------------------------------------------------------------------------------------
 
 _BREAK = "\n\r\x85\u2028\u2029"
+"""Line breaks of YAML 1.1."""
 _MARKER = re.compile(rf"(?:\A|(?<=[{_BREAK}]))(?:\ufeff?(---)|(\.\.\.))(?=[ \t{_BREAK}]|\Z)")
 _LINE_END = re.compile(rf"[{_BREAK}]|\Z")
 _CONTENT_LINE = re.compile(r"^[ \t\r]*(?:#.*)?$")
@@ -136,7 +150,7 @@ _WIDE = re.compile("\udcff\udcfe|\udcfe\udcff")
 def _chunks(text: str) -> Iterator[tuple[int, str]]:
     """Yields (first line, text) of each document. `---` and `...` at the start of a line always end a document."""
     start, line = 0, 1
-    for marker in [*_MARKER.finditer(text), None]:
+    for marker in [*_MARKER.finditer(text), None]:  # None: the end of the text
         if marker is None:
             end = len(text)
         elif marker[2]:
@@ -144,7 +158,7 @@ def _chunks(text: str) -> Iterator[tuple[int, str]]:
             end = end_of_line.end() if end_of_line is not None else len(text)
         else:
             end = marker.start()
-            if _only_directives(text[start:end]):
+            if _only_directives(text[start:end]):  # `%YAML 1.1` before `---` belongs to the document that follows
                 continue
         chunk = text[start:end]
         if chunk:
@@ -154,11 +168,13 @@ def _chunks(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _only_directives(text: str) -> bool:
+    """Returns whether a text has a directive of YAML (`%YAML 1.1`), and otherwise only comments and empty lines."""
     lines = [line for line in text.split("\n") if not _CONTENT_LINE.match(line)]
     return bool(lines) and all(line.startswith("%") for line in lines)
 
 
 def _yaml_documents(text: str) -> Iterator[Document]:
+    """Yields the documents of a YAML text; a document with a fault does not end the sequence."""
     position = 0
     for line, chunk in _chunks(text):
         surrogate = _SURROGATE.search(chunk)

@@ -1,7 +1,9 @@
-"""Strict decoding of plain values into wire structs, with all faults and warnings, not only the first.
+"""Turns the plain value of a manifest (dicts and lists) into a wire object such as `Pod`, with all faults and warnings.
 
-A walk along the types of a struct records faults and warnings (`field_hints.py`) by the path of the field. It returns a
-cleaned value, without null and with numbers read from their text, which msgspec converts.
+msgspec alone stops at the first fault. Therefore each type gets a reader, built once from its declared fields: a reader
+walks along a value, records faults and warnings (`field_hints.py`) by the path of the field, and returns a cleaned
+value. In the cleaned value null is absent and numbers are read from their text; msgspec then converts it. Readers of
+single values are in `leaf_readers.py`; this module has those of structs, lists, mappings and unions.
 Sources: kube-parity.md 2.5 and 7.
 """
 
@@ -39,8 +41,9 @@ class Decoded(Generic[T]):
     value: T | None
     """The object; None if there is a fault."""
     rest: T | None
-    """The object without its faulty parts; None if no part can be read."""
+    """The object without its faulty parts, for further checks; None if no part can be read."""
     faults: list[Fault]
+    """Why the value is invalid; empty if it is valid."""
     doubts: list[Fault]
     """Warnings: readable values that are probably not what the author meant."""
 
@@ -66,6 +69,7 @@ def _reader_of(kind: Any) -> Read:
 
 
 def _read_any(raw: Any, path: str, walk: FieldWalk) -> Any:
+    """Reads a value of any type: numbers by value, infinite and undefined ones by text, because JSON has none."""
     if isinstance(raw, Number):
         value = raw.value
         return raw.text if value in (float("inf"), float("-inf")) or value != value else value
@@ -77,12 +81,13 @@ def _read_any(raw: Any, path: str, walk: FieldWalk) -> Any:
 
 
 def _usable(read_in: Any, raw: Any, before: int, walk: FieldWalk) -> bool:
-    """Returns whether a value is part of the cleaned value: not a single value with a fault, but a collection without
-    its faulty parts."""
+    """Returns whether a value that was read belongs into the cleaned value. With a fault, a single value is left out,
+    but a list or mapping remains without its faulty parts. before: number of faults before the value was read."""
     return len(walk.faults) == before or (isinstance(read_in, dict | list) and read_in is not raw)
 
 
 def _map_reader(info: inspect.DictType) -> Read:
+    """Returns the reader of a mapping with arbitrary keys, such as labels or quantities."""
     if format_of(info.value_type) == "quantity":
         return quantity_values
     read_value = _reader(info.value_type)
@@ -93,6 +98,7 @@ def _map_reader(info: inspect.DictType) -> Read:
         if not isinstance(raw, dict):
             walk.fault(path, f"{shown(raw)} in place of a mapping")
             return {}
+        # labels are the most frequent mappings, and are usually valid
         if texts and read_key is read_text and all(type(value) is str for value in raw.values()):
             return raw
         out = {}
@@ -115,6 +121,7 @@ def _map_reader(info: inspect.DictType) -> Read:
 
 
 def _list_reader(info: inspect.ListType | inspect.VarTupleType) -> Read:
+    """Returns the reader of a list or tuple."""
     read_item = _reader(info.item_type)
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
@@ -144,6 +151,10 @@ def _means_null(part: inspect.Field) -> bool:
 
 
 def _struct_reader(info: inspect.StructType) -> Read:
+    """Returns the reader of a struct: unknown fields, checks of single fields, values, then checks of several fields.
+
+    The readers of the fields are created on first use, because structs may contain themselves.
+    """
     readers: dict[str, Read] | None = None
     required = [part.encode_name for part in info.fields if part.required]
     names = tuple(part.encode_name for part in info.fields)
@@ -152,6 +163,7 @@ def _struct_reader(info: inspect.StructType) -> Read:
     closed, tells = info.cls in CLOSED, info.cls not in OPEN
 
     def unknown(key: str, path: str, walk: FieldWalk) -> None:
+        """Records an unknown field: as a fault in the configuration, else as a warning if it is probably misspelt."""
         if walk.unknown:
             walk.fault(key_path(path, key), f"unknown field{hint(key, names, closed=True)}")
         elif tells and key not in _EVERYWHERE and walk.doubtful:
@@ -192,6 +204,7 @@ def _struct_reader(info: inspect.StructType) -> Read:
 
 
 def _union_reader(info: inspect.UnionType) -> Read:
+    """Returns the reader of a union: the type of the raw value selects the reader. None is handled by the struct."""
     parts = [part for part in info.types if not isinstance(part, inspect.NoneType)]
     if len(parts) == 1:
         return _reader(parts[0])
@@ -218,13 +231,16 @@ def _union_reader(info: inspect.UnionType) -> Read:
 
 
 def format_of(info: inspect.Type) -> str | None:
+    """Returns the `format` in the annotation of a type, such as `quantity`; None for none."""
     return cast(str | None, (info.extra or {}).get("format")) if isinstance(info, inspect.Metadata) else None
 
 
 _READERS: dict[Any, Read] = {}
+"""Struct class, or text of another type -> its reader."""
 
 
 def _reader(info: inspect.Type) -> Read:
+    """Returns the reader of a type, created on first use."""
     key = info.cls if isinstance(info, inspect.StructType) else repr(info)
     known = _READERS.get(key)
     if known is None:
@@ -233,6 +249,7 @@ def _reader(info: inspect.Type) -> Read:
 
 
 def _new_reader(info: inspect.Type) -> Read:
+    """Returns a new reader of a type: by its annotation, else by its kind."""
     if isinstance(info, inspect.Metadata):
         own: Read | None = (info.extra or {}).get("reader")
         if own is not None:

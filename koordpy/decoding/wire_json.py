@@ -1,8 +1,9 @@
-"""Decodes JSON of an API server into wire structs; null is an absent field.
+"""Decodes JSON of the API server into wire objects: fast by msgspec, and if that fails, again as a manifest.
 
-Go writes null for an empty list or mapping without `omitempty`, and for an unset time. msgspec rejects null by its
-type, and a default of None in every struct would cost memory for each pod. So an object that does not decode is decoded
-again as manifests are (`strict_decoding.py`). This is rare, and costs ten times as much.
+Go writes null for an empty list or mapping without `omitempty`, and for an unset time; null then means an absent field.
+msgspec rejects null for a field of type list, and a default of None in every struct would cost memory for each pod. So
+an object that msgspec rejects is decoded again by `strict_decoding.py`, which accepts null and states all faults. This
+is rare, and costs ten times as much.
 """
 
 import re
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 
 class Undecodable(ValueError, Generic[T]):
-    """The reason why an object cannot be read, with its fields, in the terms of manifests."""
+    """An object cannot be read. The text has the fault of each field, as for manifests."""
 
     def __init__(self, why: str, rest: T | None = None, parts: frozenset[str] = frozenset()) -> None:
         super().__init__(why)
@@ -56,11 +57,15 @@ def read_plain(raw: Any, kind: type[T]) -> T:
 
 
 def unreadable(metadata: ObjectMeta) -> str:
-    """Returns the faults of an unreadable object if this is its substitute; empty for a normal object."""
+    """Returns the faults of an object that cannot be read; empty for an object that can.
+
+    In the cache, a substitute takes the place of an unreadable object. An annotation of the substitute has the faults.
+    """
     return metadata.annotations.get(keys.UNREADABLE, "")
 
 
 def _walked(raw: Any, kind: type[T], error: Exception) -> T:
+    """Returns an object that msgspec rejected, decoded as a manifest. Raises `Undecodable`. error: msgspec's fault."""
     try:
         found = decode(raw, kind)
     except RecursionError:

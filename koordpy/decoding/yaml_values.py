@@ -1,7 +1,8 @@
-"""Builds plain values from one YAML document, using the parser's events, without recursion.
+"""Builds the plain value (dicts, lists, scalars) of one YAML document from the events of PyYAML's parser.
 
-A standard loader is not used: numbers must keep their text, a repeated key is a fault, and neither deep nesting nor
-aliases may cost more than the length of the text justifies (kube-parity.md section 7).
+PyYAML's loader is not used, for three reasons: numbers must keep their text, a repeated key must be a fault, and a
+short text must not cost much time or memory by deep nesting or by aliases (kube-parity.md section 7). A stack of open
+collections takes the place of recursion.
 """
 
 import json
@@ -21,12 +22,15 @@ from yaml.events import (
 from koordpy.api.scalars import YAML_TAG, Number, plain_scalar, tagged_scalar
 
 MAX_LEVELS = 200
+"""Maximum depth of nested lists and mappings; no Kubernetes object comes near it."""
 MAX_ALIASED = 1_000_000
 """Maximum number of values that the aliases of one document add."""
 
 _EventParser: Any = yaml.CLoader if yaml.__with_libyaml__ else yaml.Loader
 _MERGE = object()
+"""Marks the key `<<`, which merges other mappings into this one."""
 _UNFINISHED = object()
+"""Marks the anchor of a collection that is still open, or a text that is not in the cache."""
 
 
 class DocumentFault(ValueError):
@@ -38,7 +42,11 @@ class DocumentFault(ValueError):
 
 
 class _Open:
-    """A collection that is being built."""
+    """A list or mapping that is being built.
+
+    key: the current key of a mapping; at_key: True if the next value is a key; merges: (source, position) of each
+    merge, None without a key `<<`; size: number of values in the collection, itself included; height: its levels.
+    """
 
     __slots__ = ("anchor", "at_key", "height", "items", "key", "mapping", "mark", "merges", "size")
 
@@ -52,6 +60,7 @@ class _Open:
 
 
 def _key_text(value: Any, mark: Any) -> str:
+    """Returns a scalar that is used as a key as text, as Kubernetes does: `1: a` has the key "1"."""
     if isinstance(value, str):
         return value
     if isinstance(value, Number):
@@ -64,7 +73,8 @@ def _key_text(value: Any, mark: Any) -> str:
 
 
 def _merge(target: _Open) -> None:
-    """Adds the entries of `<<`; the mapping's own entries have precedence, then the earlier source."""
+    """Adds the entries of the mappings that `<<` names. The mapping's own entries have precedence, then those of the
+    earlier source."""
     for source, mark in target.merges or ():
         sources = source if isinstance(source, list) else [source]
         for mapping in sources:
@@ -75,7 +85,7 @@ def _merge(target: _Open) -> None:
 
 
 def build_value(text: str) -> Any:
-    """Returns the value of one document. Raises `DocumentFault`."""
+    """Returns the value of one document; None for an empty one. Raises `DocumentFault`."""
     try:
         return _build_events(_EventParser(text))
     except yaml.MarkedYAMLError as fault:
@@ -96,16 +106,22 @@ def build_value(text: str) -> Any:
 
 
 def _is_tab(text: str, line: int, column: int) -> bool:
+    """Returns whether the character at a position is a tab. line, column: from 0."""
     lines = text.split("\n", line + 1)
     return line < len(lines) and lines[line][column : column + 1] == "\t"
 
 
 def _build_events(parser: Any) -> Any:
+    """Returns the value of one document from the parser's events. Raises `DocumentFault`.
+
+    Each branch of the loop ends with a finished value, which is then put into the open collection; branches with
+    `continue` finish no value.
+    """
     get_event = parser.get_event
     stack: list[_Open] = []
-    anchors: dict[str, Any] = {}
-    cache: dict[str, Any] = {}
-    aliased = 0
+    anchors: dict[str, Any] = {}  # name -> (value, its size, its height)
+    cache: dict[str, Any] = {}  # text of a scalar without quotes -> its value
+    aliased = 0  # number of values that aliases added
     value: Any = None
     while True:
         event = get_event()
@@ -118,7 +134,7 @@ def _build_events(parser: Any) -> Any:
                 except ValueError as wrong:
                     mark = event.start_mark
                     raise DocumentFault(str(wrong), mark.line, mark.column) from None
-            elif event.style:
+            elif event.style:  # in quotes, or a block: always a string
                 value = event.value
             else:
                 raw = event.value
@@ -171,7 +187,10 @@ def _build_events(parser: Any) -> Any:
 
 
 def _put(top: _Open, value: Any, size: int, height: int, event: Any) -> None:
-    """Adds a finished value to the open collection: as an item, a key, or a key's value."""
+    """Adds a finished value to the open collection: as an item of a list, as a key, or as the value of a key.
+
+    size, height: of the value, as in `_Open`; event: the last event of the value, for the position of a fault.
+    """
     if not top.mapping:
         top.items.append(value)
     elif top.at_key:
