@@ -1,7 +1,7 @@
-"""The agent's loop: reads the GPUs, decides on their health, and writes the Device.
+"""The loop of the node agent: reads the GPUs, decides on their health, and writes the Device.
 
-It repeats when the driver reports an error or the poll interval is over. The driver is called in a separate thread,
-because an NVML call may block for seconds. Rules: gpu-topology.md 9.
+A look is one pass of the loop. The next look follows when the driver reports an error or the poll interval is over. The
+driver is called in a separate thread, because an NVML call may block for seconds. Rules: gpu-topology.md 9.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 POLL_SECONDS = 10.0
+"""Default seconds between two looks."""
 SLICE_SECONDS = 1.0
 """Maximum duration of one driver call that waits for events."""
 REFRESH_SECONDS = 300.0
@@ -31,15 +32,11 @@ CHECK_SECONDS = 15.0
 NODE_SECONDS = 1.0
 """Interval after which a missing Node, deleted or not yet registered, is looked up again."""
 NOT_FOUND = 404
+"""HTTP status code of an object that does not exist."""
 
 
 class NodeAgent:
-    """The agent of one node.
-
-    measure: returns the measurement file's content, None without one. looked: called after each look, also if the
-    Device cannot be written. obstacle: returns why the device plugin cannot deliver GPUs, empty if it can. held:
-    returns GPU -> the reason why it must not be used although it is healthy.
-    """
+    """The agent of one node. `run` loops; `look` is one pass without the write."""
 
     def __init__(
         self,
@@ -53,17 +50,25 @@ class NodeAgent:
         obstacle: Callable[[], str] = lambda: "",
         held: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
+        """backend: source of the facts. book: health of the GPUs. delivery: way in which containers get GPUs
+        (`foreign`, `env`, `device-plugin`). measure: returns the measurement file's content, None without one. looked:
+        called after each look, also if the Device cannot be written. obstacle: returns why the device plugin cannot
+        deliver GPUs, empty if it can. held: returns GPU -> reason why it must not be used although it is healthy."""
         self.node, self.backend, self.book = node, backend, book
         self.delivery, self._measure, self.looked, self.obstacle = delivery, measure, looked, obstacle
         self.held = held
         self._before: Mapping[tuple[str, str], str] = {}
+        """(key, key) -> link class in the last report; used for GPUs that have vanished."""
         self.undeliverable = ""
+        """Why GPUs cannot be delivered to containers, as condition DeliveryUnavailable says; empty if they can."""
         self.unwritten = "not written yet"
         """Why the Device does not show the last look; empty if it does."""
         self.stirred = asyncio.Event()
         """Set to request a look before the next one is due."""
         self._published = asyncio.Condition()
+        """Notified after each write of the Device."""
         self._watching = False
+        """True after the first look: later errors of the driver make GPUs unhealthy instead of ending the agent."""
         self.eventful = False
         """True if the driver reported events in the last look."""
 
@@ -102,7 +107,7 @@ class NodeAgent:
                 return events
 
     def _asked(self, call: Callable[P, Sequence[T]], *args: P.args, **given: P.kwargs) -> Sequence[T] | None:
-        """Returns the driver's answer; None if it does not answer. Raises BackendError at the first look."""
+        """Returns the driver's answer to a call; None if it does not answer. Raises BackendError at the first look."""
         try:
             return call(*args, **given)
         except BackendError as fault:
@@ -112,6 +117,8 @@ class NodeAgent:
             return None
 
     def _report(self, *, asked: bool = True) -> Report:
+        """Returns the report from the current health. asked: False if the driver does not answer. Raises
+        BackendError."""
         measured = self._measure()
         return make_report(
             self.node,
@@ -126,7 +133,7 @@ class NodeAgent:
         )
 
     async def run(self, publisher: DevicePublisher, *, once: bool = False, poll: float = POLL_SECONDS) -> None:
-        """Looks and writes until it is cancelled, or once with `once`.
+        """Looks and writes until it is cancelled, or once with `once`. poll: seconds between two looks.
 
         Raises BackendError at the start, and with `once` also ApiError and Unreachable. Later errors are logged and
         retried.
@@ -164,7 +171,8 @@ class NodeAgent:
                     again = min(again, NODE_SECONDS)
             if once:
                 return
-            if not self.eventful:  # a backend without events returns at once
+            # the next look: at once after events, else when it is requested or the interval is over
+            if not self.eventful:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.stirred.wait(), max(0.0, started + again - time.monotonic()))
             stirred = self.stirred.is_set()
@@ -172,11 +180,12 @@ class NodeAgent:
             self.stirred.clear()
 
     async def told(self, undeliverable: str) -> None:
-        """Waits until the Device shows this reason why GPUs cannot be delivered."""
+        """Waits until the Device shows this reason why GPUs cannot be delivered (empty: that they can)."""
         async with self._published:
             await self._published.wait_for(lambda: self.undeliverable == undeliverable and not self.unwritten)
 
     async def _known(self, publisher: DevicePublisher, *, once: bool) -> list[MachineGpu]:
+        """Returns the GPUs that an earlier agent reported in this boot; waits for the API server unless `once`."""
         while True:
             try:
                 return await publisher.reported_before(self.backend.boot())

@@ -1,6 +1,7 @@
 """Builds the Device of a node: its GPUs, their health, their links, and the conditions.
 
-Rules: gpu-topology.md 1 and 9, vocabulary.md 3.
+The Device is the custom object from which the scheduler reads the GPUs of a node. Rules: gpu-topology.md 1 and 9,
+vocabulary.md 3.
 """
 
 import json
@@ -19,7 +20,9 @@ from koordpy.api.objects import Condition
 from koordpy.devices.gpu.gpu_links import describe_links
 
 API_VERSION = f"{keys.GROUP_KOORDINATOR}/v1alpha1"
+"""apiVersion of the Device."""
 FOREIGN, ENV, DEVICE_PLUGIN = "foreign", "env", "device-plugin"
+"""Ways in which containers get their GPUs (gpu-topology.md 10)."""
 MEBIBYTE = 1 << 20
 
 
@@ -32,6 +35,7 @@ class Report:
     conditions: tuple[Condition, ...]
     """Conditions of the Device's status, without times."""
     matrix: LinkMatrix
+    """Link classes of all pairs of GPUs."""
     described: Mapping[str, str] = field(default_factory=dict)
     """Link of each pair of GPUs as annotations of the Node (`GSOC_ID_<a>_<b>`)."""
 
@@ -118,6 +122,7 @@ def _why_withheld(gpu: MachineGpu, book: HealthBook, held: Mapping[str, str]) ->
 
 
 def _entry(gpu: MachineGpu, withheld: str) -> dict[str, Any]:
+    """Returns the entry of a GPU in the Device. withheld: why it must not be used; empty if it may be used."""
     topology: dict[str, Any] = {}
     if gpu.socket is not None:
         topology["socketID"] = gpu.socket
@@ -161,9 +166,11 @@ def _condition(type: str, holds: bool, reasons: tuple[str, str], message: str) -
 
 
 def _listed(texts: Sequence[str], most: int = 8) -> str:
+    """Returns texts as one text; of more than `most` texts only the first ones and the number of the rest."""
     more = f"; {len(texts) - most} more" if len(texts) > most else ""
     return "; ".join(texts[:most]) + more
 
 
 def _json(matrix: Sequence[Sequence[Any]]) -> str:
+    """Returns a matrix as JSON without spaces."""
     return json.dumps([list(row) for row in matrix], separators=(",", ":"))

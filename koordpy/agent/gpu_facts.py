@@ -1,7 +1,8 @@
 """The facts about the GPUs of a node that a backend provides, equal for NVML, a file and a text.
 
-A GPU has three different numbers: its index (NVML's order), its minor (/dev/nvidiaN) and its CUDA ordinal. So its UUID
-is the key, if the backend knows it. Rules: gpu-topology.md 9.
+Main types: `GpuBackend`, the interface of a source, and `MachineGpu`, one GPU. A GPU has three different numbers: its
+index (NVML's order), its minor (/dev/nvidiaN) and its CUDA ordinal. So its UUID is the key, if the backend knows it.
+Rules: gpu-topology.md 9.
 """
 
 from abc import ABC, abstractmethod
@@ -59,9 +60,9 @@ class P2P:
     """Peer-to-peer access between two GPUs."""
 
     read: bool | None = None
-    """True if one can read the other's memory; None if unknown."""
+    """True if a GPU can read the memory of the other; None if unknown."""
     nvlink: bool | None = None
-    """True if they can communicate over NVLink; None if unknown."""
+    """True if the two GPUs can communicate over NVLink; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +84,14 @@ class GpuBackend(ABC):
 
     @abstractmethod
     def pcie(self, a: MachineGpu, b: MachineGpu) -> str | None:
-        """Returns the class of the PCIe path (PSB, PIX, PXB, PHB, NODE, SYS), None if unknown."""
+        """Returns the class of the PCIe path between two GPUs (PSB, PIX, PXB, PHB, NODE, SYS); None if unknown."""
 
     @abstractmethod
     def nvlinks(self, a: MachineGpu) -> Sequence[Peer]:
         """Returns the other end of each active NVLink of a GPU."""
 
     def p2p(self, a: MachineGpu, b: MachineGpu) -> P2P:
+        """Returns the peer-to-peer access between two GPUs; unknown by default."""
         return P2P()
 
     def health_events(self, timeout: float) -> Sequence[XidEvent]:

@@ -1,6 +1,7 @@
 """Health of the GPUs: an error makes a GPU unhealthy, clean polls make it healthy again, a lost GPU stays unhealthy.
 
-Rules: gpu-topology.md 9. The codes are those of NVIDIA's list of Xid errors.
+An Xid is an error code that NVIDIA's driver reports for a GPU. Rules: gpu-topology.md 9. The codes are those of
+NVIDIA's list of Xid errors.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -20,9 +21,14 @@ RECOVER_AFTER = 3
 
 @dataclass(slots=True)
 class _State:
+    """Health of an unhealthy GPU."""
+
     clean: int = 0
+    """Number of polls without an event since the last error."""
     why: str = ""
+    """Reason why it is unhealthy."""
     lost: bool = False
+    """True if it has fallen off the bus, so that only a reboot restores it."""
 
 
 @dataclass
@@ -34,9 +40,13 @@ class HealthBook:
     ignored: Collection[int] = APPLICATION_XIDS
     """Xids that do not affect the health."""
     _sick: dict[str, _State] = field(default_factory=dict)
+    """Key of an unhealthy GPU -> its health."""
     _links: dict[str, int] = field(default_factory=dict)
+    """Key of a GPU with an NVLink error -> number of polls since the error."""
     _seen: dict[str, MachineGpu] = field(default_factory=dict)
+    """Key -> GPU, of every GPU seen since the node started."""
     _gone: set[str] = field(default_factory=set)
+    """Keys of the GPUs that were seen before and are missing in the last poll."""
 
     def remember(self, gpus: Iterable[MachineGpu]) -> None:
         """Adds GPUs that an earlier agent reported in this boot; they count as vanished until they are seen."""
@@ -84,6 +94,7 @@ class HealthBook:
         return hit
 
     def _mark(self, keys: Iterable[str], why: str, *, lost: bool = False) -> set[str]:
+        """Makes GPUs (keys) unhealthy and returns them. The reason of a lost GPU stays."""
         marked = set(keys)
         for key in marked:
             old = self._sick.get(key)
@@ -97,6 +108,7 @@ class HealthBook:
 
     @property
     def present(self) -> list[MachineGpu]:
+        """The GPUs that the driver knows now."""
         return [gpu for gpu in self._seen.values() if gpu.key not in self._gone]
 
     @property

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from koordpy.agent.gpu_facts import Fabric, GpuBackend, MachineGpu
 
 SELF = "X"
+"""Cell on the diagonal of a matrix."""
 PCIE = ("PSB", "PIX", "PXB", "PHB", "NODE", "SYS")
 """Classes of PCIe paths, the shortest first."""
 NO_PEER, NO_PEER_SHARED = "HOST", "HOSTPIX"
@@ -45,16 +46,17 @@ def link_matrix(
     before: Mapping[tuple[str, str], str] | None = None,
     without_nvlink: Collection[str] = (),
 ) -> LinkMatrix:
-    """Returns the link classes of all pairs.
+    """Returns the link classes of all pairs of GPUs, and descriptions of degraded links.
 
     present: keys of the GPUs that the driver knows, None for all. before: (key, key) -> last link class, used for
-    vanished GPUs. without_nvlink: keys of GPUs with NVLink errors; their NVLinks are ignored.
+    vanished GPUs. without_nvlink: keys of GPUs with NVLink errors; their NVLinks are ignored. Raises BackendError.
     """
     rows = in_order(gpus)
     there_now = {gpu.key for gpu in rows} if present is None else set(present)
     peers = {gpu.key: Counter(backend.nvlinks(gpu)) for gpu in rows if not gpu.mig and gpu.key in there_now}
     degraded = [f"{_name(gpu)}: NVLink errors" for gpu in rows if gpu.key in without_nvlink]
     known = {gpu.key for gpu in rows}
+    # NVLinks of each GPU that lead to a switch or out of the node
     fabric = {
         key: sum(count for peer, count in ends.items() if isinstance(peer, Fabric) or peer not in known)
         for key, ends in peers.items()
@@ -78,6 +80,7 @@ def link_matrix(
                 there, back = peers[a.key][b.key], peers[b.key][a.key]
                 if there != back:
                     degraded.append(f"{_name(a)} - {_name(b)}: {there} NVLinks one way, {back} the other")
+                # direct links; without any, the links of both GPUs to the fabric
                 links = min(there, back) or min(fabric[a.key], fabric[b.key])
             cells[i, j] = cells[j, i] = _class(backend, (a, b), links, path)
     size = len(rows)
@@ -86,7 +89,11 @@ def link_matrix(
 
 
 def _class(backend: GpuBackend, pair: tuple[MachineGpu, MachineGpu], links: int, path: str | None) -> str:
-    """Returns the link class of a pair. MIG instances have no peer access over any link of their GPUs."""
+    """Returns the link class of a pair of GPUs.
+
+    links: number of NVLinks. path: class of the PCIe path, None if unknown. A GPU in MIG mode has no peer access over
+    any link.
+    """
     a, b = pair
     if a.mig or b.mig:
         return NO_PEER_SHARED if path in ("PSB", "PIX") else NO_PEER
@@ -99,4 +106,5 @@ def _class(backend: GpuBackend, pair: tuple[MachineGpu, MachineGpu], links: int,
 
 
 def _name(gpu: MachineGpu) -> str:
+    """Returns the name of a GPU in messages: its UUID, else its minor."""
     return gpu.uuid or f"GPU {gpu.minor}"

@@ -1,7 +1,7 @@
 """Reads PCIe paths from sysfs, for drivers that do not report how two GPUs are connected.
 
-A resolved path is /sys/devices/pciDDDD:BB/<root port>/<switch port>/.../<function>; two paths are compared from the
-top. Rules: gpu-topology.md 9.
+A resolved path is /sys/devices/pciDDDD:BB/<root port>/<switch port>/.../<function>. The class of the path between two
+GPUs follows from how many leading names their two paths have in common. Rules: gpu-topology.md 9.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ def sysfs_address(bus: str) -> str:
 
 
 def read_path(bus: str, *, sysfs: Path = SYSFS) -> PciPath | None:
-    """Returns the path of the function with an address; None if sysfs does not have it."""
+    """Returns the path of the PCI function with an address; None if sysfs does not have it."""
     link = sysfs / "bus" / "pci" / "devices" / sysfs_address(bus)
     try:
         parts = link.resolve(strict=True).parts
@@ -58,7 +58,11 @@ def read_socket(numa: int | None, *, sysfs: Path = SYSFS) -> int | None:
 
 
 def path_class(a: PciPath, b: PciPath) -> str:
-    """Returns the class of the path between two functions: PSB, PIX, PXB, PHB, NODE or SYS, as in nvidia-smi."""
+    """Returns the class of the path between two functions, as nvidia-smi names it.
+
+    PSB: one board (equal address except the function). PIX: one switch. PXB: several switches. PHB: one root complex.
+    NODE: two root complexes of one NUMA node. SYS: different NUMA nodes.
+    """
     if a.parts[0] != b.parts[0]:
         return "NODE" if a.numa is not None and a.numa == b.numa else "SYS"
     shared = 0

@@ -1,7 +1,7 @@
 """Writes a node's Device with server-side apply: the spec and the conditions, each only if it has changed.
 
-The Node owns the Device, so the Device is deleted with it. Optionally the links are also written as GSOC annotations of
-the Node; nothing else of the Node is written. Rules: gpu-topology.md 9.
+The Node object owns the Device, so the Device is deleted with its Node. Optionally the links are also written as GSOC
+annotations of the Node; nothing else of the Node is written. Rules: gpu-topology.md 9.
 """
 
 import time
@@ -19,22 +19,33 @@ from koordpy.engine.client.api_errors import ApiError
 from koordpy.engine.status.status_patches import merged_conditions
 
 DEVICES = f"/apis/{keys.GROUP_KOORDINATOR}/v1alpha1/devices"
+"""Path of the Devices at the API server."""
 RUNTIME_CLASS = "/apis/node.k8s.io/v1/runtimeclasses/nvidia"
+"""Path of the RuntimeClass `nvidia`."""
 FIELD_MANAGER = "koordpy-agent"
+"""Owner of the written fields, for server-side apply."""
 
 
 class DevicePublisher:
-    """Writes one node's Device. gsoc: True to write the links as GSOC annotations of the Node, too."""
+    """Writes one node's Device."""
 
     def __init__(self, client: ApiClient, node: str, *, gsoc: bool = False) -> None:
+        """node: name of the node. gsoc: True to write the links also as GSOC annotations of the Node."""
         self._client, self._node, self._gsoc = client, node, gsoc
         self._written: Any = None
+        """The Device as it was last written; None before the first write."""
         self._conditions: list[Condition] = []
+        """Conditions as they were last written."""
         self._owner: dict[str, Any] | None = None
+        """Owner reference to the Node; None if it is not known."""
         self._described: dict[str, str] | None = None
+        """GSOC annotations as they were last written; None before the first write."""
 
     async def reported_before(self, boot: str) -> list[MachineGpu]:
-        """Returns the GPUs in the Device if it was written since the node's last boot, else none."""
+        """Returns the GPUs in the existing Device if it was written since the node's last boot, else none.
+
+        boot: identifier of the current boot. After a reboot, GPUs that were lost before do not count.
+        """
         device = await self._client.get_or_none(f"{DEVICES}/{self._node}", type=Device)
         if device is None or not boot or device.metadata.annotations.get(keys.DEVICE_BOOT) != boot:
             return []
@@ -80,7 +91,7 @@ class DevicePublisher:
         return ""
 
     async def check(self) -> None:
-        """Calls `forget` if the Device was deleted. Raises ApiError, Unreachable."""
+        """Makes the next `publish` write everything if the Device was deleted. Raises ApiError, Unreachable."""
         if self._written is not None and await self._client.get_or_none(f"{DEVICES}/{self._node}", type=Device) is None:
             self.forget()
 
@@ -90,6 +101,7 @@ class DevicePublisher:
 
 
 def _gpu(entry: Any) -> MachineGpu:
+    """Returns the GPU of an entry in a Device. Its index is unknown (-1)."""
     place = entry.topology
     return MachineGpu(
         index=-1,

@@ -1,8 +1,10 @@
 """Device requests of pods: the cache reads them with one reader per family of devices.
 
-The cache knows no family. It receives the readers when it is created (`devices.family_registry`), and stores their
-results with each pod (`PodInfo.asks`). A pod without an extended resource, a resource claim, or an annotation of a
-reader is not passed to any reader.
+A family is a kind of devices: GPUs, Ascend NPUs, devices of resource claims. An ask is what one pod requests of one
+family, in the form of the family. The cache knows no family. It receives the readers when it is created
+(`devices.family_registry`), and stores their results with each pod (`PodInfo.asks`). A pod without an extended
+resource, a resource claim, or an annotation of a reader is not passed to any reader, because most pods request no
+devices.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,9 +22,13 @@ NO_ASKS: Asks = {}
 
 
 class AskReader:
-    """Reads the device requests of pods for one family. The result depends only on the pod and the configuration."""
+    """Reads the device requests of pods for one family. The result depends only on the pod and the configuration.
+
+    The class attributes state which pods have to be read, so that other pods cost nothing.
+    """
 
     family: str = ""
+    """Name of the family."""
     resources: frozenset[str] | None = None
     """Resources of which a pod must request one to have a device request; None if other parts of a pod may state
     one."""
@@ -39,7 +45,10 @@ class AskReader:
         return None
 
     def shape(self, pod: Pod, ask: Any) -> Any:
-        """Returns what distinguishes the shape of a pod for the family, as values that can be encoded as JSON."""
+        """Returns what distinguishes pods with this request for the family; part of the shape of the pod.
+
+        Values must be encodable as JSON. ask: result of `read`.
+        """
         return None
 
     def gather_rules(self, annotation: Callable[[str], str | None], layers: Layers) -> tuple[GatherRule, ...]:
@@ -52,7 +61,7 @@ class AskReader:
 
 
 class AskReaders:
-    """The readers of all families, in the order of the registry."""
+    """The readers of all families, in the order of the registry. Each method combines the results of the readers."""
 
     def __init__(self, readers: Sequence[AskReader] = ()) -> None:
         self._readers = tuple(readers)
@@ -68,7 +77,7 @@ class AskReaders:
         return {family: ask for family, ask in found if ask is not None} or NO_ASKS
 
     def shape(self, pod: Pod, asks: Asks) -> list[Any]:
-        """Returns what distinguishes the shape of a pod, family by family."""
+        """Returns what distinguishes the shape of a pod, one value for each family in `asks`."""
         return [self._by_family[family].shape(pod, ask) for family, ask in asks.items()]
 
     def gather_rules(self, annotation: Callable[[str], str | None], layers: Layers) -> tuple[GatherRule, ...]:
@@ -77,6 +86,8 @@ class AskReaders:
         return tuple(rule for reader in asked for rule in reader.gather_rules(annotation, layers))
 
     def _may_ask(self, pod: Pod, requests: Amounts) -> bool:
+        """Returns whether a pod may request devices, without calling a reader: extended resource, claim or
+        annotation."""
         if any("/" in name for name in requests) or pod.spec.resource_claims:
             return True
         annotations = pod.metadata.annotations

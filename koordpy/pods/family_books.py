@@ -19,12 +19,14 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts
 
 Given = Mapping[str, Any]
-"""Family -> allocation of a pod; families that allocate no named device to the pod are left out."""
+"""Allocation of a pod: family -> devices, in the form of the family. Families that allocate no named device to the pod
+are left out."""
 NOTHING_GIVEN: Given = {}
+"""Allocation of a pod without named devices. Must not be changed."""
 
 
 class DeviceLedger:
-    """Allocations of one family on a Draft. given: pod key -> allocation of a pod that the Draft has placed.
+    """Allocations of one family on a Draft.
 
     The Draft undoes `assign` with `release` and `evict` with `restore`, the latest change first. A family that reads
     evicted pods from `Draft.evicted` needs no other methods.
@@ -32,6 +34,7 @@ class DeviceLedger:
 
     def __init__(self) -> None:
         self.given: dict[str, Any] = {}
+        """Pod key -> allocation, of the pods that the Draft has placed."""
 
     def assign(self, pod: PodInfo, node: int, given: Any) -> None:
         """Records the allocation of a placed pod on a node (position)."""
@@ -59,25 +62,31 @@ class FamilyView:
         return DeviceLedger()
 
     def without_pods(self, gone: Collection[PodInfo]) -> Self:
-        """Returns the view without some bound pods."""
+        """Returns the view without some bound pods, as if they were deleted."""
         return self
 
     def with_nodes(self, like: Mapping[str, str]) -> Self:
-        """Returns the view with added nodes. like: name of a new node -> node with the same devices; empty for no
-        devices."""
+        """Returns the view with added nodes, for what-if questions.
+
+        like: name of a new node -> name of a node with the same devices; empty for a node without devices.
+        """
         return self
 
     def ground(self) -> object:
-        """Returns the object that answers about the empty cluster depend on. After a change it is another object."""
-        return None
-
-    def state_of(self, node: str) -> object:
-        """Returns the object that describes the devices of a node; None if there is none. After a change it is another
+        """Returns the object on which all answers about the empty cluster depend; after a change it is another
         object."""
         return None
 
+    def state_of(self, node: str) -> object:
+        """Returns the object that describes the devices of a node (name); None for a node without devices.
+
+        After a change of the devices it is another object.
+        """
+        return None
+
     def moved_pods(self, before: Self) -> Iterable[str]:
-        """Returns the keys of pods with devices on nodes on which allocations changed since an earlier view."""
+        """Yields the keys of pods with devices on nodes on which allocations changed since an earlier view
+        (`before`)."""
         return ()
 
     def cells_of(self, node: str, pod: str) -> Sequence[int]:
@@ -86,7 +95,8 @@ class FamilyView:
         return ()
 
     def is_room_of(self, before: Self) -> bool:
-        """True if the web UI shows as many free devices as in an earlier view."""
+        """Returns whether the web UI shows as many free devices as in an earlier view (`before`), so that nothing is
+        redrawn."""
         return True
 
     def shown(self, node: str) -> "ShownDevices | None":
@@ -102,6 +112,7 @@ class ShownDevices(NamedTuple):
     """Devices of one node, as the web UI draws them."""
 
     size: int
+    """Number of devices."""
     sick: tuple[int, ...]
     """Positions of the unhealthy devices."""
     links: "ShownLinks | None" = None
@@ -116,12 +127,16 @@ class ShownLinks(NamedTuple):
     key: object
     """One object for all nodes with equal links."""
     source: str
+    """Where the links are from, such as `bandwidth` or `links`."""
     lowest: Sequence[Sequence[int]]
     """[devices][devices] kB/s of each pair, the lower of both directions."""
 
 
 class Amendment:
-    """A correction of the amounts that a node states, known to a family. Equal objects correct alike."""
+    """A correction of a node's resource amounts by a family, such as for GPUs that the node subtracts twice.
+
+    Equal objects must correct equally.
+    """
 
     def amended(self, stated: Amounts) -> Amounts:
         """Returns the corrected amounts of a node. stated: amounts that the node states."""
@@ -133,6 +148,7 @@ class PlannedAllocation(NamedTuple):
 
     pod: PodInfo
     node: str
+    """Name of the node."""
     given: Any
     """Allocated devices; None if the family allocates none by name."""
     annotations: Mapping[str, str]
@@ -140,7 +156,10 @@ class PlannedAllocation(NamedTuple):
 
 
 class FamilyBook:
-    """Devices of one family in the cluster, and the pods that use them."""
+    """The devices of one family in the cluster, and the pods that use them, kept current by events.
+
+    Methods of section `in` are called for each event, `out` for snapshots, and the last section before each Binding.
+    """
 
     is_idle = False
     """True while the book is empty: snapshots then have no view of it, and drafts no ledger. A book that may be idle
@@ -148,8 +167,8 @@ class FamilyBook:
     kinds: tuple[type[Wire], ...] = ()
     """Kinds of objects, besides nodes, that update the book."""
     told_resources: Collection[str] = ()
-    """Resources of which an assumed pod's allocation is passed to `hold`. For other resources the pod's future
-    annotations state it."""
+    """Resources of which the allocation of an assumed pod is passed to `hold`. For other resources the annotations that
+    the assumed pod already has state it."""
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
@@ -171,11 +190,13 @@ class FamilyBook:
         """Removes a node; pods on it stay known."""
 
     def hold(self, pod: PodInfo, given: Any) -> None:
-        """Adds a pod that is bound or assumed to a node. given: allocation of an assumed pod; None if the pod's
-        annotations state it."""
+        """Adds a pod that is bound or assumed to a node.
+
+        given: allocation of an assumed pod; None if the annotations of the pod state it.
+        """
 
     def release(self, pod: PodInfo) -> None:
-        """Undoes `hold`."""
+        """Removes a pod that was added by `hold`."""
 
     def bind(self, pod: Pod, node: str, given: Any) -> None:
         """Applies a confirmed Binding to the family's objects, in offline runs. given: allocation; None for none."""
@@ -188,7 +209,7 @@ class FamilyBook:
 
     @property
     def amended(self) -> Collection[str]:
-        """Nodes for which `amendment` may have changed since the last view."""
+        """Names of nodes for which `amendment` may have changed since the last view."""
         return ()
 
     def amendment(self, node: str) -> Amendment | None:
@@ -212,15 +233,15 @@ class FamilyBook:
         return True
 
     def ground(self, nodes: Collection[str]) -> list[object]:
-        """Returns the objects that decide over devices of nodes. After a change they are other objects."""
+        """Returns the objects that describe the devices of nodes (names); after a change they are other objects."""
         return []
 
 
 class LateBook(FamilyBook):
     """A family's book that is created on the first device, pod or object of the family.
 
-    Until then it is idle: snapshots have no view of it, and no code of the family runs. Afterwards the book receives
-    every update.
+    Before that it is idle: snapshots have no view of it, and no code of the family runs. Afterwards it passes every
+    call to the book. Methods without a docstring implement those of `FamilyBook`.
     """
 
     def __init__(
@@ -230,13 +251,15 @@ class LateBook(FamilyBook):
         resources: frozenset[str],
         kinds: tuple[type[Wire], ...] = (),
     ) -> None:
-        """resources: resources of nodes and pods that belong to the family. kinds: as those of the book."""
+        """make: creates the book. resources: resources of nodes and pods that belong to the family. kinds: as those of
+        the book."""
         self._make, self._resources = make, resources
         self.is_idle = True
         self.kinds = kinds
         self._book: FamilyBook | None = None
 
     def _started(self) -> FamilyBook:
+        """Returns the book, which is created on the first call."""
         if self._book is None:
             self._book = self._make()
             self.is_idle = False

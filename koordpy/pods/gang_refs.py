@@ -1,4 +1,7 @@
-"""The gang that a pod names: by labels, annotations or its scheduling group."""
+"""The gang that a pod names: by labels, by annotations or by its scheduling group.
+
+A gang is a set of pods that start together. `GangRef` is its identity; its settings and members are read elsewhere.
+"""
 
 from enum import Enum
 
@@ -34,7 +37,7 @@ class GangSource(Enum):
 
 
 class GangRef(msgspec.Struct, frozen=True):
-    """Identity of a gang."""
+    """Identity of a gang: namespace, name, and the way in which pods name it."""
 
     namespace: str
     name: str
@@ -48,7 +51,7 @@ class GangRef(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, as users write it."""
+        """`namespace/name` of the gang, as users write it."""
         return f"{self.namespace}/{self.name}"
 
     @property

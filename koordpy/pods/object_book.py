@@ -1,6 +1,6 @@
-"""An index of objects of a few kinds, updated per event, with a view that is built once for each state.
+"""An index of objects of a few kinds, updated per event, with an immutable view that is built once for each state.
 
-Storage, resource claims and owners of pods use it: they differ in the view, not in how objects are stored.
+Storage, resource claims and owners of pods use it. They differ in the view, but not in how objects are stored.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,15 +22,17 @@ def object_key(obj: Any) -> str:
 
 
 class ObjectBook(Generic[V]):
-    """The current objects of some kinds."""
+    """The current objects of some kinds, and the view of them."""
 
     def __init__(self, kinds: Iterable[type[Wire]], make_view: Callable[[Objects], V]) -> None:
+        """make_view: returns an immutable view of the objects that it gets."""
         self._objects: dict[type[Wire], dict[str, Any]] = {kind: {} for kind in kinds}
         self._make_view = make_view
         self._view: V | None = make_view({kind: {} for kind in kinds})
 
     @property
     def kinds(self) -> tuple[type[Wire], ...]:
+        """The kinds of objects that are stored."""
         return tuple(self._objects)
 
     def put(self, obj: Wire) -> None:
@@ -47,6 +49,7 @@ class ObjectBook(Generic[V]):
             self._view = None
 
     def get(self, kind: type[W], key: str) -> W | None:
+        """Returns an object; None for an unknown key."""
         found: W | None = self._objects[kind].get(key)
         return found
 

@@ -1,7 +1,7 @@
 """A pod as the planner sees it: requests, node, gang, rank index, owner and shape.
 
-`pod_info` reads a pod once for each of its versions. Whatever later steps need of labels, annotations and spec is read
-here, so that a round does not parse pods.
+`pod_info` reads a pod once for each of its versions. It reads all that later steps need of labels, annotations and
+spec, so that a round does not parse pods.
 """
 
 import re
@@ -57,31 +57,33 @@ class Owner(NamedTuple):
 
 
 class PodInfo(msgspec.Struct, frozen=True):
-    """One pod. `node` is the name of its node, empty while the pod is pending; an assumed pod has a node already."""
+    """One pod, immutable. `node`: name of its node, empty while it has none; an assumed pod has a node already."""
 
     pod: Pod
     key: str
+    """`namespace/name` of the pod."""
     requests: Amounts
     score_requests: tuple[int, int]
+    """(millicores, bytes) of cpu and memory as scores count them."""
     node: str
     pending: bool
     """True if the pod is to be placed: unbound, ungated, not ending, and with one of our scheduler names."""
     gang: GangRef | None
+    """Gang of the pod; None for a pod in no gang."""
     index: int | None
+    """Rank index of the pod in its gang; None if nothing states one."""
     created: float
     """Creation time in seconds since the epoch."""
     owner: Owner
     """Namespace, quota and user that the pod is accounted to."""
     shape: bytes
-    """Equivalence class: equal for pods that every filter and score treats alike. Empty for pods that are not
-    pending."""
+    """Equivalence class: equal for pods that every filter and score treats alike; empty if the pod is not pending."""
     ties: Ties = NO_TIES
     """Host ports, affinity terms and volumes: the parts of the pod that constrain other pods."""
     group_priority: int | None = None
-    """Priority of the pod's upstream PodGroup, which replaces the pod's own (kube-parity.md 6); None if there is
-    none."""
+    """Priority of the pod's upstream PodGroup, which replaces the pod's (kube-parity.md 6); None for none."""
     group_policy: str = ""
-    """preemptionPolicy of the pod's upstream PodGroup, which replaces the pod's own; empty if there is none."""
+    """preemptionPolicy of the pod's upstream PodGroup, which replaces the pod's; empty for none."""
     made_group: str = ""
     """`namespace/name` of the upstream PodGroup that the pod's controller created by default, if the pod is in another
     gang."""
@@ -124,6 +126,7 @@ class PodInfo(msgspec.Struct, frozen=True):
 
     @property
     def priority(self) -> int:
+        """Priority of the pod's upstream PodGroup if it has one, else of the pod; 0 by default."""
         return (self.pod.spec.priority or 0) if self.group_priority is None else self.group_priority
 
     @property
@@ -133,6 +136,7 @@ class PodInfo(msgspec.Struct, frozen=True):
 
     @property
     def finished(self) -> bool:
+        """True if the phase is Succeeded or Failed."""
         return self.pod.status.phase in FINISHED
 
     @property
@@ -159,8 +163,7 @@ class PodInfo(msgspec.Struct, frozen=True):
 
 
 def stays(info: PodInfo) -> bool:
-    """Returns whether evicting the pod frees nothing: a pod of a DaemonSet or a mirror pod is recreated on its node at
-    once."""
+    """Returns whether evicting a pod frees nothing, because its DaemonSet or kubelet recreates it there at once."""
     meta = info.pod.metadata
     return keys.MIRROR in meta.annotations or any(o.kind == "DaemonSet" and o.controller for o in meta.owner_references)
 
@@ -176,8 +179,7 @@ def preemption_policy(pod: Pod) -> str:
 
 
 def non_preemptible(pod: Pod) -> bool:
-    """Returns whether no rule may evict the pod by its labels; it must fit into its quota's min (quota-fairness.md
-    5)."""
+    """Returns whether labels forbid every eviction of the pod; it must fit into its quota's min (quota-fairness.md)."""
     labels = pod.metadata.labels
     return labels.get(keys.QUOTA_PREEMPTIBLE) == "false" or labels.get(keys.DISABLE_PREEMPTIBLE) == "true"
 
@@ -191,8 +193,7 @@ def owner_in(pod: Pod, *, counts: bool = True, queue: str = "") -> Owner:
 
 
 def in_group(info: PodInfo, priority: int | None, policy: str = "") -> PodInfo:
-    """Returns the pod with the priority and preemptionPolicy of its upstream PodGroup; None and "" restore the pod's
-    own."""
+    """Returns the pod with priority and preemptionPolicy of its upstream PodGroup; None and empty restore its own."""
     if policy != info.group_policy:
         info = replace(info, group_policy=policy)
     if priority == info.group_priority:
@@ -207,8 +208,6 @@ _PRIORITY = b"\nof the group: "
 """Separator between the pod's own shape and the priority of its group. Nominated pods only reserve capacity against
 pods of lower priority, so shapes must differ by priority. Encoded JSON contains no newline, so the separator is
 unambiguous."""
-
-
 _TRAILING = re.compile(r"([0-9]+)$", re.ASCII)
 
 
@@ -276,6 +275,7 @@ def _encoded(
     devices: Sequence[object],
     queue: str,
 ) -> bytes:
+    """Returns the equivalence class of a pod as JSON; arguments as in `shape_of`."""
     spec = pod.spec
     volumes = [volume for volume in spec.volumes if looked_at(volume)]
     own = selected_keys(pod) if spec.topology_spread_constraints or spec.affinity is not None else ()

@@ -34,8 +34,10 @@ class Owners:
                 self._services.setdefault(service.metadata.namespace, []).append(service.spec.selector)
 
     def selector_of(self, pod: Pod) -> LabelSelector | None:
-        """Returns the selector that matches a pod and its siblings; None if the pod has neither a service nor such a
-        controller."""
+        """Returns the selector that matches a pod and its siblings.
+
+        None if no service selects the pod and no controller with a selector owns it.
+        """
         meta = pod.metadata
         labels: dict[str, str] = {}
         for wanted in self._services.get(meta.namespace, ()):
@@ -68,6 +70,7 @@ class OwnerBook(ObjectBook[Owners]):
         return frozenset().union(*(label_keys(obj) for objects in self._objects.values() for obj in objects.values()))
 
     def _changes(self, known: Any, obj: Any) -> bool:
+        """Implements `ObjectBook._changes`: only the specification matters."""
         # the status of a controller changes with every pod that it creates
         return known is None or known.spec != obj.spec
 

@@ -1,5 +1,7 @@
-"""Required rules of pods about other pods and host ports, by name, and copies of pods without one of them, for
-what-ifs."""
+"""Required rules of pods about other pods and host ports, by name, and copies of pods without one of the rules.
+
+Explanations use them for what-ifs: a rule that blocks a pod is found by trying the pod without it.
+"""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -13,8 +15,10 @@ Respec = Callable[[Pod], Pod]
 
 
 def rules_of(pods: Iterable[Pod]) -> list[tuple[str, Respec]]:
-    """Returns (name in messages, function that removes the rule from a pod) of every required spread, affinity,
-    anti-affinity and host port rule, sorted by name."""
+    """Returns every required spread, affinity, anti-affinity and host port rule of pods, sorted by name.
+
+    An entry is (name of the rule in messages, function that returns a pod without this rule).
+    """
     found: dict[str, Respec] = {}
     for pod in pods:
         spec = pod.spec
@@ -36,6 +40,7 @@ def rules_of(pods: Iterable[Pod]) -> list[tuple[str, Respec]]:
 
 
 def _without_spread(pod: Pod, *, key: str) -> Pod:
+    """Returns the pod without its required spread constraints over a node label."""
     left = [
         one
         for one in pod.spec.topology_spread_constraints
@@ -45,6 +50,8 @@ def _without_spread(pod: Pod, *, key: str) -> Pod:
 
 
 def _without_affinity(pod: Pod, *, key: str) -> Pod:
+    """Returns the pod without its required affinity terms over a node label."""
+
     def edit(near: Affinity) -> Affinity:
         if near.pod_affinity is None:
             return near
@@ -55,6 +62,8 @@ def _without_affinity(pod: Pod, *, key: str) -> Pod:
 
 
 def _without_anti_affinity(pod: Pod, *, key: str) -> Pod:
+    """Returns the pod without its required anti-affinity terms over a node label."""
+
     def edit(near: Affinity) -> Affinity:
         if near.pod_anti_affinity is None:
             return near
@@ -65,19 +74,21 @@ def _without_anti_affinity(pod: Pod, *, key: str) -> Pod:
 
 
 def with_affinity(pod: Pod, edit: Callable[[Affinity], Affinity]) -> Pod:
-    """Returns the pod with a changed affinity; unchanged if it has none."""
+    """Returns the pod with its affinity changed by `edit`; unchanged if it has no affinity."""
     near = pod.spec.affinity
     return pod if near is None else replace(pod, spec=replace(pod.spec, affinity=edit(near)))
 
 
 def in_containers(pod: Pod, edit: Callable[[Container], Container]) -> Pod:
-    """Returns the pod with each of its containers and init containers changed."""
+    """Returns the pod with `edit` applied to each of its containers and init containers."""
     spec = pod.spec
     made = replace(spec, containers=[*map(edit, spec.containers)], init_containers=[*map(edit, spec.init_containers)])
     return replace(pod, spec=made)
 
 
 def _without_port(pod: Pod, *, port: int) -> Pod:
+    """Returns the pod without a host port."""
+
     def edit(container: Container) -> Container:
         left = [replace(one, host_port=0) if one.host_port == port else one for one in container.ports]
         return replace(container, ports=left)

@@ -1,7 +1,7 @@
-"""The parts of a pod that constrain other pods: host ports, terms of pod affinity, claims and disks.
+"""The parts of a pod that constrain other pods: host ports, terms of pod affinity, claims and disks. They are its ties.
 
-They are read once per version of a pod, so that the accounting and a plan's draft need not read specs; most pods have
-none. Sources: kube-parity.md 2.4, 2.7 and 2.8.
+They are read once per version of a pod, so that the accounting and the draft of a plan need not read specs. Most pods
+have none. Sources: kube-parity.md 2.4, 2.7 and 2.8.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -21,10 +21,11 @@ from koordpy.api.objects import (
 )
 
 ANY_ADDRESS = "0.0.0.0"
+"""The wildcard address: the port is used on every address of the node."""
 
 
 class HostPort(NamedTuple):
-    """A port of the node; an empty hostIP is the wildcard address."""
+    """A port of the node that a container uses. An empty hostIP in the spec is the wildcard address here."""
 
     protocol: str
     port: int
@@ -41,10 +42,13 @@ class PodClass(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """A quick, necessary condition for pods that affinity terms can match, without evaluating the terms."""
+    """The pods that affinity terms can match, described by a quick condition that each of these pods meets.
+
+    The condition is necessary, not sufficient: pods that do not meet it are skipped without evaluating the terms.
+    """
 
     near: bool = True
-    """True if the terms match pods of their own pod's namespace only."""
+    """True if the terms match only pods in the namespace of the pod that has the terms."""
     items: frozenset[tuple[str, str]] | None = frozenset()
     """Every matched pod has one of these labels or one of `keys`; None if no such condition is known."""
     keys: frozenset[str] = frozenset()
@@ -60,17 +64,19 @@ class Audience:
 
 
 NO_PODS = Audience()
+"""Audience of a pod without terms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The affinity and anti-affinity terms of one pod. Equal if their encodings are."""
+    """The pod affinity and anti-affinity terms of one pod. Two objects are equal if `encoded` is."""
 
     affinity: PodAffinity = field(default=PodAffinity(), compare=False)
     anti_affinity: PodAffinity = field(default=PodAffinity(), compare=False)
     encoded: bytes = b""
     """Both kinds of terms as JSON; empty for no terms."""
     audience: Audience = field(default=NO_PODS, compare=False)
+    """The pods that the terms may match."""
 
     def __bool__(self) -> bool:
         return bool(self.encoded)
@@ -87,6 +93,7 @@ class Terms:
 
 
 NO_TERMS = Terms()
+"""Terms of a pod without pod affinity and anti-affinity."""
 
 
 class TermClass(NamedTuple):
@@ -98,11 +105,13 @@ class TermClass(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ties:
-    """Host ports without duplicates, affinity terms, and volumes with a source that a filter reads."""
+    """The ties of one pod; False in a condition if it has none."""
 
     ports: tuple[HostPort, ...] = ()
+    """Host ports, without duplicates."""
     terms: Terms = NO_TERMS
     volumes: tuple[Volume, ...] = ()
+    """Volumes with a source that a filter reads."""
 
     def __bool__(self) -> bool:
         return self is not NO_TIES
@@ -114,6 +123,7 @@ class Ties:
 
 
 NO_TIES = Ties()
+"""Ties of most pods."""
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
@@ -128,7 +138,7 @@ def host_ports(pod: Pod) -> tuple[HostPort, ...]:
 
 
 def looked_at(volume: Volume) -> bool:
-    """Returns whether a filter reads a volume's source."""
+    """Returns whether a filter reads the source of a volume: claims, CSI volumes, and disks that pods may not share."""
     return bool(
         volume.persistent_volume_claim
         or volume.ephemeral is not None
@@ -160,7 +170,10 @@ def _terms_of(pod: Pod) -> Terms:
 
 
 def audience_of(terms: Iterable[PodAffinityTerm]) -> Audience:
-    """Returns a condition that all pods matched by the terms meet, from one label requirement of each term."""
+    """Returns a condition that all pods matched by at least one of the terms meet.
+
+    It has one label requirement of each term, because a matched pod must meet all requirements of a term.
+    """
     near, everyone, items, keys = True, False, set[tuple[str, str]](), set[str]()
     for term in terms:
         selector = term.label_selector
@@ -181,7 +194,10 @@ def audience_of(terms: Iterable[PodAffinityTerm]) -> Audience:
 
 
 def pod_class(pod: Pod, looked_for: Collection[str]) -> PodClass:
-    """Returns the class of a pod: its namespace, and its labels that selectors read."""
+    """Returns the class of a pod: its namespace, and those of its labels that selectors read.
+
+    looked_for: keys of the labels that selectors of existing pods or services read.
+    """
     labels = pod.metadata.labels
     if not looked_for or not labels:
         return PodClass(pod.metadata.namespace, frozenset())
@@ -210,6 +226,7 @@ def spread_keys(constraints: Iterable[TopologySpreadConstraint]) -> frozenset[st
 
 
 def _keys(selector: LabelSelector | None) -> set[str]:
+    """Returns the label keys of a selector."""
     if selector is None:
         return set()
     return {*selector.match_labels, *(requirement.key for requirement in selector.match_expressions)}

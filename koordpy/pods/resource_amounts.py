@@ -1,5 +1,6 @@
 """Requests of pods and allocatable amounts of nodes, as exact integers by resource name.
 
+The request of a pod is computed as in kube-scheduler, from its containers, init containers, overhead and status.
 Source: kube-parity.md section 2.5 (KEP-753 for sidecars, KEP-2837 for pod-level resources, KEP-1287 for resizes).
 """
 
@@ -13,11 +14,12 @@ from koordpy.api.quantity import MAX_SUM, units
 from koordpy.api.reading_limits import RESOURCES
 
 Amounts = dict[str, int]
-"""Millicores of cpu, whole units of every other resource."""
+"""Resource name -> amount: millicores of cpu, whole units of every other resource."""
 
 DEFAULT_CPU_MILLI = 100
+"""Default cpu request of a container without one, in millicores; used by scores only, as in kube-scheduler."""
 DEFAULT_MEMORY_BYTES = 200 * 2**20
-"""Default request of a container without one; used by scores only."""
+"""Default memory request of a container without one, in bytes; used by scores only."""
 
 
 def amounts(raw: Quantities) -> Amounts:
@@ -43,6 +45,7 @@ def add_amounts(total: Amounts, more: Mapping[str, int], sign: int = 1) -> None:
 
 
 def _maximum(total: Amounts, other: Mapping[str, int]) -> None:
+    """Raises each amount in `total` to the amount in `other`, in place."""
     for name, amount in other.items():
         if amount > total.get(name, 0):
             total[name] = amount
@@ -122,6 +125,7 @@ def _kubelet_statuses(pod: Pod) -> tuple[dict[str, ContainerStatus], bool]:
 
 
 _MAX_TEMPLATES = 1 << 10
+"""Maximum number of entries of `_templates`."""
 _templates: dict[int, tuple[tuple[object, ...], Amounts, tuple[int, int]]] = {}
 """Identity of the list of containers -> (parts of the spec, requests, requests for scores). Pods of one template share
 the list, and the entry keeps it alive, so that the identity is not reused."""
@@ -129,7 +133,10 @@ forgotten_by(_templates.clear)
 
 
 def asked_by(pod: Pod) -> tuple[Amounts, tuple[int, int]]:
-    """Returns (`pod_requests`, `score_requests`). Pods of one template share the result, so it must not be changed."""
+    """Returns (`pod_requests`, `score_requests`) of a pod.
+
+    Pods of one template share the result, so it must not be changed.
+    """
     spec, status = pod.spec, pod.status
     if status.container_statuses or status.init_container_statuses or status.resources is not None:
         return pod_requests(pod), score_requests(pod)

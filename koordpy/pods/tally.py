@@ -13,7 +13,7 @@ S = TypeVar("S", bound=Hashable)
 
 
 class Tally(Generic[K, S]):
-    """Counts by key and sub-key; entries of 0 are left out."""
+    """Counts by key and sub-key, such as label set and node name. Entries of 0 are left out."""
 
     __slots__ = ("_counts", "_dirty", "_frozen")
 
@@ -27,7 +27,7 @@ class Tally(Generic[K, S]):
         self.add_all(key, {sub: amount}, 1)
 
     def add_all(self, key: K, amounts: Mapping[S, int], sign: int) -> None:
-        """Adds or subtracts (sign 1 or -1) amounts by sub-key."""
+        """Adds (sign 1) or subtracts (sign -1) amounts by sub-key."""
         inner = self._counts.get(key)
         if inner is None:
             inner = self._counts[key] = {}
@@ -59,7 +59,8 @@ class Tally(Generic[K, S]):
 def counts_without(
     counts: Mapping[K, Mapping[S, int]], gone: Mapping[K, Mapping[S, int]]
 ) -> Mapping[K, Mapping[S, int]]:
-    """Returns counts by key and sub-key less the amounts in `gone`, without zeros and without empty keys."""
+    """Returns counts by key and sub-key less the amounts in `gone`, without zeros and without keys that have no
+    sub-key."""
     if not gone:
         return counts
     out = dict(counts)

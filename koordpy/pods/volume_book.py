@@ -1,8 +1,8 @@
 """The storage side of a snapshot: claims, volumes, storage classes, and limits of CSI drivers.
 
-Filters ask the same questions for every pod: the class of a claim, the CSI volume behind it, the free volumes of a
-class, the volumes attached to each node. The answers are computed once for each state of the objects. Source:
-kube-parity.md 2.8.
+Filters ask the same questions for every pod: the storage class of a claim, the CSI volume behind it, the volumes of a
+class that a claim may use, the volumes attached to each node. The answers are computed once for each state of the
+objects. Source: kube-parity.md 2.8.
 """
 
 from bisect import bisect_left
@@ -37,14 +37,17 @@ from koordpy.decoding.wire_json import unreadable
 from koordpy.pods.object_book import ObjectBook, Objects
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
+"""Provisioner of a class of which volumes are created by an administrator only."""
 DELAYED = "WaitForFirstConsumer"
+"""volumeBindingMode of a class that binds a claim only when its first pod is placed."""
 
 
 class CsiVolume(NamedTuple):
-    """A volume as attach limits count it: a volume that several pods of a node use counts once."""
+    """A volume as attach limits of nodes count it: a volume that several pods of a node use counts once."""
 
     driver: str
     handle: str
+    """Identity of the volume for the driver; for a claim without a volume, `claim` and the key of the claim."""
 
 
 class Disk(NamedTuple):
@@ -59,22 +62,24 @@ class Promise(NamedTuple):
     provisioned on the node."""
 
     volume: str
+    """Name of the existing volume; empty if a volume is to be provisioned."""
     node: str
+    """Name of the node of the pod."""
 
 
 class OfferedVolumes:
-    """Volumes that match some claims except for size, smallest first.
-
-    reserved: True if the volumes are reserved for one claim.
-    """
+    """Volumes that an unbound claim may use except for their size, smallest first. Claims with equal demands share
+    them."""
 
     def __init__(self, volumes: Iterable[PersistentVolume] = (), *, reserved: bool = False) -> None:
+        """reserved: True if the volumes are reserved for one claim."""
         self.volumes, self.reserved = tuple(volumes), reserved
         self.names = tuple(volume.metadata.name for volume in self.volumes)
         self._sizes = [volume_bytes(volume) for volume in self.volumes]
 
     def first_of(self, size: int) -> int:
-        """Returns the position of the first volume that has at least `size` bytes."""
+        """Returns the position of the first volume with at least `size` bytes; the number of volumes if none is large
+        enough."""
         return bisect_left(self._sizes, size)
 
 
@@ -87,10 +92,12 @@ class VolumeObjects:
         self.volumes: Mapping[str, PersistentVolume] = objects[PersistentVolume]
         self.classes: Mapping[str, StorageClass] = objects[StorageClass]
         self.csi_nodes: Mapping[str, CSINode] = objects[CSINode]
+        """CSINode objects by node name."""
         self.csi_drivers: Mapping[str, CSIDriver] = objects[CSIDriver]
         self.capacities: Mapping[str, CSIStorageCapacity] = objects[CSIStorageCapacity]
         self.attachments: Mapping[str, VolumeAttachment] = objects[VolumeAttachment]
         self._shelves: dict[Hashable, OfferedVolumes] = {}
+        """Results of `shelf`, by claim or by the demands of a claim."""
 
     @cached_property
     def default_class(self) -> str:
@@ -117,8 +124,10 @@ class VolumeObjects:
         return found is not None and found.volume_binding_mode == DELAYED and not claim.spec.volume_name
 
     def shelf(self, key: str) -> OfferedVolumes:
-        """Returns the volumes that an unbound claim may use. A volume that is reserved for the claim excludes all other
-        volumes."""
+        """Returns the volumes that an unbound claim (`namespace/name`) may use.
+
+        If a volume is reserved for the claim (its claimRef names the claim), the claim may use only this volume.
+        """
         claim = self.claims[key]
         if key in self._reserved:
             found = self._shelves.get(key)
@@ -147,7 +156,8 @@ class VolumeObjects:
         return out
 
     def _suits(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-        """Returns whether a volume has a claim's class and modes, and is not reserved for another claim."""
+        """Returns whether a volume has the class and modes of a claim, and is not reserved for another claim of the
+        same name."""
         theirs, spec, reference = volume.spec, claim.spec, volume.spec.claim_ref
         return (
             volume_class(volume) == self.class_of(claim)
@@ -248,10 +258,12 @@ def size_bytes(quantity: RawQuantity | None) -> int:
 
 
 def volume_bytes(volume: PersistentVolume) -> int:
+    """Returns the size of a volume in bytes."""
     return size_bytes(volume.spec.capacity.get("storage"))
 
 
 def volume_class(volume: PersistentVolume) -> str:
+    """Returns the storage class of a volume; empty for none."""
     return volume.metadata.annotations.get(CLASS_ANNOTATION, volume.spec.storage_class_name)
 
 
@@ -261,6 +273,7 @@ _MIGRATED = (
     ("azure_disk", "disk.csi.azure.com", "disk_uri"),
     ("cinder", "cinder.csi.openstack.org", "volume_id"),
 )
+"""(field of the in-tree volume source, CSI driver that replaced it, field with the identity)."""
 
 
 def volume_identity(volume: PersistentVolume) -> CsiVolume | None:
@@ -309,6 +322,7 @@ def disks_of(volume: Volume) -> tuple[tuple[Disk, bool], ...]:
 
 
 def _check_sizes(obj: Wire) -> None:
+    """Raises `UnreadableError` if a size in a storage object cannot be read."""
     if isinstance(obj, PersistentVolume):
         volume_bytes(obj)
     elif isinstance(obj, PersistentVolumeClaim):

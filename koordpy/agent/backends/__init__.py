@@ -35,6 +35,7 @@ def open_backend(text: str) -> GpuBackend:
 
 
 def _text(path: str) -> str:
+    """Returns the text of a file. Raises BackendError."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as fault:

@@ -24,9 +24,12 @@ from koordpy.decoding.manifest_documents import read_documents
 from koordpy.decoding.strict_decoding import decode
 
 _CELL = re.compile(r"(?:NV([1-9]\d*))?(?:\+?([A-Z]+))?$")
+"""A link class in the file: number of NVLinks and PCIe class, each optional."""
 
 
 class FakeGpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One GPU in the file; the fields are those of `MachineGpu`."""
+
     uuid: str = ""
     minor: int | None = None
     index: int | None = None
@@ -39,18 +42,26 @@ class FakeGpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FakeFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One scripted event in the file."""
+
     poll: int
+    """Number of the poll at which it happens, from 1."""
     uuid: str = ""
     xid: int = 0
     gone: str = ""
+    """Key of a GPU that vanishes; empty for none. `back`: key of a GPU that is restored."""
     back: str = ""
     fail: str = ""
+    """What fails at this poll: `wait` (waiting for events) or `gpus` (listing GPUs); empty for nothing."""
 
 
 class FakeMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file."""
+
     gpus: int | list[FakeGpu] = 0
     links: list[list[str]] = []
     fabric: int | list[int] = 0
+    """NVLinks to a switch, of every GPU or one number for each GPU."""
     bandwidth: list[list[float]] | None = None
     boot: str = "boot"
     faults: list[FakeFault] = []
@@ -67,15 +78,18 @@ class FakeBackend(GpuBackend):
         self._fail = ""
 
     def gpus(self) -> Sequence[MachineGpu]:
+        """Implements `GpuBackend.gpus`."""
         if self._fail == "gpus":
             raise BackendError("fake: the driver does not answer")
         return [gpu for gpu in self._gpus if gpu.key not in self._gone]
 
     def pcie(self, a: MachineGpu, b: MachineGpu) -> str | None:
+        """Implements `GpuBackend.pcie`. A pair without peer access has the path that leads to its class."""
         path = self._cell(a, b)[1]
         return {NO_PEER: "SYS", NO_PEER_SHARED: "PIX"}.get(path, path) or None
 
     def nvlinks(self, a: MachineGpu) -> Sequence[Peer]:
+        """Implements `GpuBackend.nvlinks`."""
         fabric = self._machine.fabric
         own = fabric[self._gpus.index(a)] if isinstance(fabric, list) else fabric
         ends: list[Peer] = [Fabric.SWITCH] * own
@@ -85,10 +99,12 @@ class FakeBackend(GpuBackend):
         return ends
 
     def p2p(self, a: MachineGpu, b: MachineGpu) -> P2P:
+        """Implements `GpuBackend.p2p`: reading is denied for pairs with class HOST or HOSTPIX."""
         links, path = self._cell(a, b)
         return P2P(read=path not in (NO_PEER, NO_PEER_SHARED), nvlink=True if links else None)
 
     def health_events(self, timeout: float) -> Sequence[XidEvent]:
+        """Implements `GpuBackend.health_events`: carries out the faults of the next poll."""
         self._poll += 1
         self._fail = ""
         events = []
@@ -107,9 +123,11 @@ class FakeBackend(GpuBackend):
         return events
 
     def boot(self) -> str:
+        """Implements `GpuBackend.boot`."""
         return self._machine.boot
 
     def measured(self) -> list[list[float]] | None:
+        """Implements `GpuBackend.measured`."""
         return self._machine.bandwidth
 
     def _cell(self, a: MachineGpu, b: MachineGpu) -> tuple[int, str]:
@@ -121,6 +139,7 @@ class FakeBackend(GpuBackend):
 
 
 def _gpus(machine: FakeMachine) -> list[MachineGpu]:
+    """Returns the GPUs of the file; a number of GPUs means GPUs `GPU-0`, `GPU-1`, ..."""
     if isinstance(machine.gpus, int):
         return [MachineGpu(index=n, minor=n, uuid=f"GPU-{n}") for n in range(machine.gpus)]
     return [

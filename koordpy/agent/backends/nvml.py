@@ -1,8 +1,8 @@
-"""Reads facts from NVML through NVIDIA's Python bindings. The only module that imports pynvml.
+"""Reads facts from NVML, the library of NVIDIA's driver, through NVIDIA's Python bindings.
 
-A call that the driver or the GPU does not support returns "unknown", not an error. A lost GPU is left out. If the
-library does not answer, it is opened again, because a reloaded driver requires that; BackendError follows if that
-fails. Rules: gpu-topology.md 9, and the NVML API reference for each call.
+The only module that imports pynvml. A call that the driver or the GPU does not support returns "unknown", not an error.
+A lost GPU is left out. If the library does not answer, it is opened again, because a reloaded driver requires that.
+BackendError follows if opening fails. Rules: gpu-topology.md 9, and the NVML API reference for each call.
 """
 
 import ctypes
@@ -16,6 +16,7 @@ from koordpy.agent.pcie_paths import path_class, read_path, read_socket, sysfs_a
 READ_INDEX = 0
 """nvmlGpuP2PCapsIndex_t for reads; in pynvml this constant is a tuple by mistake."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""File with the identifier of the current boot."""
 MILLISECONDS = 1000
 
 
@@ -30,13 +31,18 @@ class NvmlLibrary(GpuBackend):
         self._nvml = nvml
         self._boot_id = boot_id
         self._handles: dict[str, Any] = {}
+        """Key of a GPU -> NVML's handle."""
         self._by_address: dict[object, str] = {}
+        """Address of a handle (`_address`) -> key of the GPU."""
         self._events: Any = None
+        """NVML's event set; None before the GPUs are registered for events."""
         self._by_bus: dict[str, str] = {}
+        """PCI address -> key of the GPU."""
 
     # -- GPUs ----------------------------------------------------------------------------------------------------
 
     def gpus(self) -> Sequence[MachineGpu]:
+        """Implements `GpuBackend.gpus`; opens the library again after an error."""
         try:
             return self._list()
         except BackendError as fault:
@@ -44,6 +50,7 @@ class NvmlLibrary(GpuBackend):
             return self._list()
 
     def _open_anew(self, fault: BackendError) -> None:
+        """Closes the library and opens it again. Raises BackendError with the first fault if that fails."""
         self._close_events()
         self._may(self._nvml.nvmlShutdown)
         try:
@@ -52,6 +59,10 @@ class NvmlLibrary(GpuBackend):
             raise BackendError(f"{fault}; opening the library again failed: {why}") from None
 
     def _list(self) -> list[MachineGpu]:
+        """Returns the GPUs that the driver knows, and stores their handles. Raises BackendError.
+
+        A GPU that is new needs a new registration for events, so the event set is closed.
+        """
         nvml = self._nvml
         found: list[MachineGpu] = []
         handles: dict[str, Any] = {}
@@ -73,6 +84,7 @@ class NvmlLibrary(GpuBackend):
         return found
 
     def _gpu(self, index: int, handle: Any) -> MachineGpu:
+        """Returns the properties of a GPU. Raises _LostError, BackendError."""
         nvml = self._nvml
         uuid = _text(self._there(nvml.nvmlDeviceGetUUID, handle))
         minor = self._there(nvml.nvmlDeviceGetMinorNumber, handle, needed=False)
@@ -97,6 +109,7 @@ class NvmlLibrary(GpuBackend):
     # -- links ---------------------------------------------------------------------------------------------------
 
     def pcie(self, a: MachineGpu, b: MachineGpu) -> str | None:
+        """Implements `GpuBackend.pcie`: by the driver, else by sysfs."""
         nvml = self._nvml
         classes = {
             nvml.NVML_TOPOLOGY_INTERNAL: "PSB",
@@ -113,6 +126,7 @@ class NvmlLibrary(GpuBackend):
         return path_class(here, there) if here is not None and there is not None else None
 
     def nvlinks(self, a: MachineGpu) -> Sequence[Peer]:
+        """Implements `GpuBackend.nvlinks`: links are queried one by one, until one is not supported."""
         nvml, handle = self._nvml, self._handle(a)
         ends: list[Peer] = []
         for link in range(int(nvml.NVML_NVLINK_MAX_LINKS)):
@@ -139,6 +153,7 @@ class NvmlLibrary(GpuBackend):
         return self._by_bus.get(bus, Fabric.UNKNOWN)
 
     def p2p(self, a: MachineGpu, b: MachineGpu) -> P2P:
+        """Implements `GpuBackend.p2p`."""
         nvml = self._nvml
         read = self._peer(a, b, READ_INDEX)
         nvlink = self._peer(a, b, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
@@ -149,12 +164,14 @@ class NvmlLibrary(GpuBackend):
         )
 
     def _peer(self, a: MachineGpu, b: MachineGpu, what: int) -> int | None:
+        """Returns the driver's status of one kind of peer access between two GPUs; None if unknown."""
         status = self._may(self._nvml.nvmlDeviceGetP2PStatus, self._handle(a), self._handle(b), what)
         return None if status is None else int(status)
 
     # -- health --------------------------------------------------------------------------------------------------
 
     def health_events(self, timeout: float) -> Sequence[XidEvent]:
+        """Implements `GpuBackend.health_events`: waits for the first event, then takes all that are there."""
         nvml = self._nvml
         if self._events is None:
             self._events = self._register()
@@ -174,6 +191,7 @@ class NvmlLibrary(GpuBackend):
             wait = 0
 
     def _register(self) -> Any:
+        """Returns a new event set, for which all GPUs are registered that support Xid events. Raises BackendError."""
         nvml = self._nvml
         events = self._must(nvml.nvmlEventSetCreate)
         for handle in self._handles.values():
@@ -184,11 +202,13 @@ class NvmlLibrary(GpuBackend):
         return events
 
     def _close_events(self) -> None:
+        """Frees the event set; the next wait registers again."""
         if self._events is not None:
             self._may(self._nvml.nvmlEventSetFree, self._events)
             self._events = None
 
     def boot(self) -> str:
+        """Implements `GpuBackend.boot`."""
         try:
             return self._boot_id.read_text().strip()
         except OSError:
@@ -197,12 +217,14 @@ class NvmlLibrary(GpuBackend):
     # -- calls ---------------------------------------------------------------------------------------------------
 
     def _handle(self, gpu: MachineGpu) -> Any:
+        """Returns NVML's handle of a GPU. Raises BackendError."""
         handle = self._handles.get(gpu.key)
         if handle is None:
             raise BackendError(f"NVML: GPU {gpu.uuid} not found")
         return handle
 
     def _must(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Returns the result of a call. Raises BackendError if it fails."""
         try:
             return call(*args)
         except self._nvml.NVMLError as fault:
@@ -220,6 +242,7 @@ class NvmlLibrary(GpuBackend):
             return None
 
     def _may(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Returns the result of a call; None if it fails."""
         try:
             return call(*args)
         except self._nvml.NVMLError:
@@ -235,6 +258,7 @@ def _address(handle: Any) -> object:
 
 
 def _text(value: Any) -> str:
+    """Returns a text of NVML, which some versions of the bindings return as bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 

@@ -1,8 +1,8 @@
 """Reads facts from the text of `nvidia-smi topo -m`, for example from a bug report.
 
-Columns are separated by blanks or tabs. Rows and columns of network cards, the legend and terminal colours are
-ignored; affinity columns are optional. The text has no UUIDs, and no PCIe path for pairs with an NVLink.
-Rules: gpu-topology.md 9.
+The text is a matrix of link classes. Columns are separated by blanks or tabs. Rows and columns of network cards, the
+legend and terminal colours are ignored; affinity columns are optional. The text has no UUIDs, and no PCIe path for
+pairs with an NVLink. Rules: gpu-topology.md 9.
 """
 
 import re
@@ -13,9 +13,11 @@ from koordpy.agent.gpu_facts import BackendError, GpuBackend, MachineGpu, Peer
 from koordpy.agent.link_matrix import PCIE, SELF
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+"""Escape sequences of a terminal."""
 _GPU = re.compile(r"GPU(\d+)$")
 _NVLINK = re.compile(r"NV([1-9]\d*)$")
 _OLD_NAMES = {"SOC": "SYS"}
+"""Old names of link classes."""
 _NUMA_TITLE = "NUMA Affinity"
 
 
@@ -24,17 +26,24 @@ class TopoBackend(GpuBackend):
     """Backend on a text. The driver's index of a GPU is used as its minor, which the text lacks."""
 
     rows: tuple[int, ...]
+    """Indexes of the GPUs, ascending."""
     cells: dict[tuple[int, int], str]
+    """(index, index) -> link class."""
     numa: dict[int, int] = field(default_factory=dict)
+    """Index -> NUMA node, of GPUs with a known one."""
 
     def gpus(self) -> Sequence[MachineGpu]:
+        """Implements `GpuBackend.gpus`."""
         return [MachineGpu(index=n, minor=n, numa=self.numa.get(n)) for n in self.rows]
 
     def pcie(self, a: MachineGpu, b: MachineGpu) -> str | None:
+        """Implements `GpuBackend.pcie`; None for a pair with NVLinks, because the text does not show the path of such a
+        pair."""
         cell = self.cells[a.index, b.index]
         return None if _NVLINK.match(cell) else cell
 
     def nvlinks(self, a: MachineGpu) -> Sequence[Peer]:
+        """Implements `GpuBackend.nvlinks`."""
         out: list[Peer] = []
         for n in self.rows:
             found = _NVLINK.match(self.cells[a.index, n])
@@ -83,6 +92,8 @@ def read_topo(text: str, *, name: str) -> TopoBackend:
 
 
 def _is_header(line: str) -> bool:
+    """Returns whether a line has the titles of the columns: it begins with a GPU, and the second word is no link
+    class."""
     words = line.split()
     return (
         len(words) > 1
@@ -103,6 +114,8 @@ def _titles(line: str) -> list[str]:
 
 
 def _cell(word: re.Match[str], where: str, *, own: bool) -> str:
+    """Returns the link class of a word. own: True on the diagonal, where it must be X. where: file and line. Raises
+    BackendError."""
     text = _OLD_NAMES.get(word[0], word[0])
     if own and text == SELF:
         return text

@@ -1,9 +1,10 @@
-"""Answers the kubelet from the node's current pods, and writes each delivery to disk before the answer.
+"""Answers the kubelet's requests for GPUs from the node's current pods, and writes each delivery to disk before the
+answer.
 
-A rejection fails the pod, and the kubelet waits for an answer without a limit. So the allocator waits if an answer may
-be possible soon: while the API server or the kubelet's list cannot be read, and while containers of a deleted pod may
-still use the GPUs. The wait is limited from the beginning of the trouble and not from the call, because the kubelet
-handles no other pod during the call, and reports itself unhealthy after two minutes.
+A refusal fails the pod, and the kubelet waits for an answer without a limit. So the allocator waits if an answer may
+become possible soon: while the API server or the kubelet's list cannot be read, and while containers of a deleted pod
+may still use the GPUs. The wait is limited to `WAIT_SECONDS` from the beginning of the trouble, not of the call. The
+reason: the kubelet handles no other pod during a call, and reports itself unhealthy after two minutes.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ PodSource = Callable[[], Awaitable[Sequence[ReservedGpus]]]
 
 
 class Allocator:
-    """Answers the kubelet's requests from the ledger of one node. checkpoint: file with the ledger."""
+    """Answers the kubelet's requests from the ledger of one node."""
 
     def __init__(
         self,
@@ -48,16 +49,20 @@ class Allocator:
         look_seconds: float = LOOK_SECONDS,
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
+        """pods: returns the node's pods with their reserved GPUs. orphans: decides whether containers of deleted pods
+        still run. resource: name of the GPU resource. pod_resources: socket of the kubelet's list. checkpoint: file
+        with the deliveries."""
         self._pods, self._orphans = pods, orphans
         self._resource, self._pod_resources, self._checkpoint = resource, pod_resources, checkpoint
         self._look_seconds, self._wait_seconds = look_seconds, wait_seconds
         self.ledger = read_checkpoint(checkpoint)
         self._since: dict[str, float] = {}
-        """Temporary trouble -> time at which it began, on the monotonic clock."""
+        """Name of a trouble that lasts ("list" or "pods" cannot be read) -> time at which it began, on the monotonic
+        clock."""
         self.unwritten = ""
         """Why the checkpoint cannot be written; empty if it can."""
         self.held: Mapping[str, str] = {}
-        """GPU -> why it is not free although no pod at the API server uses it."""
+        """UUID of a GPU -> reason why it is not free although no pod at the API server uses it."""
         self.due = asyncio.Event()
         """Set when the kubelet's list must be read soon."""
         self.turn = asyncio.Lock()
@@ -85,7 +90,7 @@ class Allocator:
         return await self._patiently(serve)
 
     async def prefer(self, available: Sequence[str], required: Sequence[str], size: int) -> tuple[str, ...]:
-        """Returns the ids that the kubelet should prefer."""
+        """Returns the ids that the kubelet should prefer; without the ledger's preference if the pod is unclear."""
 
         def choose(view: View) -> tuple[str, ...]:
             self.ledger.asking(view, size)
@@ -97,7 +102,8 @@ class Allocator:
             return self.ledger.prefer({}, available, required, size)
 
     async def _patiently(self, answer: Callable[[View], T]) -> T:
-        """Returns the result of `answer`, and retries it while waiting may help; raises its error afterwards."""
+        """Returns the result of `answer` for the kubelet's list; repeats it while waiting may help, then raises its
+        error."""
         while True:
             try:
                 return answer(await self.refresh())
@@ -114,10 +120,10 @@ class Allocator:
     # -- the node's pods -----------------------------------------------------------------------------------------
 
     async def refresh(self) -> View:
-        """Reads the kubelet's list, then the node's pods, which include those of the list.
+        """Reads the kubelet's list, then the node's pods; returns the list.
 
-        If the API server does not answer, the last known pods are used, and an unknown pod gets no GPUs.
-        Raises grpc.RpcError.
+        The pods are read second, so that they include every listed pod. If the API server does not answer, the last
+        known pods are used, and an unknown pod gets no GPUs. Raises grpc.RpcError.
         """
         with _Trouble(self._since, "list"):
             view = await listed_pods(self._pod_resources, resource=self._resource)
@@ -134,16 +140,18 @@ class Allocator:
         return view
 
     def look(self) -> None:
-        """Records which pods have processes, from the node's control groups only."""
+        """Records which pods have processes, from the node's control groups only. It is cheap enough for every look."""
         self._orphans.look({one.slot[0] for one in self.ledger.deliveries})
 
     @property
     def urgent(self) -> bool:
-        """True if a reconciliation is due at the next look."""
+        """True if a reconciliation is due at the next look: GPUs are withheld, the checkpoint is not written, or a pod
+        waits."""
         return bool(self.held or self.unwritten or (self._since and self.ledger.awaited()))
 
     async def reconcile(self) -> list[ReservedGpus]:
-        """Updates the ledger from the kubelet's list, and returns the pods with outdated annotations.
+        """Updates the ledger from the kubelet's list; returns the pods with annotations that do not show an exchange
+        yet.
 
         Raises grpc.RpcError.
         """
@@ -174,6 +182,7 @@ class Allocator:
         return not unwritten
 
     def _tell_held(self) -> None:
+        """Updates `held` with the GPUs of deleted pods that may still run."""
         held = {
             gpu: f"containers of the deleted pod {one.pod or one.slot[0]} may still use it"
             for one in self.ledger.orphans()
@@ -185,9 +194,10 @@ class Allocator:
 
 
 class _Trouble:
-    """Records since when a block of code fails, until it succeeds."""
+    """Context manager that records since when a block of code fails, until it succeeds."""
 
     def __init__(self, since: dict[str, float], name: str) -> None:
+        """since: name -> time of the first failure, updated on exit. name: of this block."""
         self._since, self._name = since, name
 
     def __enter__(self) -> None:

@@ -1,7 +1,8 @@
-"""The checkpoint of deliveries on disk, which a restarted plugin reads before the kubelet asks again.
+"""The checkpoint of deliveries on disk. A restarted plugin reads it before the kubelet sends the next request.
 
-The file is written as a whole and renamed, so that a crash leaves the old or the new one. An unreadable file is renamed
-to `.broken`, and only the kubelet's list is used then. Rules: gpu-topology.md 10.
+A delivery is the GPUs that a container has got; neither the kubelet nor the API server knows it exactly. The file is
+written as a whole and renamed, so that a crash leaves the old or the new file. An unreadable file is renamed to
+`.broken`. Deliveries are then restored from the kubelet's list only. Rules: gpu-topology.md 10.
 """
 
 import json

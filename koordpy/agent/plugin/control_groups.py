@@ -1,9 +1,14 @@
-"""Finds which pods still have processes on the node, from the control groups that the kubelet creates for them.
+"""Finds out whether processes of a pod still run on the node, from the control groups that the kubelet creates for
+pods.
 
-A force-deleted pod disappears from the API server and from the kubelet's list at once, but its processes stay in its
-group until the runtime has ended them. The kubelet names the group of a pod after its uid, below a group named
-`kubepods` (cgroupfs) or `kubepods.slice` (systemd), unless it runs with `cgroupsPerQOS: false`. The hierarchy `pids` is
-read for cgroup v1, `cgroup.events` for v2; both count processes of every PID namespace.
+The device plugin needs it for force-deleted pods. Such a pod disappears from the API server and from the kubelet's list
+at once. Its containers may still run and use GPUs, because the container runtime ends them later. Until then their
+processes stay in the control group (cgroup) of the pod.
+
+The kubelet creates the group of a pod below a parent group for all pods. The parent is `kubepods` with driver cgroupfs,
+`kubepods.slice` with driver systemd, possibly with a prefix. The name of a pod's group contains the uid of the pod. Two
+versions of control groups are read: `cgroup.events` in version 2, and `pids.current` of the hierarchy `pids` in version
+1. Both count processes of every PID namespace. Nothing can be found if the kubelet runs with `cgroupsPerQOS: false`.
 """
 
 import errno
@@ -11,21 +16,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
+"""Default mount point of the control groups."""
 PODS = ("kubepods", "kubepods.slice")
+"""Ends of the name of the parent group of all pods."""
 DEPTH = 3
-"""Maximum depth below the root of the group of all pods (the kubelet's --cgroup-root)."""
+"""Number of levels below the mount point on which the parent group is searched. It is on the first level by default,
+and deeper if the kubelet runs with --cgroup-root."""
 _REMOVED = (errno.ENOENT, errno.ENODEV)
 """Errors when a group is read that was removed after it was listed."""
 
 
 class ControlGroups:
-    """The control groups of the node. root: their mount point."""
+    """The control groups of the node."""
 
     def __init__(self, root: Path = ROOT) -> None:
+        """root: mount point of the control groups."""
         self._root = root
 
     def has_processes(self, uid: str) -> bool | None:
-        """Returns whether a process of a pod exists; None if control groups do not show it."""
+        """Returns whether a process of a pod (uid) exists; None if control groups do not show it.
+
+        False also for a pod without a group, because the kubelet removes the group of a pod that has ended. None if the
+        parent group is not found or a group cannot be read.
+        """
         unified = (self._root / "cgroup.controllers").exists()
         top = self._root if unified else self._root / "pids"
         try:
@@ -37,7 +50,7 @@ class ControlGroups:
 
 
 def _groups_of_pods(folder: Path, depth: int) -> Iterator[Path]:
-    """Yields the groups below which the kubelet creates the groups of pods."""
+    """Yields the parent groups of all pods, at most `depth` levels below a folder."""
     for one in _folders(folder):
         if one.name.endswith(PODS):
             yield one
@@ -46,7 +59,10 @@ def _groups_of_pods(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def _groups_of(pods: Path, uid: str) -> Iterator[Path]:
-    """Yields the groups of a pod: below the group of all pods, or below the group of a QoS class."""
+    """Yields the groups of a pod below the parent group `pods`.
+
+    They are there directly, or one level deeper, below the group of the pod's QoS class.
+    """
     names = f"pod{uid}", f"pod{uid.replace('-', '_')}.slice"
     for one in _folders(pods):
         if one.name.endswith(names):
@@ -56,6 +72,10 @@ def _groups_of(pods: Path, uid: str) -> Iterator[Path]:
 
 
 def _is_populated(group: Path, *, unified: bool) -> bool:
+    """Returns whether a group has processes; False for a group that is removed at this moment. Raises OSError.
+
+    unified: True for control groups of version 2.
+    """
     try:
         if unified:
             events = dict(line.split() for line in (group / "cgroup.events").read_text().splitlines())
@@ -68,7 +88,7 @@ def _is_populated(group: Path, *, unified: bool) -> bool:
 
 
 def _folders(folder: Path) -> list[Path]:
-    """Returns the folders inside; none if the folder was removed after it was listed. Raises OSError."""
+    """Returns the folders in a folder; none if the folder is removed at this moment. Raises OSError."""
     try:
         return [one for one in folder.iterdir() if one.is_dir()]
     except OSError as fault:

@@ -1,12 +1,16 @@
-"""The ledger of a node: finds the pod for which the kubelet asks, and records which GPUs its containers get.
+"""The ledger of a node: finds the pod for which the kubelet asks, and records which GPUs its containers got.
 
-An Allocate request does not name a pod. But the kubelet admits pods one after another, asks for their containers in
-order, and lists its pods with the ids that it booked for them (PodResources). So the request is for the listed pod that
-is not fully booked. Its next container gets the GPUs that the scheduler reserved, not the offered ids.
+The kubelet asks for devices with an Allocate request, which does not name a pod. It only offers ids of GPUs that it has
+booked. But the kubelet admits pods one after another and asks for their containers in order. It also lists its pods
+with the ids that it has booked for each container (PodResources). So the request is for the listed pod that is not
+fully booked. The next container of this pod gets the GPUs that the scheduler reserved for it, not the offered ids.
 
-If several pods are possible and all request the same numbers, the oldest gets its GPUs; kubelets before 1.34 also list
-rejected pods. The list shows later whether two pods must exchange their reservations. In any other unclear case the
-answer is an error. Rules: gpu-topology.md 10, `device-plugin`.
+Several pods may be possible, because kubelets before 1.34 also list rejected pods. If all of them request the same
+numbers of GPUs, the oldest pod gets its GPUs. If a later list shows that the request was for another of these pods,
+both pods exchange their reservations. In any other unclear case the answer is an error.
+
+Terms: offered = ids that the kubelet names in a request, and then books; delivered = GPUs that the container gets; part
+= a container that requests GPUs; slot = identity of a container. Rules: gpu-topology.md 10, `device-plugin`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +22,7 @@ from koordpy.api.counted_nouns import counted
 Slot = tuple[str, str]
 """(pod uid, container name)."""
 View = Mapping[tuple[str, str], Mapping[str, Sequence[str]]]
-"""(namespace, pod) -> container -> booked ids, for every pod that the kubelet lists."""
+"""The kubelet's list: (namespace, pod name) -> container name -> booked ids. Has an entry for every listed pod."""
 
 
 DEFAULT_GRACE_SECONDS = 30.0
@@ -30,7 +34,7 @@ class NoCandidateError(Exception):
 
 
 class StillHeldError(NoCandidateError):
-    """Containers of a deleted pod may still use the GPUs."""
+    """The GPUs of the answer may still be in use by containers of a deleted pod. The request may succeed later."""
 
     def __init__(self, uid: str, message: str) -> None:
         """uid: uid of the deleted pod."""
@@ -43,30 +47,34 @@ class Part:
     """A container that requests GPUs."""
 
     place: str
-    """Name of the container in the annotations."""
+    """Key of the container in the annotations: its index, after `init-` for an init container."""
     container: str
+    """Name of the container."""
     size: int
     """Number of GPUs."""
     gpus: tuple[str, ...]
-    """Ids of the GPUs that the scheduler selected; empty if it selected none."""
+    """Ids of the GPUs that the scheduler reserved; empty if it reserved none."""
     passing: bool = False
-    """True for an init container that runs once, which the kubelet's list leaves out."""
+    """True for an init container that ends before the containers start. The kubelet's list leaves such containers
+    out."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReservedGpus:
-    """A pod with GPUs that is assigned to the node."""
+    """A pod that is assigned to the node and requests GPUs, with the GPUs reserved for its containers."""
 
     uid: str
     namespace: str
     pod: str
+    """Name of the pod."""
     parts: tuple[Part, ...]
     """Its containers with GPUs, in the order in which the kubelet asks for them."""
     created: float = 0.0
     """Creation time, in seconds since the epoch."""
     settled: bool = False
-    """True if the kubelet has admitted the pod, or it was deleted, so that no more requests follow for it."""
+    """True if no more requests follow for the pod, because the kubelet has admitted it or it was deleted."""
     grace_seconds: float = DEFAULT_GRACE_SECONDS
+    """Grace period of the pod, in seconds."""
     finished: bool = False
     """True if its phase is Succeeded or Failed."""
     ended: bool = False
@@ -74,6 +82,7 @@ class ReservedGpus:
 
     @property
     def name(self) -> tuple[str, str]:
+        """(namespace, name) of the pod."""
         return self.namespace, self.pod
 
     @property
@@ -83,18 +92,21 @@ class ReservedGpus:
 
     @property
     def gpus(self) -> tuple[tuple[str, ...], ...]:
+        """Ids of the GPUs of each part."""
         return tuple(part.gpus for part in self.parts)
 
     def with_gpus(self, gpus: Sequence[tuple[str, ...]]) -> "ReservedGpus":
+        """Returns the pod with other reserved GPUs, one tuple for each part."""
         return replace(self, parts=tuple(replace(p, gpus=own) for p, own in zip(self.parts, gpus, strict=True)))
 
     def slot(self, at: int) -> Slot:
+        """Returns the identity of the container of a part (index)."""
         return self.uid, self.parts[at].container
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """GPUs that a container got."""
+    """The answer to one request: GPUs that a container got."""
 
     offered: tuple[str, ...]
     """Ids that the kubelet offered and books, sorted."""
@@ -116,10 +128,16 @@ class Ledger:
     ) -> None:
         """exchanged: pod uid -> GPUs of its parts, for pods with outdated annotations after an exchange."""
         self._annotated: dict[str, ReservedGpus] = {}
+        """uid -> pod as its annotations state its GPUs, of pods that have not finished."""
         self._pods: dict[str, ReservedGpus] = {}
+        """uid -> the same pod, with exchanged GPUs; the oldest pod first."""
         self._delivered: dict[Slot, Delivery] = {one.slot: one for one in deliveries}
+        """Slot -> GPUs that the container got."""
         self._anew, self._doubtful = False, dict[str, int]()
+        """True after a registration with the kubelet, until the pods are read again (`registered`); `_doubtful` is pod
+        uid -> index of the part for which a restarted kubelet may have lost the answer."""
         self.exchanged: dict[str, tuple[tuple[str, ...], ...]] = {u: tuple(g) for u, g in (exchanged or {}).items()}
+        """Pod uid -> GPUs of its parts, of pods with annotations that do not show an exchange yet."""
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
@@ -134,14 +152,15 @@ class Ledger:
     ) -> None:
         """Updates the ledger with the pods of the node.
 
-        A delivery to a deleted pod is dropped once the kubelet no longer lists the pod, and none of its containers can
-        still run; a force-deleted pod has its grace period. may_run(delivery, ended): returns True if one may still
-        run; ended: True if the API server reported that all have ended.
+        A delivery to a deleted pod stays while the kubelet lists its ids, or while a container of the pod can still
+        run. reserved: pods at the API server. may_run(delivery, ended): returns True if a container may still run;
+        ended: True if the API server reported that all containers have ended.
         """
         known = {one.uid: one for one in reserved}
         self._annotated = {uid: one for uid, one in known.items() if not one.finished}
         slots = {one.slot(at) for one in self._annotated.values() for at in range(len(one.parts))}
         names = {one.name for one in self._annotated.values()}
+        # ids that the kubelet lists for pods that the API server no longer has
         kept = {tuple(sorted(ids)) for name, own in view.items() if name not in names for ids in own.values()}
 
         def stays(one: Delivery) -> bool:
@@ -163,6 +182,7 @@ class Ledger:
             self._doubt()
 
     def _apply(self) -> None:
+        """Recomputes `_pods` from the annotations and the exchanges."""
         known = sorted(self._annotated.values(), key=lambda one: (one.created, one.uid))
         self._pods = {p.uid: p.with_gpus(self.exchanged[p.uid]) if p.uid in self.exchanged else p for p in known}
 
@@ -171,7 +191,7 @@ class Ledger:
         return [one for one in self.deliveries if one.slot[0] not in self._annotated]
 
     def awaited(self) -> bool:
-        """Returns True if the kubelet may still ask for a pod of this node."""
+        """Returns True if the kubelet may still ask for GPUs of a pod of this node."""
         return any(not one.settled for one in self._annotated.values())
 
     def state(self) -> tuple[object, ...]:
@@ -184,20 +204,26 @@ class Ledger:
         self._apply()
 
     def corrections(self) -> list[ReservedGpus]:
-        """Returns the pods with outdated annotations, with the GPUs that they really have."""
+        """Returns the pods with annotations that do not show an exchange yet, with the GPUs that they really have."""
         return [self._pods[uid] for uid in sorted(self.exchanged)]
 
     def served(self) -> tuple[str, ...]:
-        """Returns the uids of the pods of which every container with GPUs got them."""
+        """Returns the uids of the pods in which every container with GPUs has got them."""
         pods = self._annotated.values()
         return tuple(p.uid for p in pods if all(p.slot(at) in self._delivered for at in range(len(p.parts))))
 
     def registered(self) -> None:
-        """Records a new registration: the kubelet may have restarted during an admission and lost the last answer."""
+        """Records a new registration with the kubelet.
+
+        The kubelet may have restarted during an admission, without having received the last answer. It then asks again.
+        """
         self._anew = True
 
     def _doubt(self) -> None:
-        """Records the pods for which the kubelet's list does not show whether it received the last answer."""
+        """Records the pods for which the kubelet's list does not show whether it received the last answer.
+
+        These are pods with a last delivery to an init container that ends, because the list leaves such containers out.
+        """
         self._anew, self._doubtful = False, {}
         for pod in self._pods.values():
             served = [at for at in range(len(pod.parts)) if pod.slot(at) in self._delivered]
@@ -207,7 +233,10 @@ class Ledger:
     # -- the pod of a request -------------------------------------------------------------------------------------
 
     def asking(self, view: View, size: int) -> tuple[ReservedGpus, int]:
-        """Returns the pod for which the kubelet asks now, and the index of its part. Raises NoCandidateError."""
+        """Returns the pod for which the kubelet asks now, and the index of its part. size: number of requested GPUs.
+
+        Raises NoCandidateError if no pod is possible, or several that are not interchangeable.
+        """
         found = [
             (pod, at)
             for pod in self._pods.values()
@@ -217,6 +246,7 @@ class Ledger:
         if not found:
             raise NoCandidateError(f"no pod of this node is waiting for {counted(size, 'GPU')}")
         first, _ = found[0]
+        # interchangeable: equal sizes of all parts, no part served yet, and GPUs reserved for each part
         alike = all(pod.sequence == first.sequence and not at and all(pod.gpus) for pod, at in found)
         if len(found) > 1 and not alike:
             names = ", ".join("/".join(pod.name) for pod, _ in found)
@@ -224,10 +254,11 @@ class Ledger:
         return found[0]
 
     def _next(self, pod: ReservedGpus, booked: Mapping[str, Sequence[str]], size: int) -> int:
-        """Returns the index of the part for which the kubelet asks next.
+        """Returns the index of the part for which the kubelet asks next; the number of parts if none is left.
 
-        It follows from the kubelet's list, and for parts that are not listed from the deliveries. A part with a
-        delivery that should be listed and is not booked was never started, because the kubelet restarted.
+        It is the part after the last booked part. Init containers that end are never booked, so they are skipped if
+        they have a delivery. After a restart of the kubelet, a skipped part may be asked for again; that is the answer
+        if the size shows it. Raises NoCandidateError if it could be either part.
         """
         at = max((i + 1 for i, part in enumerate(pod.parts) if part.container in booked), default=0)
         while at < len(pod.parts) and pod.parts[at].passing and pod.slot(at) in self._delivered:
@@ -242,9 +273,10 @@ class Ledger:
     # -- answers --------------------------------------------------------------------------------------------------
 
     def prefer(self, view: View, available: Sequence[str], required: Sequence[str], size: int) -> tuple[str, ...]:
-        """Returns the ids that the kubelet should prefer: the GPUs reserved for the container, then others of its pod.
+        """Returns the ids that the kubelet should prefer for a request of `size` GPUs.
 
-        So the kubelet's list shows the real GPUs of each pod whenever they are available.
+        First the required ids, then the GPUs reserved for the container, other GPUs of its pod, and any available ids.
+        So the kubelet books the GPUs that the pod really gets, whenever they are available.
         """
         own: list[str] = []
         try:
@@ -256,7 +288,11 @@ class Ledger:
         return tuple(dict.fromkeys([*required, *(gpu for gpu in own if gpu in there), *available]))[:size]
 
     def deliver(self, view: View, offered: Sequence[str]) -> Delivery:
-        """Delivers GPUs to the container for which the kubelet asks. Raises NoCandidateError."""
+        """Delivers the reserved GPUs to the container for which the kubelet asks; returns and records the delivery.
+
+        offered: ids in the request. Raises NoCandidateError if no pod is possible or its GPUs are not reserved or in
+        use, and StillHeldError if only a deleted pod may use them.
+        """
         self.reconcile(view)
         pod, at = self.asking(view, len(offered))
         part, name = pod.parts[at], "/".join(pod.name)
@@ -284,7 +320,11 @@ class Ledger:
     # -- the kubelet's list ---------------------------------------------------------------------------------------
 
     def reconcile(self, view: View) -> None:
-        """Corrects the deliveries according to the kubelet's list."""
+        """Corrects the deliveries according to the kubelet's list.
+
+        A container with booked ids that differ from its delivery either got the delivery that was recorded for another
+        pod, or its delivery is unknown.
+        """
         for pod in list(self._pods.values()):
             booked = view.get(pod.name, {})
             for at, part in enumerate(pod.parts):
@@ -301,7 +341,11 @@ class Ledger:
                     self._delivered[slot] = _delivery(pod, at, ids, gpus)
 
     def _meant(self, pod: ReservedGpus, at: int, ids: tuple[str, ...], view: View) -> ReservedGpus | None:
-        """Returns the pod that got a delivery with ids that the kubelet books for `pod`; None if there is none."""
+        """Returns the pod for which the delivery with these booked ids was recorded, although `pod` got it; None if
+        there is none.
+
+        The other pod has parts of equal sizes, a delivery with exactly these offered ids, and nothing booked.
+        """
         if any(pod.slot(i) in self._delivered for i in range(len(pod.parts))):
             return None
         for other in self._pods.values():
@@ -313,7 +357,7 @@ class Ledger:
         return None
 
     def _exchange(self, one: ReservedGpus, other: ReservedGpus) -> None:
-        """Exchanges the reservations and deliveries of two pods."""
+        """Exchanges the reservations of two pods, and gives the deliveries of `other` to `one`."""
         a, b = self._pods[one.uid], self._pods[other.uid]
         self.exchanged |= {a.uid: b.gpus, b.uid: a.gpus}
         served = [self._delivered.pop(b.slot(at), None) for at in range(len(b.parts))]
@@ -325,4 +369,5 @@ class Ledger:
 
 
 def _delivery(pod: ReservedGpus, at: int, offered: tuple[str, ...], gpus: tuple[str, ...]) -> Delivery:
+    """Returns the delivery of GPUs to a part (index) of a pod. offered: ids of the request, sorted."""
     return Delivery(offered, gpus, pod.slot(at), "/".join(pod.name), pod.grace_seconds)

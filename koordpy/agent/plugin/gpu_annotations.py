@@ -1,4 +1,8 @@
-"""Reads the GPUs of a pod from its annotations, and rewrites the annotations after an exchange (gpu-topology.md 7)."""
+"""Reads the GPUs of a pod from its annotations, and rewrites the annotations after an exchange (gpu-topology.md 7).
+
+The scheduler writes the annotations with the Binding. Two pods exchange their GPUs if the kubelet gave each the GPUs
+reserved for the other (`delivery_ledger`).
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,6 +12,7 @@ from koordpy.agent.gpu_facts import MachineGpu
 from koordpy.api import keys
 
 ALLOCATED, VISIBLE = "allocatedGPUs", "visibleGPUs"
+"""Keys in the JSON value of the main annotation: GPUs by container, and GPUs that the pod sees."""
 _UNREADABLE = (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)
 """Errors of reading any text. They are caught, so that the annotations of one pod do not affect other pods."""
 
@@ -30,9 +35,10 @@ def places_of(annotations: Mapping[str, str], minors: Mapping[str, int]) -> dict
 
 
 def both(annotations: Mapping[str, str], places: Mapping[str, Sequence[MachineGpu]]) -> dict[str, str | None]:
-    """Returns annotations with both the old and the new GPUs of a pod.
+    """Returns annotations with both the old and the new GPUs of a pod; empty if its annotations are unreadable.
 
-    They are written to two pods before their exchange, so that none of their GPUs looks free to the scheduler.
+    They are written to two pods before their exchange, so that none of their GPUs looks free to the scheduler. places:
+    place of a container (`places_of`) -> its new GPUs.
     """
     if (known := _held(annotations)) is None:
         return {}
@@ -42,9 +48,10 @@ def both(annotations: Mapping[str, str], places: Mapping[str, Sequence[MachineGp
 
 
 def given(annotations: Mapping[str, str], places: Mapping[str, Sequence[MachineGpu]]) -> dict[str, str | None]:
-    """Returns the changes of the annotations after the containers got these GPUs, by place; None deletes a key.
+    """Returns the changes of a pod's annotations after its containers got these GPUs; None deletes a key.
 
-    A visible GPU of another pod in the group stays visible. Keys that the pod lacks are not added.
+    places: place of a container -> its GPUs. A visible GPU of another pod in the group stays visible. Keys that the pod
+    lacks are not added. Empty if its annotations are unreadable.
     """
     if (known := _held(annotations)) is None:
         return {}
@@ -86,7 +93,7 @@ def _names(annotations: Mapping[str, str], ids: Mapping[int, str]) -> dict[int, 
 
 
 def _cards(annotations: Mapping[str, str], before: set[int], gpus: Mapping[int, MachineGpu]) -> dict[str, str | None]:
-    """Returns the changes of Koordinator's list of cards, and of the gpushare keys."""
+    """Returns the changes of Koordinator's list of cards, and of the gpushare keys. before: minors of the old GPUs."""
     out: dict[str, str | None] = {}
     if keys.DEVICE_ALLOCATED in annotations:
         value: dict[str, Any] = json.loads(annotations[keys.DEVICE_ALLOCATED])
@@ -105,8 +112,10 @@ def _cards(annotations: Mapping[str, str], before: set[int], gpus: Mapping[int, 
 
 
 def _texts(minors: Sequence[int]) -> list[str]:
+    """Returns minors as texts."""
     return [str(minor) for minor in minors]
 
 
 def _json(value: Any) -> str:
+    """Returns a value as JSON without spaces, as the scheduler writes it."""
     return json.dumps(value, separators=(",", ":"))

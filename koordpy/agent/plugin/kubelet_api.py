@@ -1,4 +1,4 @@
-"""Calls of the plugin to the kubelet: registration, and the list of pods with their devices."""
+"""Calls of the device plugin to the kubelet: registration, and the list of pods with their devices (PodResources)."""
 
 import asyncio
 import contextlib
@@ -14,11 +14,16 @@ from koordpy.agent.plugin.kubelet_messages import MESSAGES, POD_RESOURCES, REGIS
 CHANNEL_OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0))
 """Options of the channel: gRPC servers in Go reject the default authority, which is the path of the unix socket."""
 REGISTER_SECONDS = 5.0
+"""Timeout of one call, in seconds."""
 LIST_AGAIN_SECONDS = (0.02, 0.05, 0.1, 0.3)
+"""Seconds before each repetition of a list call that the kubelet rejected."""
 
 
 async def register(kubelet: Path, *, endpoint: str, resource: str) -> None:
-    """Registers the plugin. endpoint: name of its socket in the kubelet's folder. Raises grpc.RpcError."""
+    """Registers the plugin with the kubelet. Raises grpc.RpcError.
+
+    kubelet: path of the kubelet's socket. endpoint: name of the plugin's socket in the same folder.
+    """
     options = message("DevicePluginOptions", get_preferred_allocation_available=True)
     request = message("RegisterRequest", version=VERSION, endpoint=endpoint, resource_name=resource, options=options)
     async with _calling(kubelet, f"{REGISTRATION}Register", "RegisterRequest", "Empty") as call:
@@ -27,7 +32,8 @@ async def register(kubelet: Path, *, endpoint: str, resource: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _calling(socket: Path, method: str, request: str, response: str) -> AsyncIterator[Any]:
-    """Opens a channel to the kubelet's socket, and yields the callable of a method."""
+    """Opens a channel to a socket of the kubelet, and yields the callable of a method. request, response: message
+    names."""
     async with grpc.aio.insecure_channel(f"unix://{socket}", options=CHANNEL_OPTIONS) as channel:
         yield channel.unary_unary(
             method,

@@ -22,7 +22,9 @@ _SCALARS = {
 }
 
 VERSION = "v1beta1"
+"""Version of the device plugin API."""
 REGISTRATION = "/v1beta1.Registration/"
+"""Prefixes of the kubelet's gRPC methods: package and service."""
 DEVICE_PLUGIN = "/v1beta1.DevicePlugin/"
 POD_RESOURCES = "/v1.PodResourcesLister/"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
@@ -56,6 +58,7 @@ _PLUGIN: Mapping[str, tuple[Field, ...]] = {
     "PreStartContainerRequest": (("devices_ids", 1, "*string"),),
     "PreStartContainerResponse": (),
 }
+"""Message -> fields, of the device plugin API."""
 _PODS: Mapping[str, tuple[Field, ...]] = {
     "ListPodResourcesRequest": (),
     "ContainerDevices": (("resource_name", 1, "string"), ("device_ids", 2, "*string")),
@@ -63,10 +66,14 @@ _PODS: Mapping[str, tuple[Field, ...]] = {
     "PodResources": (("name", 1, "string"), ("namespace", 2, "string"), ("containers", 3, "*ContainerResources")),
     "ListPodResourcesResponse": (("pod_resources", 1, "*PodResources"),),
 }
+"""Message -> fields, of the PodResources API."""
 
 
 def _message_classes(package: str, tables: Mapping[str, tuple[Field, ...]]) -> dict[str, Any]:
-    """Returns the message classes by name."""
+    """Returns message name -> class. tables: message name -> fields.
+
+    A map field is, by the protocol, a repeated message with the fields key and value.
+    """
     file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto2")
     for name, fields in tables.items():
         message = file.message_type.add(name=name)
@@ -91,6 +98,7 @@ def _message_classes(package: str, tables: Mapping[str, tuple[Field, ...]]) -> d
 
 
 MESSAGES = {**_message_classes("v1beta1", _PLUGIN), **_message_classes("v1", _PODS)}
+"""Message name -> class, of both APIs."""
 
 
 def message(kind: str, /, **fields: Any) -> Any:

@@ -1,6 +1,9 @@
-"""Reads the node's pods with their reserved GPUs from the API server, and writes annotations after exchanges.
+"""Reads the pods of the node with the GPUs reserved for them, and writes annotations of pods, both at the API server.
 
-The scheduler writes minors, and the kubelet knows GPUs by UUIDs. Rules: gpu-topology.md 7 and 10.
+Reserved GPUs are the GPUs that the scheduler has written to the annotations of a pod. The scheduler writes minors
+(numbers of device files), but the kubelet knows GPUs by UUIDs, so this module translates. Annotations are written in
+two cases: two pods have exchanged their reserved GPUs (`delivery_ledger`), or a pod with gpushare annotations has got
+its GPUs. Rules: gpu-topology.md 7 and 10.
 """
 
 import time
@@ -18,16 +21,22 @@ from koordpy.engine.client.api_client import ApiClient
 from koordpy.engine.client.api_errors import ApiError
 
 PAGE = 500
+"""Maximum number of pods that one list request returns. A node has fewer (110 by default), so one request is enough."""
 FINISHED = ("Succeeded", "Failed")
+"""Phases of a pod that has ended."""
 GONE = (404, 409)
+"""HTTP status codes of a patch that mean that the pod is deleted: 404 if no pod has its name, 409 if another pod has
+its name, so that the uid in the patch does not match."""
 INVALID = 422
+"""HTTP status code of a patch with an invalid field; for the uid it means the same as 409."""
 
 
 def reserved_of(pod: Pod, gpus: Sequence[MachineGpu], resource: str) -> ReservedGpus | None:
-    """Returns the reserved GPUs of a pod that is assigned to the node; None if it requests none.
+    """Returns the reserved GPUs of a pod that is assigned to the node; None if the pod requests no GPU of `resource`.
 
-    Containers are in the order in which the kubelet asks for them. A container has no reserved GPUs, and never gets
-    any, if its annotations are missing or name GPUs that the node lacks.
+    gpus: GPUs of the node. Containers are in the order in which the kubelet asks for their devices. A container has no
+    reserved GPUs if its annotations are missing, name another number of GPUs than it requests, or name GPUs that the
+    node lacks. The device plugin then refuses its request.
     """
     inits, others = pod.spec.init_containers, pod.spec.containers
     order = [*((f"{INIT_PREFIX}{i}", c) for i, c in enumerate(inits)), *((str(i), c) for i, c in enumerate(others))]
@@ -39,6 +48,7 @@ def reserved_of(pod: Pod, gpus: Sequence[MachineGpu], resource: str) -> Reserved
     known = places_of(pod.metadata.annotations, names) or {}
 
     def told(place: str, size: int) -> tuple[str, ...]:
+        """Returns the ids of the GPUs that the annotations state for a container; empty if they do not fit it."""
         minors = set(known.get(place, ()))
         return tuple(sorted(ids[minor] for minor in minors)) if len(minors) == size and minors <= ids.keys() else ()
 
@@ -47,10 +57,11 @@ def reserved_of(pod: Pod, gpus: Sequence[MachineGpu], resource: str) -> Reserved
         for place, c, size in asking
     )
     meta, grace = pod.metadata, pod.spec.termination_grace_period_seconds
-    # the kubelet sets the start time when it admits the pod
+    # settled: no more requests follow, because the kubelet has admitted the pod (it then sets the start time) or the
+    # pod is deleted
     settled = meta.deletion_timestamp is not None or pod.status.start_time is not None
     finished = pod.status.phase in FINISHED
-    # not only the kubelet sets Failed: the garbage collector does for pods of a deleted Node
+    # a failed pod may have running containers: the garbage collector sets Failed for pods of a deleted Node
     statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
     running = any(one.state is None or one.state.terminated is None for one in statuses)
     return ReservedGpus(
@@ -67,21 +78,25 @@ def reserved_of(pod: Pod, gpus: Sequence[MachineGpu], resource: str) -> Reserved
 
 
 def _size(container: Container, resource: str) -> int:
+    """Returns the number of GPUs that a container requests."""
     amounts = {**container.resources.requests, **container.resources.limits}
     return units(resource, amounts[resource]) if resource in amounts else 0
 
 
 class NodePods:
-    """The pods of one node. gpus: returns the node's current GPUs."""
+    """The pods of one node at the API server. Source and sink of the device plugin's `Allocator` and
+    `PluginService`."""
 
     def __init__(
         self, client: ApiClient, node: str, *, resource: str, gpus: Callable[[], Sequence[MachineGpu]]
     ) -> None:
+        """node: name of the node. resource: name of the GPU resource. gpus: returns the GPUs that the node has now."""
         self._client, self._node, self._resource, self._gpus = client, node, resource, gpus
         self._pods: dict[str, Pod] = {}
+        """uid -> pod, of the last `read`."""
 
     async def read(self) -> Sequence[ReservedGpus]:
-        """Returns the pods with reserved GPUs. Raises ApiError, Unreachable."""
+        """Returns the pods of the node that request GPUs, with their reserved GPUs. Raises ApiError, Unreachable."""
         page = await self._client.list_page(
             "/api/v1/pods", type=Pod, limit=PAGE, params={"fieldSelector": f"spec.nodeName={self._node}"}
         )
@@ -91,9 +106,11 @@ class NodePods:
         return [one for one in found if one is not None]
 
     async def write(self, pods: Sequence[ReservedGpus]) -> None:
-        """Writes the GPUs of pods after exchanges: first both sets for every pod, then the new set.
+        """Writes the GPUs of pods that have exchanged them to their annotations.
 
-        A deleted pod is skipped. Raises ApiError, Unreachable; everything must be written again then.
+        First, each pod gets annotations with its old and its new GPUs. Then each pod gets annotations with its new GPUs
+        only. So no GPU looks free to the scheduler between two writes. A deleted pod is skipped. Raises ApiError,
+        Unreachable; the caller must then write all pods again.
         """
         by_key = {gpu.key: gpu for gpu in self._gpus()}
         for write in (both, given):
@@ -104,9 +121,10 @@ class NodePods:
                     await self._patch(pod, write(pod.metadata.annotations, places))
 
     async def confirm(self, uids: Sequence[str]) -> None:
-        """Sets the gpushare annotation of pods that have got their GPUs from "false" to "true".
+        """Sets the gpushare annotation "assigned" of pods (uids) from "false" to "true", because they have got their
+        GPUs.
 
-        Raises ApiError, Unreachable; it must be called again then.
+        Raises ApiError, Unreachable; the caller must then call it again.
         """
         for uid in uids:
             pod = self._pods.get(uid)
@@ -115,6 +133,7 @@ class NodePods:
                 await self._patch(pod, {keys.GPUSHARE_ASSIGNED: "true", keys.GPUSHARE_ASSUME_TIME: now})
 
     async def _patch(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
+        """Writes annotations of a pod; None deletes a key. A deleted pod is skipped. Raises ApiError, Unreachable."""
         meta = pod.metadata
         if not annotations:
             return

@@ -1,7 +1,8 @@
-"""The gRPC service that the kubelet calls, on a unix socket.
+"""The gRPC service DevicePlugin, which the kubelet calls on a unix socket.
 
-A restarted kubelet empties its folder of sockets. The plugin then serves on a new socket and registers again.
-Rules: gpu-topology.md 10; API: k8s.io/kubelet deviceplugin/v1beta1.
+A restarted kubelet empties its folder of sockets. The plugin then serves on a new socket and registers again. Each
+method answers one call of the kubelet; what the answer is, the allocator decides. Rules: gpu-topology.md 10; API:
+k8s.io/kubelet deviceplugin/v1beta1.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from koordpy.api.keys import NVIDIA_VISIBLE_DEVICES
 logger = logging.getLogger(__name__)
 
 CDI_KIND = "nvidia.com/gpu"
+"""Kind of the CDI devices that name the GPUs (Container Device Interface)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,10 @@ class PluginOffer:
     """One GPU as reported to the kubelet."""
 
     id: str
+    """UUID of the GPU."""
     healthy: bool
     numa: int | None = None
+    """NUMA node; None if unknown."""
 
 
 def container_answer(gpus: Sequence[str], *, cdi: bool) -> dict[str, Any]:
@@ -50,6 +54,7 @@ class PluginServer:
         self._allocator, self._cdi = allocator, cdi
         self._offers: tuple[PluginOffer, ...] = ()
         self._changed = asyncio.Event()
+        """Set, and replaced by a new event, when the GPUs have changed."""
         self.offered = asyncio.Event()
         """Set once GPUs are known, because a kubelet with an empty list removes the resource from its Node."""
         self._server: Any = None
@@ -86,6 +91,7 @@ class PluginServer:
         await self._server.start()
 
     async def stop(self) -> None:
+        """Stops serving at once; open calls are aborted."""
         if self._server is not None:
             await self._server.stop(grace=0)
             self._server = None
@@ -93,15 +99,18 @@ class PluginServer:
     # -- answers -------------------------------------------------------------------------------------------------
 
     async def _options(self, request: Any, context: Any) -> Any:
+        """Answers GetDevicePluginOptions."""
         return message("DevicePluginOptions", get_preferred_allocation_available=True)
 
     async def _watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        """Answers ListAndWatch: sends the GPUs of the node now and after each change."""
         while True:
             changed = self._changed
             yield message("ListAndWatchResponse", devices=[_device(offer) for offer in self._offers])
             await changed.wait()
 
     async def _preferred(self, request: Any, context: Any) -> Any:
+        """Answers GetPreferredAllocation."""
         async with self._allocator.turn:
             answers = [
                 message(
@@ -115,6 +124,7 @@ class PluginServer:
         return message("PreferredAllocationResponse", container_responses=answers)
 
     async def _allocate(self, request: Any, context: Any) -> Any:
+        """Answers Allocate with the GPUs of each container; an error fails the pod in the kubelet."""
         async with self._allocator.turn:
             answers = []
             for one in request.container_requests:
@@ -134,10 +144,12 @@ class PluginServer:
         return message("AllocateResponse", container_responses=answers)
 
     async def _prestart(self, request: Any, context: Any) -> Any:
+        """Answers PreStartContainer; nothing has to be done."""
         return message("PreStartContainerResponse")
 
 
 def _device(offer: PluginOffer) -> Any:
+    """Returns the kubelet's message for a GPU."""
     device = message("Device", ID=offer.id, health=HEALTHY if offer.healthy else UNHEALTHY)
     if offer.numa is not None:
         device.topology.nodes.add(ID=offer.numa)
@@ -145,6 +157,7 @@ def _device(offer: PluginOffer) -> Any:
 
 
 def _unary(request: str, response: str, call: Callable[[Any, Any], Any]) -> Any:
+    """Returns the handler of a gRPC method with one request and one response. request, response: message names."""
     return grpc.unary_unary_rpc_method_handler(
         call,
         request_deserializer=MESSAGES[request].FromString,

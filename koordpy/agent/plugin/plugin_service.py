@@ -1,9 +1,11 @@
-"""Runs the plugin: registers with the kubelet, again after each restart of the kubelet, and reconciles with its list.
+"""Runs the device plugin: registers with the kubelet, again after each restart of the kubelet, and reads its list of
+pods.
 
-The kubelet empties its folder of sockets when it starts. So the plugin serves and registers again if the kubelet's
-socket is another file than before, or if the plugin's socket is missing. While no plugin is registered, the kubelet
-fails every pod with GPUs. So a plugin that is about to end reports that first, and ends once no pod is waiting for
-admission. Rules: gpu-topology.md 10, `device-plugin`.
+A device plugin is the gRPC service from which the kubelet gets the devices of containers. The kubelet empties its
+folder of sockets when it starts. So the plugin serves and registers again if the kubelet's socket is another file than
+before, or if the plugin's socket is missing. While no plugin is registered, the kubelet fails every pod with GPUs. So a
+plugin that is about to end first reports this in the Device, then waits until no pod is waiting for admission. Rules:
+gpu-topology.md 10, `device-plugin`.
 """
 
 import asyncio
@@ -25,10 +27,14 @@ from koordpy.agent.plugin.plugin_server import PluginServer
 logger = logging.getLogger(__name__)
 
 KUBELET_FOLDER = Path("/var/lib/kubelet/device-plugins")
+"""Folder of the kubelet's and the plugins' sockets."""
 POD_RESOURCES_SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+"""Socket on which the kubelet lists its pods with their devices."""
 KUBELET_SOCKET = "kubelet.sock"
 ENDPOINT = "koordpy-gpu.sock"
+"""Name of the plugin's socket."""
 CHECKPOINT = "koordpy-gpu-checkpoint.json"
+"""Name of the file with the deliveries."""
 SOCKET_SECONDS = 0.1
 """Seconds between two checks of the kubelet's socket; a restarted kubelet fails pods until the plugin is registered."""
 RECONCILE_SECONDS = 30.0
@@ -39,6 +45,7 @@ Device, and open Bindings have arrived."""
 DRAIN_SECONDS = 45.0
 """Seconds after which an ending plugin ends in any case."""
 ENDING = "the agent is ending"
+"""Reason of condition DeliveryUnavailable while the agent is ending."""
 
 PodWriter = Callable[[Sequence[ReservedGpus]], Awaitable[None]]
 """Writes the GPUs of pods to their annotations; raises if one could not be written."""
@@ -47,7 +54,8 @@ ServedWriter = Callable[[Sequence[str]], Awaitable[None]]
 
 
 class PluginService:
-    """The plugin of one node. `run()` runs until it is cancelled; the caller passes the GPUs to `server.offer`."""
+    """The device plugin of one node. `run()` runs until it is cancelled; the caller passes the GPUs to
+    `server.offer`."""
 
     def __init__(
         self,
@@ -65,6 +73,10 @@ class PluginService:
         wait_seconds: float = WAIT_SECONDS,
         quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
+        """pods: returns the node's pods with their reserved GPUs. correct: writes the annotations of pods that have
+        exchanged their GPUs. resource: name of the GPU resource. folder: of the sockets and the checkpoint. cdi: True
+        to name GPUs also as CDI devices. confirm: writes that pods have got their GPUs; None if this is not written.
+        look_seconds: interval of looking at due work. For other times see the constants."""
         self._correct, self._resource, self._folder = correct, resource, folder
         self._confirm = confirm
         self._look_seconds, self._reconcile_seconds = look_seconds, reconcile_seconds
@@ -103,7 +115,11 @@ class PluginService:
             await self.server.stop()
 
     async def _serve_once(self) -> None:
-        """Serves one registration, until the kubelet restarts or the plugin's socket is missing."""
+        """Serves one registration: from the kubelet's socket to its next restart, or until the plugin's socket is
+        missing.
+
+        Returns after a short wait if the kubelet has no socket or rejects the registration; the caller tries again.
+        """
         own, kubelet = self._folder / ENDPOINT, self._folder / KUBELET_SOCKET
         seen = _identity(kubelet)
         if seen is None:
@@ -132,9 +148,11 @@ class PluginService:
 
     @property
     def _socket_seconds(self) -> float:
+        """Seconds between two checks of the sockets."""
         return min(SOCKET_SECONDS, self._look_seconds)
 
     def _tell(self, unregistered: str) -> None:
+        """Sets the reason why the plugin is not registered; empty if it is."""
         if unregistered != self._unregistered:
             self._unregistered = unregistered
             self.changed()
@@ -164,6 +182,8 @@ class PluginService:
     # -- reconciliation ------------------------------------------------------------------------------------------
 
     async def _reconcile_for_ever(self) -> None:
+        """Reconciles with the kubelet's list after each delivery, while something is wrong, and every
+        `reconcile_seconds`."""
         allocator, since = self.allocator, time.monotonic()
         while True:
             # the kubelet books a delivery after the answer
@@ -179,7 +199,10 @@ class PluginService:
                 logger.warning("the kubelet's list of devices cannot be read: %s", said(fault))
 
     async def reconcile(self) -> None:
-        """Reads the kubelet's list, and corrects the annotations of pods that got each other's GPUs."""
+        """Reads the kubelet's list, and writes the annotations of pods that got each other's GPUs.
+
+        Annotations that cannot be written are written at the next reconciliation, because the ledger still has them.
+        """
         corrections = await self.allocator.reconcile()
         served = self.allocator.ledger.served()
         if corrections:
