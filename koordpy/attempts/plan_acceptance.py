@@ -1,4 +1,8 @@
-"""Checks the plan of a unit independently and puts it on the draft."""
+"""Checks the plan of a unit independently of the planner, and puts it on the draft.
+
+Every placement passes here, whichever method found it. The checks (`verify/`) read pods and nodes, and share no code
+with the search. A plan that fails is a mistake of the planner; it is reported and never carried out.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,18 +27,23 @@ def accept(
     notes: Mapping[str, Mapping[str, str]] | None = None,
     relief: PreemptionPlan | None = None,
 ) -> BoundUnit | RejectedUnit:
-    """Checks a unit's plan independently and puts it on the draft.
+    """Allocates devices for a unit's plan, checks the plan, and puts it on the draft.
 
-    nodes: pod key -> node position. notes: pod key -> annotations of its Binding. relief: the preemption plan that the
-    placement belongs to, with its victims already off the draft; None without victims.
+    Returns `RejectedUnit` if the check found a fault; the draft is unchanged then. nodes: pod key -> node position.
+    proof, runs: of the method that found the plan. notes: pod key -> annotations of its Binding, in addition to those
+    of devices. relief: the preemption plan that the placement belongs to, with its victims already off the draft; None
+    without victims.
     """
+    # 1. devices of each pod on its node
     names = {key: round_state.snapshot.nodes[node].name for key, node in nodes.items()}
     pods = round_state.snapshot.pods
     given = give(nodes, round_state) if any(pods[key].asks for key in nodes) else NOTHING_ALLOCATED
     own = merged(given.notes, notes) if notes else given.notes
+    # 2. the check of nodes, devices and gang rules, on the draft without the plan
     faults = [*found(Check.DEVICES, given.faults), *check_plan(unit, names, round_state, given.given, own)]
     if faults:
         return rejected_plan(unit, faults, nodes, round_state, runs, relief)
+    # 3. the plan on the draft, and then the check of claims that its pods share
     mark = round_state.draft.mark()
     for key, node in nodes.items():
         pod = pods[key]
@@ -56,7 +65,10 @@ def rejected_plan(
     runs: tuple[SolverRun, ...],
     relief: PreemptionPlan | None,
 ) -> RejectedUnit:
-    """Returns the outcome of a unit with a plan that failed its check."""
+    """Returns the outcome of a unit with a plan that failed its check, with all data for the log.
+
+    faults: found by the check, at least one. Other arguments as in `accept`.
+    """
     relief = relief or PreemptionPlan()
     every = [*nodes.items(), *((back.pod.key, back.node) for back in relief.back)]
     evicted = [EvictedUnit(victim.unit.pods, str(victim.rule)) for victim in relief.victims]

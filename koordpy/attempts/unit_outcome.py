@@ -1,8 +1,13 @@
-"""The outcome of a round for one unit: one of five variants.
+"""The outcome of a round for one unit (a plain pod or a gang), in five variants.
 
-`BoundUnit` and `PreemptingUnit` have nodes for their pods (`PlacedUnit`). `WaitingUnit` has a diagnosis and no nodes.
-`DeferredUnit` was not decided. The plan of a `RejectedUnit` failed its independent check. Readers distinguish the
-variants by `match` or `isinstance`. All variants share the record `Attempt`. Values only: nothing here plans.
+- `BoundUnit`: the round binds pods of the unit.
+- `PreemptingUnit`: the round evicts victims for the unit; its pods are nominated.
+- `WaitingUnit`: the unit has no nodes, and a diagnosis that says why.
+- `DeferredUnit`: the round did not decide; a later round or search does.
+- `RejectedUnit`: a plan was found, but failed its independent check.
+
+Readers distinguish the variants by `match` or `isinstance`. All variants share the record `Attempt`. This module has
+values only: nothing here plans.
 """
 
 from collections.abc import Mapping
@@ -18,7 +23,7 @@ from koordpy.preemption.search.relocation import Back
 from koordpy.preemption.selection.preemption_names import NO_GUARD, Guard
 
 Nodes = Mapping[str, int]
-"""Pod key (`namespace/name`) -> node position."""
+"""Pod key (`namespace/name`) -> position of its node in `Snapshot.nodes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +32,21 @@ class Attempt:
 
     unit: Unit
     proof: Proof
+    """Certainty of the answer."""
     method: str = ""
     """Method that found the nodes, or proved that there are none; empty if none ran."""
     runs: tuple[SolverRun, ...] = ()
-    """Runs of the solver."""
+    """Runs of the solver (CP-SAT) for this unit."""
     rejected: tuple[RejectedPlan, ...] = ()
-    """Plans for the unit that the check rejected, even if a later plan passed."""
+    """Plans for the unit that the check rejected. Also set if a later plan passed."""
     seconds: float | None = None
     """Wall time of the attempt; None if it is not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
+    """Base of all variants."""
+
     attempt: Attempt
 
     @property
@@ -51,7 +59,7 @@ class _Outcome:
         return replace(self, attempt=replace(self.attempt, seconds=seconds))
 
     def name_method(self, method: str) -> Self:
-        """Returns the same outcome with its method, unless it has one."""
+        """Returns the same outcome with this method; unchanged if it has a method already."""
         return self if self.attempt.method else replace(self, attempt=replace(self.attempt, method=method))
 
 
@@ -76,9 +84,9 @@ class PreemptingUnit(_Outcome):
     victims: tuple[Victim, ...]
     """Victims of the unit. Never empty."""
     back: tuple[Back, ...] = ()
-    """Nodes reserved for victims that are only moved."""
+    """Victims that are only moved, with the nodes that are reserved for them (rule consolidation)."""
     least: int | None = None
-    """Lower bound of the number of evicted pods; None if the victim set is proven to be the smallest."""
+    """Number of pods that any plan evicts at least; None if this set of victims is proven to be the best."""
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Pod key -> annotations of its Binding for the devices that it gets."""
     remark: str = ""
@@ -87,16 +95,16 @@ class PreemptingUnit(_Outcome):
 
 @dataclass(frozen=True, slots=True)
 class NoCapacity:
-    """Diagnosis: no node or domain has capacity for the unit. A text is empty if it does not apply."""
+    """Diagnosis: no node or domain has capacity for the unit. Each text below is empty if it does not apply."""
 
     remark: str = ""
     """What limits the unit in addition to slots; added to the message of its pods."""
     hold: str = ""
-    """Nodes that are withheld for the unit because it starves, as a sentence."""
+    """A sentence on the nodes that are withheld for the unit, because it starves."""
     promise: str = ""
-    """The unit's promised start, or the promised start of another unit that it would delay, as a sentence."""
+    """A sentence on the promised start of the unit, or on the promised start of another unit that it would delay."""
     beside_promise: bool = False
-    """True if the unit was tried without the capacity that is reserved for a promised start."""
+    """True if the capacity that is reserved for another unit's promised start was not available to the unit."""
 
 
 Diagnosis = Gate | QuotaRefusal | NoCapacity
@@ -109,9 +117,9 @@ class WaitingUnit(_Outcome):
 
     diagnosis: Diagnosis
     reasons: tuple[str, ...] = ()
-    """Why no pod is evicted for the unit, and other sentences that follow the count of nodes in its message."""
+    """Sentences that follow the count of nodes in the unit's message, above all why no pod is evicted for it."""
     withheld: frozenset[Guard] = NO_GUARD
-    """Guards that each prevent a plan with victims: without any one of them a plan exists."""
+    """Protections (`Guard`) that each block a plan with victims by itself: without this guard a plan would exist."""
     awaits: Nodes = field(default_factory=dict)
     """Pod key -> position of a node that is reserved for the pod while running pods end there; empty for none."""
 
@@ -134,7 +142,10 @@ class WaitingUnit(_Outcome):
         return replace(self, diagnosis=noted)
 
     def copy_for(self, unit: Unit) -> Self:
-        """Returns the same outcome for another unit of the equivalence class, which is not planned itself."""
+        """Returns the same outcome for another unit of the equivalence class, which is then not planned itself.
+
+        The text on withheld nodes is left out, because these nodes are withheld for the first unit only.
+        """
         diagnosis: Diagnosis = self.diagnosis
         match diagnosis:
             case QuotaRefusal():
@@ -160,19 +171,20 @@ class DeferredUnit(_Outcome):
 
 @dataclass(frozen=True, slots=True)
 class RejectedUnit(_Outcome):
-    """The independent check rejected the plan of the unit, which is a mistake of the planner."""
+    """The independent check rejected the unit's plan. So the planner has made a mistake, and nothing is carried out."""
 
     fault: str
     """The first faults, as the conditions of the unit's pods state them."""
 
 
 PlacedUnit = BoundUnit | PreemptingUnit
+"""Outcomes with nodes."""
 DecidedUnit = BoundUnit | PreemptingUnit | WaitingUnit | RejectedUnit
 UnitOutcome = BoundUnit | PreemptingUnit | WaitingUnit | RejectedUnit | DeferredUnit
 
 
 def is_refused_by_runtime(outcome: UnitOutcome) -> bool:
-    """Returns True if a quota's runtime refused the unit, and no capacity is reserved for the unit."""
+    """Returns True if the runtime of a quota (not its max) refused the unit, and no capacity is reserved for the unit."""
     match outcome:
         case WaitingUnit(awaits=awaits):
             refusal = None if awaits else outcome.refusal
@@ -184,4 +196,5 @@ def is_refused_by_runtime(outcome: UnitOutcome) -> bool:
 
 
 def _refusal_for(unit: Unit, refusal: QuotaRefusal) -> QuotaRefusal:
+    """Returns a quota's refusal with the name of another unit of the equivalence class."""
     return refusal if unit.plain is not None else replace(refusal, gang=unit.group_id)

@@ -1,7 +1,8 @@
-"""The cache of the cluster: stores objects as they change and creates Snapshots.
+"""The cache of the cluster: stores objects as watch events change them, and creates Snapshots for the planner.
 
-Each subject has a book, which documents the cost of its changes. This module passes objects to the books and combines
-them into a Snapshot.
+It corresponds to kube-scheduler's cache. Each subject (nodes, pods, gangs, quotas, devices) has a
+class with its indexes, a book. `ClusterState` passes each object to its book, and combines all books into a Snapshot.
+Cost: an event costs O(1) in most books; a Snapshot copies references, and rewrites the rows of changed nodes only.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -50,9 +51,10 @@ class ClusterState(PodBook):
     ) -> None:
         """Creates an empty cache.
 
-        families: books of the device families (`devices.family_registry`); owners: True if services and controllers are
-        read, because default constraints spread their pods; quota: which quotas apply; gangs: how gangs are derived for
-        pods that name none; live: True for the pods of a real cluster, with controllers that recreate them.
+        families: books of the device families (`devices.family_registry`). owners: True if services and controllers are
+        read, because default spread constraints apply to their pods. quota: which quotas apply. gangs: how gangs are
+        derived for pods that name none. live: True for the pods of a real cluster, with controllers that recreate them;
+        False offline.
         """
         super().__init__(
             families,
@@ -66,6 +68,7 @@ class ClusterState(PodBook):
         self._storage = VolumeBook()
         self.yields = PreemptionHistory()
         """Preemption history: which units were evicted for which."""
+        # namespace -> labels; (kind, key) -> object of a kind without a book; kind -> book of storage or owners
         self._namespaces: dict[str, dict[str, str]] = {}
         self._others: dict[tuple[type[Wire], str], Wire] = {}
         self._books: dict[type[Wire], ObjectBook[Any]] = {}
@@ -79,8 +82,8 @@ class ClusterState(PodBook):
             ElasticQuota: (self.quotas.put, self.quotas.drop),
             Namespace: (self._put_namespace, lambda name: self._namespaces.pop(name, None)),
         }
-        """Kind -> (function that stores an object, function that removes one). Objects of other kinds are stored
-        unread."""
+        """Kind -> (function that stores an object, function that removes one by key). Objects of other kinds are stored
+        in `_others`, and no index is made from them."""
         self._family_books = {kind: book for book in self.families.values() for kind in book.kinds}
         for kind, book in self._family_books.items():
             self._handlers[kind] = book.put, partial(book.drop, kind)
@@ -89,6 +92,7 @@ class ClusterState(PodBook):
             self._shelve(self.owners, self._put_owner)
 
     def _shelve(self, book: ObjectBook[Any], put: Callable[[Any], None]) -> None:
+        """Registers a book for all its kinds. put: function that stores an object of these kinds."""
         for kind in book.kinds:
             self._books[kind] = book
             self._handlers[kind] = put, partial(book.drop, kind)
@@ -116,8 +120,8 @@ class ClusterState(PodBook):
             self._others.pop((kind, key), None)
 
     def get(self, kind: type[W], key: str) -> W | None:
-        """Returns an object of a kind without an index, or of storage, resource claims, owners and devices; None if
-        unknown."""
+        """Returns an object; None if unknown. kind: storage, resource claims, owners, devices, or any kind without a
+        book. Pods, nodes, gangs and quotas are found in their books instead."""
         book = self._books.get(kind) or self._family_books.get(kind)
         return book.get(kind, key) if book is not None else cast(W | None, self._others.get((kind, key)))
 
@@ -149,6 +153,7 @@ class ClusterState(PodBook):
         self._rank_members(key)
 
     def _rank_members(self, key: str) -> None:
+        """Applies priority and preemptionPolicy of an upstream PodGroup to its pods, after a change of the group."""
         for info in self.gangs.of_upstream(key):
             if (ranked := in_group(info, *self.gangs.rank_of(info))) is not info:
                 self._file(ranked)
@@ -161,10 +166,11 @@ class ClusterState(PodBook):
         claims: Mapping[str, str] | None = None,
         given: Given = NOTHING_GIVEN,
     ) -> None:
-        """Changes a pod as a confirmed Binding does: sets nodeName and annotations in one step (offline runs).
+        """Changes a pod as a confirmed Binding does, for offline runs: sets nodeName and annotations in one step.
 
-        Its claims are bound to their volumes; a claim to be provisioned gets the selected node. Its resource claims are
-        allocated the devices and reserved for the pod.
+        The pod's volume claims are bound to their volumes; a claim with an empty volume gets the selected node. The
+        planned devices are allocated to its resource claims, which are reserved for the pod. given: device family ->
+        allocation.
         """
         for family, book in self.families.items():
             book.bind(self._pods[key].pod, node, given.get(family))
@@ -186,8 +192,11 @@ class ClusterState(PodBook):
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def ground(self, nodes: Collection[str]) -> list[object]:
-        """Returns nodes, and the objects that determine their devices. A changed object is replaced by a new one, so
-        identity shows changes."""
+        """Returns the NodeInfos of some nodes (None for an unknown one), and the objects that determine their devices.
+
+        An object is replaced by a new one when it changes. So a caller compares two results by identity, to find out
+        whether anything changed.
+        """
         found: list[object] = [*map(self.nodes.get, nodes)]
         for book in self.families.values():
             found += book.ground(nodes)
@@ -202,11 +211,13 @@ class ClusterState(PodBook):
         """Returns a snapshot of the current state. now: seconds since the epoch."""
         nodes, neighbours = self.nodes, self.neighbours
         self.regroup(now)
+        # device families correct the amounts that nodes state, before the arrays are built; idle ones are left out
         books = {family: devices for family, devices in self.families.items() if not devices.is_idle}
         for family, devices in books.items():
             for name in devices.amended:
                 nodes.amend(name, family, devices.amendment(name))
         book = self.workloads
+        # PodGroups that are ignored, because all their pods cannot start together (`WorkloadBook.pass_over`)
         over = {ref.key: why for ref, why in book.passed_over.items()}
         tree = nodes.tree
         allocatable, used, score_used, staying = self.usage.arrays(nodes)
@@ -267,7 +278,7 @@ class ClusterState(PodBook):
 
     @property
     def quota_marks(self) -> object:
-        """Equal to an earlier value if nothing changed that quota amounts depend on."""
+        """A value that is equal to an earlier one if nothing changed that the amounts of quotas depend on."""
         return self.quotas.version, self.nodes.total_version
 
     def disruption_budgets(self) -> tuple[PodDisruptionBudget, ...]:

@@ -1,9 +1,9 @@
-"""Expected changes of pods: requests that were sent and that the watch has not confirmed (Binding, nomination,
-eviction).
+"""Expected changes of pods: Bindings, nominations and evictions that were sent and that the watch has not shown yet.
 
-Sources: kube-parity.md 4.2 and 4.5, preemption.md 4. Plans see a pod with its expected changes, even if older events
-arrive. An expectation ends when the pod itself shows the change. An assumption ends as a whole: when the pod is
-confirmed, replaced, deleted or given up, its claims and devices are free again.
+Plans see a pod with its expected changes, even if the watch delivers older states of it. An expectation ends when the
+watch shows the change, or when the request has failed. The expectation of a Binding is an assumption, as for assumed
+pods in kube-scheduler. It includes volumes and devices of the pod, and they are released together with it. Sources:
+kube-parity.md 4.2 and 4.5, preemption.md 4.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,6 +24,8 @@ def annotated(pod: Pod, annotations: Mapping[str, str]) -> Pod:
 
 @dataclass(slots=True)
 class _Expected:
+    """The expectations of one pod."""
+
     pod: Pod
     """The last state from the API server."""
     nominated: str | None = None
@@ -52,7 +54,7 @@ class ExpectedPods:
         self._by_pod: dict[str, _Expected] = {}
 
     def seen(self, pod: Pod) -> Pod:
-        """Updates expectations with a state from the API server; returns the pod with the remaining changes."""
+        """Ends the expectations that a new state from the API server fulfils. Returns the state with the others."""
         expected = self._by_pod.get(pod.key)
         if expected is None or expected.pod.metadata.uid != pod.metadata.uid:
             return pod
@@ -65,12 +67,12 @@ class ExpectedPods:
         return expected.shown()
 
     def shown(self, pod: Pod) -> Pod:
-        """Returns an earlier state from the API server with the expected changes."""
+        """Returns the last state from the API server with the expected changes; `pod` itself if there are none."""
         expected = self._by_pod.get(pod.key)
         return expected.shown() if expected is not None else pod
 
     def bare(self, pod: Pod) -> Pod:
-        """Returns the last state from the API server, without expected changes."""
+        """Returns the last state from the API server, without expected changes. pod: the state with these changes."""
         expected = self._by_pod.get(pod.key)
         return expected.pod if expected is not None else pod
 
@@ -108,6 +110,7 @@ class ExpectedPods:
         return self._by_pod.setdefault(pod.key, _Expected(pod))
 
     def _end(self, key: str, expected: _Expected) -> None:
+        """Removes the record of a pod without expectations."""
         if expected.nominated is None and not expected.ending and expected.assumption is None:
             del self._by_pod[key]
 
@@ -123,5 +126,5 @@ class ExpectedPods:
         return found.assumption if found is not None else None
 
     def promises(self) -> dict[str, Promise]:
-        """Returns claim -> volume and node that an assumed pod binds it to."""
+        """Returns volume claim -> the volume and node that an assumed pod binds the claim to."""
         return {claim: promise for _, found in self.assumed() for claim, promise in found.volumes.items()}

@@ -1,8 +1,10 @@
-"""Gangs as they change: their members, their counts, and the PodGroups with their settings.
+"""Index of gangs, updated by watch events: the pods of each gang, counts by state, and the PodGroup objects.
 
-Each change of a pod updates the tally of its gang in O(1). The members of the present run are counted at once if all
-pods have one owner; otherwise each member is read when the gang is next used. `GangHistory` has the members with
-deleted pods. Settings of gangs are read in `koordpy.gangs`, not here.
+Each change of a pod updates the tally (counts) of its gang in O(1). A gang may run several times, for example if its
+Job is recreated under the same name; runs differ in the controlling owners of their pods. So the members of the
+present run are counted at once only if all pods have one owner. Otherwise each member is read when the gang is next
+used. `GangHistory` has the Succeeded members with deleted pods. Settings of gangs are read in `koordpy.gangs`, not
+here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +37,7 @@ class GangTally:
     ours: int = 0
     """Pods with a scheduler name of this scheduler."""
     owners: dict[str, int] = field(default_factory=dict)
-    """uid of a controlling owner -> number of its pods."""
+    """uid of a controlling owner -> number of its pods in the gang; the empty string for pods without an owner."""
     present: int = 0
     """Members of the present run that are bound or Succeeded, also Succeeded members with deleted pods."""
 
@@ -45,7 +47,8 @@ class GangTally:
 
 
 MOST_WITHOUT_PODS = 256
-"""Maximum number of gangs without object and pods that are remembered: suspended Jobs may continue."""
+"""Maximum number of gangs by name that are remembered while they have no pods. A suspended Job may continue, and the
+members that have Succeeded before still count."""
 NO_PODS = GangTally()
 """Tally of a gang without pods."""
 
@@ -58,30 +61,34 @@ class GangBook:
         self._names, self._records = scheduler_names, records
         self.derived: Mapping[GangRef, Derived] = {}
         """Gangs that are derived from workloads; they have no history."""
+        # PodGroups of coscheduling, and of scheduling.k8s.io ("upstream"), by `namespace/name`; members by pod key
         self.groups: dict[str, PodGroup] = {}
         self.upstream: dict[str, UpstreamPodGroup] = {}
         self._members: dict[GangRef, dict[str, PodInfo]] = {}
         self._views: dict[GangRef, tuple[PodInfo, ...]] = {}
         """Members as snapshots show them; only gangs in `_changed` are rebuilt."""
         self._changed: dict[GangRef, None] = {}
+        """Gangs with members that changed since the last call of `views`."""
         self._linkers: dict[tuple[str, str], GangRef] = {}
         """(kind of object, key) of an object or pod with a `groups` annotation -> its gang."""
         self._history = GangHistory()
         self._tallies: dict[GangRef, GangTally] = {}
         self._uncounted: dict[GangRef, None] = {}
-        """Gangs with several owners that changed since they were last counted."""
+        """Gangs with pods of several owners that changed since the members of their present run were last counted."""
         self._default_members: dict[str, dict[str, PodInfo]] = {}
         """Upstream PodGroup that a controller created by default -> its pods, which are in other gangs."""
         self._default_counts: dict[GangRef, dict[str, int]] = {}
         """Gang -> default PodGroup of its pods -> number of these pods."""
         self._default_groups: dict[GangRef, tuple[UpstreamPodGroup, ...]] = {}
         self._podless: dict[GangRef, None] = {}
-        """Gangs without object and pods that have Succeeded members; the latest last."""
+        """Gangs by name without pods, but with Succeeded members; the gang that lost its last pod latest comes last."""
         self.recorded: dict[GangRef, None] = {}
-        """Gangs of which a controller counts other members than before; cleared by its reader."""
+        """Gangs with a controller that counts other Succeeded members in its status than before. The reader clears the
+        dict."""
 
     def new_member(self, gang: GangRef, info: PodInfo) -> None:
-        """Records that a pod will be added that named no gang, or another one, before."""
+        """Records that a pod joins the gang; called before the pod is added. Only for a new pod, or one that named no
+        gang or another gang before. It may begin a new run, and then Succeeded members of earlier runs are dropped."""
         gone = self._history.gone(gang)
         if not gone or not (self._history.has_gone(gang, info.name) or self._is_mixed(gang, info.controller)):
             return
@@ -89,13 +96,16 @@ class GangBook:
         self._history.came(gang, info.name, members.run, {pod.controller for pod in members.pods})
 
     def _is_mixed(self, gang: GangRef, *owner: str) -> bool:
-        """Returns whether each member must be read to know the present run: the gang has pods of several owners, or
-        deleted ones without an owner."""
+        """Returns True if counts do not show which members belong to the present run, so that each must be read.
+
+        That is so with several owners among pods, deleted members and controllers, or with deleted pods without owner.
+        owner: uid of the owner of a pod that is about to be added.
+        """
         gone, naming = self._history.owners(gang), self._records.naming(gang)
         return len({*self._tallies.get(gang, NO_PODS).owners, *gone, *naming, *owner}) > 1 or "" in gone
 
     def change_owner(self, gang: GangRef, info: PodInfo) -> None:
-        """Records that a pod of the gang has another controlling owner than before."""
+        """Records that an existing pod of the gang has another controlling owner than before. info: its new state."""
         self._history.owned_by(gang, info.controller)
 
     def put_member(self, gang: GangRef, info: PodInfo) -> None:
@@ -112,7 +122,7 @@ class GangBook:
             self._linkers["pod", info.key] = gang
 
     def drop_member(self, gang: GangRef, info: PodInfo) -> None:
-        """Removes a pod that will be added again, or is deleted (`end_member`)."""
+        """Removes a pod from its gang. The caller adds its new state, or calls `end_member` or `left` next."""
         self._linkers.pop(("pod", info.key), None)
         self._changed[gang] = None
         members = self._members.get(gang)
@@ -128,7 +138,7 @@ class GangBook:
         self.left(gang)
 
     def left(self, gang: GangRef) -> None:
-        """Records that a pod, already removed, no longer names the gang."""
+        """Records that a pod, already removed, no longer names the gang. Forgets a gang that nothing names any more."""
         self._count(gang)
         if gang in self._members:
             return
@@ -142,6 +152,7 @@ class GangBook:
             self._history.forget(gang)
 
     def _tally(self, gang: GangRef, info: PodInfo, sign: int) -> None:
+        """Adds a pod to the counts of its gang (sign 1), or removes it (-1)."""
         if (tally := self._tallies.get(gang)) is None:
             tally = self._tallies[gang] = GangTally()
         if info.bound:
@@ -164,6 +175,7 @@ class GangBook:
                 self._history.changed.add(gang)
 
     def _count_default(self, gang: GangRef, info: PodInfo, sign: int) -> None:
+        """Adds a pod to the index of upstream PodGroups that controllers created by default (sign 1), or removes it."""
         key, counts = info.made_group, self._default_counts.setdefault(gang, {})
         counts[key] = counts.get(key, 0) + sign
         if sign > 0:
@@ -190,7 +202,10 @@ class GangBook:
             self._counted(gang, frozenset(tally.owners), tally.bound + ended, need)
 
     def _counted(self, gang: GangRef, owners: frozenset[str], present: int, need: int) -> None:
-        """Records the count in the history if the gang's size when whole may change."""
+        """Stores the number of members of the present run in the tally and in the history.
+
+        present: number of bound and Succeeded members. need: minimum of the gang.
+        """
         tally = self._tallies.get(gang)
         if tally is not None:
             tally.present = present
@@ -201,7 +216,10 @@ class GangBook:
             self._history.counted(gang, owners, bound=bound, have=present, need=need)
 
     def minimum(self, gang: GangRef) -> int | None:
-        """Returns the minimum of a gang from its object, or from one of its pods; None if the object does not exist."""
+        """Returns the minimum of a gang from its PodGroup, or of a gang by name from its first pod (0 without pods).
+
+        None if the PodGroup does not exist, and for derived gangs (`Derived.min_member`).
+        """
         if gang.source is GangSource.GROUP:
             group = self.groups.get(gang.key)
             return group.spec.min_member if group is not None else None
@@ -215,7 +233,8 @@ class GangBook:
         return whole_number(meta.labels.get(keys.LABEL_GANG_MIN) or meta.annotations.get(keys.GANG_MIN, "")) or 0
 
     def whole(self, gang: GangRef) -> int:
-        """Returns the number of bound or Succeeded members of a gang with its minimum; 0 for any other gang."""
+        """Returns the number of bound or Succeeded members if the gang has its minimum, else 0. For a derived gang only
+        bound members are counted if they reach the minimum."""
         members, derived = self.gang(gang), self.derived.get(gang)
         need = derived.min_member if derived is not None else self.minimum(gang)
         if derived is not None and len(members.bound) >= derived.min_member:
@@ -266,11 +285,11 @@ class GangBook:
         return (group.spec.priority, group.spec.preemption_policy) if group is not None else (None, "")
 
     def of_upstream(self, key: str) -> list[PodInfo]:
-        """Returns the pods of an upstream PodGroup, also those in other gangs."""
+        """Returns the pods that name an upstream PodGroup (`namespace/name`), also if they are in another gang."""
         return [*self.members(GangRef.of(key, GangSource.UPSTREAM)), *self._default_members.get(key, {}).values()]
 
     def made_of(self, ref: GangRef) -> Iterable[str]:
-        """`namespace/name` of the upstream PodGroups that were created by default for pods of a gang."""
+        """Returns `namespace/name` of the upstream PodGroups that controllers created by default for pods of a gang."""
         return self._default_counts.get(ref, {})
 
     def gangs_of_made(self, key: str) -> Iterable[GangRef]:
@@ -284,7 +303,8 @@ class GangBook:
         )
 
     def made_groups(self) -> Mapping[GangRef, tuple[UpstreamPodGroup, ...]]:
-        """Returns gang -> upstream PodGroups created by default for its pods. Unchanged values are the same object."""
+        """Returns gang -> upstream PodGroups created by default for its pods. An unchanged tuple is the same object as
+        in the last result, so that readers detect changes by identity."""
         found: dict[GangRef, tuple[UpstreamPodGroup, ...]] = {}
         for ref, counts in self._default_counts.items():
             groups = tuple(self.upstream[key] for key in sorted(counts, key=natural_key) if key in self.upstream)
@@ -295,11 +315,11 @@ class GangBook:
         return found
 
     def named(self) -> list[GangRef]:
-        """Returns the gangs that pods name."""
+        """Returns the gangs that pods name themselves, so without gangs that are derived from workloads."""
         return [ref for ref in self._members if ref.source is not GangSource.WORKLOAD]
 
     def members(self, ref: GangRef) -> tuple[PodInfo, ...]:
-        """Returns the pods that name a gang."""
+        """Returns the known pods of a gang."""
         return tuple(self._members.get(ref, {}).values())
 
     def gang(self, ref: GangRef) -> Members:
@@ -318,7 +338,8 @@ class GangBook:
         return self._views.copy()
 
     def past(self, ref: GangRef) -> Past:
-        """Returns the history of a gang; counts its members first if it changed."""
+        """Returns the history of a gang. Work that was postponed is done first: its object's status is read, and the
+        members of its present run are counted."""
         if ref in self._history.unread:
             members = Members(pods=self.members(ref))
             self._history.settle(ref, members.run, members.ended)
@@ -365,5 +386,5 @@ class GangBook:
         return history.views.copy()
 
     def linkers(self) -> tuple[GangRef, ...]:
-        """Gangs with a `groups` annotation on their object or on one of their pods."""
+        """Returns the gangs with a `groups` annotation on their object or on one of their pods."""
         return tuple(dict.fromkeys(self._linkers.values()))

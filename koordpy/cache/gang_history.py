@@ -1,10 +1,11 @@
-"""History of gangs: Succeeded members with deleted pods, and the number of members of each gang when it was whole.
+"""History of gangs: what cannot be seen from the existing pods of a gang.
 
-Completed pods are often deleted, by drains, garbage collection and clean-up policies; their members have still
-Succeeded (gang-network.md 2.4, preemption.md 7). There are three sources: the records of their controllers
-(`outcome_records.py`), the status of the PodGroup when this process first read it, and the events since. Offline only
-the first two exist. A gang is counted only after all sources are read. Members of an earlier run do not count for a
-later one.
+It has the Succeeded members with deleted pods, and the number of members that the gang had when it was whole (had its
+minimum). Completed pods are often deleted, by drains, garbage collection and clean-up policies, but their work is done
+and must not be repeated (gang-network.md 2.4, preemption.md 7). There are three sources: the records of their
+controllers (`outcome_records.py`), the status of the PodGroup when this process first read it, and watch events since.
+Offline only the first two exist. A gang is counted only after the status was read. Members of an earlier run do not
+count for a later one.
 """
 
 from collections import Counter
@@ -21,15 +22,17 @@ from koordpy.workloads.workload_model import NO_RECORD, Record
 
 STALE = "Stale"
 MEMBERS_MISSING = "MembersMissing"
-"""Condition type of a gang that has lost members, and koordpy's reason for it."""
+"""Condition type of a gang that has lost members that it needs, and koordpy's reason for it."""
 MOST_KEPT = 10_000
 """Maximum number of Succeeded members of a gang that are remembered after their pods are deleted.
 
 Larger numbers change no decision.
 """
 SCHEDULED = "Scheduled"
-"""Condition type: True if a gang has its minimum. Its transition time is when this changed."""
+"""Condition type: True if a gang has its minimum. Its lastTransitionTime says when that changed."""
 LONG_AGO = 1.0
+"""Time, in seconds since the epoch, of a Succeeded member that has an owner but no known time. It is before the start
+of any run, and not 0, which means unknown."""
 MOST_BESIDE = 16
 """Maximum number of owners of one run that are remembered after their pods are deleted, and that a status lists."""
 
@@ -45,7 +48,7 @@ class Ended:
     gone: bool = False
     """True if its pod is deleted."""
     told: bool = False
-    """True if only a PodGroup's status reported it: the member's name is not known."""
+    """True if only a PodGroup's status reported the member, so that its name is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +56,15 @@ class Run:
     """The owners of the pods of a gang's present run: one Job, or a few that run together."""
 
     owners: frozenset[str]
-    """uids of controlling owners, also of those that ran together with them; the empty string for pods without an
-    owner."""
+    """uids of controlling owners; the empty string for pods without an owner."""
     began: float
     """Creation time of the first known pod of these owners, in seconds since the epoch."""
 
     def has(self, one: Ended) -> bool:
-        """Returns whether a member has Succeeded in this run. False for a member of another owner that finished before
-        the run began. The same rule applies to deleted pods without an owner."""
+        """Returns True if a Succeeded member belongs to this run: its owner does, or it ended after the run began.
+
+        An unknown time counts as after the beginning. For a deleted pod without an owner only the time decides.
+        """
         if one.owner in self.owners and (one.owner or not one.gone):
             return True
         return not one.at or one.at > self.began
@@ -71,12 +75,14 @@ class Past:
     """History of one gang."""
 
     gone: tuple[Ended, ...] = ()
+    """Succeeded members with deleted pods."""
     whole: int = 0
-    """Number of bound or Succeeded members when the gang last had its minimum, or later if more; 0 if not known."""
+    """Number of bound or Succeeded members when the present run last had its minimum; 0 if it never had it. If the
+    minimum is raised later, the number still grows with the gang. With fewer members now, the gang has lost some."""
     beside: frozenset[str] = frozenset()
-    """Owners that ran together in the last run with bound members; empty for a single owner."""
+    """uids of the owners that ran together in the last run with bound members; empty if there was only one."""
     records: tuple[tuple[str, Record], ...] = ()
-    """(uid, record) of the controllers of members."""
+    """(uid of a member's controller, the Succeeded pods that its status counts)."""
 
     def record(self, owner: str) -> Record:
         """Returns the record of a controller by its uid."""
@@ -86,11 +92,13 @@ class Past:
         """Returns all Succeeded members: the known ones, and others that records count. seen: known members, including
         `gone`.
 
-        A member that only a status reported is one of those in the record of its owner, or of an owner that ran
-        together with it.
+        If a record counts more members than are known of its owner, nameless entries are added for the rest. A member
+        that only a PodGroup's status reported may be the same as one of these entries. So for each added entry, one
+        such member of the owner, or of an owner that ran together with it, is left out.
         """
         if not self.records:
             return tuple(seen)
+        # `found` has the members with names, `told` those that only a status reported, by owner
         found = [one for one in seen if not one.told]
         told: dict[str, list[Ended]] = {}
         for one in seen:
@@ -109,6 +117,7 @@ class Past:
 
 
 NO_PAST = Past()
+"""History of a gang without one."""
 
 
 def ended(info: PodInfo, *, gone: bool = False) -> Ended:
@@ -118,7 +127,7 @@ def ended(info: PodInfo, *, gone: bool = False) -> Ended:
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """Number of members of a gang when whole, and their owners."""
+    """Value of `Past.whole`, and the owners of the run that it is about."""
 
     owners: frozenset[str]
     count: int
@@ -133,16 +142,22 @@ class GangHistory:
         self._owners: dict[GangRef, set[str]] = {}
         """Gang -> owners of the members in `_gone`."""
         self._whole: dict[GangRef, _Whole] = {}
+        """Gang that has or had its minimum in the present run -> its size then."""
         self._beside: dict[GangRef, frozenset[str]] = {}
         """Gang -> owners of the last run with bound members."""
         self.unread: dict[GangRef, PodGroupStatus | None] = {}
-        """Gangs that were not read yet -> status of their object; None for an object without one."""
+        """Gang that was not read yet -> status of its PodGroup when first seen; None for an upstream PodGroup, because
+        its status has no counts."""
         self.views: dict[GangRef, Past] = {}
         """History of each gang that has one; for gangs in `changed` it is outdated until `past` is called."""
         self.changed: set[GangRef] = set()
+        """Gangs with an outdated entry in `views`."""
 
     def tell(self, ref: GangRef, status: PodGroupStatus | None, *, known: bool) -> None:
-        """Stores the status of a gang's object. It is used when the gang is first read, and ignored later."""
+        """Stores the status of a gang's PodGroup until the gang is first read (`settle`).
+
+        known: True if the object was stored before. Its later statuses are ignored, because this process writes them.
+        """
         if not known or ref in self.unread:
             self.unread[ref] = status
 
@@ -172,11 +187,14 @@ class GangHistory:
         return self._owners.get(ref, ())
 
     def has_gone(self, ref: GangRef, name: str) -> bool:
+        """Returns True if a member with this pod name has Succeeded and its pod is deleted."""
         return name in self._gone.get(ref, ())
 
     def came(self, ref: GangRef, name: str, run: Run, there: Collection[str]) -> None:
-        """Records that a pod joins a gang; removes the members of earlier runs, and the member that the pod replaces.
-        name: name of the pod, empty for none; there: owners of the gang's pods."""
+        """Removes Succeeded members of earlier runs, and the member that a new pod of the same name replaces.
+
+        name: name of the new pod; empty if no pod was added. run: the present run. there: owners of the gang's pods.
+        """
         kept = {
             known: one
             for known, one in self._gone[ref].items()
@@ -189,8 +207,12 @@ class GangHistory:
         self.changed.add(ref)
 
     def counted(self, ref: GangRef, owners: frozenset[str], *, bound: bool, have: int, need: int) -> None:
-        """Records the size of the present run. have: number of members that are bound or have Succeeded; bound: True if
-        any member is bound."""
+        """Records the size of the present run (`Past.whole`).
+
+        owners: of the run. have: number of members that are bound or have Succeeded. bound: True if any member is
+        bound. need: minimum of the gang.
+        """
+        # a size of another run is dropped; a size once reached stays, so that a loss of members is seen
         before = kept = self._whole.get(ref)
         if kept is not None and kept.owners.isdisjoint(owners):
             kept = None
@@ -230,7 +252,11 @@ class GangHistory:
         self.changed.add(ref)
 
     def settle(self, ref: GangRef, run: Run, there: Collection[Ended]) -> None:
-        """Evaluates the stored status of a gang when it is first read. there: Succeeded members with existing pods."""
+        """Evaluates the stored status of a gang's PodGroup when the gang is first read, after all pods are known.
+
+        The status may report Succeeded members with deleted pods (`departed`), and the size of the gang (`scheduled`).
+        run: the present run by the pods. there: Succeeded members with existing pods.
+        """
         told = self.unread.pop(ref)
         if told is None:
             return
@@ -239,12 +265,14 @@ class GangHistory:
             self._beside.setdefault(ref, owners)
         if not owners.isdisjoint(run.owners):
             run = Run(run.owners | owners, run.began)
-        # it does not matter which of these owners it was
+        # 1. a nameless Succeeded member, as the status reports it; it does not matter which of these owners it had
         owner = min(owners, default="")
         one = Ended(owner, LONG_AGO if owner else _reported_at(told), gone=True, told=True)
+        # 2. the size when whole, unless the status is about another run, or says that members are lost
         lost = any((c.type, c.status, c.reason) == (STALE, "True", MEMBERS_MISSING) for c in told.conditions)
         if told.scheduled and not lost and run.has(one):
             self._whole.setdefault(ref, _Whole(run.owners, told.scheduled))
+        # 3. Succeeded members that the status counts and that no existing pod shows
         known = sum(not owner or one.owner in owners or (owner in run.owners and run.has(one)) for one in there)
         missing = min(max(told.departed, told.succeeded - known), MOST_KEPT) - len(self._gone.get(ref, ()))
         if missing > 0:
@@ -268,7 +296,10 @@ class GangHistory:
 
 
 def _reported_at(told: PodGroupStatus) -> float:
-    """Returns a time at which the members of a status existed for certain, because the status was about the gang's run
-    then. 0 if unknown. One second is added because conditions have whole seconds."""
+    """Returns the time of the last change of condition Scheduled, in seconds since the epoch; 0 if unknown.
+
+    The status was about the gang's run at that time, so its members belong to a run that began before. One second is
+    added because conditions have whole seconds.
+    """
     times = [seconds(c.last_transition_time) for c in told.conditions if c.type == SCHEDULED]
     return times[0] + 1 if times and times[0] else 0.0

@@ -1,6 +1,8 @@
-"""The pods of a gang by state: pending, bound, live, Succeeded or failed.
+"""Classifies the pods of a gang by state: pending, bound, Succeeded or failed members, and the run that they belong to.
 
-Source: gang-network.md sections 1 and 2.4.
+A gang needs `minMember` members at the same time. Members that have Succeeded count as present, even if their pods are
+deleted. But a gang may run several times under one name, and members of an earlier run do not count for the present
+one. Source: gang-network.md sections 1 and 2.4.
 """
 
 from dataclasses import dataclass
@@ -22,10 +24,10 @@ class Members:
 
     @cached_property
     def members(self) -> tuple[PodInfo, ...]:
-        """Bound pods, and pending ones that koordpy schedules and that are not gated (section 1).
+        """The members: bound pods, and pending pods that koordpy schedules and that are not gated (section 1).
 
-        Excluded are pods of an earlier Job that are terminating while pods of a later one exist, and pods of a Job that
-        was recreated under its name: a new run has begun.
+        Excluded are pods of an earlier run: pods of a controlling owner with terminating pods only, if another owner
+        has pods that are not terminating; and pods of an owner that was recreated under its name.
         """
         found = tuple(pod for pod in self.pods if pod.bound or pod.pending)
         live = {pod.controller for pod in found if not pod.pod.metadata.deletion_timestamp}
@@ -47,7 +49,7 @@ class Members:
 
     @cached_property
     def standing(self) -> tuple[PodInfo, ...]:
-        """Bound members that are not being deleted."""
+        """Live members: bound members that are not being deleted."""
         return tuple(pod for pod in self.bound if not pod.pod.metadata.deletion_timestamp)
 
     @cached_property
@@ -57,7 +59,10 @@ class Members:
         return self.past.with_records(seen)
 
     def is_success(self, pod: PodInfo) -> bool:
-        """Returns whether a pod has completed its work, by its status or by its index in its controller's record."""
+        """Returns True if a pod has completed its work: phase Succeeded, and confirmed by the pod or by its controller.
+
+        The controller's record (`Past.records`) confirms it if it lists the pod's completion index.
+        """
         if pod.pod.status.phase != SUCCEEDED:
             return False
         return (
@@ -72,8 +77,12 @@ class Members:
 
     @cached_property
     def run(self) -> Run:
-        """The present run: of the members that are not being deleted, or else of the terminating ones, or else of the
-        last Succeeded one. Owners that ran together with these are included."""
+        """The present run of the gang, defined by the controlling owners of its pods.
+
+        These are the owners of the members that are not being deleted. If there are none, the owners of the terminating
+        members. If there are no members, the owner of the member that Succeeded last. Owners that ran together with one
+        of these are included, such as a launcher Job and a worker Job.
+        """
         live = [pod for pod in self.members if not pod.pod.metadata.deletion_timestamp] or self.members
         if live or not self.ended:
             owners = frozenset(pod.controller for pod in live)
@@ -94,11 +103,13 @@ class Members:
 
     @cached_property
     def done(self) -> int:
-        """Number of Succeeded members that count as present for the pending members, in need and gate (2.4).
+        """Number of Succeeded members that pending members do not have to wait for: they count towards the minimum
+        (section 2.4).
 
-        They have the same controlling owner as a pending member, or one that ran together with it, such as a driver and
-        its workers: both had bound members at one time, or the member ended after one of the pending members' owners
-        had started pods. Deleted pods without an owner do not count.
+        A Succeeded member counts if its owner is the owner of a pending member. It also counts if the two owners ran
+        together, such as a driver and its workers. They did if both had bound members at one time, or if the Succeeded
+        member ended after the pending member's owner had started its first pod. A deleted pod without an owner does not
+        count. Without pending members the Succeeded members with existing pods are counted.
         """
         if not self.pending:
             return sum(not one.gone for one in self.ended)
@@ -121,18 +132,18 @@ class Members:
 
     @property
     def of_run(self) -> int:
-        """Number of bound and Succeeded members of the present run only: pods of an earlier run may still be
-        terminating."""
+        """Number of bound and Succeeded members of the present run only. `present` also counts terminating pods of an
+        earlier run."""
         return sum(pod.controller in self.run.owners for pod in self.bound) + self.succeeded
 
     def runs(self, min_member: int) -> bool:
-        """Returns whether members are bound, and bound and Succeeded members reach the minimum."""
+        """Returns True if at least one member is bound, and bound and Succeeded members together reach the minimum."""
         return bool(self.bound) and self.present >= min_member
 
 
 def _replaced_owners(pods: list[PodInfo]) -> set[str]:
-    """Returns the controlling owners that a later one of the same kind and name has replaced, by the first of their
-    pods."""
+    """Returns the uids of controlling owners that were replaced: an owner with the same kind and name has pods that
+    were created later. Compared is the creation time of each owner's first pod."""
     began: dict[str, float] = {}
     names: dict[str, tuple[str, str]] = {}
     for pod in pods:

@@ -1,7 +1,7 @@
-"""Counts of bound pods by node, for filters and scores that depend on other pods.
+"""Counts bound pods by node, for filters and scores that depend on other pods: affinity, spread, host ports, volumes.
 
-Pods with equal namespace and labels are one class. Only labels that some selector names are compared, so 50,000 pods
-become a few counts.
+Pods with equal namespace and labels form one class, and a filter evaluates its selector once for each class. Only label
+keys that some selector names are compared. So 50,000 pods become a few classes.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,9 @@ from koordpy.pods.volume_book import Disk, claim_key, disks_of
 
 
 class Neighbours:
-    """Counts of bound pods by class and node; each attribute has the layout of its namesake in `Snapshot`."""
+    """Counts of bound pods by class and node. Public attributes have the layout of the `Snapshot` fields of their
+    names.
+    """
 
     def __init__(self) -> None:
         self.looked_for: frozenset[str] = frozenset()
@@ -25,8 +27,8 @@ class Neighbours:
         self.disks: Tally[Disk, tuple[str, bool]] = Tally()
         self.selectors: Tally[str, str] = Tally()
         self._labelled: dict[frozenset[str], dict[str, PodInfo]] = {}
-        """Set of label keys -> counted pods with exactly these keys. There are few sets, because pods come from
-        templates."""
+        """Set of label keys -> pods (by key) with exactly these label keys. There are few sets, because pods are
+        created from templates."""
 
     def account(self, info: PodInfo, sign: int) -> None:
         """Adds a bound pod to the counts (sign 1), or removes it (-1)."""
@@ -53,8 +55,11 @@ class Neighbours:
             self.ports.add((port.protocol, port.port), (info.node, port.address), sign)
 
     def look_for(self, label_keys: Iterable[str]) -> frozenset[str]:
-        """Adds label keys by which classes distinguish pods; returns the new keys. Only pods with one of the new keys
-        are counted again, because any tenant's pod may add keys."""
+        """Adds label keys by which classes distinguish pods. Returns the keys that are new.
+
+        Only pods with one of the new keys are counted again, so that a tenant that adds keys with each pod does not
+        cause a count of all pods.
+        """
         new = frozenset(label_keys) - self.looked_for
         if new:
             self._look(self.looked_for | new, new)
@@ -66,6 +71,7 @@ class Neighbours:
         self._look(kept, self.looked_for - kept)
 
     def _look(self, label_keys: frozenset[str], changed: frozenset[str]) -> None:
+        """Replaces `looked_for`. changed: keys that are added or removed; only pods with one of them change class."""
         pods = [
             info
             for carried, alike in self._labelled.items()
@@ -79,5 +85,7 @@ class Neighbours:
             self._classify(info, 1)
 
     def _classify(self, info: PodInfo, sign: int) -> None:
+        """Adds a pod to the count of its class, or removes it. Terminating pods are counted separately,
+        because spread constraints ignore them."""
         deleting = info.pod.metadata.deletion_timestamp is not None
         self.classes.add(pod_class(info.pod, self.looked_for), (info.node, deleting), sign)

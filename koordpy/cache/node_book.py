@@ -1,7 +1,8 @@
-"""Nodes and their topology, as they change.
+"""Index of nodes and of the network topology tree, updated by watch events.
 
-A change of a node recomputes only dependent values: the tree if labels change, static verdicts if labels, taints or
-images change, free capacity if allocatable changes. Version numbers tell readers which of these changed.
+A change of a node invalidates only the values that depend on it: the tree if labels change, static verdicts (filters
+that read labels, taints and images only) if one of these changes, and sums if allocatable changes. Readers detect
+changes by version numbers.
 """
 
 from collections.abc import Iterator
@@ -33,14 +34,16 @@ class NodeBook:
         self.hypernode_faults: Warnings = ()
         """Faults of the HyperNodes; the faulty parts are not in the tree."""
         self.static_version = 0
-        """Changes with a node's labels, taints or images, or the set of nodes."""
+        """Increases with a change of labels, taints or images of a node, or of the set of nodes, and with a new tree.
+        """
         self.capacity_version = 0
-        """Changes with the allocatable amounts of a node, or the set of nodes."""
+        """Increases with a change of the allocatable amounts of a node, or of the set of nodes."""
         self.total_version = 0
-        """Changes with the total amount that quotas share."""
+        """Increases with a change of the total amount that quotas share (`total`)."""
         self._nodes: dict[str, NodeInfo] = {}
         self._odd: dict[str, tuple[str, ...]] = {}
         """Node -> warnings about labels and annotations without effect."""
+        # values below that are computed on first use have None, or a key that no longer equals the versions
         self._warnings: tuple[tuple[str, str], ...] | None = None
         self.hypernodes: dict[str, HyperNode] = {}
         """HyperNodes by name, also if a ClusterNetworkTopology defines the tree."""
@@ -48,6 +51,7 @@ class NodeBook:
         self._label_gaps: tuple[Tree, LabelGaps] | None = None
         self._gaps: tuple[Tree, tuple[int, ...], TopologyGaps] | None = None
         self._accelerated: tuple[tuple[int, int], frozenset[str]] = (0, 0), frozenset()
+        """(capacity_version, total_version), and the names of nodes with accelerators at these versions."""
         self._total: Amounts | None = None
         self._cards: int | None = None
 
@@ -87,6 +91,7 @@ class NodeBook:
             self.static_version += 1
 
     def _allocatable(self, node: Node) -> Amounts:
+        """Returns the allocatable amounts of a node, corrected by the device families."""
         amounts = node_allocatable(node)
         for amendment in self._amendments.get(node.metadata.name, {}).values():
             amounts = amendment.amended(amounts)
@@ -126,6 +131,7 @@ class NodeBook:
         return self._warnings
 
     def _look_at_keys(self, info: NodeInfo) -> None:
+        """Finds the labels and annotations of a node that look like settings of koordpy, but have no effect."""
         self._odd.pop(info.name, None)
         if odd := tuple(odd_settings(Holder.NODE, info.node.metadata)):
             self._odd[info.name] = odd
@@ -142,9 +148,12 @@ class NodeBook:
             self.layers = layers
             self._tree = None
         elif layers is not None and self._tree is not None and not self._tree.has_object:
+            # equal layers, but now from an object, so that gaps in its labels are reported
             self._tree = None
 
     def drop_topology(self, name: str) -> None:
+        """Removes the ClusterNetworkTopology if it is the one named `default`. The tree is flat then, or follows the
+        HyperNodes."""
         if name == keys.TOPOLOGY_OBJECT:
             self.topology, self.topology_faults, self.layers, self._tree = None, [], FLAT, None
 
@@ -156,6 +165,7 @@ class NodeBook:
             self._hypernodes_changed()
 
     def drop_hypernode(self, name: str) -> None:
+        """Removes a HyperNode."""
         self.hypernodes.pop(name, None)
         self._hypernodes_changed()
 
@@ -165,7 +175,7 @@ class NodeBook:
 
     @property
     def tree(self) -> Tree:
-        """The topology tree; rebuilt on first use after a change of labels, layers or HyperNodes."""
+        """The topology tree; rebuilt on first use after a change of labels, layers, HyperNodes or the set of nodes."""
         if self._tree is None:
             labels = {name: info.labels for name, info in self._nodes.items()}
             self.hypernode_faults = ()
@@ -182,7 +192,7 @@ class NodeBook:
 
     @property
     def label_gaps(self) -> LabelGaps:
-        """Gaps of all nodes, checked or not."""
+        """Faults in the topology labels of all nodes (`topology_gaps.py`); computed once for each tree."""
         tree = self.tree
         if self._label_gaps is None or self._label_gaps[0] is not tree:
             found = LabelGaps.of(tree, lambda: (info.labels for info in self._nodes.values()))
@@ -191,8 +201,9 @@ class NodeBook:
 
     @property
     def gaps(self) -> TopologyGaps:
-        """Gaps of the tree, limited to checked nodes."""
+        """Faults in topology labels, limited to checked nodes (`topology_gaps.py`)."""
         tree, labels = self.tree, self.label_gaps
+        # which nodes are checked matters only if a node lacks a label
         marks = (self.static_version, self.capacity_version, self.total_version) if any(tree.lacking) else ()
         if self._gaps is None or self._gaps[0] is not tree or self._gaps[1] != marks:
             accelerated = self._find_accelerated() if marks else ()

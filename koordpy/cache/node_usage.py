@@ -1,7 +1,7 @@
-"""Used amounts by node, and the resource arrays of a snapshot.
+"""Sums the requests of bound pods by node, and builds the resource arrays of a Snapshot from them.
 
-A change of a pod adds or subtracts its amounts. Arrays are built for a snapshot; only the rows of nodes that changed
-since the last one are rewritten.
+A change of a pod adds or subtracts its amounts in O(resources). For a Snapshot only the rows of nodes that changed
+since the last one are rewritten. All rows are rebuilt after a change of the nodes themselves.
 """
 
 from collections.abc import Collection
@@ -16,7 +16,8 @@ from koordpy.pods.resource_amounts import Amounts
 
 
 class _Use:
-    """Used amounts of one node. cpu, memory: milli-cores and bytes with the defaults that scores use."""
+    """Used amounts of one node. pods: keys of the pods. cpu, memory: milli-cores and bytes for scores, which count
+    containers without a request with a default."""
 
     __slots__ = ("cpu", "memory", "pods", "staying", "used")
 
@@ -30,16 +31,18 @@ class _Use:
 
 
 class Usage:
-    """Used amounts by node, also of unknown nodes."""
+    """Used amounts by node name. Pods may be seen before their node, so the node may be unknown."""
 
     def __init__(self) -> None:
         self._by_node: dict[str, _Use] = {}
         self.columns = Columns()
         """Columns of the arrays; replaced if nodes have other resources."""
         self._rows: tuple[Ints, Ints, Ints, Ints] | None = None
+        """The last result of `arrays`; None before the first."""
         self._rows_of = (0, 0)
         """(static, capacity) version of the nodes in `_rows`."""
         self._touched: set[str] = set()
+        """Names of nodes with pods that changed since the last call of `arrays`."""
         self.staying_version = 0
         """Increases when a pod that is never evicted is added or removed."""
 
@@ -73,8 +76,11 @@ class Usage:
         return use.pods if use is not None else ()
 
     def arrays(self, nodes: NodeBook) -> tuple[Ints, Ints, Ints, Ints]:
-        """Returns (allocatable, used, score_used, staying) in the tree's order. The next call overwrites all except the
-        first. allocatable, used, staying: [nodes, resources], with `columns` after the call; score_used: [nodes, 2]."""
+        """Returns (allocatable, used, score_used, staying), as in `Snapshot`, with columns as in `columns` afterwards.
+
+        The arrays belong to this object: the next call overwrites all except the first, so callers copy them. Sums are
+        cut at `MAX_SUM`.
+        """
         tree = nodes.tree
         rows = self._rows if self._rows_of == (nodes.static_version, nodes.capacity_version) else None
         index = tree.index

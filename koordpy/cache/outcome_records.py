@@ -1,8 +1,9 @@
-"""Succeeded members in the statuses of controllers, for the gangs that their pods name.
+"""Records of controllers: how many of their pods have Succeeded by the controller's status, such as a Job's.
 
-A Job's status lists its completed indexes after their pods are deleted, also across restarts of the scheduler. Its
-record counts for every kind of PodGroup, and for gangs by name (gang-network.md 2.4). A record is found by the pods of
-its controller, and by the gang that the controller's pod template names, because a complete Job may have no pods.
+A Job's status lists the completed indexes even after their pods are deleted, and across restarts of the scheduler. So
+it shows members of a gang that no pod shows (gang-network.md 2.4). A record is found by the uid of the controller of a
+gang's pods. It is also found by the gang that the controller's pod template names, because a complete Job may have no
+pods.
 """
 
 from collections.abc import Collection
@@ -14,17 +15,17 @@ from koordpy.workloads.workload_model import NO_RECORD, Record, Template, Worklo
 
 
 class RecordBook:
-    """Records by uid of the controller; only of controllers that count something."""
+    """Records by uid of the controller. Only controllers with at least one Succeeded pod have one."""
 
     def __init__(self) -> None:
         self._records: dict[str, Record] = {}
         self._gangs: dict[str, frozenset[GangRef]] = {}
-        """uid -> gangs that its pod templates name."""
+        """uid of a controller -> gangs that its pod templates name."""
         self._naming: dict[GangRef, dict[str, None]] = {}
         """Gang -> uids of controllers with pod templates that name it."""
         self.changed: dict[str, frozenset[GangRef]] = {}
-        """uid of a controller with a changed record -> gangs that its templates name, or named. The reader replaces the
-        dict."""
+        """uid of a controller with a changed record -> gangs that its pod templates name now or named before. The
+        reader replaces the dict by an empty one."""
 
     def of(self, uid: str) -> Record:
         """Returns the record of a controller by its uid; an empty one if it counts nothing."""
@@ -45,6 +46,7 @@ class RecordBook:
         self._take(uid, NO_RECORD, frozenset())
 
     def _take(self, uid: str, record: Record, gangs: frozenset[GangRef]) -> None:
+        """Replaces the record of a controller, and the gangs that its pod templates name."""
         before = self._gangs.get(uid, frozenset[GangRef]())
         if record == self.of(uid) and gangs == before:
             return

@@ -1,7 +1,8 @@
-"""The snapshot with the changes of a plan: placements, evictions and reservations, each with its undo.
+"""The Draft: a Snapshot with the placements, evictions and reservations of a round on top, all of which can be undone.
 
-A `Draft` copies the arrays of used amounts and records a journal; `undo` reverts changes back to a mark in O(changes).
-The snapshot itself never changes.
+A round plans its units one after the other on one Draft, so that each unit sees the capacity that earlier units left.
+A `Draft` copies the arrays of used amounts, and records each change in a journal. `undo` reverts changes back to a mark
+in O(changes). The Snapshot itself never changes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,10 +26,12 @@ class Draft:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
+        # arrays as in the Snapshot, with the changes of this draft
         self.used = snapshot.used.copy()
         self.score_used = snapshot.score_used.copy()
         self._cut = frozenset(np.nonzero((snapshot.used >= MAX_SUM).any(axis=1))[0].tolist())
-        """Positions of nodes with used amounts cut at `MAX_SUM`: such an amount does not change."""
+        """Positions of nodes with a used amount at `MAX_SUM`. The true sum is larger and not known, so that such an
+        amount does not change."""
         self.placed: dict[str, int] = {}
         """Pod key -> node position, of the pods that this draft has placed."""
         self.placed_on: dict[int, dict[str, PodInfo]] = {}
@@ -36,34 +39,39 @@ class Draft:
         self.shunning: dict[str, PodInfo] = {}
         """Placed pods with required anti-affinity, by key."""
         self.nominated: dict[str, None] = {}
-        """Keys of placed pods that start after victims have terminated: the plan nominates them."""
+        """Keys of placed pods that start only after victims have terminated: the plan nominates them. A dict for its
+        order."""
         self.evicted: dict[str, PodInfo] = {}
+        """Pods that this draft evicts, by key."""
         self.promised: dict[str, Promise] = dict(snapshot.promised)
-        """Claim -> its volume, of assumed pods and of pods that this draft has placed."""
+        """Volume claim -> its volume and node, of assumed pods and of pods that this draft has placed."""
         self.taken: dict[str, str] = {p.volume: claim for claim, p in snapshot.promised.items() if p.volume}
-        """Volume -> the claim that it is assigned to."""
+        """Volume -> the claim that the volume is assigned to."""
         self.reserved_claims: Callable[[PodInfo], Iterable[Reservation]] = lambda pod: ()
-        """Returns the reservations with volumes and devices that the claims of a pod may not use."""
+        """Returns the reservations with volumes and devices that the claims of a pod may not use. `RoundState` sets
+        it."""
         self.ledgers: Mapping[str, DeviceLedger] = {family: view.ledger() for family, view in snapshot.families.items()}
-        """Family of devices -> allocations of this draft."""
+        """Family of devices -> its allocations to pods that this draft has placed."""
         self.quotas = QuotaUse(snapshot.quotas)
         """Used amounts of quotas and users, with this draft's changes."""
         self._claims: dict[str, tuple[str, ...]] = {}
+        """Key of a placed pod -> its volume claims in `promised`; only pods with such claims."""
         self.reservations: Mapping[str, Reservation] = snapshot.reservations
-        """Pod without a node -> its nomination, from earlier rounds or this one. The mapping is replaced, never
-        changed."""
+        """Key of a pod that waits for capacity on its node -> its reservation, from earlier rounds or this one. A
+        change replaces the mapping by a new one."""
         self.withheld: list[Reservation] = []
         """Reservations of units without a node; their amounts are included in `used`."""
         self.version = 0
         """Increases with every change, also with an undo."""
         self._journal: list[Callable[[], None]] = []
-        """Undo function of each change."""
+        """Undo function of each change, in order. A mark is a length of this list."""
         self._touched = np.zeros(len(snapshot.nodes), dtype=np.int64)
-        """[nodes] version of the last change of each node."""
+        """[nodes] `version` after the last change of each node."""
         self._last: tuple[int, int] = (-1, -1)
-        """(version, node position) of the last change of one node."""
+        """(version, node position) of the last change that affected a single node."""
         self.changes: list[tuple[PodInfo, int, int]] = []
-        """(pod, node position, 1 if added or -1 if removed) in order."""
+        """(pod, node position, 1 if added or -1 if removed) of every change of a node, in order. An undo appends the
+        opposite entry."""
 
     @property
     def has_nominations(self) -> bool:
@@ -75,7 +83,11 @@ class Draft:
         return np.asarray(self.snapshot.allocatable - self.used)
 
     def touched_since(self, version: int) -> list[int]:
-        """Returns the positions of nodes that changed after a version, so that a reader can update its node values."""
+        """Returns the positions of nodes that changed after a version, so that a reader updates only its values of
+        them.
+
+        version: value of `version` when the reader last updated.
+        """
         if self._last[0] == self.version == version + 1:
             return [self._last[1]]
         found: list[int] = np.nonzero(self._touched > version)[0].tolist()
@@ -88,8 +100,10 @@ class Draft:
         claims: Mapping[str, str] | None = None,
         given: Given = NOTHING_GIVEN,
     ) -> None:
-        """Places a pending pod on a node. Raises ValueError if it is already placed. claims: claim -> its volume, empty
-        for a volume to be provisioned; given: devices of each family."""
+        """Places a pending pod on a node (position). Raises ValueError if the pod is already placed.
+
+        claims: volume claim -> its volume, empty for a volume to be provisioned. given: device family -> allocation.
+        """
         if info.key in self.placed:
             raise ValueError(f"{info.key} is placed already")
         for claim, volume in (claims or {}).items():
@@ -108,7 +122,7 @@ class Draft:
         self._journal.append(partial(self._unassign, info, node))
 
     def evict(self, info: PodInfo) -> None:
-        """Evicts a bound pod. Raises ValueError if it is already evicted."""
+        """Evicts a bound pod: its node and quota are free of it at once. Raises ValueError if it is already evicted."""
         if info.key in self.evicted:
             raise ValueError(f"{info.key} is evicted already")
         node = self.snapshot.index.get(info.node, -1)
@@ -120,8 +134,10 @@ class Draft:
         self._journal.append(partial(self._unevict, info, node))
 
     def reserve(self, nodes: Mapping[str, int], waits_for: Iterable[str] = ()) -> None:
-        """Reserves the nodes (pod key -> node position) of pods that start in a later round. waits_for: keys of pods
-        that start before them."""
+        """Reserves nodes for pods that start in a later round, in `reservations` and not in `used`.
+
+        nodes: pod key -> node position. waits_for: keys of pods that start before them, and may use the capacity.
+        """
         self._journal.append(partial(self._reserve, self.reservations))
         found = {key: place(key, self.snapshot.nodes[node].name, waits_for) for key, node in nodes.items()}
         self._reserve({**self.reservations, **found})
@@ -133,14 +149,16 @@ class Draft:
         self._journal.append(partial(self._denominate, new))
 
     def withhold(self, reservation: Reservation) -> None:
-        """Adds the amounts of a reservation to the used amounts."""
+        """Adds the amounts of a reservation to the used amounts, until an undo."""
         self._withhold(reservation, 1)
         self._journal.append(partial(self._withhold, reservation, -1))
 
     @contextmanager
     def withholding(self, reservation: Reservation | None) -> Iterator[None]:
-        """Adds the amounts of a reservation to the used amounts inside the context; None: of no reservation. Placements
-        made inside remain."""
+        """Adds the amounts of a reservation to the used amounts inside the context. None changes nothing.
+
+        Placements that are made inside the context remain.
+        """
         if reservation is None:
             yield
             return
@@ -151,21 +169,21 @@ class Draft:
             self._withhold(reservation, -1)
 
     def used_by_pods(self, node: int, column: int) -> int:
-        """Returns the amount of a resource that pods use on a node, without withheld amounts."""
+        """Returns the amount of a resource (column) that pods use on a node (position), without withheld amounts."""
         withheld = (one.amounts for one in self.withheld)
         return int(self.used[node, column]) - sum(int(of[node, column]) for of in withheld if of is not None)
 
     def claims(self, key: str) -> dict[str, str]:
-        """Returns claim -> volume of a placed pod, empty for a volume to be provisioned."""
+        """Returns volume claim -> volume of a placed pod; an empty volume is to be provisioned."""
         return {claim: self.promised[claim].volume for claim in self._claims.get(key, ())}
 
     def given_of(self, key: str, family: str) -> Any:
-        """Returns the devices of one family that a placed pod is given; None for none."""
+        """Returns a family's allocation to a placed pod, in the family's form; None for none."""
         ledger = self.ledgers.get(family)
         return ledger.given.get(key) if ledger is not None else None
 
     def given(self, key: str) -> Given:
-        """Returns the devices of each family that a placed pod is given."""
+        """Returns device family -> its allocation to a placed pod."""
         return {family: one.given[key] for family, one in self.ledgers.items() if key in one.given} or NOTHING_GIVEN
 
     def mark(self) -> int:
@@ -195,7 +213,10 @@ class Draft:
 
     @contextmanager
     def lifted(self, keys: Iterable[str]) -> Iterator[None]:
-        """Removes placed pods from their nodes inside the context, and places them again at its end."""
+        """Removes placed pods from their nodes inside the context, and places them again at its end.
+
+        keys: of placed pods. `placed` has its former order afterwards.
+        """
         order, pods = tuple(self.placed), self.snapshot.pods
         known = [(key, self.placed[key], self.claims(key), self.given(key)) for key in keys]
         for key, node, *_ in known:
@@ -209,6 +230,7 @@ class Draft:
             self.placed = {key: self.placed[key] for key in order}
 
     def _unassign(self, info: PodInfo, node: int) -> None:
+        """Undoes `assign`."""
         self._change(info, node, -1)
         for claim in self._claims.pop(info.key, ()):
             self.taken.pop(self.promised.pop(claim).volume, None)
@@ -220,6 +242,7 @@ class Draft:
         self.shunning.pop(info.key, None)
 
     def _unevict(self, info: PodInfo, node: int) -> None:
+        """Undoes `evict`."""
         self._change(info, node, 1)
         for family in info.asks:
             if family in self.ledgers:
@@ -227,6 +250,7 @@ class Draft:
         del self.evicted[info.key]
 
     def _reserve(self, reservations: Mapping[str, Reservation]) -> None:
+        """Replaces all reservations of pods with nodes."""
         self.version += 1
         self.reservations = reservations
 
@@ -235,6 +259,7 @@ class Draft:
             del self.nominated[key]
 
     def _withhold(self, reservation: Reservation, sign: int) -> None:
+        """Adds the amounts of a reservation to `used` (sign 1), or subtracts them (-1)."""
         self.version += 1
         amounts = reservation.amounts
         if amounts is None:
@@ -248,6 +273,7 @@ class Draft:
         self._touched[amounts.any(axis=1)] = self.version
 
     def _change(self, info: PodInfo, node: int, sign: int) -> None:
+        """Adds a pod to the amounts of its node and quota (sign 1), or removes it (-1). node: -1 if unknown."""
         self.version += 1
         self.quotas.change(info, sign)
         if node < 0:

@@ -1,8 +1,7 @@
-"""Accounts pods to nodes, gangs, quotas and neighbours. `pod_transitions.py` has the states of a pod and the table of
-changes.
+"""Accounts each pod to its node, gang, quota and neighbours. `pod_transitions.py` has the states of a pod.
 
-Pods of all schedulers are accounted to their nodes, and assumed pods before their Bindings are confirmed
-(kube-parity.md 2.2, 4.2). A change of a pod subtracts its amounts from every book and adds the new ones.
+Pods of all schedulers are accounted to their nodes, assumed pods already before their Bindings are confirmed
+(kube-parity.md 2.2, 4.2). A change of a pod subtracts the old state from every book, then adds the new one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,19 +37,20 @@ class PodBook:
     def __init__(
         self, families: DeviceFamilies, *, scheduler_names: frozenset[str], owned: bool, quota: Quota, gangs: Gangs
     ) -> None:
-        """owned: True if pods without spread constraints are spread by their controllers (`shape_of`)."""
+        """owned: True if default spread constraints apply to pods of controllers and services (`shape_of`)."""
         self.readers = families.readers
         self.families = families.books
         """Family of devices -> its book."""
         self._tracked_resources = frozenset[str]().union(*(book.told_resources for book in self.families.values()))
-        """Resources for which a device book accounts the devices of assumed pods."""
+        """Resources of which a device book accounts the devices of assumed pods; of others the annotations state
+        them."""
         self.scheduler_names = scheduler_names
         self.quotas = QuotaBook(quota)
         self._owned = owned
         self._pods: dict[str, PodInfo] = {}
         self._pending: dict[str, PodInfo] = {}
         self._reservations: dict[str, Reservation] = {}
-        """Nominated pod -> its reservation; `losers` only if this process has decided the reclaim."""
+        """Nominated pod -> its reservation. It has `losers` only if this process made the nomination by a reclaim."""
         self.expected = ExpectedPods()
         self.workloads = WorkloadBook(gangs, scheduler_names)
         self.gangs = GangBook(scheduler_names, self.workloads.records)
@@ -61,17 +61,18 @@ class PodBook:
         """Label keys that the configuration's selectors name; always indexed."""
         self._most_keys = MOST_LABEL_KEYS
         self.moved: dict[str, GangRef | None] = {}
-        """Pod with a new gang or rank -> its former gang. The reader clears the dict."""
+        """Key of a pod with a new gang or rank -> its former gang; None for none. The reader clears the dict."""
 
     def pod(self, key: str) -> PodInfo | None:
         """Returns a pod by `namespace/name`; None if unknown."""
         return self._pods.get(key)
 
     def pods(self) -> Iterator[PodInfo]:
+        """Yields all stored pods."""
         return iter(self._pods.values())
 
     def put_pod(self, pod: Pod, *, seen: bool = True) -> None:
-        """Stores a pod as the API server has it.
+        """Stores a pod as the API server has it. A finished pod is stored only if its gang or workload counts it.
 
         seen: True if the API server shows this state now; False if it is an earlier state that is read again. Raises
         `UnreadableError` if a quantity cannot be read; then nothing changes.
@@ -83,6 +84,7 @@ class PodBook:
         if counted or info.gang is not None:
             info = self._followed(info)
         info = self._ranked(info)
+        # expectations end, as far as this state fulfils them
         if known is None:
             self.expected.drop(key)
         elif info.finished or not self._is_assumed(info):
@@ -172,7 +174,7 @@ class PodBook:
             self.workloads.drop(key, uid)
 
     def _followed(self, info: PodInfo) -> PodInfo:
-        """Returns a pod with its derived gang, if it names none, and its rank in its gang."""
+        """Returns a pod with its rank index, and if it names no gang with the gang derived from its workload."""
         gang, index, made = self.workloads.filed(info)
         if (gang, index, made) == (info.gang, info.index, info.made_group):
             return info
@@ -220,8 +222,7 @@ class PodBook:
         self._look_for(label_keys)
 
     def _look_for(self, label_keys: Iterable[str]) -> None:
-        """Indexes pods by further label keys. Keys of pods' own selectors are added here and removed by
-        `forget_labels`."""
+        """Indexes pods by further label keys that selectors name, so that their counts and shapes distinguish them."""
         if len(self.neighbours.looked_for) > self._most_keys:
             self.forget_labels()
         new = self.neighbours.look_for(label_keys)
@@ -244,6 +245,7 @@ class PodBook:
         self._most_keys = max(MOST_LABEL_KEYS, 2 * len(live))
 
     def _add(self, info: PodInfo) -> None:
+        """Adds a pod to the indexes, and its amounts to the books."""
         self._file(info)
         if info.bound:
             self._account(info, 1)
@@ -264,6 +266,7 @@ class PodBook:
             self._reservations.pop(info.key, None)
 
     def _remove(self, info: PodInfo) -> None:
+        """Removes the amounts of a pod from the books. The caller removes or replaces its entry in `_pods`."""
         self._pending.pop(info.key, None)
         if info.gang is not None:
             self.gangs.drop_member(info.gang, info)
@@ -288,8 +291,8 @@ class PodBook:
         self.quotas.account(info, sign)
 
     def _account_devices(self, info: PodInfo, sign: int) -> None:
-        """Accounts the devices of a pod. A pod that requests no device has none, whatever its annotations; pods of GPU
-        groups are always accounted."""
+        """Accounts the devices of a bound pod (sign 1 or -1): of an assumed pod those of the assumption, else those
+        that its annotations state. Annotations of a pod that requests no device are ignored, except for GPU groups."""
         if not info.extended and info.group is None:
             return
         if sign < 0:
@@ -345,8 +348,8 @@ class PodBook:
         return any(is_extended(name) and name not in self._tracked_resources for name in info.requests)
 
     def foresee_nomination(self, key: str, node: str, losers: Iterable[ShareQueue] = ()) -> None:
-        """Records that a pending pod is being nominated to a node, and reserves its capacity there. node: empty for no
-        node. losers: quotas and users from which the capacity is reclaimed."""
+        """Records that a pending pod is being nominated to a node, and reserves its capacity there. node: empty if the
+        nomination is being cleared. losers: quotas and users from which the capacity is reclaimed."""
         if key in self._pods:
             self._reservations[key] = nomination(key, node, losers)
             self.expected.nominate(self._pods[key].pod, node)
@@ -376,10 +379,11 @@ class PodBook:
         return [self._pods[key] for key in self._reservations]
 
     def reservations(self) -> dict[str, Reservation]:
+        """Returns a copy of nominated pod -> its reservation."""
         return self._reservations.copy()
 
     def forget(self, key: str) -> None:
-        """Removes an assumption; a deleted or confirmed pod does not change."""
+        """Removes an assumption, because the pod was not bound. A deleted or confirmed pod does not change."""
         if self.assumed_node(key) is None:
             return
         pod = self.expected.bare(self._pods[key].pod)
@@ -392,4 +396,5 @@ class PodBook:
         return found.node if found is not None else None
 
     def assumed_pods(self) -> list[PodInfo]:
+        """Returns the assumed pods."""
         return [self._pods[key] for key, _ in self.expected.assumed()]

@@ -1,6 +1,6 @@
-"""The states of a pod in the cache, and the effect of each change on the books that account it.
+"""The states of a pod in the cache, and which changes of the books (indexes by node, gang, quota) a new state requires.
 
-As in the cache of kube-scheduler, the watch confirms assumed pods:
+The states are those of kube-scheduler's cache. `put`, `assume`, `forget` and `drop` are the methods of `PodBook`:
 
     absent --put--> pending --assume--> assumed --put with the node--> bound --put with a deletion--> ending
        ^               ^                   |                             |                              |
@@ -18,7 +18,7 @@ from koordpy.pods.pod_info import PodInfo, stays
 
 
 class PodChange(Enum):
-    """The relation of a new state to the known pod of the same name."""
+    """How a pod's new state differs from the stored pod of the same name."""
 
     NEW = auto()
     """No pod of the name is known."""
@@ -27,21 +27,21 @@ class PodChange(Enum):
     REGROUPED = auto()
     """The same pod has another gang, or none any more."""
     CHANGED = auto()
-    """The same pod has the same gang but other amounts."""
+    """The same pod has the same gang, and another field that a book accounts has changed."""
     CONFIRMED = auto()
-    """Only the devices may have changed, as when the watch confirms an assumption."""
+    """The pod stays on its node, and at most its devices changed, as when the watch confirms an assumption."""
 
 
 @dataclass(frozen=True, slots=True)
 class BookSteps:
-    """Changes of the books, in this order, before the pod is added."""
+    """What `PodBook` does, in this order, before it adds the new state."""
 
     removes: bool = False
-    """True if the known pod is removed from every book."""
+    """True if the stored pod is removed from every book."""
     leaves: bool = False
-    """True if its gang, if it is another one, records that a member left."""
+    """True if the stored pod's gang records that a member left, unless the new state has the same gang."""
     joins: bool = False
-    """True if the pod's gang records a new member."""
+    """True if the gang of the new state records a new member."""
 
 
 STEPS = {
@@ -54,7 +54,7 @@ STEPS = {
 
 
 def change_of(old: PodInfo | None, info: PodInfo) -> PodChange:
-    """Returns the relation of a pod to the known pod of its name; old: None for none."""
+    """Returns how `info` differs from the stored pod of its name. old: None if no pod of the name is stored."""
     if old is None:
         return PodChange.NEW
     if old.uid != info.uid:
@@ -65,7 +65,7 @@ def change_of(old: PodInfo | None, info: PodInfo) -> PodChange:
 
 
 def _holds_the_same(old: PodInfo, info: PodInfo) -> bool:
-    """Returns whether a pod on a node is unchanged for other pods, apart from its devices."""
+    """Returns True if both states are on the same node and equal in all that books account, apart from devices."""
     if not (old.bound and info.bound) or old.node != info.node:
         return False
     before, after = old.pod.metadata, info.pod.metadata

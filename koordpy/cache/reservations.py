@@ -1,6 +1,7 @@
-"""Reservations: capacity that no pod on a node uses yet, and that other pods may not use.
+"""Reservations: capacity that no pod on a node uses yet, and that certain other pods may not use.
 
-The states of a reservation, drawn like those of an assumed pod in kube-scheduler:
+They cover kube-scheduler's assumed and nominated pods, and capacity withheld for a unit that has no nodes yet. The
+states of a pending pod's reservation:
 
     pending pod --- fits now ----------------------------------> ASSUMED --- Binding confirmed ---> pod on its node
       |   ^                                                       ^   |
@@ -49,7 +50,7 @@ from koordpy.quota.quota_book import ShareQueue
 
 
 class ReservationStage(StrEnum):
-    """The event that the holder of a reservation waits for."""
+    """The state of a reservation, by the event that its holder waits for."""
 
     ASSUMED = "assumed"
     """The holder is a pod that waits for the confirmation of its Binding."""
@@ -81,13 +82,13 @@ class Reservation:
     stage: ReservationStage
     closed_to: ClosedTo
     uid: str = ""
-    """uid of the pod; empty if the key is sufficient."""
+    """uid of the pod; set only by the evictor, which must not confuse a pod with its successor of the same name."""
     node: str = ""
     """Name of the pod's node; empty if `amounts` defines the nodes."""
     amounts: NDArray[np.int64] | None = field(default=None, compare=False)
-    """[nodes, resources] that count as used; None for the holder's request on its node."""
+    """[nodes, resources] amounts that count as used. None: the holder's request on `node` counts."""
     volumes: Mapping[str, Promise] = field(default_factory=dict)
-    """Claim -> the volume that it is bound to."""
+    """Volume claim -> the volume and node that the claim is to be bound to."""
     given: Given = field(default_factory=lambda: NOTHING_GIVEN)
     """Devices of each family that are assigned to the pod."""
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -119,12 +120,12 @@ def withheld(unit: str, closed_to: ClosedTo, amounts: NDArray[np.int64], until: 
 
 
 def reserved_volumes(reservations: Iterable[Reservation]) -> dict[str, str]:
-    """Returns volume -> claim that it is reserved for."""
+    """Returns volume -> the volume claim that the volume is reserved for."""
     return {taken.volume: claim for one in reservations for claim, taken in one.volumes.items() if taken.volume}
 
 
 def reserved_devices(reservations: Iterable[Reservation]) -> dict[DeviceId, str]:
-    """Returns device -> resource claim that it is reserved for."""
+    """Returns device -> the resource claim that the device is reserved for."""
     return {
         device: claim
         for one in reservations

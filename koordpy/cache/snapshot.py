@@ -1,6 +1,7 @@
-"""The immutable state of the cluster at one moment: nodes, pods, objects, and resource arrays.
+"""The Snapshot: the immutable state of the cluster at one moment, which a round plans on.
 
-The changes of a plan on top of it are a `Draft` (`plan_draft.py`).
+It has nodes, pods, other objects, counts of bound pods for filters, and resource arrays. `ClusterState.snapshot`
+creates it. A round records its own placements and evictions in a `Draft` on top of it (`plan_draft.py`).
 """
 
 from collections import Counter
@@ -38,10 +39,14 @@ NOWHERE = "~"
 
 
 class Columns(dict[str, int]):
-    """Resource -> column in the arrays: one column for each resource that a node lists, one for all others. Resource
-    names that no node lists cost nothing, even if tenants request thousands of them."""
+    """Resource -> column in the resource arrays.
+
+    Each resource that a node lists has a column. All other resources share the column `NOWHERE`, so that pods which
+    request thousands of unknown resources do not enlarge the arrays.
+    """
 
     def __init__(self, resources: Iterable[str] = ()) -> None:
+        """resources: the resources that nodes list."""
         names = dict.fromkeys((PODS, NOWHERE, *resources))
         super().__init__({name: i for i, name in enumerate(names)})
 
@@ -50,6 +55,7 @@ class Columns(dict[str, int]):
 
 
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""Taint of a cordoned node, added here if the node controller has not added it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,9 @@ class NodeInfo:
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     unschedulable: bool
+    """True if the node is cordoned."""
     allocatable: Amounts
+    """Resource -> allocatable amount, after corrections by device families."""
     images: tuple[tuple[tuple[str, ...], int], ...]
     """(names, bytes) of each image on the node."""
     node: Node
@@ -73,24 +81,31 @@ class NodeInfo:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of the cluster at one moment. Node arrays are in the tree's depth-first natural order.
+    """The state of the cluster at one moment.
 
-    allocatable, used: [nodes, resources], columns as in `columns`; score_used: [nodes, 2], milli-cores and bytes, with
-    the default requests of containers that request nothing; staying: [nodes, resources], the part of `used` of pods
-    that are never evicted (DaemonSet and mirror pods).
+    All node arrays have the order of `nodes`: depth-first in the topology tree, siblings in natural order. "Bound" pods
+    include assumed pods.
     """
 
     now: float
+    """Time of the snapshot, in seconds since the epoch."""
     nodes: tuple[NodeInfo, ...]
     tree: Tree
+    """The network topology, with the nodes as leaves."""
     columns: Columns
+    """Resource -> column of `allocatable`, `used` and `staying`."""
     allocatable: Ints
+    """[nodes, resources] allocatable amounts; column 0 is the maximum number of pods."""
     used: Ints
+    """[nodes, resources] requests of bound pods; column 0 is their number."""
     score_used: Ints
+    """[nodes, 2] milli-cores and bytes for scores: as `used`, but containers without a request count with a default."""
     staying: Ints
+    """[nodes, resources] the part of `used` of pods that are never evicted (DaemonSet and mirror pods)."""
     pods: Mapping[str, PodInfo]
     """All known pods by `namespace/name`: pending, bound, and finished ones that name a gang."""
     pending: tuple[PodInfo, ...]
+    """Pods that are to be placed (`PodInfo.pending`)."""
     members: Mapping[GangRef, tuple[PodInfo, ...]]
     """Gang -> all known pods that name it."""
     pasts: Mapping[GangRef, Past]
@@ -100,7 +115,9 @@ class Snapshot:
     selectors: Mapping[str, Mapping[str, int]]
     """network-topology-selector value -> node name -> number of bound pods with it."""
     pod_groups: Mapping[str, PodGroup]
+    """`namespace/name` -> PodGroup of coscheduling, without those that are ignored."""
     upstream_groups: Mapping[str, UpstreamPodGroup]
+    """`namespace/name` -> PodGroup of scheduling.k8s.io."""
     made_groups: Mapping[GangRef, tuple[UpstreamPodGroup, ...]]
     """Gang -> PodGroups of scheduling.k8s.io that controllers created by default for its pods."""
     passed_groups: frozenset[str]
@@ -108,7 +125,7 @@ class Snapshot:
     quotas: Quotas
     """ElasticQuotas and users, and their used amounts."""
     classes: Mapping[PodClass, Mapping[tuple[str, bool], int]]
-    """Class of namespace and labels -> (node name, True if being deleted) -> number of bound pods."""
+    """Class of pods with equal namespace and labels -> (node name, True if being deleted) -> number of bound pods."""
     looked_for: frozenset[str]
     """Label keys by which `classes` distinguishes pods."""
     terms: Mapping[TermClass, Mapping[str, int]]
@@ -118,23 +135,28 @@ class Snapshot:
     reservations: Mapping[str, Reservation]
     """Pod without a node -> its reservation."""
     storage: VolumeObjects
+    """Volumes, volume claims, and the other storage objects."""
     owners: Owners
+    """Services and controllers, if default spread constraints need them."""
     claim_users: Mapping[str, Mapping[str, int]]
-    """Claim -> node name -> number of bound pods that use it."""
+    """Volume claim (`namespace/name`) -> node name -> number of bound pods that use the claim."""
     disks: Mapping[Disk, Mapping[tuple[str, bool], int]]
-    """Inline disk -> (node name, True if read-only) -> number of bound pods that use it."""
+    """Disk that is named in pod specs -> (node name, True if read-only) -> number of bound pods that use the disk."""
     promised: Mapping[str, Promise]
-    """Claim -> volume and node that an assumed pod binds it to."""
+    """Volume claim -> the volume and node that an assumed pod binds the claim to."""
     namespaces: Mapping[str, Mapping[str, str]]
     """Namespace -> its labels; only of known namespaces."""
     live: bool = False
     """True for the pods of a real cluster, with controllers that recreate them."""
     static_version: int = 0
-    """Changes when a node's labels, taints or images change, or the set of nodes. Static verdicts depend on these."""
+    """Another number after a change of labels, taints or images of a node, or of the set of nodes. Verdicts that depend
+    on nothing else are cached by it."""
     capacity_version: int = 0
+    """Another number after a change of allocatable amounts, or of the set of nodes."""
     staying_version: int = 0
-    """Changes when a DaemonSet or mirror pod is added to or removed from a node."""
+    """Another number after a DaemonSet or mirror pod was added to or removed from a node."""
     scheduler_names: frozenset[str] = field(default_factory=frozenset)
+    """Values of schedulerName that koordpy schedules."""
     topology_warnings: tuple[tuple[str, str], ...] = ()
     """(object, text) of faults of the objects that define the tree; the faulty parts are ignored."""
     topology_fault: str = ""
@@ -150,11 +172,12 @@ class Snapshot:
     derived: Mapping[GangRef, Derived] = field(default_factory=dict)
     """Gangs that are derived from workloads."""
     unknown_steps: frozenset[GangRef] = frozenset()
-    """Gangs of PodGroups with pods that are created in steps that are not known."""
+    """Gangs of PodGroups of TrainJobs. The operator creates such pods in steps, and the steps are not known."""
     meant: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """`namespace/name` of a workload -> its gangs, if they have other names."""
+    """`namespace/name` of a workload -> names of its gangs, if they differ from the workload's name. A link to the
+    workload means these gangs."""
     yielded: Yielded = field(default_factory=dict)
-    """Unit -> units for which it was evicted recently."""
+    """Id of a unit -> ids of the units for which it was evicted in the last hour (preemption.md 3.6)."""
     memo: dict[type, object] = field(default_factory=dict, compare=False, repr=False)
     """Values that other packages derive from the snapshot, cached by type."""
 
@@ -195,7 +218,7 @@ class Snapshot:
         return out
 
     def vector(self, requests: Amounts) -> tuple[tuple[int, int], ...]:
-        """Returns (column, amount) of each resource of a pod's request; the first is one pod in column 0."""
+        """Returns (column, amount) of each resource of a pod's request. The first pair is (0, 1): one pod."""
         return ((0, 1), *((self.columns[name], amount) for name, amount in requests.items()))
 
     def asked(self, pods: Iterable[PodInfo]) -> Ints:

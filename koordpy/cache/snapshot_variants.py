@@ -1,8 +1,9 @@
-"""Variants of a Snapshot for what-ifs: without some pods, with new or changed nodes, with changed requests or quotas.
+"""Variants of a Snapshot for what-if questions, such as "would the gang fit with two more nodes?".
 
-Each function returns a Snapshot as it would be after the change, with every dependent count updated. The given Snapshot
-does not change. Cost: O(nodes) for nodes, O(pods) copies of references for pods. Raises `VariantError` for devices of
-resource claims that would be freed, and for trees of HyperNodes.
+A variant lacks some pods, has new or changed nodes, or has changed requests or quotas. Each function returns a Snapshot
+as it would be after the change, with every dependent count updated. The original Snapshot does not change. Cost:
+O(nodes) for nodes, O(pods) copies of references for pods. A function raises `VariantError` if the result cannot be
+exact: if devices of resource claims would be freed, and for topology trees of HyperNodes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -34,11 +35,11 @@ _versions = count(-2, -1)
 
 
 class VariantError(Exception):
-    """The change cannot be made exactly; no statement about it is possible."""
+    """A variant cannot be computed exactly, so the what-if question has no answer."""
 
 
 def without_pods(snapshot: Snapshot, gone: Iterable[PodInfo]) -> Snapshot:
-    """Returns the snapshot without some pods: bound ones free their nodes, pending ones request nothing."""
+    """Returns the snapshot without some pods. Bound pods free their nodes; pending pods leave the demand of quotas."""
     pods = {pod.key: pod for pod in gone}
     bound = [pod for pod in pods.values() if pod.bound]
     if any(pod.pod.spec.resource_claims or _amends(pod, snapshot) for pod in bound):
@@ -69,9 +70,10 @@ def without_pods(snapshot: Snapshot, gone: Iterable[PodInfo]) -> Snapshot:
 
 
 def with_nodes(snapshot: Snapshot, nodes: Iterable[NodeInfo], like: Mapping[str, str] | None = None) -> Snapshot:
-    """Returns the snapshot with new or changed nodes, by name.
+    """Returns the snapshot with new or changed nodes.
 
-    like: new node -> existing node with the same devices.
+    nodes: the new states; a known name replaces that node. like: new node -> existing node with the same devices; a new
+    node that is left out has no devices.
     """
     layers, given = snapshot.tree.layers, {node.name: node for node in nodes}
     known = {node.name: node for node in snapshot.nodes}
@@ -81,6 +83,7 @@ def with_nodes(snapshot: Snapshot, nodes: Iterable[NodeInfo], like: Mapping[str,
         raise VariantError
     labels = {name: info.labels for name, info in infos.items()}
     tree = build_tree(layers, labels, has_object=snapshot.tree.has_object)
+    # rows of known nodes move to their positions in the new tree
     shape = (len(infos), snapshot.allocatable.shape[1])
     allocatable, used, staying = (np.zeros(shape, dtype=np.int64) for _ in range(3))
     scored = np.zeros((len(infos), snapshot.score_used.shape[1]), dtype=np.int64)
@@ -125,7 +128,7 @@ def new_node(template: NodeInfo, name: str) -> NodeInfo:
 
 
 def with_pods(snapshot: Snapshot, pods: Iterable[PodInfo]) -> Snapshot:
-    """Returns the snapshot with new or changed pending pods, by key."""
+    """Returns the snapshot with new or changed pending pods; a known key replaces that pod. Gangs keep their order."""
     given = {pod.key: pod for pod in pods}
     before = [snapshot.pods[key] for key in given if key in snapshot.pods]
     if any(pod.bound for pod in (*before, *given.values())):
@@ -150,7 +153,7 @@ def with_pods(snapshot: Snapshot, pods: Iterable[PodInfo]) -> Snapshot:
 
 
 def read_again(info: PodInfo, pod: Pod, snapshot: Snapshot, config: KoordpyConfiguration) -> PodInfo:
-    """Returns a pending pod as read with another specification, in the same gang and at the same rank."""
+    """Returns a pending pod with another specification, in the same gang and at the same rank. pod: the new object."""
     found = pod_info(
         pod,
         scheduler_names=snapshot.scheduler_names,
@@ -165,7 +168,7 @@ def read_again(info: PodInfo, pod: Pod, snapshot: Snapshot, config: KoordpyConfi
 
 
 def with_quotas(snapshot: Snapshot, quotas: Iterable[QuotaNode]) -> Snapshot:
-    """Returns the snapshot with changed quotas, by name."""
+    """Returns the snapshot with changed quotas; each replaces the quota of its name."""
     tree = snapshot.quotas.tree
     changed = replace(tree, quotas={**tree.quotas, **{quota.name: quota for quota in quotas}})
     return replace(snapshot, quotas=replace(snapshot.quotas, tree=changed), memo={})
@@ -174,8 +177,10 @@ def with_quotas(snapshot: Snapshot, quotas: Iterable[QuotaNode]) -> Snapshot:
 def _filtered(
     members: Mapping[GangRef, tuple[PodInfo, ...]], gone: Collection[str]
 ) -> dict[GangRef, tuple[PodInfo, ...]]:
-    """Returns the members without some pods, by key. An unchanged tuple stays the same object, so its gang is not read
-    again."""
+    """Returns gang -> members without some pods. gone: keys of these pods.
+
+    An unchanged tuple is the same object as before, so that cached results about its gang stay valid.
+    """
     out = {}
     for ref, pods in members.items():
         left = pods if all(pod.key not in gone for pod in pods) else tuple(p for p in pods if p.key not in gone)
@@ -185,6 +190,7 @@ def _filtered(
 
 
 def _subtract(pod: PodInfo, snapshot: Snapshot, used: Ints, scored: Ints) -> None:
+    """Subtracts a bound pod from `used` and `scored`, in place. Raises `VariantError` if a sum of its node was cut."""
     node = snapshot.index.get(pod.node)
     if node is None:
         return
@@ -196,7 +202,8 @@ def _subtract(pod: PodInfo, snapshot: Snapshot, used: Ints, scored: Ints) -> Non
 
 
 def _amends(pod: PodInfo, snapshot: Snapshot) -> bool:
-    """Returns whether the amounts of a pod's node depend on the devices that pods use there."""
+    """Returns True if a device family has corrected the amounts of a bound pod's node because of devices in use there.
+    Without the pod the correction might be another one."""
     if pod.node not in snapshot.index or not any(view.amends(pod.node) for view in snapshot.families.values()):
         return False
     node = snapshot.nodes[snapshot.index[pod.node]]
@@ -204,7 +211,7 @@ def _amends(pod: PodInfo, snapshot: Snapshot) -> bool:
 
 
 class _Counts:
-    """Contributions of some bound pods to the counts of a Snapshot."""
+    """The part of a Snapshot's counts that some bound pods contribute."""
 
     def __init__(self, book: Neighbours) -> None:
         self.selectors, self.classes = book.selectors.frozen(), book.classes.frozen()
@@ -221,7 +228,8 @@ def _counts(pods: Iterable[PodInfo], snapshot: Snapshot) -> _Counts:
 
 
 def _with_requests(quotas: Quotas, *, gone: Iterable[PodInfo] = (), come: Iterable[PodInfo] = ()) -> Quotas:
-    """Returns the quotas with other used and requested amounts. gone: removed pods; come: added pods."""
+    """Returns the quotas with other used and requested amounts. gone: removed pods. come: added pods."""
+    # amounts to subtract, by owner: of bound pods (held) and of pending ones (waiting)
     held, waiting = Tally[Owner, str](), Tally[Owner, str]()
     for pods, sign in ((gone, 1), (come, -1)):
         for pod in pods:

@@ -1,9 +1,12 @@
-"""Gaps in topology labels: nodes without a layer's label, layer labels that no node has, and domains below two parents.
+"""Finds faults in the network topology labels of nodes, for warnings to the administrator.
 
-A node without a label is a domain by itself, so scheduling does not fail, but gangs wait longer or are placed worse.
-Checked nodes: nodes with accelerators if any node has some, because gangs use the labels; otherwise all nodes except
-control-plane nodes. A domain name below two parents is two domains, and often a wrong label; layers that number their
-domains from zero below each parent are excluded. Cost: O(nodes) for each new tree, then O(nodes without a label).
+There are three kinds of faults (gaps): checked nodes without the label of a layer, labels of a layer that no node has
+("bare" layers), and domain names below two parents ("split" domains). They do not stop scheduling: a node without a
+label is a domain by itself, and a split name is two domains. But gangs wait longer or are placed worse.
+
+Checked are the nodes with accelerators, because gangs run there. If no node has accelerators, all nodes are checked
+except control-plane nodes. Layers that number their domains from zero below each parent split names on purpose, and are
+excluded. Cost: O(nodes) for each new tree, then O(nodes without a label).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -23,6 +26,7 @@ from koordpy.topology.topology_tree import Tree
 NODES_NAMED = 4
 """Maximum number of nodes in a text before `and N more`."""
 DOMAINS_NAMED = 4
+"""Maximum number of domains in a text before `and N more`."""
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 """Taint keys of control-plane nodes."""
 
@@ -34,16 +38,19 @@ def told_keys(layer: Layer) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UnlabelledNodes:
-    """Checked nodes without the label of a layer. counted: number of checked nodes; bare: True if no node of the
-    cluster has the label; meant: key on nodes that is similar to a misspelt layer key, empty for none."""
+    """Checked nodes without the label of a layer."""
 
     layer: Layer
     nodes: tuple[str, ...]
     counted: int
+    """Number of checked nodes."""
     bare: bool
+    """True if no node of the cluster has the label."""
     meant: str = ""
+    """Label key of nodes that the misspelt key of the layer probably means; empty for none."""
 
     def __str__(self) -> str:
+        """Returns the text for users, such as `block: 2 of 8 nodes lack the label example.com/block: n1, n2`."""
         if self.bare:
             return f"{self.layer.name}: {bare_text(self.layer, self.meant)}"
         one = len(self.nodes) == 1
@@ -71,7 +78,7 @@ class SplitDomain:
 
 @dataclass(frozen=True)
 class TopologyGaps:
-    """All gaps of a topology. unlabelled: by layer, from the top; split: by layer and name."""
+    """All gaps of a topology. unlabelled: in the order of layers, from the top. split: by layer and domain name."""
 
     unlabelled: tuple[UnlabelledNodes, ...] = ()
     split: tuple[SplitDomain, ...] = ()
@@ -81,13 +88,13 @@ class TopologyGaps:
 
     @cached_property
     def kinds(self) -> frozenset[tuple[str, str]]:
-        """Pairs (kind of gap, layer); a new pair triggers a new event."""
+        """Pairs (kind of gap, layer): a pair that was not there before triggers an event."""
         found = {("bare" if one.bare else "unlabelled", one.layer.name) for one in self.unlabelled}
         return frozenset(found | {("split", one.layer) for one in self.split})
 
     @property
     def reason(self) -> str:
-        """Reason of the condition: the most serious kind of gap."""
+        """Reason of the topology's condition, by the most serious kind of gap; not for an object without gaps."""
         if any(one.bare for one in self.unlabelled):
             return "NoNodeLabelled"
         return "NodesUnlabelled" if self.unlabelled else "DomainsSplit"
@@ -103,7 +110,10 @@ NO_GAPS = TopologyGaps()
 
 
 def bare_text(layer: Layer, meant: str, *, named: bool = False) -> str:
-    """Returns `no node has the label a, did you mean b?`. named: True to add the name of the layer to the label."""
+    """Returns `no node has the label a, did you mean b?` for a bare layer. meant: b; empty for no suggestion.
+
+    named: True to add the name of the layer to the label.
+    """
     if not layer.label_keys:
         return f"no node is in {told_keys(layer)}"
     what = told_keys(layer) + (f" of {layer.name}" if named else "")
@@ -112,8 +122,11 @@ def bare_text(layer: Layer, meant: str, *, named: bool = False) -> str:
 
 @dataclass(frozen=True)
 class LabelGaps:
-    """Gaps of all nodes, checked or not. They change only with the tree. bare: level of a layer with a label
-    that no node has -> similar key on nodes, empty for none."""
+    """The gaps that do not depend on which nodes are checked. They change only with the tree.
+
+    bare: level (1 for the top layer) of each bare layer -> label key of nodes that the layer's key probably means,
+    empty for none.
+    """
 
     bare: Mapping[int, str] = field(default_factory=dict)
     split: tuple[SplitDomain, ...] = ()
@@ -138,8 +151,10 @@ def label_gaps(snapshot: Snapshot) -> LabelGaps:
 
 
 def bare_layer(snapshot: Snapshot, level: int) -> str:
-    """Returns `no node has the label KEY of LAYER, did you mean OTHER?` for a layer without labelled nodes. Empty for
-    other layers, for the cluster and for the node layer."""
+    """Returns `no node has the label KEY of LAYER, did you mean OTHER?` if the layer of a level is bare; else empty.
+
+    Always empty for the cluster (level 0) and for the node layer.
+    """
     tree = snapshot.tree
     if not 0 < level <= len(tree.lacking) or not tree.has_object or len(tree.lacking[level - 1]) < len(tree.node_names):
         return ""
@@ -147,8 +162,11 @@ def bare_layer(snapshot: Snapshot, level: int) -> str:
 
 
 def _meant_key(layers: Layers, level: int, known: Collection[str]) -> str:
-    """Returns the key that a layer's keys probably mean: a similar one, or the only one of the same name with another
-    prefix. Keys of other layers are excluded. Empty for none."""
+    """Returns the label key of nodes that the keys of a bare layer probably mean; empty for none.
+
+    That is a similar key, or the only key with the same name and another prefix. Keys of other layers are excluded.
+    known: all label keys of nodes.
+    """
     taken = {key for one in layers.chain for key in one.label_keys}
     free = sorted(set(known) - taken)
     for key in layers.chain[level - 1].label_keys:
@@ -161,15 +179,17 @@ def _meant_key(layers: Layers, level: int, known: Collection[str]) -> str:
 
 
 def split_domains(tree: Tree) -> tuple[SplitDomain, ...]:
-    """Returns domain names below several parents, by layer from the top.
+    """Returns the domain names below several parents, in the order of layers from the top.
 
-    Excluded are domains of single nodes without a label there or above, and layers that number their domains from zero
-    below each parent: several names are split, and all parents except one have only such names.
+    Excluded are domains of single nodes that lack a label at the layer or above. Also excluded are layers that number
+    their domains from zero below each parent. Such a layer is recognized by several split names, and by at most one
+    parent with a name that is not split.
     """
     found: list[SplitDomain] = []
     private = _private(tree)
     for number in range(2, tree.depth):
         level = tree.levels[number]
+        # domain name -> positions of its domains
         places: dict[str, list[int]] = {}
         for d, name in enumerate(level.names):
             if not private[number][d]:
@@ -177,6 +197,7 @@ def split_domains(tree: Tree) -> tuple[SplitDomain, ...]:
         split = {name for name, domains in places.items() if len(domains) > 1}
         if not split:
             continue
+        # parent -> names of its domains
         parents: dict[int, set[str]] = {}
         for name, domains in places.items():
             for d in domains:
@@ -202,11 +223,13 @@ def _private(tree: Tree) -> list[NDArray[np.bool_]]:
 def find_gaps(
     tree: Tree, labels: LabelGaps, get: Callable[[str], NodeInfo | None], accelerated: Collection[str]
 ) -> TopologyGaps:
-    """Returns the gaps of a tree. get: returns a node by name; accelerated: names of nodes with accelerators."""
+    """Returns the gaps of a tree. labels: gaps of all nodes. get: returns a node by name; None if unknown. accelerated:
+    names of nodes with accelerators."""
     if not tree.has_object or not tree.node_names:
         return NO_GAPS
 
     def counts(name: str) -> bool:
+        """Returns True if a node is checked."""
         if accelerated:
             return name in accelerated
         info = get(name)
@@ -224,6 +247,7 @@ def find_gaps(
 
 
 def _takes_no_work(info: NodeInfo) -> bool:
+    """Returns True for a control-plane node with a taint that excludes ordinary pods."""
     return any(taint.key in CONTROL_PLANE and taint.effect != "PreferNoSchedule" for taint in info.taints)
 
 

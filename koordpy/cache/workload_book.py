@@ -1,6 +1,8 @@
-"""Connects the derived gangs of `workloads` with the pods and gangs of the cache.
+"""Connects gangs that are derived from workloads (Job, JobSet, PyTorchJob and others) with the pods of the cache.
 
-Source: workloads.md 2.
+`DerivedBook` derives the gangs from workload objects and labels of pods. It knows gangs by `namespace/name`, and does
+not know `PodInfo`. `WorkloadBook` adds the identities (`GangRef`) that the cache uses, and says which gang a pod is in.
+It also finds PodGroups that operators created and that can never start as a whole. Source: workloads.md 2.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -24,7 +26,8 @@ from koordpy.workloads.workload_model import Role, StepCondition, Workload
 from koordpy.workloads.workload_runs import WorkloadPod
 
 _STEPPED = frozenset((TRAIN_JOB[1], "MPIJob"))
-"""Kinds with operators that create one PodGroup for pods that are created in steps."""
+"""Kinds with operators that create one PodGroup for all pods of a workload, but create some of these pods only after
+others have started."""
 
 
 class WorkloadBook(DerivedBook):
@@ -35,29 +38,32 @@ class WorkloadBook(DerivedBook):
         super().__init__(config, schedulers, selector_matches)
         self.records = RecordBook()
         self.passed_over: dict[GangRef, str] = {}
-        """PodGroups that are ignored, and the reason."""
+        """PodGroup that is ignored -> the reason, for users."""
         self.unknown_steps: frozenset[GangRef] = frozenset()
-        """PodGroups of TrainJobs with unknown steps."""
+        """PodGroups of TrainJobs of which the steps are not known, so that they are not ignored."""
         self._refs: dict[str, GangRef] = {}
         """`namespace/name` of a derived gang -> its identity, one object for all its pods."""
         self.derived: Mapping[GangRef, Derived] = {}
         """All derived gangs, as of the last `regroup`."""
 
     def know(self, known: Known, groups: Mapping[str, VolcanoGroup]) -> None:
+        """As `DerivedBook.know`: replaces all workloads. Also stores their records."""
         super().know(known, groups)
         for workload in known.all():
             self.records.put(workload)
 
     def put_workload(self, workload: Workload) -> None:
+        """Stores the current state of a workload, and its record."""
         super().put_workload(workload)
         self.records.put(workload)
 
     def drop_workload(self, uid: str) -> None:
+        """Removes a workload, and its record."""
         super().drop_workload(uid)
         self.records.drop(uid)
 
     def put_pod(self, info: PodInfo) -> None:
-        """Stores the current state of a pod, with the gang or PodGroup that it names."""
+        """Stores the current state of a pod for the derivation of gangs, with the gang or PodGroup that it names."""
         pod, named = info.pod, self._named_gang(info)
         upstream = named.key if named is not None and named.source is GangSource.UPSTREAM else ""
         self.put(
@@ -71,7 +77,10 @@ class WorkloadBook(DerivedBook):
         )
 
     def _named_gang(self, info: PodInfo) -> GangRef | None:
-        """Returns the gang that a pod names itself, ignoring derived gangs except for a PodGroup created by default."""
+        """Returns the gang that a pod names by its labels, annotations or scheduling group; None for none.
+
+        A pod without a scheduling group may also have a derived gang in `info.gang`; that gang is returned then.
+        """
         if info.pod.spec.scheduling_group is None:
             return info.gang
         return gang_ref(info.pod, volcano=self.volcano)
@@ -93,8 +102,10 @@ class WorkloadBook(DerivedBook):
         return group.queue if group is not None else ""
 
     def regroup(self, named: Iterable[GangRef], now: float) -> set[str]:
-        """Derives all gangs; returns the pods that may have another gang. named: gangs that pods name; now: seconds
-        since the epoch."""
+        """Derives the gangs of all changed workloads. Returns the keys of pods that may have another gang now.
+
+        named: gangs that pods name, so that no derived gang gets the same name. now: seconds since the epoch.
+        """
         known = self.gangs
         by_default = {GangRef.of(key, GangSource.UPSTREAM) for key in self.made}
         pods = self.update([ref.key for ref in named if ref not in self.passed_over and ref not in by_default], now)
@@ -115,8 +126,9 @@ class WorkloadBook(DerivedBook):
     def pass_over(self, groups: Mapping[str, PodGroup]) -> set[GangRef]:
         """Finds PodGroups that the operator of a TrainJob or MPIJob created and that can never reach their minimum.
 
-        The reason is that the operator creates some pods only after others have started. Returns the PodGroups that are
-        ignored for the first time, or no longer.
+        Their minMember counts all pods, but the operator creates some of them only after others have started. Such a
+        PodGroup is ignored, and its pods get derived gangs instead. Volcano PodGroups are handled alike. groups:
+        PodGroups of coscheduling by `namespace/name`. Returns those that are ignored for the first time, or no longer.
         """
         found, unknown = {}, set()
         for group in groups.values():
@@ -153,8 +165,11 @@ class WorkloadBook(DerivedBook):
         return gang is None or gang.source is GangSource.WORKLOAD or gang in self.passed_over
 
     def filed(self, info: PodInfo) -> tuple[GangRef | None, int | None, str]:
-        """Returns (gang, rank index, PodGroup that a controller created by default for a pod in another gang) of a
-        known pod."""
+        """Returns (gang, rank index, PodGroup) of a known pod; None, None and empty if it has none.
+
+        The PodGroup is one that the pod's controller created by default, if the pod is in another gang.
+        """
+        # A gang that the pod names precedes a derived one, except a PodGroup that is ignored or created by default.
         known, named, made = self._pods[info.key], self._named_gang(info), ""
         gang = self._refs.get(known.gang) if self._is_free(named) else named
         if known.passes:
@@ -171,21 +186,24 @@ class WorkloadBook(DerivedBook):
 
 @dataclass(frozen=True, slots=True)
 class _StepPods:
-    """Roles of a workload with pods that exist at the same time."""
+    """A step of a workload: the roles with pods that exist at the same time."""
 
     size: int
-    """Number of pods of all its roles."""
+    """Number of pods of all roles of the step."""
     first: int
     """Number of pods that are created before any pod of the step is bound."""
     later: StepCondition | None
-    """Condition of the first later role; None if all pods are created at once."""
+    """Condition for the creation of the other pods, of the first role that has one; None if all are created at once."""
     role: str
-    """Role that waits for this condition; empty for none."""
+    """Role that waits for the condition `later`; empty for none."""
 
 
 def _steps(workload: Workload) -> list[_StepPods]:
-    """Returns the steps of a workload in order. The step of a role is the largest number of Complete edges on a path to
-    it."""
+    """Returns the steps of a workload in order.
+
+    A role that waits until another role is Complete is in a later step than that role: the pods of the other role have
+    ended. A role that waits for another state, such as Ready, is in the same step, but its pods are created later.
+    """
     levels: dict[str, int] = {}
     members: dict[int, list[Role]] = {}
     for role in workload.roles:
@@ -207,8 +225,11 @@ def _steps(workload: Workload) -> list[_StepPods]:
 
 
 def _never_met(least: int, steps: list[_StepPods], owner: OwnerReference) -> str:
-    """Returns why a PodGroup over all steps of its owner can never reach minMember `least`; empty if it can. In an
-    MPIJob, a minMember above the number of its pods is set by the user, so the PodGroup remains in use."""
+    """Returns why a PodGroup over all steps of a workload can never reach its minMember; empty if it can.
+
+    least: minMember. steps: empty if unknown, and then the answer is empty. owner: the controller of the PodGroup. A
+    minMember above the number of pods of any step is a user's setting in an MPIJob, so its PodGroup remains in use.
+    """
     most, owner_text = max((step.size for step in steps), default=least), f"{owner.kind} {owner.name}"
     never = f"minMember {least} can never"
     if least > most:
