@@ -1,9 +1,9 @@
-"""Finds nominations that a plan must not invalidate.
+"""Finds the nominations that are feasible now, so that a plan which invalidates one of them can be undone.
 
-Source: preemption.md 4. Capacity on the nominated node is already protected by the ledger (`reservation_ledger.py`).
-Two other conditions can break a nomination: inter-pod affinity and topology spread (a new pod matches a term), and
-quota (a pod without a quota reduces the capacity that quotas share). If a nomination breaks, its victims were evicted
-for nothing, and new victims would be selected.
+A nominated pod waits for its victims to end. If another pod makes the node infeasible before that, the victims were
+evicted for nothing. Capacity on the nominated node is already protected by the ledger (`reservation_ledger.py`). Two
+other conditions can make the node infeasible: inter-pod affinity and topology spread (a new pod matches a term), and
+quota (a pod without a quota reduces the capacity that quotas share). Source: preemption.md 4.
 """
 
 from collections.abc import Mapping
@@ -16,18 +16,20 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.reservations.capacity_view import STARTED
 
 BY_PODS: tuple[str, ...] = ("PodTopologySpread", "InterPodAffinity")
+"""Filters by which other pods can make a nominated node infeasible."""
 BY_QUOTAS: tuple[str, ...] = (PLUGIN,)
-"""Filters that a nomination depends on in addition to the filters of its node: by other pods, and by quotas."""
+"""Filter by which quotas can refuse a nominated pod."""
 Conditions = frozenset[tuple[str, tuple[str, ...]]]
-"""(pod key, filters that pass for the pod on its nominated node) of nominated pods."""
+"""(pod key, filters) of nominated pods: the filters, BY_PODS or BY_QUOTAS, admit the pod on its nominated node."""
 
 
 def nominations_still_feasible(unit: Unit, round_state: RoundState) -> Conditions:
-    """Returns the nominations that the unit could break, each with the filters that pass now.
+    """Returns the nominations that a plan of the unit might invalidate, each with the filters that admit it now.
 
-    Judged as if terminating pods had ended. Covers nominations with capacity that is closed to the unit, and
-    nominations of this round.
+    `plan_unit` compares the result before and after the plan. Considered are nominations with capacity that is closed
+    to the unit, and nominations of this round. They are judged as if terminating pods had ended.
     """
+    # `made`: nominations of this round, which are placed on the draft; `others`: of earlier rounds, reservations only
     draft, pods = round_state.draft, round_state.snapshot.pods
     made = {key: draft.placed[key] for key in draft.nominated if key in draft.placed}
     found = round_state.reservations.available_to(unit.pending, {pod.key for pod in unit.members})
@@ -48,9 +50,11 @@ def _is_interpod_dependent(pod: PodInfo) -> bool:
 
 
 def _fitting(dependent: Mapping[str, int], nodes: Mapping[str, int], round_state: RoundState) -> set[str]:
-    """Returns the pods that fit their nodes by inter-pod rules, without the other nominated pods or with all of them.
+    """Returns the pods of `dependent` that fit their nodes by inter-pod rules.
 
-    dependent: key -> node position of the pods to judge. nodes: the same for all nominated pods.
+    A pod fits if it does without any other nominated pod, or with all of them in place. The second case covers required
+    affinity to another nominated pod. dependent: key -> node position of the pods to judge. nodes: the same for all
+    nominated pods.
     """
     draft, pods = round_state.draft, round_state.snapshot.pods
     made = [key for key in nodes if key in draft.placed]
@@ -68,7 +72,7 @@ def _fitting(dependent: Mapping[str, int], nodes: Mapping[str, int], round_state
 
 
 def _shrinks_quotas(unit: Unit, round_state: RoundState) -> bool:
-    """Returns True if a quota's runtime may fall once the unit starts."""
+    """Returns True if the runtime of some quota may fall once the unit starts, so that it refuses a nominated pod."""
     quotas, settings = round_state.snapshot.quotas, round_state.config.quota
     if not quotas.tree.quotas or not settings.enable_runtime_quota:
         return False
@@ -76,8 +80,12 @@ def _shrinks_quotas(unit: Unit, round_state: RoundState) -> bool:
 
 
 def _admitted(nodes: Mapping[str, int], round_state: RoundState) -> list[str]:
-    """Returns nominated pods that their quotas admit once all nominated pods have started and terminating pods have
-    ended."""
+    """Returns the keys of the nominated pods that their quotas admit.
+
+    Judged is the state after all nominated pods have started and all terminating pods have ended. nodes: key -> node
+    position of all nominated pods.
+    """
+    # quota -> resource -> amount left
     draft, quotas, pods = round_state.draft, round_state.snapshot.quotas, round_state.snapshot.pods
     limits = round_state.of_view(STARTED).admission.admission_limits()
     left = {name: {r: n - draft.quotas.used(name, r) for r, n in of.items()} for name, of in limits.items()}

@@ -1,7 +1,7 @@
 """Checks the plan of a unit independently of the planner, and puts it on the draft.
 
-Every placement passes here, whichever method found it. The checks (`verify/`) read pods and nodes, and share no code
-with the search. A plan that fails is a mistake of the planner; it is reported and never carried out.
+Every placement passes here, whichever method found it. The checks (`verify/`) read pods and nodes, and share no
+arithmetic with the search. A plan that fails is a mistake of the planner; it is reported and never carried out.
 """
 
 from collections.abc import Mapping, Sequence

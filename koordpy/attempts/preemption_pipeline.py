@@ -1,15 +1,18 @@
 """Preemption for one unit as a pipeline: rules -> candidate sets -> filters -> dry run -> check -> result.
 
-    preempt        a unit without capacity -> its outcome; member by member if members preempt individually
-    find_plan      preemptor sets: all pending members, then the core
-    _try_rules     rules: which victim units may be evicted, step by step (`preemption/rules/rule_steps.py`)
-    _try_scenario  filters, then generators, then the check, which decides last
-    _generate      the least harmful plan, over all parts of the nodes, that passes its dry run (`select_victims.py`)
-    _carry_out     the check, pod by pod, on the draft; a plan that passes stays on the draft
+Each function below calls the next one:
 
-The first plan that passes ends the search. Otherwise the result says why the search ended (`SearchEnd`). Generators
-run in the order of `Way`: the table of nodes for a plain pod, counting, CP-SAT, greedy. If the check rejects a plan,
-the planner has made a mistake, and the generators after the one of that plan run.
+    preempt        a unit without capacity -> its outcome; member by member if members preempt individually
+    find_plan      preemptor sets (pods that victims are sought for): all pending members, then the core
+    _try_rules     which running units may be evicted, step by step (`preemption/rules/rule_steps.py`)
+    _try_scenario  one preemptor set under the rules of one step: bounds, then generators, then the check
+    _generate      the least harmful plan, over all parts of the nodes, that passes its dry run (`select_victims.py`)
+    _carry_out     the independent check on the draft; a plan that passes stays on the draft
+
+The first plan that passes ends the search. Otherwise the result says why the search ended (`SearchEnd`). A generator is
+a method that proposes victims. They run in the order of `Way`: a table of the nodes for a plain pod, counting, CP-SAT,
+greedy. If the check rejects a plan, the planner has made a mistake. Then only the generators after that plan's are
+tried.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,26 +49,31 @@ from koordpy.reservations.capacity_view import RELIEVED
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Result of a search, or of one part of it."""
+    """Result of a search for victims, or of one part of it."""
 
     end: SearchEnd
+    """Why the search ended."""
     plan: PreemptionPlan | None = None
     """The plan; None if none was found."""
     outcome: PlacedUnit | RejectedUnit | None = None
-    """The plan on the draft, or the last plan that the check rejected; None if no plan was checked."""
+    """A `PlacedUnit` for the plan that is on the draft, or a `RejectedUnit` with all plans that the check rejected;
+    None if no plan was checked."""
     reasons: tuple[str, ...] = ()
     """Sentences on the rules that were tried; they follow the count of nodes in the message of a pending pod."""
     runs: tuple[SolverRun, ...] = ()
+    """Runs of CP-SAT."""
     withheld: frozenset[Guard] = NO_GUARD
-    """Guards that each prevent a plan: without any one of them a plan exists."""
+    """Protections that each block a plan by themselves: without this guard a plan would exist."""
     awaited: Awaited | None = None
-    """Nodes that fit the unit once terminating pods have ended, so that nothing is evicted; None for none."""
+    """Nodes that will fit the unit once terminating pods have ended, so that nothing is evicted; None for none."""
 
 
 def preempt(refused: WaitingUnit, now: RoundState, search: PreemptionSearch | None) -> UnitOutcome:
     """Returns the outcome of a unit that found no capacity: with victims, or waiting with the reason.
 
-    now: round state in the view of a unit that starts now. search: None if no pod may be evicted.
+    refused: the outcome without victims. now: round state in the view of a unit that starts now. search: the round's
+    search for victims; None if no pod may be evicted. Evictions cannot help pods in a parent quota or in an
+    unreadable one (a refusal without `limit_name`), so that refusal is returned as it is.
     """
     if search is None or (refused.refusal is not None and not refused.refusal.limit_name):
         return refused
@@ -73,6 +81,7 @@ def preempt(refused: WaitingUnit, now: RoundState, search: PreemptionSearch | No
     found = find_plan(unit, now, search)
     if not isinstance(outcome := found.outcome, PlacedUnit):
         return _waiting(refused, found, now)
+    # each further pending member preempts by itself, until no plan is found for one
     while members_preempt_individually(unit):
         more = find_plan(unit, now, search, outcome.nodes)
         if isinstance(more.outcome, PlacedUnit):
@@ -86,7 +95,7 @@ def preempt(refused: WaitingUnit, now: RoundState, search: PreemptionSearch | No
 
 
 def _waiting(refused: WaitingUnit, found: SearchResult, now: RoundState) -> UnitOutcome:
-    """Returns the outcome of a unit without a plan."""
+    """Returns the outcome of a unit for which no plan was found: deferred, waiting, or rejected."""
     attempt = refused.attempt
     if found.end is SearchEnd.DEFERRED:
         return DeferredUnit(replace(attempt, proof=Proof.UNKNOWN), DeferralReason.SEARCH, refused.refusal)
@@ -123,11 +132,12 @@ def find_plan(
 ) -> SearchResult:
     """Returns the first plan that frees capacity for all pending members, else for the core, else why there is none.
 
-    placed: pod key -> node position of members that preempted individually just before.
+    placed: pod key -> node position of members that preempted individually just before; None for none.
     """
     early = _answer_early(unit, now, search, first=not placed)
     if early is not None:
         return early
+    # `last`: the result to report if no set has a plan, an undecided one if there is any
     last: SearchResult | None = None
     refused: RejectedUnit | None = None
     tried: list[PreemptorSet] = []
@@ -140,6 +150,7 @@ def find_plan(
         last = found if last is None or last.end.is_proven else last
     if last is None:
         return SearchResult(SearchEnd.NO_CANDIDATES)
+    # no plan: find out whether one of the protections blocked it
     withheld = {guard: text for guard in WAIVABLE if (text := _withheld_by(guard, tried, search))}
     share = unclaimed_share(tried[-1].pods, search.round_state, search.shares)
     reasons = (*last.reasons, *withheld.values(), *([f"{share}."] if share else []))
@@ -147,7 +158,12 @@ def find_plan(
 
 
 def _answer_early(unit: Unit, now: RoundState, search: PreemptionSearch, *, first: bool) -> SearchResult | None:
-    """Returns an answer that needs no search; None if a search must run. first: no member preempted just before."""
+    """Returns a result that needs no search; None if a search must run.
+
+    That is so without nodes, if terminating pods will free enough capacity, if the unit waits for its own victims, if
+    no rule may evict a pod, and if searches are left to the search worker. first: True if no member of the unit has
+    preempted individually just before.
+    """
     if not now.snapshot.nodes:
         return SearchResult(SearchEnd.NO_CANDIDATES)
     if first and (awaited := await_ending(unit, now)) is not None:
@@ -163,13 +179,15 @@ def _answer_early(unit: Unit, now: RoundState, search: PreemptionSearch, *, firs
 
 
 def _try_rules(preemptors: PreemptorSet, search: PreemptionSearch, refused: RejectedUnit | None) -> SearchResult:
-    """Returns the first plan of one preemptor set over the steps of rules.
+    """Returns the first plan of one preemptor set. Tries the steps one after the other: each is a set of rules.
 
-    refused: outcome with the plans rejected so far; None if no plan was rejected.
+    refused: outcome with the plans that the check has rejected so far; None if it has rejected none.
     """
+    # the inputs of the rules: quotas, shares and priorities for this preemptor set
     law = search.law(preemptors)
     if not law.admissible:
         return SearchResult(SearchEnd.NO_CANDIDATES, outcome=refused)
+    # units that may be evicted for this set before any rule is applied; `rule_steps` reads `ends` between its steps
     free = search.free_units(preemptors)
     ends: list[SearchEnd] = []
     reasons: dict[str, None] = {}
@@ -188,7 +206,11 @@ def _try_rules(preemptors: PreemptorSet, search: PreemptionSearch, refused: Reje
 
 
 def _try_scenario(scenario: PreemptionScenario, search: PreemptionSearch, refused: RejectedUnit | None) -> SearchResult:
-    """Runs filters, generators with their dry runs, and the check on one scenario. refused: as in `_try_rules`."""
+    """Returns the first plan of one scenario that passes the check. refused: as in `_try_rules`.
+
+    A scenario is one preemptor set with the victims that the rules of one step allow.
+    """
+    # sums may show that all possible victims together free too little
     if (bound := scenario.bound()) is not None:
         return SearchResult(bound[0], outcome=refused, reasons=tuple(filter(None, bound[1:])))
     ways = tuple(search.ways)
@@ -211,7 +233,7 @@ def _try_scenario(scenario: PreemptionScenario, search: PreemptionSearch, refuse
 
 
 def _with_runs(found: SearchResult, before: tuple[SolverRun, ...]) -> SearchResult:
-    """Returns the result with the solver runs of earlier steps added."""
+    """Returns the result with the solver runs of earlier steps added to its outcome."""
     if not before or found.outcome is None:
         return found
     attempt = replace(found.outcome.attempt, runs=(*before, *found.outcome.attempt.runs))
@@ -219,7 +241,12 @@ def _with_runs(found: SearchResult, before: tuple[SolverRun, ...]) -> SearchResu
 
 
 def _generate(scenario: PreemptionScenario, ways: Sequence[Way]) -> SearchResult:
-    """Returns the least harmful plan of a generator that passes its dry run. ways: generators that may run."""
+    """Returns the least harmful plan that passes its dry run. ways: generators that may run.
+
+    For a plain pod the table of nodes comes first: it has the cheapest victims of each node. If they pass the dry run,
+    that plan is returned. Otherwise, and for gangs, the other generators run on each part of the nodes, and the plan
+    with the lowest cost is returned.
+    """
     if Way.NODE in ways and (least := scenario.cheapest_node()) is not None:
         if not eligible_under(least).any():
             return SearchResult(SearchEnd.RULED_OUT)
@@ -244,11 +271,16 @@ def _generate(scenario: PreemptionScenario, ways: Sequence[Way]) -> SearchResult
 
 
 def _carry_out(unit: Unit, plan: PreemptionPlan, search: PreemptionSearch) -> PlacedUnit | RejectedUnit:
-    """Checks a plan and puts it on the draft. A rejected plan leaves no change on the draft."""
+    """Checks a plan and puts it on the draft. A rejected plan leaves no change on the draft.
+
+    Returns a `BoundUnit` for a plan without victims.
+    """
+    # 1. checks before any change: the victims, and whether each of them is necessary
     now, nodes = search.now, dict(plan.nodes)
     if faults := search.faults(unit, plan):
         return rejected_plan(unit, faults, nodes, now, plan.runs, plan)
     draft, needless = now.draft, bool(search.needless(unit, plan))
+    # 2. evictions and placements; `accept` checks the placements
     mark = draft.mark()
     for victim in plan.victims:
         draft.evict_all(victim.unit.pods)
@@ -258,6 +290,7 @@ def _carry_out(unit: Unit, plan: PreemptionPlan, search: PreemptionSearch) -> Pl
     if isinstance(outcome, RejectedUnit):
         draft.undo(mark)
         return outcome
+    # 3. the plan is valid: victims that are only moved get their new nodes on the draft
     search.record_evictions(plan.victims)
     if needless:
         search.not_minimal.append(unit.id)
@@ -273,13 +306,17 @@ def _carry_out(unit: Unit, plan: PreemptionPlan, search: PreemptionSearch) -> Pl
 
 
 def _withheld_by(guard: Guard, tried: Sequence[PreemptorSet], search: PreemptionSearch) -> str:
-    """Returns a sentence on the plan that a guard prevents for the preemptor sets, tried one after the other; empty if
-    there is no plan without the guard either."""
+    """Returns a sentence on the plan that a guard blocks; empty if there is no plan without the guard either.
+
+    Generates plans again as if the guard were off. They are only reported, never carried out. tried: the preemptor
+    sets, in order; the first plan decides.
+    """
     seen = set[frozenset[bytes]]()
     for preemptors in tried:
         guards = PlanGuards(preemptors.unit, preemptors.pods, search.config)
         kinds = frozenset(pod.shape for pod in preemptors.pods)
         if not guards.may_withhold(guard) or (len(preemptors.pods) == 1 and kinds in seen):
+            # the guard cannot block a plan here, or a single member of the same shape was tried already
             continue
         seen.add(kinds)
         law = search.law(preemptors, frozenset((guard,)))
@@ -300,7 +337,10 @@ def _withheld_by(guard: Guard, tried: Sequence[PreemptorSet], search: Preemption
 
 
 def _makes_a_difference(guard: Guard, guards: PlanGuards, law: Law, rules: Rules, search: PreemptionSearch) -> bool:
-    """True if a guard makes a difference to a step."""
+    """Returns True if a step might have a plan without the guard that it does not have with it.
+
+    rules: the rules of the step, each with the units that it may evict.
+    """
     if guard is Guard.ENTITLEMENT:
         moving = rules.get(RuleName.CONSOLIDATION)
         return moving is not None and bool((moving & ~law.entitlement.undisturbed(moving)).any())

@@ -1,8 +1,8 @@
 """Checks spec.minResources of a PodGroup before the gang is planned (kube-parity.md section 6).
 
-A gang is planned only if its minResources fit into the free capacity of the cluster, summed over all nodes that a
-pending member may use by labels and taints. What the gang's bound members use counts as free, because minResources
-includes them. O(nodes x resources).
+A gang is planned only if its minResources fit into the free capacity of the cluster, summed over all nodes where
+every filter except the resource fit admits a pending member. What the gang's bound members use counts as free, because
+minResources includes them. O(nodes x resources).
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ def check_min_resources(unit: Unit, round_state: RoundState) -> Gate | None:
     for gang in unit.gangs:
         if not gang.min_resources or not gang.pending:
             continue
-        # [nodes] True if at least one kind of pending member is allowed on the node
+        # [nodes] True if the filters admit at least one kind of pending member
         able = np.zeros(len(snapshot.nodes), dtype=bool)
         for pod in {pod.shape: pod for pod in gang.pending}.values():
             able |= round_state.of(pod).allowed > 0

@@ -1,6 +1,9 @@
-"""Plans one unit on the draft: gates, quotas, placement, the independent check; then victims, then nominations.
+"""Plans one unit, a plain pod or a gang, on the round's draft (`plan_unit`).
 
-Source: gang-network.md sections 2.3 to 2.8; kube-parity.md 3 for plain pods.
+The stages: gates, quotas, placement into free capacity, the independent check, then preemption, then the protection of
+nominations of other pods. A gate ends the attempt. After a refusal by a quota, or without free capacity, preemption may
+still help. Source: gang-network.md sections 2.3
+to 2.8; kube-parity.md 3 for plain pods.
 """
 
 from collections.abc import Callable, Hashable
@@ -50,15 +53,17 @@ PreemptorSource = Callable[[], PreemptionSearch]
 
 
 def equivalence_class(unit: Unit, round_state: RoundState) -> Hashable | None:
-    """Returns the key of the unit's equivalence class: its units have the same outcome on the same draft.
+    """Returns the key of a unit's equivalence class: units with equal keys have the same outcome on the same draft.
 
-    Units of a class have equal requests, constraints, quotas, preemption policies and gang layout. None: the unit is
-    alone in its class, because it has bound members, parts, or members with nodes that depend on other pods.
+    The planner then plans only the first of them if it is refused (`WaitingUnit.copy_for`). Units of a class have equal
+    requests, constraints, quotas, preemption policies and gang layout. None: the unit must be planned by itself,
+    because it has bound members, parts, or members with nodes that depend on other pods.
     """
     quotas = round_state.snapshot.quotas
     # the victims that a pod may evict depend on its owner and its preemption policy (preemption.md 1)
     first = unit.members[0]
     owner = quotas.user_of(first), quotas.queue_of(first)
+    # units that this unit may not reclaim from, because it was evicted for them (preemption.md 3.6)
     kept_from = gainers(round_state.snapshot.yielded, unit.id) if round_state.snapshot.yielded else None
     if unit.plain is not None:
         return round_state.key(first), owner, first.preemption_policy, kept_from
@@ -76,14 +81,15 @@ def plan_unit(
 ) -> UnitOutcome:
     """Plans one unit on the draft, as a whole or not at all: into free capacity, else into capacity of victims.
 
-    preemptor: None if no pod may be evicted for the unit. defers: True if a unit that needs the solver is left to a
-    search.
+    Only the plan of a `PlacedUnit` stays on the draft. preemptor: None if no pod may be evicted for the unit. defers:
+    True if a unit that needs the solver is left to a search; the outcome is `DeferredUnit` then.
     """
     draft = round_state.draft
     protects = draft.has_nominations or draft.nominated
     nominated = nominations_still_feasible(unit, round_state) if protects else frozenset()
     mark = draft.mark()
     outcome = plan_in_free_capacity(unit, round_state, preemptor, defers=defers)
+    # victims cannot help a unit that a gate blocks
     if preemptor is not None and isinstance(outcome, WaitingUnit) and not isinstance(outcome.diagnosis, Gate):
         outcome = preempt(outcome, round_state, preemptor())
     if isinstance(outcome, PlacedUnit):
@@ -94,9 +100,10 @@ def plan_unit(
 def plan_in_free_capacity(
     unit: Unit, round_state: RoundState, preemptor: PreemptorSource | None, *, defers: bool
 ) -> UnitOutcome:
-    """Places one unit into free capacity: gates, quotas, device placement rules, nodes, check, draft.
+    """Places one unit into free capacity, after its gates and quotas.
 
-    preemptor: used by device rules that move running members of a job; None if no pod may be evicted.
+    Jobs with devices that have placement rules (Ascend NPUs) are placed by these rules, all other units by filters and
+    scores. preemptor: used by device rules that move running members of a job; None if no pod may be evicted.
     """
     if (gate := find_gate(unit, round_state)) is not None:
         return WaitingUnit(Attempt(unit, Proof.UNKNOWN), gate)
@@ -124,7 +131,8 @@ def find_gate(unit: Unit, round_state: RoundState) -> Gate | None:
 
 
 def refuse_by_quota(unit: Unit, round_state: RoundState) -> QuotaRefusal | None:
-    """Returns the refusal of a quota that does not admit the unit; None if all quotas admit it."""
+    """Returns the refusal of the first quota that does not admit the unit; None if all quotas admit it, or if there are
+    none."""
     use = round_state.draft.quotas
     return round_state.admission.refusal(unit, use) if use.quotas.tree.quotas else None
 
@@ -138,7 +146,7 @@ def plan_job(unit: Unit, round_state: RoundState) -> JobPlan | None:
 
 
 def place_pod(unit: Unit, pod: PodInfo, round_state: RoundState) -> WaitingUnit | BoundUnit | RejectedUnit:
-    """Places a plain pod by filters and scores."""
+    """Places a plain pod by filters and scores, as kube-scheduler does."""
     node = choose_node(pod, round_state)
     if node is None:
         return WaitingUnit(Attempt(unit, Proof.INFEASIBLE, Method.SCORES), NoCapacity())
@@ -148,8 +156,9 @@ def place_pod(unit: Unit, pod: PodInfo, round_state: RoundState) -> WaitingUnit 
 def choose_node(pod: PodInfo, round_state: RoundState) -> int | None:
     """Returns a plain pod's node; None if no node has a slot.
 
-    Order: the nominated node, the highest total score, the fewest free slots, natural name order (kube-parity.md 3,
-    4.5). Devices with placement rules choose by these rules.
+    The nominated node is chosen first if it fits. Otherwise the order is: highest total score, fewest free slots,
+    natural order of names (kube-parity.md 3, 4.5). If the pod requests devices with placement rules, these rules
+    choose.
     """
     nominated = round_state.snapshot.index.get(pod.nominated_node) if pod.nominated_node else None
     if nominated is not None and round_state.of(pod).slots[nominated] > 0:
@@ -159,7 +168,11 @@ def choose_node(pod: PodInfo, round_state: RoundState) -> int | None:
 
 
 def place_members(unit: Unit, round_state: RoundState, *, defers: bool) -> UnitOutcome:
-    """Places the members of a unit: builds the problem, solves it, and checks the solution."""
+    """Places the members of a gang unit: builds the problem, solves it, and checks the solution.
+
+    The problem is an array form of the unit and the draft (`placement/problem.py`). Small or regular problems are
+    solved by counting, all others by CP-SAT.
+    """
     if defers and len(unit.kinds) > COUNTED_KINDS:
         return DeferredUnit(Attempt(unit, Proof.UNKNOWN))
     problem = build(unit, round_state)
@@ -182,8 +195,9 @@ def place_members(unit: Unit, round_state: RoundState, *, defers: bool) -> UnitO
 def solve_problem(unit: Unit, problem: Problem, round_state: RoundState) -> Solution:
     """Returns nodes for the members of a unit.
 
-    If members are planned individually, members with a nomination come first. Otherwise a less important member may get
-    the node that was freed for a nominated member, and be evicted for it again.
+    A unit without a gang (a GPU group) is placed member by member, in order. If the members of a gang preempt
+    individually, those with a nomination are placed first. Otherwise a less important member might get the node that
+    was freed for a nominated member, and would be evicted for it again.
     """
     if not unit.is_gang:
         return place_unit(unit, problem, round_state, Question.IN_ORDER)
@@ -199,7 +213,7 @@ def solve_problem(unit: Unit, problem: Problem, round_state: RoundState) -> Solu
 
 
 def accept_job(unit: Unit, plan: JobPlan, round_state: RoundState, preemptor: PreemptorSource | None) -> UnitOutcome:
-    """Checks the plan of such a job and puts it on the draft."""
+    """Checks the plan of a job with device placement rules, and puts it on the draft."""
     if not plan.nodes:
         refusal = round_state.admission.core_refusal(unit, round_state.draft.quotas)
         attempt = Attempt(unit, plan.proof, Method.RULES, plan.runs)
@@ -239,15 +253,19 @@ def protect_nominations(
     round_state: RoundState,
     preemptor: PreemptorSource | None,
 ) -> UnitOutcome:
-    """Takes back a plan that invalidates the nomination of another pod. Otherwise victims would be evicted for that pod
-    again, or each of the two units would wait for the other.
+    """Undoes a plan that would invalidate the nomination of another pod, and returns a `WaitingUnit` instead.
 
-    nominated: nominations that were feasible before the plan. mark: state of the draft before the plan.
+    Otherwise victims would be evicted for that pod again, or each of the two units would wait for the other. A plan
+    that invalidates no nomination is returned as it is; if it has victims, its pods are marked as nominated.
+
+    nominated: nominations that were feasible before the plan, as (pod key, filters). mark: the draft's mark before the
+    plan.
     """
     unit, draft = outcome.unit, round_state.draft
     closed = nominated - nominations_still_feasible(unit, round_state) if nominated else frozenset()
     if isinstance(outcome, PreemptingUnit):
-        # the unit is not bound in this round: a more important pod starts before it
+        # The unit is not bound in this round. A more important nominated pod starts before it and is not affected, so
+        # only pods that must yield to the unit count.
         closed = frozenset(one for one in closed if yields_to(round_state.snapshot.pods[one[0]], outcome))
     if not closed:
         if isinstance(outcome, PreemptingUnit):
@@ -256,6 +274,7 @@ def protect_nominations(
     draft.undo(mark)
     if isinstance(outcome, PreemptingUnit) and preemptor is not None:
         preemptor().reread()
+    # a unit that was about to use its own reservation keeps it while it waits
     promised = isinstance(outcome, BoundUnit) and any(round_state.reservations.has(pod) for pod in unit.pending)
     awaits = outcome.nodes if promised else {}
     draft.reserve(awaits, waits_for={pod for pod, _ in closed})
@@ -267,7 +286,8 @@ def protect_nominations(
 
 
 def yields_to(pod: PodInfo, outcome: PreemptingUnit) -> bool:
-    """Returns True if the capacity that victims free for a unit is closed to a pod (`ClosedTo.RANK`)."""
+    """Returns True if the capacity that victims free for a unit is closed to a pod, because the pod's priority is not
+    higher, or because the capacity is reclaimed (`ClosedTo.RANK`)."""
     most = max(one.priority for one in outcome.unit.pending if one.key in outcome.nodes)
     reclaimed = any(victim.rule in (RuleName.QUOTA, RuleName.FAIR_SHARE) for victim in outcome.victims)
     return reclaimed or pod.priority <= most

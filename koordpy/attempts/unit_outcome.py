@@ -184,7 +184,7 @@ UnitOutcome = BoundUnit | PreemptingUnit | WaitingUnit | RejectedUnit | Deferred
 
 
 def is_refused_by_runtime(outcome: UnitOutcome) -> bool:
-    """Returns True if the runtime of a quota (not its max) refused the unit, and no capacity is reserved for the unit."""
+    """Returns True if a quota's runtime (not its max) refused the unit, and no capacity is reserved for the unit."""
     match outcome:
         case WaitingUnit(awaits=awaits):
             refusal = None if awaits else outcome.refusal

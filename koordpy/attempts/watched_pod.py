@@ -1,7 +1,8 @@
-"""The decision of a round for one watched pod, with the round state of that decision: for `koordpy explain`.
+"""Gives `koordpy explain` the decision of a round about one pod, together with the round state behind it.
 
-A round with a watched pod passes its decision to a function before the round state is discarded. A round without a
-watched pod does nothing for this. Source: docs/rules/simulate.md 5.
+The round state (verdicts and scores of all nodes) is discarded at the end of a round. If a round has a watched pod, it
+calls a function with the decision and the round state before that. Rounds without a watched pod have no extra cost.
+Source: docs/rules/simulate.md 5.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,8 +30,9 @@ class DecidedPod:
     outcome: UnitOutcome
     """The outcome of the pod's unit."""
     round_state: RoundState
-    """Round state. Outside `picture` its draft contains everything that the round decided."""
+    """State at the end of the round: its draft has everything that the round decided. `picture` shows another state."""
     plan: RoundPlan
+    """The plan of the whole round."""
     mark: int
     """The draft's mark before the unit was placed."""
     kept: Reservation | None = None
@@ -53,12 +55,13 @@ class DecidedPod:
 
     @cached_property
     def waits(self) -> PendingPod | None:
-        """The verdict of the round on a pending pod; None for a pod that is placed or nominated."""
+        """The verdict of the round if the pod stays pending; None if it is placed or nominated."""
         return next((one for one in self.plan.pending if one.pod_key == self.pod.key), None)
 
     @cached_property
     def unit(self) -> Unit:
-        """The pod's unit before its plan; for a pod that stays pending, the unit after the round."""
+        """The pod's unit. For a placed pod it is the unit before its plan; for a pending pod the unit after the round,
+        with the members that the round has placed."""
         if self.node is not None:
             return self.outcome.unit
         names = {key: self.snapshot.nodes[node].name for key, node in self.nodes.items()}
@@ -66,10 +69,10 @@ class DecidedPod:
 
     @contextmanager
     def picture(self) -> Iterator[RoundState]:
-        """Yields the round state that the decision was based on.
+        """Yields the round state that explains the decision.
 
         For a placed pod that is the state before its unit was placed; for a pending pod the state after the round. May
-        be entered only once, because it undoes changes of the draft.
+        be entered only once, because it undoes changes of the draft and does not restore them.
         """
         draft = self.round_state.draft
         if self.node is not None:
@@ -92,18 +95,21 @@ class Watch(Generic[T]):
     _mark: int = field(default=0, init=False)
 
     def begins(self, round_state: RoundState) -> None:
-        """Called at the beginning of a round."""
+        """Called at the beginning of a round, before any unit is tried."""
         self._unit = round_state.unit_id(round_state.snapshot.pods[self.pod])
 
     def comes(self, unit: Unit, round_state: RoundState) -> None:
-        """Called before a unit is tried."""
+        """Called before each unit is tried."""
         if unit.id == self._unit:
             self._mark = round_state.draft.mark()
 
     def ends(
         self, outcomes: list[UnitOutcome], round_state: RoundState, plan: RoundPlan, kept: Reservation | None
     ) -> None:
-        """Called at the end of a round. kept: the reservation of a promised start; None for none."""
+        """Called at the end of a round; calls `look` if the round decided the pod's unit.
+
+        outcomes: of all units. kept: the reservation of a promised start; None for none.
+        """
         found = next((one for one in outcomes if one.unit.id == self._unit), None)
         if found is not None and not isinstance(found, DeferredUnit):
             diagnosis = found.diagnosis if isinstance(found, WaitingUnit) else None
