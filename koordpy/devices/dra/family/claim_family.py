@@ -1,7 +1,9 @@
-"""Devices of resource claims as a device family: each claim is allocated with the first pod of a plan that uses it.
+"""Devices of resource claims as a device family (dynamic resource allocation of Kubernetes, DRA).
 
-The objects, the ledger and allocations in progress are in `koordpy.devices.dra.ledger.claim_book`, the filter in
-`koordpy.devices.dra.filters.claim_filter`. Evicting a pod frees no device, because its claim outlives it.
+A pod refers to ResourceClaims, a claim requests devices, and drivers publish devices in ResourceSlices. A claim is
+allocated with the first pod of a plan that uses it; later pods share the allocation. The objects, the ledger and
+allocations in progress are in `koordpy.devices.dra.ledger.claim_book`, the filter in
+`koordpy.devices.dra.filters.claim_filter`. Evicting a pod frees no device, because the claim outlives the pod.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,16 +24,20 @@ from koordpy.pods.resource_amounts import Amounts
 
 
 class ClaimReader(AskReader):
-    """Reads True for a pod with resource claims; the claims themselves are read in each round."""
+    """Reads whether a pod has resource claims. The claims themselves are read in each round, because they change."""
 
     family = CLAIMS
 
     def read(self, pod: Pod, requests: Amounts, *, pending: bool) -> Any:
+        """Implements `AskReader.read`: returns True for a pod with resource claims, else None."""
         return True if pod.spec.resource_claims else None
 
 
 def claimed_of(pod: PodInfo, node: int, now: FamilyRound) -> dict[str, Taken]:
-    """Returns claim -> devices that are allocated for a pod on a node; empty for most pods."""
+    """Returns claim (`namespace/name`) -> devices that are allocated if a pod is placed on a node; empty for most pods.
+
+    Claims that are allocated already are left out.
+    """
     if pod.ask(CLAIMS) is None:
         return {}
     scene = now.scene
@@ -44,20 +50,25 @@ class ClaimedDevices(Family):
     name, title = CLAIMS, "devices of resource claims"
 
     def reader(self, config: KoordpyConfiguration) -> AskReader:
+        """Implements `Family.reader`."""
         return ClaimReader()
 
     def book(self, config: KoordpyConfiguration) -> ClaimBook:
+        """Implements `Family.book`."""
         return ClaimBook()
 
     def refusal(self, pod: PodInfo, scene: FilterInputs) -> Refusal | None:
+        """Implements `Family.refusal`: a claim is missing, in use, or beyond the supported features."""
         snapshot = scene.snapshot
         return resource_claims_refusal(pod, claim_view(snapshot.families).objects, snapshot.upstream_groups)
 
     def rules(self, pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
+        """Implements `Family.rules`."""
         yield DynamicResources(pod, scene.draft, claim_view(scene.snapshot.families).objects)
 
     def give(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
-        """Allocates pod by pod, because a pod may share a claim that an earlier pod of the plan has allocated."""
+        """Implements `Family.give`: pod by pod, because a pod may share a claim that an earlier pod of the plan has
+        allocated."""
         draft, given = now.scene.draft, dict[str, dict[str, Taken]]()
         with draft.trial():
             for key, node in nodes.items():

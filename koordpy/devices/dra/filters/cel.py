@@ -2,8 +2,9 @@
 
     device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].model in ["a", "b"]
 
-For any other expression `parse` raises `Unsupported`, and the claim is refused with this reason. If a device does not
-state a fact, CEL raises an error; here the device does not match.
+For any other expression `parse` raises `Unsupported`, and the claim is refused with this reason. If an expression reads
+a fact that a device does not state, CEL raises an error; here the device does not match. An expression is parsed into a
+function from the facts of a device to a value.
 """
 
 import re
@@ -16,7 +17,9 @@ from koordpy.api.quantity import parse_exact
 from koordpy.plan.limits import CEL_NESTING
 
 Value = Any
+"""Value of an expression: bool, int, text, quantity, list or mapping."""
 Lookup = Callable[["Facts"], Value]
+"""A parsed expression or part of it: returns the value for a device. Raises `Missing`."""
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<number>-?\d+)(?![\w.])|(?P<text>"[^"\\]*"|'[^'\\]*')|(?P<word>[A-Za-z_]\w*)"""
@@ -37,6 +40,7 @@ class Facts:
     """Attributes and capacity of a device by domain, then by name."""
 
     driver: str
+    """Name of the driver that publishes the device."""
     attributes: Mapping[str, Mapping[str, Value]]
     capacity: Mapping[str, Mapping[str, Value]]
 
@@ -100,10 +104,13 @@ def _chain(sides: list[Lookup], decided: bool) -> Lookup:
 
 
 def _same(a: Value, b: Value) -> bool:
+    """Returns whether two values are equal; values of different types are not."""
     return type(a) is type(b) and bool(a == b)
 
 
 def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Value, Value], bool]:
+    """Returns a comparison that raises `Missing` for values of different types, and for booleans."""
+
     def value(a: Value, b: Value) -> bool:
         if type(a) is not type(b) or isinstance(a, bool):
             raise Missing
@@ -128,10 +135,12 @@ _COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
     ">=": _ordered(lambda a, b: a >= b),
     "in": _contains,
 }
+"""Operator -> function of both sides."""
 
 
 class _Parser:
-    """Recursive descent parser: `either` (||), `both` (&&), `compared` (comparisons), `single` (operands)."""
+    """Recursive descent parser. Each method parses one level of precedence: || before && before comparisons before
+    operands."""
 
     def __init__(self, tokens: list[tuple[str, str]], text: str) -> None:
         self.rest = tokens[::-1]
@@ -139,14 +148,17 @@ class _Parser:
         self.nested = 0
 
     def _next(self) -> str:
+        """Returns the next sign or word without reading it; empty for another token or the end."""
         return self.rest[-1][1] if self.rest and self.rest[-1][0] in ("sign", "word") else ""
 
     def _take(self, wanted: str = "") -> tuple[str, str]:
+        """Reads the next token; returns (kind, text). Raises `Unsupported` at the end, or if it is not `wanted`."""
         if not self.rest or (wanted and self._next() != wanted):
             raise Unsupported(f"expression {self.text!r}")
         return self.rest.pop()
 
     def either(self) -> Lookup:
+        """Parses operands of ||."""
         sides = [self.both()]
         while self._next() == "||":
             self._take()
@@ -154,6 +166,7 @@ class _Parser:
         return _chain(sides, True)
 
     def both(self) -> Lookup:
+        """Parses operands of &&."""
         sides = [self.compared()]
         while self._next() == "&&":
             self._take()
@@ -161,6 +174,7 @@ class _Parser:
         return _chain(sides, False)
 
     def compared(self) -> Lookup:
+        """Parses a comparison, or an operand alone."""
         left = self.single()
         compare = _COMPARISONS.get(self._next())
         if compare is None:
@@ -170,6 +184,7 @@ class _Parser:
         return lambda facts: compare(left(facts), right(facts))
 
     def single(self) -> Lookup:
+        """Parses an operand. Raises `Unsupported` if operands are nested too deeply, which would exceed the stack."""
         self.nested += 1
         if self.nested > CEL_NESTING:
             raise Unsupported(f"expression nested more than {CEL_NESTING} deep")
@@ -178,6 +193,7 @@ class _Parser:
         return found
 
     def _single(self) -> Lookup:
+        """Parses a negation, an expression in brackets, a list, a constant, a fact of the device, or `has`."""
         if self._next() == "!":
             self._take()
             inner = self.single()
@@ -219,6 +235,7 @@ class _Parser:
         raise Unsupported(f"expression {self.text!r}")
 
     def _listed(self) -> Lookup:
+        """Parses a list such as `["a", "b"]`."""
         self._take("[")
         items: list[Lookup] = []
         while self._next() != "]":
@@ -310,4 +327,5 @@ class _Parser:
 
 
 def _constant(value: Value) -> Lookup:
+    """Returns an expression that has the same value for every device."""
     return lambda facts: value

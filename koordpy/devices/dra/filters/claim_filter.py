@@ -1,6 +1,9 @@
-"""DynamicResources: claims by class, count and selectors, allocated or to be allocated (kube-parity.md 6).
+"""DynamicResources: the filter of nodes by resource claims (kube-parity.md 6).
 
-This is a minimal subset. A claim beyond it is refused with a reason that names the feature, and never allocated.
+A claim requests numbers of devices by class and by selectors in CEL. An allocated claim restricts its pods to certain
+nodes. For an unallocated claim the node must have enough free devices for all claims of the pod together. This is a
+minimal subset of the API. A claim beyond the subset is refused with a reason that names the feature, and is never
+allocated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,18 +31,23 @@ from koordpy.pods.gang_refs import upstream_key
 from koordpy.pods.pod_info import PodInfo
 
 PLUGIN = "DynamicResources"
+"""Name of the filter in messages."""
 MAX_CONSUMERS = 256
+"""Maximum number of pods that may use one claim: the limit of `status.reservedFor` in the API."""
 
 Mask = NDArray[np.bool_]
+"""[nodes] True or False."""
 Taken = tuple[tuple[str, DeviceId], ...]
 """(request, device) of each device of one claim."""
 
 
 def _refuse(text: str) -> Refusal:
+    """Returns a refusal that no eviction resolves, because a claim outlives its pods."""
     return Refusal(PLUGIN, Code.UNRESOLVABLE, (text,))
 
 
 CANNOT = _refuse("cannot allocate all claims")
+"""Refusals of single nodes: no free devices; an allocated claim is elsewhere; devices with unsupported features."""
 ELSEWHERE = _refuse("resourceclaim not available on the node")
 BEYOND = _refuse("unsupported: devices with shared counters, binding conditions or several allocations")
 
@@ -55,7 +63,7 @@ def resource_claims_refusal(
 ) -> Refusal | None:
     """Returns why a pod's resource claims cannot be used, before any node is tried; None if they can.
 
-    groups: upstream PodGroups by `namespace/name`.
+    objects: claims, classes and slices. groups: upstream PodGroups by `namespace/name`.
     """
     group = groups.get(key) if (key := upstream_key(pod.pod)) else None
     if group is not None and any(one in group.spec.resource_claims for one in pod.pod.spec.resource_claims):
@@ -110,13 +118,17 @@ def _unsupported(claim: ResourceClaim, objects: DeviceObjects) -> str | None:
 
 
 def _expressions(selectors: Sequence[DeviceSelector]) -> list[Expression]:
+    """Returns the parsed CEL expressions of selectors. Raises `Unsupported`."""
     if any(selector.cel is None for selector in selectors):
         raise Unsupported("selectors other than CEL")
     return [parse(selector.cel.expression) for selector in selectors if selector.cel is not None]
 
 
 def _facts(offered: Offered) -> Facts:
-    """Returns the facts of a device for selectors; a name without a domain belongs to the driver's domain."""
+    """Returns the attributes and capacities of a device for selectors.
+
+    A name without a domain belongs to the domain of the driver.
+    """
     driver = offered.id.driver
     attributes: dict[str, dict[str, Any]] = {}
     capacity: dict[str, dict[str, Fraction]] = {}
@@ -133,7 +145,10 @@ def _facts(offered: Offered) -> Facts:
 
 
 def _is_allocatable(device: SliceDevice, where: ResourceSlice) -> bool:
-    """Returns whether a device is allocated as a whole: no counters, binding conditions or several allocations."""
+    """Returns whether a device can be allocated as a whole, without features that are not supported.
+
+    These are shared counters, binding conditions, several allocations of one device, and a node selection per device.
+    """
     beyond = device.facts.consumes_counters or device.binding_conditions or device.allow_multiple_allocations
     return not beyond and not where.spec.per_device_node_selection
 
@@ -145,15 +160,17 @@ class _MatchingDevices:
     on: Mapping[str, tuple[Offered, ...]]
     """Node name -> devices that are published for this node only."""
     wide: tuple[Offered, ...]
-    """Devices of slices that several nodes may use."""
+    """Devices of slices that several nodes may use, such as devices of a network."""
     beyond: tuple[Offered, ...]
     """Matching devices with unsupported features."""
 
 
 @lru_cache(maxsize=16)
 def _matching_devices(objects: DeviceObjects, selectors: tuple[str, ...]) -> _MatchingDevices:
-    """Returns the devices that match selectors; computed once for all pods with equal claims, such as members of a
-    gang."""
+    """Returns the devices that match all selectors (CEL), except for devices with a taint.
+
+    Cached, so that it is computed once for all pods with equal claims, such as members of a gang.
+    """
     expressions = [parse(text) for text in selectors]
     on: dict[str, list[Offered]] = {}
     wide: list[Offered] = []
@@ -184,27 +201,33 @@ class _DeviceWant:
 
 
 class DynamicResources(Rule):
-    """Claims of a pod against the devices that nodes publish."""
+    """The filter of one pod: its claims against the devices that drivers publish for nodes."""
 
     plugin = PLUGIN
     together = True
 
     def __init__(self, pod: PodInfo, draft: Draft, objects: DeviceObjects) -> None:
+        """pod: has only claims that `resource_claims_refusal` accepts. objects: claims, classes and slices."""
         self._pod = pod
         self._draft = draft
         self._ledger = claim_ledger(draft.ledgers)
         self._objects = objects
         self._nodes = draft.snapshot.nodes
         self._keys = resource_claims(pod)
+        """Claims of the pod, by `namespace/name`."""
         self._wants: list[_DeviceWant] = []
+        """Devices that unallocated claims of the pod request, one entry for each device."""
         self._unsupported: list[Offered] = []
+        """Devices that match, but have unsupported features."""
         self._reach: dict[str, Mask] = {}
+        """Slice name -> nodes for which it publishes its devices."""
         for key in self._keys:
             claim = objects.claims[key]
             if claim.status.allocation is None:
                 self._read(key, claim)
 
     def _read(self, key: str, claim: ResourceClaim) -> None:
+        """Adds the requests of an unallocated claim."""
         for request in claim.spec.devices.requests:
             exact = request.exact
             selectors = [*self._objects.classes[exact.device_class_name].spec.selectors, *exact.selectors]
@@ -215,10 +238,11 @@ class DynamicResources(Rule):
             self._wants += [_DeviceWant(key, request.name, fitting)] * count
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        """Implements `Rule.change`: only pods with claims use devices."""
         return bool(pod.pod.spec.resource_claims)
 
     def _nodes_of(self, offered: Offered) -> Mask:
-        """Returns [nodes] True if a slice publishes its devices for the node."""
+        """Returns [nodes] True if the slice of a device publishes its devices for the node."""
         name = offered.slice.metadata.name
         found = self._reach.get(name)
         if found is None:
@@ -237,13 +261,18 @@ class DynamicResources(Rule):
         return np.fromiter((any(term_matches(t, n.name, n.labels) for t in terms) for n in self._nodes), dtype=bool)
 
     def _devices_in_use(self) -> set[DeviceId]:
+        """Returns the devices that the pod cannot get: allocated, promised to plans in progress, or reserved for
+        nominated pods."""
         promised = (device for taken in self._ledger.taken.values() for _, device in taken)
         kept = reserved_devices(self._draft.reserved_claims(self._pod))
         others = (device for device, claim in kept.items() if claim not in self._keys)
         return {*self._objects.allocated, *promised, *others}
 
     def verdict(self) -> Verdict:
-        """Refuses nodes that an allocated claim excludes, then nodes without free devices for all claims together."""
+        """Implements `Rule.verdict`.
+
+        Refused are nodes that an allocated claim excludes, then nodes without free devices for all claims together.
+        """
         count = len(self._nodes)
         open_nodes = np.ones(count, dtype=bool)
         for key in self._keys:
@@ -254,6 +283,7 @@ class DynamicResources(Rule):
                 slices = [offered for offered in self._objects.offered if offered.id == device]
                 for offered in slices:
                     open_nodes &= self._nodes_of(offered)
+        # exact test by matching, only on nodes that have some free device of each kind
         wants, held = self._unallocated(), self._devices_in_use()
         fits = np.ones(count, dtype=bool)
         if wants:
@@ -277,10 +307,11 @@ class DynamicResources(Rule):
         return [want for want in self._wants if want.claim not in self._ledger.taken]
 
     def _kinds(self, wants: Sequence[_DeviceWant]) -> list[_MatchingDevices]:
+        """Returns the different sets of matching devices among requested devices."""
         return list({id(want.devices): want.devices for want in wants}.values())
 
     def _offering(self, fitting: _MatchingDevices, held: set[DeviceId]) -> Mask:
-        """Returns [nodes] True if at least one of some devices is free."""
+        """Returns [nodes] True if the node has at least one free device of a set. A quick test before the matching."""
         here = np.zeros(len(self._nodes), dtype=bool)
         index = self._draft.snapshot.index
         for name, devices in fitting.on.items():
@@ -292,6 +323,7 @@ class DynamicResources(Rule):
         return here
 
     def _choices(self, wants: Sequence[_DeviceWant], held: set[DeviceId], node: int) -> list[list[DeviceId]]:
+        """Returns, for each requested device, the free matching devices of a node, sorted."""
         name = self._nodes[node].name
         found: dict[int, list[DeviceId]] = {}
         for fitting in self._kinds(wants):
@@ -320,7 +352,8 @@ class DynamicResources(Rule):
         return [known[id(want.devices)] for want in wants]
 
     def choice(self, node: int) -> dict[str, Taken]:
-        """Returns claim -> devices that are allocated if a pod is placed on a node."""
+        """Returns claim -> devices that are allocated if a pod is placed on a node; claims allocated before are left
+        out."""
         wants = self._unallocated()
         chosen = _matched(self._choices(wants, self._devices_in_use(), node)) or []
         out: dict[str, Taken] = {
@@ -334,7 +367,10 @@ class DynamicResources(Rule):
 
 
 def _matched(choices: Sequence[Sequence[DeviceId]]) -> list[DeviceId] | None:
-    """Returns a distinct device for each request, by augmenting paths; None if there is no such assignment."""
+    """Returns a distinct device for each request; None if there is no such assignment.
+
+    A bipartite matching by augmenting paths. choices: devices that may be used, for each request.
+    """
     holder: dict[DeviceId, int] = {}
 
     def place(want: int, seen: set[DeviceId]) -> bool:

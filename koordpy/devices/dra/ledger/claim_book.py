@@ -1,6 +1,7 @@
-"""Resource claims, slices and device classes: the dynamically allocated side of a snapshot (kube-parity.md 6).
+"""Resource claims, slices and device classes: the dynamically allocated devices of a snapshot (kube-parity.md 6).
 
-Only the newest generation of a pool counts, and only if all of its slices exist.
+A driver publishes its devices in ResourceSlices, grouped in pools. A pool has generations, because its slices are
+replaced one by one. Only the newest generation of a pool counts, and only if all of its slices exist.
 """
 
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ CLAIMS = "claims"
 
 
 class DeviceId(NamedTuple):
-    """Identity of a device."""
+    """Identity of a device: names of the driver, the pool and the device."""
 
     driver: str
     pool: str
@@ -57,7 +58,9 @@ class DeviceObjects:
         self.claims: Mapping[str, ResourceClaim] = objects[ResourceClaim]
         """Claims by `namespace/name`."""
         self.classes: Mapping[str, DeviceClass] = objects[DeviceClass]
+        """Device classes by name."""
         self.slices: Mapping[str, ResourceSlice] = objects[ResourceSlice]
+        """ResourceSlices by name."""
 
     @cached_property
     def offered(self) -> tuple[Offered, ...]:
@@ -86,13 +89,16 @@ class DeviceObjects:
 
 
 class DeviceBook(ObjectBook[DeviceObjects]):
-    """Claims, classes and slices, updated per event."""
+    """Claims, classes and slices, updated per event, and changes of claims by allocations."""
 
     def __init__(self) -> None:
         super().__init__(DEVICE_KINDS, DeviceObjects)
 
     def allocate(self, pod: Pod, node: str, taken: Mapping[str, Grant]) -> None:
-        """Writes allocations to claims, and reserves every claim of the pod for it."""
+        """Writes allocations to claims, and adds the pod to the consumers of each of its claims. For offline runs.
+
+        taken: claim -> devices, of the claims that are allocated with this pod.
+        """
         consumer = consumer_of(pod)
         for _, name, _ in claim_names(pod):
             key = f"{pod.metadata.namespace}/{name}"
@@ -132,18 +138,21 @@ class DeviceBook(ObjectBook[DeviceObjects]):
 
 
 class ClaimLedger(DeviceLedger):
-    """Allocations of a Draft. given: pod key -> claim -> its devices."""
+    """Allocations of a Draft."""
 
     def __init__(self, promised: Mapping[str, Grant]) -> None:
+        """promised: claim -> devices that are allocated, but not yet stated by the claim."""
         super().__init__()
         self.taken: dict[str, Grant] = dict(promised)
         """Claim -> devices that are allocated on the Draft, for assumed pods, or by a write in progress."""
 
     def assign(self, pod: PodInfo, node: int, given: Any) -> None:
+        """Implements `DeviceLedger.assign`. given: claim -> its devices."""
         super().assign(pod, node, given)
         self.taken.update(given)
 
     def release(self, pod: PodInfo) -> None:
+        """Implements `DeviceLedger.release`."""
         for claim in self.given[pod.key]:
             del self.taken[claim]
         super().release(pod)
@@ -158,11 +167,15 @@ class ClaimView(FamilyView):
     """Claim -> devices that are allocated for an assumed pod, or by a write in progress."""
 
     def ledger(self) -> ClaimLedger:
+        """Implements `FamilyView.ledger`."""
         return ClaimLedger(self.promised)
 
 
 class ClaimBook(FamilyBook):
-    """Resource claims, slices and classes, updated per event, and the allocations of assumed pods."""
+    """Resource claims, slices and classes, updated per event, and the allocations of assumed pods.
+
+    Methods without a docstring implement those of `FamilyBook`.
+    """
 
     kinds = DEVICE_KINDS
 
@@ -170,7 +183,9 @@ class ClaimBook(FamilyBook):
         self.is_idle = True
         self.objects = DeviceBook()
         self._assumed: dict[str, Mapping[str, Grant]] = {}
+        """Pod key -> claim -> devices allocated with the assumed pod."""
         self._in_writing: dict[str, Grant] = {}
+        """Claim -> devices of an allocation that is being written to the API server."""
 
     def put(self, obj: Any) -> None:
         self.is_idle = False
@@ -193,12 +208,14 @@ class ClaimBook(FamilyBook):
         self.objects.allocate(pod, node, given or {})
 
     def write(self, claim: str, devices: Grant) -> None:
-        """Records that an allocation is being written to the API server. It stays reserved if its pod is deleted before
-        the answer."""
+        """Records that an allocation is being written to the API server.
+
+        The devices stay reserved if the pod is deleted before the answer.
+        """
         self._in_writing[claim] = devices
 
     def written(self, claim: str) -> None:
-        """Records that the result of the write is known and part of the claim."""
+        """Records that the result of a write is known and part of the claim."""
         self._in_writing.pop(claim, None)
 
     def grants(self) -> dict[str, Grant]:
@@ -211,6 +228,7 @@ class ClaimBook(FamilyBook):
 
 
 NO_CLAIMS = ClaimView(DeviceObjects({ResourceClaim: {}, DeviceClass: {}, ResourceSlice: {}}))
+"""View of a cluster without resource claims."""
 
 
 def claim_view(families: Mapping[str, FamilyView]) -> ClaimView:

@@ -1,8 +1,12 @@
 """The choice of GPUs on one node, for the pods that one plan places there together.
 
-Candidates are all sets of the total size, each with its best division among the pods. They are compared in the order of
-the rules: criteria of the whole set for all candidates at once, criteria of the division by `gpu_splits`. Answers are
-cached, because they depend only on the machine's links and the free GPUs. Source: gpu-topology.md 4.
+1. Candidates are all sets of free GPUs of the total size of the pods.
+2. Sets that no division among the pods satisfies are removed (minimum bandwidth, listed sets).
+3. The rules of gpu-topology.md 4 are applied one after the other. Each keeps the candidates with the best value.
+   Criteria of the whole set are computed for all candidates at once, criteria of the division by `gpu_splits`.
+4. The last rule chooses the lowest GPUs, and divides them among pods and containers.
+
+Answers are cached, because they depend only on the links of the machine and the free GPUs.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,13 +29,16 @@ from koordpy.devices.gpu.gpu_partitions import PartitionTable, aligned_table
 from koordpy.plan.limits import JUDGEMENTS_KEPT
 
 Objective = Literal["bottleneck", "sum", "partition"]
+"""Setting `gpu.objective`."""
 WHOLE_SIZES = (16, 8, 4, 2)
+"""Sizes of listed sets that should stay whole (rule 7), in order of importance."""
 PACKED_SIZES = (8, 4, 2)
+"""Sizes of sets that should find fast links among the remaining GPUs (rule 4), in order of importance."""
 
 
 @dataclass(frozen=True)
 class Board:
-    """What distinguishes the GPUs of a machine: machines with equal boards share every choice."""
+    """All properties of a machine on which a choice depends: machines with equal boards share every choice."""
 
     matrix: Matrix
     numa: tuple[int, ...] | None
@@ -43,8 +50,10 @@ class Board:
 
     @cached_property
     def listed(self) -> PartitionTable | None:
-        """Sets to be kept whole: those of the Device, else aligned blocks if all links are known and of one class; None
-        for none."""
+        """Sets that should stay whole; None for none.
+
+        They are the sets of the partition table, else aligned blocks if all links are known and of one class.
+        """
         one_class = self.matrix.source != "" and self.matrix.pattern.classes == 1
         return self.table or (aligned_table(self.matrix.pattern.size) if one_class else None)
 
@@ -55,7 +64,7 @@ class Board:
 
 
 class Chooser:
-    """Choices on one machine."""
+    """Choices on machines with one board. A set of GPUs is a bit mask."""
 
     def __init__(self, board: Board) -> None:
         self.matrix, self.places, self.listed = board.matrix, board.places, board.listed
@@ -66,12 +75,14 @@ class Chooser:
         self._covers: dict[int, int] = {}
 
     def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Worth | None:
-        """Returns the link classes of the choice, by which nodes are compared; None if the pods cannot all be
-        served."""
+        """Returns the link classes of the choice, by which nodes are compared; None if the pods cannot all be served.
+
+        free, held: as in `_choose`.
+        """
         return judge_of(self.matrix.pattern).judge(free, held, wants)
 
     def can(self, free: int, wants: tuple[GpuWant, ...]) -> bool:
-        """Returns whether the wishes of all pods can be met."""
+        """Returns whether the free GPUs can meet the requests of all pods."""
         return self.judge(free, 0, wants) is not None
 
     def low(self, mask: int) -> int:
@@ -106,6 +117,7 @@ class Chooser:
         return self._with_containers(rules.division(), wants)
 
     def _with_containers(self, masks: Sequence[int], wants: tuple[GpuWant, ...]) -> Sets:
+        """Returns the set of each pod together with the sets of its containers."""
         return tuple(
             (mask, self.divider.containers(mask, want.containers)) for mask, want in zip(masks, wants, strict=True)
         )
@@ -114,23 +126,24 @@ class Chooser:
 
     @cached_property
     def _floor_matrix(self) -> NDArray[np.int64]:
+        """[GPUs, GPUs] kB/s of the class of each pair; 0 on the diagonal."""
         ranks = np.array([list(row) for row in self.matrix.pattern.ranks], dtype=np.int64)
         floors = np.array(self.matrix.floors, dtype=np.int64)[ranks]
         np.fill_diagonal(floors, 0)
         return floors
 
     def sums(self, masks: Masks) -> NDArray[np.int64]:
-        """Returns the sum of the class floors over the pairs of each set."""
+        """Returns [sets] the sum of the class floors over the pairs of each set."""
         return self.divider.sums[masks]
 
     def towards(self, masks: Masks, others: int) -> NDArray[np.int64]:
-        """Returns the sum of the class floors from each set to other GPUs."""
+        """Returns [sets] the sum of the class floors of the links from each set to the GPUs of `others` outside it."""
         bits = (masks[:, None] >> np.arange(self.tables.size)) & 1
         far = ((others & ~masks)[:, None] >> np.arange(self.tables.size)) & 1
         return np.asarray(((bits @ self._floor_matrix) * far).sum(axis=1))
 
     def whole(self, rest: Masks, size: int) -> NDArray[np.int64]:
-        """Returns the score of the listed sets of a size that are whole in each remainder."""
+        """Returns [sets] the total score of the listed sets of a size that lie inside each remainder."""
         out = np.zeros(len(rest), dtype=np.int64)
         for one in self.listed.of(size) if self.listed is not None else ():
             out += np.where((rest & one.mask) == one.mask, one.score, 0)
@@ -152,7 +165,8 @@ class Chooser:
 
 
 def _distinct(of: Sequence[object], masks: Masks) -> NDArray[np.int64]:
-    """Returns the number of distinct values among the GPUs of each set."""
+    """Returns [sets] the number of distinct values among the GPUs of each set. of: [GPUs] value, such as the NUMA
+    node."""
     out = np.zeros(len(masks), dtype=np.int64)
     for value in dict.fromkeys(of):
         here = sum(1 << i for i, one in enumerate(of) if one == value)
@@ -161,7 +175,11 @@ def _distinct(of: Sequence[object], masks: Masks) -> NDArray[np.int64]:
 
 
 class _Rules:
-    """The remaining candidates as rule after rule is applied."""
+    """The candidates that remain while rule after rule of gpu-topology.md 4 is applied.
+
+    us: masks of the remaining candidates. free, held, wants: as in `Chooser._choose`. flat: True if all links have one
+    class and no request distinguishes sets, so that rules about links change nothing.
+    """
 
     def __init__(
         self, owner: Chooser, us: Masks, free: int, held: int, wants: tuple[GpuWant, ...], *, flat: bool
@@ -172,13 +190,14 @@ class _Rules:
         self._divided: Partitioner | None = None
 
     def _keep(self, values: Callable[[], Any]) -> None:
-        """Keeps the candidates with the largest value; computes nothing for a single candidate."""
+        """Keeps the candidates with the largest value. values: computes [candidates]; not called for a single
+        candidate."""
         if len(self.us) > 1:
             found = np.asarray(values())
             self.us = self.us[found == found.max()]
 
     def _shares(self) -> Partitioner:
-        """Returns the ways to divide the remaining candidates."""
+        """Returns the ways to divide the remaining candidates among the pods."""
         if self._divided is None:
             self._divided = self.divider.shares(self.us, self._kinds)
         elif len(self._divided.us) > len(self.us):
@@ -186,7 +205,7 @@ class _Rules:
         return self._divided
 
     def able(self) -> bool:
-        """Returns whether candidates can be divided as requested; keeps those with the best listed sets."""
+        """Returns whether a candidate can be divided as requested; keeps the candidates with the best listed sets."""
         if not all(want.plain for want in self.wants):
             shares = self._shares()
             self.divider.able(shares, self._kinds)
@@ -203,15 +222,17 @@ class _Rules:
 
     def apply(self) -> None:
         """Applies rules 1 to 7."""
-        self._keep(lambda: self.tables.low[self.us | self.held])
+        self._keep(lambda: self.tables.low[self.us | self.held])  # rule 1
         if not self.flat:
             self._own_links()
             self._keep(lambda: self.tables.rings(self.us | self.held, only_best=True))
+            # rule 4, for sizes of which the remaining GPUs have enough
             for size in PACKED_SIZES:
                 if self.free.bit_count() - int(self.us[0]).bit_count() >= size:
                     self._keep(lambda size=size: self.tables.packed(size)[self.free & ~self.us])  # type: ignore[misc]
             self._own_sums()
             self._keep(lambda: self.owner.sums(self.us | self.held))
+        # rule 6
         for of in self.owner.places:
             self._keep(lambda of=of: -_distinct(of, self.us | self.held))  # type: ignore[misc]
         self._whole_sets()
@@ -241,7 +262,7 @@ class _Rules:
         self.us = shares.us
 
     def _whole_sets(self) -> None:
-        """Applies rule 7."""
+        """Applies rule 7: listed sets that stay whole, then few listed sets that are broken."""
         if self.owner.listed is None:
             return
         for size in WHOLE_SIZES:
@@ -249,7 +270,7 @@ class _Rules:
         self._keep(lambda: [-self.owner.cover(u) for u in self.us.tolist()])
 
     def division(self) -> Sequence[int]:
-        """Applies rule 8; returns the set of each pod."""
+        """Applies rule 8: the lowest GPUs. Returns the set of each pod."""
         if len(self.wants) == 1 or self.flat:
             turned = reversed_bits(self.tables.size)[self.us]
             mask = int(self.us[int(turned.argmax())])
@@ -259,7 +280,7 @@ class _Rules:
 
 
 def _divide_ascending(mask: int, wants: Sequence[GpuWant]) -> tuple[int, ...]:
-    """Divides a set in ascending order."""
+    """Returns the set of each pod if the pods get the GPUs of a set in ascending order."""
     bits, out, at = bits_of(mask), [], 0
     for want in wants:
         out.append(sum(1 << i for i in bits[at : at + want.count]))

@@ -10,9 +10,11 @@ from koordpy.plan.limits import EXACT_GPUS
 
 @lru_cache(maxsize=4096)
 def _shared(board: Board) -> Chooser | LargeChooser:
+    """Returns the chooser of a board, one object for equal boards."""
     return LargeChooser(board) if board.matrix.pattern.size > EXACT_GPUS else Chooser(board)
 
 
 def chooser_of(machine: Machine) -> Chooser | LargeChooser:
-    """Returns the chooser of a machine, shared by machines with equal links, places and listed sets."""
+    """Returns the chooser of a machine. Machines with equal links, places and listed sets share it, and so its
+    cache."""
     return _shared(Board(machine.matrix, machine.numa, machine.roots, machine.table))

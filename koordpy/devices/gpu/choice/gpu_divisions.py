@@ -1,8 +1,9 @@
 """Objective `partition`: chooses GPUs pod by pod as NVIDIA's go-gpuallocator does.
 
-The free GPUs are divided into sets of the request's size; one set may be smaller. The division with the highest total
-of pair scores is taken, of equal ones the first with sets written in ascending order and compared as lists. Of its full
-sets the one with the best score is taken, then the first. A single GPU is the lowest. Source: gpu-topology.md 4.
+The free GPUs are divided completely into sets of the request's size; one set may be smaller. The division with the
+highest total of pair scores is taken. Of divisions with equal totals the first is taken, with sets written in ascending
+order and compared as lists. Of its full sets the pod gets the one with the best score, then the first. A request of one
+GPU gets the lowest. Source: gpu-topology.md 4.
 """
 
 from itertools import combinations
@@ -13,7 +14,7 @@ from koordpy.devices.gpu.gpu_machine import Matrix
 
 
 def division_choice(matrix: Matrix, size: int, free: int, wants: tuple[GpuWant, ...]) -> tuple[int, ...] | None:
-    """Returns the set of each pod; None if they do not fit, or if the library's choice breaks a hard requirement."""
+    """Returns the set of each pod; None if they do not fit, or if this choice breaks a hard requirement of a pod."""
     out: list[int] = []
     for want in wants:
         if free.bit_count() < want.count:
@@ -36,19 +37,21 @@ class _Library:
         self._scores: dict[int, int] = {}
 
     def _pair(self, i: int, j: int) -> int:
+        """Returns the score of a pair of GPUs."""
         if self.matrix.links is None:
             return self.matrix.floors[self.matrix.pattern.ranks[i][j]]
         link = self.matrix.links[i][j]
         return link.score if link is not None else 0
 
     def _score(self, mask: int) -> int:
+        """Returns the sum of the scores of all pairs of a set."""
         found = self._scores.get(mask)
         if found is None:
             found = self._scores[mask] = sum(self._pair(i, j) for i, j in combinations(bits_of(mask), 2))
         return found
 
     def _parts(self, mask: int) -> list[int]:
-        """Returns the sets that may contain the lowest GPU, ordered as ascending lists."""
+        """Returns the sets of a division that may contain the lowest GPU of `mask`, ordered as ascending lists."""
         first, *others = bits_of(mask)
         sizes = {self.count} if mask.bit_count() >= self.count else set()
         if mask.bit_count() % self.count:
@@ -57,7 +60,7 @@ class _Library:
         return [sum(1 << i for i in chosen) for chosen in sorted(found)]
 
     def _total(self, mask: int) -> int:
-        """Returns the highest total over the divisions of a set."""
+        """Returns the highest total of scores over the divisions of a set."""
         if not mask:
             return 0
         found = self._totals.get(mask)
@@ -66,7 +69,7 @@ class _Library:
         return found
 
     def pick(self, free: int) -> int:
-        """Returns the set that the library allocates."""
+        """Returns the set that the library allocates for one request."""
         full: list[int] = []
         while free:
             goal = self._total(free)

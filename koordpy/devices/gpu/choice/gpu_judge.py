@@ -1,7 +1,7 @@
-"""The link classes of the best choice of GPUs on a node, by which nodes are compared: rules 1 and 2.
+"""The link classes of the best choice of GPUs on a node, by which nodes are compared.
 
-Answers depend on the pattern of the links only, and machines with one pattern share them. Source: gpu-topology.md 4 and
-5.
+Comparing nodes needs only rules 1 and 2 of gpu-topology.md 4: the slowest pair of all pods together, and of each pod.
+They depend on the pattern of the links only, so machines with one pattern share the answers.
 """
 
 from collections.abc import Callable
@@ -29,8 +29,10 @@ class Worth:
 
 
 def worth_of(sets: Sets, held: int, rank: Callable[[int], int]) -> Worth:
-    """Returns the link classes of sets together with held GPUs. rank: returns the class of the slowest pair of a
-    set."""
+    """Returns the link classes of chosen sets. held: mask of GPUs of bound members, which count in `Worth.low`.
+
+    rank: returns the class of the slowest pair of a set.
+    """
     whole = held
     for own, _ in sets:
         whole |= own
@@ -38,7 +40,7 @@ def worth_of(sets: Sets, held: int, rank: Callable[[int], int]) -> Worth:
 
 
 class Judge:
-    """Applies rules 1 and 2 on machines with one pattern."""
+    """Applies rules 1 and 2 on machines with one pattern. Answers are cached."""
 
     def __init__(self, pattern: Pattern) -> None:
         self.tables = tables(pattern)
@@ -46,13 +48,16 @@ class Judge:
         self._known = lru_cache(JUDGEMENTS_KEPT)(self._judge)
 
     def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Worth | None:
-        """Returns the link classes of the best choice for some pods; None if they cannot all be served."""
+        """Returns the link classes of the best choice for some pods; None if they cannot all be served.
+
+        free: mask of GPUs that may be allocated. held: mask of GPUs that bound members of the pods' group use.
+        """
         # rules 1 and 2 ignore containers and the order of pods
         kinds = counted(tuple(replace(want, containers=(), listed=want.listed or None) for want in wants))
         return self._known(free, held, kinds)
 
     def _judge(self, free: int, held: int, kinds: Kinds) -> Worth | None:
-        """Finds the best slowest pair over all candidates, then the best division among the pods."""
+        """Finds the best slowest pair over all candidate sets, then the best division of these sets among the pods."""
         low, low_list, number = self.tables.low, self.tables.low_list, sum(number for _, number in kinds)
         us = candidates(self.tables.size, free, sum(want.count * number for want, number in kinds))
         shares = None

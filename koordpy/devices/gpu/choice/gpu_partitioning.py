@@ -1,9 +1,12 @@
-"""Optimal partition of a set of GPUs among parts of given sizes: dynamic programming over subsets (bit masks).
+"""Optimal division of a set of GPUs into parts of given sizes: dynamic programming over subsets (bit masks).
 
-Canonical form: each step assigns the part that contains the lowest remaining GPU, so that no partition is met twice.
-Results are memoised by the remaining subset. Costs are lexicographic: pass k keeps, for every subset, the parts that
-attain the minimum of costs 1 to k. The cost of a partition is a sum over its parts, so the minimum of a subset follows
-from smaller ones. Arrays hold all subsets at once.
+Parts have kinds; a kind is a size of part, such as the pods with equal requests. Canonical form: each step assigns the
+part that contains the lowest remaining GPU, so that no division is met twice. A state is the number of parts of each
+kind that are still to be assigned; results are memoised by state and remaining subset.
+
+Costs are lexicographic: pass k keeps, for every subset, the parts that attain the minimum of costs 1 to k. The cost of
+a division is a sum over its parts, so the minimum of a subset follows from the minimums of smaller subsets. Arrays hold
+all subsets at once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,41 +18,49 @@ from numpy.typing import NDArray
 from koordpy.devices.gpu.choice.gpu_submasks import Masks, parts, reversed_bits
 
 Numbers = NDArray[np.int64]
+"""[sets] whole numbers."""
 State = tuple[int, ...]
-"""Number of parts of each kind that are not yet dealt."""
+"""Number of parts of each kind that are not yet assigned."""
 Charge = Callable[[int, Masks], Numbers]
-"""(kind, masks of parts) -> charge of each part."""
+"""(kind, masks of parts) -> charge of each part, lower is better."""
 
 FORBIDDEN = 1 << 60
+"""Cost of a division that is not allowed; exceeds every allowed total."""
 _MAX_TOTAL = 1 << 58
 """Upper bound of the charges of one pass, so that sums fit into 64 bits."""
 
 
 @dataclass(slots=True)
 class _Ways:
-    """Parts of one kind that may be dealt first from the sets of a state."""
+    """Parts of one kind that may be assigned first in a state."""
 
     kind: int
+    """Kind of the part."""
     rest: State
+    """State after the part is assigned."""
     rows: Numbers | None = None
-    """Numbers of the sets, ascending; None before the first narrowing, when every part with a set's lowest GPU is
-    possible."""
+    """Positions of the sets in the masks of the state, ascending. None before the first narrowing: then every part with
+    the lowest GPU of its set is possible."""
     own: Masks | None = None
     """Mask of a part of the set in the same position of `rows`; None with `rows`."""
 
 
 class Partitioner:
-    """All ways to divide each of some sets of one size completely into parts; narrowed by charges."""
+    """All ways to divide each of some sets of one size completely into parts. Charges narrow the ways and the sets."""
 
     def __init__(self, count: int, us: Masks, sizes: Sequence[int], numbers: Sequence[int]) -> None:
-        """us: masks of the sets, ascending, of `count` GPUs. sizes, numbers: GPUs of a part, and number of parts, of
-        each kind."""
+        """count: GPUs of the machine. us: masks of the sets, ascending. sizes: GPUs of a part of each kind. numbers:
+        number of parts of each kind."""
         self._count, self._sizes, self._top = count, tuple(sizes), tuple(numbers)
         self._masks: dict[State, Masks] = {self._top: us}
+        """State -> masks of the subsets that remain to be divided, ascending."""
         self._states = _states(self._top)
         self._ways: dict[State, list[_Ways]] = {}
+        """State -> ways to continue."""
         self._values: dict[State, Numbers] = {}
+        """State -> [all masks] least charge of dividing the subset."""
         self._parts: list[Masks] = []
+        """Kind -> masks of its parts in the remaining ways."""
         self._expand_states()
 
     @property
@@ -59,7 +70,7 @@ class Partitioner:
 
     @property
     def number(self) -> int:
-        """Number of parts of every way."""
+        """Number of parts of every division."""
         return sum(self._top)
 
     def parts(self, kind: int) -> Masks:
@@ -69,10 +80,9 @@ class Partitioner:
     # -- narrowing ----------------------------------------------------------------------------------------------------
 
     def charge(self, charges: Sequence[Charge]) -> list[Numbers]:
-        """Keeps, for each set, the ways with the lexicographically lowest charges; returns the totals of each charge
-        per set.
+        """Keeps, for each set, the ways with the lexicographically lowest charges.
 
-        Sets that no way divides are removed first.
+        Returns, for each charge, [sets] its total. Sets that cannot be divided are removed first.
         """
         out: list[Numbers] = []
         for i, digits in self._digit_passes(charges):
@@ -82,7 +92,7 @@ class Partitioner:
         return out
 
     def charge_best(self, charges: Sequence[Charge]) -> None:
-        """Keeps the ways with the lowest charges, and only the sets with the lowest totals."""
+        """Keeps the ways with the lowest charges, and only the sets with the lowest totals of all sets."""
         for _, digits in self._digit_passes(charges):
             keep = self._lowest_charges(digits.costs)
             values = self._values[self._top][self.us]
@@ -100,11 +110,11 @@ class Partitioner:
         self._narrow(self._lowest_charges(costs), costs)
 
     def keep(self, which: NDArray[np.bool_]) -> None:
-        """Keeps some of the sets."""
+        """Keeps some of the sets. which: [sets] True for a set that stays."""
         self._narrow(which, None)
 
     def deal(self, order: Sequence[int]) -> list[int]:
-        """Returns the part of each kind in `order`: the parts with the lowest GPUs, compared list by list."""
+        """Returns one part for each entry of `order` (kinds): those with the lowest GPUs, compared list by list."""
         turned = reversed_bits(self._count)
         out: list[int] = []
         taken = 0
@@ -121,7 +131,7 @@ class Partitioner:
         return out
 
     def any_way(self) -> list[int]:
-        """Returns the parts of one of the remaining ways."""
+        """Returns the parts of one of the remaining ways, of the first set."""
         state, mask, out = self._top, int(self.us[0]), list[int]()
         while any(state):
             row = int(np.searchsorted(self._masks[state], mask))
@@ -151,8 +161,10 @@ class Partitioner:
     # -- the passes ---------------------------------------------------------------------------------------------------
 
     def _digit_passes(self, charges: Sequence[Charge]) -> "Iterator[tuple[int, _Digits]]":
-        """Yields (number of the first charge, charges as digits of one number), with as many charges as fit into 64
-        bits."""
+        """Yields (position of the first charge, some charges combined into one number).
+
+        As many charges are combined as fit into 64 bits, so that few passes are needed.
+        """
         at = 0
         while at < len(charges):
             digits = _Digits(self)
@@ -162,7 +174,11 @@ class Partitioner:
             yield first, digits
 
     def _options(self, state: State, one: _Ways) -> Iterator[tuple[Numbers | None, Masks, Masks]]:
-        """Yields (rows, or None for all sets in each line; parts; remainder without them)."""
+        """Yields (rows, parts, remainders) of the ways to continue from a state.
+
+        Before the first narrowing rows is None: parts and remainders are then [ways, sets]. Afterwards all three are
+        [options].
+        """
         masks = self._masks[state]
         if one.rows is not None and one.own is not None:
             yield one.rows, one.own, masks[one.rows] ^ one.own
@@ -191,7 +207,11 @@ class Partitioner:
         self._parts = [np.flatnonzero(flags) for flags in owned]
 
     def _lowest_charges(self, costs: Sequence[Numbers]) -> NDArray[np.bool_]:
-        """Computes the lowest charge of every remainder; returns which sets can be divided at all."""
+        """Computes the least cost of every subset, from small to large; returns [sets] True if a set can be divided at
+        all.
+
+        costs: for each kind [all masks] cost of the part.
+        """
         done = tuple(0 for _ in self._top)
         self._values = {done: np.zeros(1, dtype=np.int64)}
         for state in reversed(self._states):
@@ -213,7 +233,7 @@ class Partitioner:
         return np.asarray(self._values[self._top][self.us] < FORBIDDEN)
 
     def _narrow(self, keep: NDArray[np.bool_], costs: Sequence[Numbers] | None) -> None:
-        """Keeps some of the sets and the ways of their lowest charge; all ways if costs is None."""
+        """Keeps some of the sets, and the ways of their least cost; all ways if `costs` is None."""
         reached = {self._top: keep}
         owned = [np.zeros(1 << self._count, dtype=bool) for _ in self._sizes]
         for state in self._states:
@@ -241,7 +261,7 @@ class Partitioner:
 
 
 def _states(top: State) -> list[State]:
-    """Returns every state except the final one, states with more parts first."""
+    """Returns every state except the final one (no parts left), states with more parts first."""
     out, row = [], [top]
     while any(row[0]):
         out += row
@@ -251,6 +271,7 @@ def _states(top: State) -> list[State]:
 
 
 def _sorted_rows(rows: list[Numbers], own: list[Masks]) -> tuple[Numbers, Masks]:
+    """Returns rows and parts together, sorted by row."""
     if len(rows) == 1 and (len(rows[0]) < 2 or bool((rows[0][1:] >= rows[0][:-1]).all())):
         return rows[0], own[0]
     all_rows, all_own = np.concatenate(rows), np.concatenate(own)
@@ -259,17 +280,20 @@ def _sorted_rows(rows: list[Numbers], own: list[Masks]) -> tuple[Numbers, Masks]
 
 
 class _Digits:
-    """Charges of a pass as digits of one number, so that comparing numbers compares charges lexicographically."""
+    """Charges of a pass as digits of one number, so that comparing these numbers compares charges lexicographically."""
 
     def __init__(self, shares: Partitioner) -> None:
         self._shares = shares
         self.costs = [np.zeros(1 << shares._count, dtype=np.int64) for _ in shares._sizes]
+        """For each kind [all masks] the combined cost of the part."""
         self._radixes: list[int] = []
+        """Number of values of each digit."""
         self._floors: list[int] = []
+        """Sum over all parts of the least charge of their kind, which is subtracted to keep digits small."""
         self._whole = 1
 
     def add(self, charge: Charge) -> bool:
-        """Adds a charge; returns False if it does not fit."""
+        """Adds a charge as the next digit; returns False if it does not fit."""
         shares = self._shares
         values = [charge(kind, shares.parts(kind)) for kind in range(len(self.costs))]
         floors = [int(one.min(initial=FORBIDDEN)) for one in values]
@@ -288,7 +312,7 @@ class _Digits:
         return True
 
     def totals(self, values: Numbers) -> list[Numbers]:
-        """Returns the total of each charge, from the totals of the numbers."""
+        """Returns the totals of each charge, from the totals of the combined numbers."""
         out = []
         for radix, floor in zip(reversed(self._radixes), reversed(self._floors), strict=True):
             out.append(values % radix + floor)

@@ -1,7 +1,9 @@
 """The best ring through each of many sets of GPUs at once (gpu-topology.md 4, rule 3).
 
-The best ring is the Hamiltonian cycle with the fastest slowest hop, found by dynamic programming over subsets. All sets
-are processed together: each bit of a long integer represents a set, so that one step is an AND and an OR for all sets.
+A ring visits each GPU of a set once, as ring all-reduce does; it is a Hamiltonian cycle. The best ring is the one with
+the fastest slowest hop. For a given speed, dynamic programming over subsets decides whether a ring exists with no
+slower hop. All sets are processed together: each bit of a long integer represents a set, so that one step is an AND and
+an OR for all sets. O(classes x 2^size x size^2) steps.
 """
 
 from collections.abc import Sequence
@@ -13,10 +15,10 @@ from koordpy.devices.gpu.choice.gpu_submasks import Masks, members
 
 
 def best_rings(ranks: NDArray[np.int64], masks: Masks, size: int, *, only_best: bool = False) -> NDArray[np.int64]:
-    """Returns [sets] class of the slowest hop of the best ring through each set; with only_best, -1 except for the best
-    sets.
+    """Returns [sets] class of the slowest hop of the best ring through each set.
 
-    ranks: [GPUs, GPUs] class of each pair. masks: sets of one size, 4 or more.
+    ranks: [GPUs, GPUs] class of each pair. masks: sets of one size, 4 or more. only_best: stop at the best class that
+    any set reaches; the other sets get -1.
     """
     flat, at = ranks.ravel(), members(masks, size).T
     pairs = [[flat[at[i] * len(ranks) + at[j]] for j in range(i)] for i in range(size)]
@@ -38,8 +40,11 @@ def best_rings(ranks: NDArray[np.int64], masks: Masks, size: int, *, only_best: 
 
 
 def _with_ring(near: Sequence[Sequence[int]], size: int) -> int:
-    """Returns the sets that have a ring of near pairs. near[i][j], j < i: the sets in which the i-th and j-th GPU are
-    near."""
+    """Returns the sets (bits of an integer) that have a ring of near pairs.
+
+    near[i][j], j < i: the sets in which the i-th and j-th GPU are near. Paths start at the last GPU of a set, because a
+    ring may start anywhere.
+    """
     last = size - 1
     # ways[inner][i]: sets with a path from their last GPU through all of `inner` that ends at their i-th
     ways: list[list[int]] = [[]] * (1 << last)
@@ -65,9 +70,11 @@ def _with_ring(near: Sequence[Sequence[int]], size: int) -> int:
 
 
 def _pack_flags(flags: NDArray[np.bool_]) -> int:
+    """Returns flags as an integer: bit k is flag k."""
     return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
 
 def _unpack_flags(number: int, count: int) -> NDArray[np.bool_]:
+    """Returns the lowest `count` bits of an integer as flags."""
     raw = np.frombuffer(number.to_bytes((count + 7) // 8, "little"), dtype=np.uint8)
     return np.unpackbits(raw, count=count, bitorder="little").astype(bool)

@@ -1,8 +1,9 @@
 """Charges of the rules for a set of GPUs divided among pods, and for a pod's set divided among its containers.
 
-For a fixed set every criterion of a division is a sum over its parts, which `Partitioner` minimises. Vectors are
-compared by their slowest member first, so each class is a separate charge, the slowest class first. Source:
-gpu-topology.md 4, rules 2, 3, 5 and 8.
+A charge is the cost of one part of a division by one criterion; lower is better. For a fixed set every criterion of a
+division is a sum of charges over its parts, which `Partitioner` minimises. A criterion such as "the slowest pair of the
+worst pod first" becomes one charge for each link class, the slowest class first: the charge is 1 for a part with its
+slowest pair in this class. Source: gpu-topology.md 4, rules 2, 3, 5 and 8.
 """
 
 from collections.abc import Sequence
@@ -18,18 +19,19 @@ from koordpy.devices.gpu.choice.gpu_tables import Tables
 from koordpy.devices.gpu.choice.gpu_wants import GpuWant
 
 Kinds = tuple[tuple[GpuWant, int], ...]
-"""Pods with equal wishes: (wishes, number of pods)."""
+"""Pods with equal requests: (request, number of pods)."""
 
 
 class Divider:
-    """Divisions on one machine. floors: kB/s of each class."""
+    """Divides sets of GPUs on machines with one pattern and equal class floors."""
 
     def __init__(self, tables: Tables, floors: Sequence[int]) -> None:
+        """floors: kB/s of each class."""
         self.tables, self._floors = tables, tuple(floors)
 
     @cached_property
     def sums(self) -> NDArray[np.int64]:
-        """[sets] sum of the class floors over the pairs, in the largest unit that is exact."""
+        """[sets] sum of the class floors over the pairs, in units of the greatest common divisor of the floors."""
         unit = max(1, gcd(*self._floors))
         out = np.zeros(1, dtype=np.int64)
         for bit in range(self.tables.size):
@@ -42,12 +44,14 @@ class Divider:
     # -- pods ---------------------------------------------------------------------------------------------------------
 
     def shares(self, us: Masks, kinds: Kinds) -> Partitioner:
-        """Returns the ways to divide each of some sets among pods."""
+        """Returns the ways to divide each of some sets (`us`) among pods."""
         return Partitioner(self.tables.size, us, [want.count for want, _ in kinds], [number for _, number in kinds])
 
     def able(self, shares: Partitioner, kinds: Kinds) -> None:
-        """Keeps the ways that meet the requirements of each pod, then those with most listed sets, then with the
-        highest sum of their scores (gpu-topology.md 8)."""
+        """Keeps the ways that meet the hard requirements of each pod and have the best listed sets (gpu-topology.md 8).
+
+        Best are the ways with most pods on a listed set, then those with the highest sum of scores.
+        """
         scores = [_scores(want, self.tables.size) for want, _ in kinds]
 
         def allowed(kind: int, own: Masks) -> NDArray[np.bool_]:
@@ -89,8 +93,10 @@ class Divider:
     # -- containers ---------------------------------------------------------------------------------------------------
 
     def containers(self, mask: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        """Returns the set of each container in the best split of a pod's set. GPUs beyond the containers' are an init
-        container's."""
+        """Returns the set of each container in the best split of a pod's set. sizes: GPUs of each container.
+
+        GPUs beyond those of the containers belong to an init container.
+        """
         if not sizes:
             return ()
         if len(sizes) == 1 and sizes[0] == mask.bit_count():
@@ -100,17 +106,20 @@ class Divider:
         return tuple(shares.deal([kinds.index(size) for size in sizes]))
 
     def container_figures(self, masks: Masks, sizes: tuple[int, ...]) -> NDArray[np.int64]:
-        """Returns [sets, classes + 1] for each set's best split: containers by the class of their slowest pair; sum
-        within them."""
+        """Returns [sets, classes + 1] criteria of the best split of each set among containers.
+
+        Column c: number of containers with their slowest pair in class c. Last column: sum of floors within containers.
+        """
         shares, kinds = self._split(masks, sizes)
         return np.stack(shares.charge([*self._inner_links(kinds), self._inner_sum(kinds)]), axis=1) * self._signs
 
     @cached_property
     def _signs(self) -> NDArray[np.int64]:
+        """[classes + 1] 1 for counts, -1 for the sum, which is charged with a negative sign."""
         return np.array([1] * self.tables.classes + [-1], dtype=np.int64)
 
     def _split(self, masks: Masks, sizes: tuple[int, ...]) -> tuple[Partitioner, list[int]]:
-        """Returns the ways to split sets, and the sizes of containers as kinds; GPUs of no container form the last
+        """Returns (ways to split sets, sizes of containers as kinds of parts). GPUs of no container form one more
         kind."""
         kinds = sorted(set(sizes))
         numbers = [sizes.count(size) for size in kinds]
@@ -119,6 +128,7 @@ class Divider:
         return Partitioner(self.tables.size, masks, [*kinds, *extra], [*numbers, *([1] * len(extra))]), kinds
 
     def _inner_links(self, kinds: Sequence[int]) -> list[Charge]:
+        """Returns one charge for each class: 1 for a container with its slowest pair in this class."""
         low = self.tables.low
         return [
             lambda kind, own, c=c: (low[own] == c).astype(np.int64) * (kind < len(kinds))  # type: ignore[misc]
@@ -126,19 +136,19 @@ class Divider:
         ]
 
     def _inner_sum(self, kinds: Sequence[int]) -> Charge:
+        """Returns the charge of the sum of floors within containers; negative, because more is better."""
         return lambda kind, own: -self.sums[own] * (kind < len(kinds))
 
 
 class _Containers:
-    """Criteria of the containers of pods, computed for all sets on first use."""
+    """Criteria of the containers of pods, computed on first use for all parts of a kind of pods."""
 
     def __init__(self, divider: Divider, kinds: Kinds) -> None:
         self._divider, self._kinds = divider, kinds
         self._known: dict[int, tuple[Masks, NDArray[np.int64]]] = {}
 
     def of(self, kind: int, own: Masks) -> NDArray[np.int64]:
-        """Returns [sets, classes + 1]: containers by the class of their slowest pair, and the sum of floors within
-        them."""
+        """Returns [sets, classes + 1] criteria of pods of a kind on some sets, as in `Divider.container_figures`."""
         known = self._known.get(kind)
         if known is None:
             known = self._known[kind] = own, self._figures(self._kinds[kind][0], own)
@@ -146,6 +156,7 @@ class _Containers:
         return figures if len(masks) == len(own) else figures[np.searchsorted(masks, own)]
 
     def _figures(self, want: GpuWant, own: Masks) -> NDArray[np.int64]:
+        """Computes `of` for all sets that pods of a kind may get."""
         tables = self._divider.tables
         if not len(own) or not want.containers:
             return np.zeros((len(own), tables.classes + 1), dtype=np.int64)
@@ -171,7 +182,7 @@ def _scores(want: GpuWant, count: int) -> tuple[NDArray[np.int64], NDArray[np.in
 
 @lru_cache(maxsize=4096)
 def counted(wants: tuple[GpuWant, ...]) -> Kinds:
-    """Returns the pods with equal wishes and their number, in a fixed order."""
+    """Returns the different requests with the number of pods of each, in a fixed order."""
     numbers: dict[GpuWant, int] = {}
     for want in wants:
         numbers[want] = numbers.get(want, 0) + 1

@@ -1,6 +1,6 @@
-"""Sets of GPUs as bit masks, and the ways to take a part out of each: equal for every machine of a size.
+"""Sets of GPUs as bit masks: all sets of a size, and the ways to take a part out of each set.
 
-Tables are built once per process, for up to EXACT_GPUS GPUs.
+The tables depend only on the number of GPUs of a machine. They are built once per process, for up to EXACT_GPUS GPUs.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from koordpy.plan.limits import EXACT_GPUS, MASKS_AT_ONCE
 
 Masks = NDArray[np.int64]
+"""[sets] bit mask of each set."""
 
 
 def bits_of(mask: int) -> list[int]:
@@ -27,6 +28,7 @@ def bits_of(mask: int) -> list[int]:
 
 @lru_cache(maxsize=EXACT_GPUS + 1)
 def _sizes(count: int) -> NDArray[np.int64]:
+    """Returns [sets] number of GPUs of each of the 2^count sets."""
     return np.bitwise_count(np.arange(1 << count, dtype=np.int64)).astype(np.int64)
 
 
@@ -47,7 +49,7 @@ def reversed_bits(count: int) -> Masks:
 
 
 def members(masks: Masks, size: int) -> NDArray[np.int64]:
-    """Returns [sets, size] positions in sets of one size, ascending."""
+    """Returns [sets, size] the positions in each set, ascending. masks: sets of one size."""
     out = np.empty((len(masks), size), dtype=np.int64)
     rest = masks.copy()
     for i in range(size):
@@ -59,6 +61,8 @@ def members(masks: Masks, size: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def _parts(count: int, total: int, size: int) -> NDArray[np.uint16]:
+    """Returns [ways, sets] the parts of `size` that contain the lowest GPU, for all sets of `total` out of `count`
+    GPUs."""
     at = np.left_shift(1, members(masks_of_size(count, total), total))
     out = []
     for others in combinations(range(1, total), size - 1):
@@ -72,8 +76,9 @@ def _parts(count: int, total: int, size: int) -> NDArray[np.uint16]:
 def parts(count: int, masks: Masks, size: int) -> Iterator[Masks]:
     """Yields [ways, sets] the parts of a size that contain the lowest GPU of each set, some ways at once.
 
-    masks: sets of one size, ascending as numbers. Ways are yielded in slices, because one large array costs more in
-    memory allocation than in work.
+    Only parts with the lowest GPU are needed, because a division without order can always list that part first. masks:
+    sets of one size, ascending as numbers. Ways are yielded in slices, because one large array costs more in memory
+    allocation than in work.
     """
     total = int(masks[0]).bit_count()
     known = masks_of_size(count, total)

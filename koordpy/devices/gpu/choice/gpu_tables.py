@@ -1,8 +1,7 @@
-"""Criteria of all sets of a machine's GPUs by the pattern of its links: slowest pair, best ring, packings of the
-remainder.
+"""Criteria of all sets of a machine's GPUs by the pattern of its links: slowest pair, best ring, packings.
 
-A set is a bit mask. Tables over all masks are computed once per pattern and shared by every machine with it, for up to
-EXACT_GPUS GPUs. Source: gpu-topology.md 4.
+A set is a bit mask, and a table has one entry for each of the 2^n masks. Tables are computed once per pattern and
+shared by every machine with it, for up to EXACT_GPUS GPUs. Source: gpu-topology.md 4.
 """
 
 from functools import cached_property, lru_cache
@@ -20,13 +19,15 @@ from koordpy.plan.limits import EXACT_GPUS, GPU_RING
 
 @lru_cache(maxsize=1024)
 def tables(pattern: Pattern) -> "Tables":
-    """Returns the tables of a pattern of up to EXACT_GPUS GPUs."""
+    """Returns the tables of a pattern; one object for equal patterns."""
     return Tables(pattern)
 
 
 class Tables:
-    """Tables of one pattern. Classes are 0, the slowest, to `classes` - 1; `classes` means no limit, as for a single
-    GPU."""
+    """Tables of one pattern.
+
+    Classes are 0, the slowest, to `classes` - 1. The number `classes` itself means no limit, as for a single GPU.
+    """
 
     def __init__(self, pattern: Pattern) -> None:
         if pattern.size > EXACT_GPUS:
@@ -34,6 +35,7 @@ class Tables:
         self.pattern = pattern
         self.size, self.classes = pattern.size, pattern.classes
         self._packed: dict[int, NDArray[Any]] = {}
+        """Size -> result of `packed`."""
         self._ranks = np.array([list(row) for row in pattern.ranks], dtype=np.int64)
 
     @cached_property
@@ -54,13 +56,15 @@ class Tables:
 
     @cached_property
     def _rings(self) -> NDArray[np.int64]:
+        """[sets] results of `rings`; -1 if not computed yet."""
         return np.full(1 << self.size, -1, dtype=np.int64)
 
     def rings(self, masks: Masks, *, only_best: bool = False) -> NDArray[np.int64]:
-        """Returns [sets] class of the slowest hop of the best ring through sets of one size; `classes` if rings are not
-        compared.
+        """Returns [sets] class of the slowest hop of the best ring through each set; `classes` for sets above GPU_RING
+        GPUs.
 
-        only_best: values of all sets except the best may be lower.
+        masks: sets of one size. Up to three GPUs form a ring of all pairs. only_best: values of all sets except the
+        best may be too low.
         """
         size = int(masks[0]).bit_count() if len(masks) else 0
         if size <= 3:
@@ -76,19 +80,20 @@ class Tables:
         return known
 
     def packed(self, size: int) -> NDArray[Any]:
-        """Returns [sets] value of the best packing of disjoint sets of a size: most sets of the highest class, then of
-        the next.
+        """Returns [sets] value of the best packing of disjoint subsets of a size into each set.
 
-        Larger is better; only values of one size are comparable.
+        A packing with more subsets of the highest class is better, then with more of the next class. Larger values are
+        better; only values of one size are comparable.
         """
         if size not in self._packed:
             self._packed[size] = self._pack(size)
         return self._packed[size]
 
     def _pack(self, size: int) -> NDArray[Any]:
-        """Computes `packed` by dynamic programming over the number of packed sets.
+        """Computes `packed` by dynamic programming over the number of packed subsets.
 
-        A packed set counts as one digit of its class, so that values of disjoint packings add up.
+        The value of one subset is base^class, with a base above the possible number of subsets. So values of disjoint
+        subsets add up without a carry.
         """
         single = masks_of_size(self.size, size)
         found, digit = np.unique(self.low[single], return_inverse=True)
@@ -104,6 +109,7 @@ class Tables:
             for own in parts(self.size, masks, size):
                 best = np.maximum(best, (out[own] + out[own ^ masks]).max(axis=0))
             out[masks] = best
+        # a set is worth at least as much as each of its subsets
         for bit in range(self.size):
             halves = out.reshape(-1, 2, 1 << bit)
             halves[:, 1] = np.maximum(halves[:, 1], halves[:, 0])

@@ -1,4 +1,7 @@
-"""The wishes of pods for GPUs, without a machine and on one machine: sizes, thresholds, listed sets."""
+"""What pods request of GPUs, without a machine (`PodWant`) and on one machine (`GpuWant`).
+
+A want has the number of GPUs, a minimum bandwidth, and the sets of GPUs that a partition table lists.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,7 +13,7 @@ from koordpy.devices.gpu.gpu_partitions import Partition
 
 @dataclass(frozen=True, slots=True)
 class PodWant:
-    """The wishes of one pod for GPUs."""
+    """What one pod requests of GPUs, on any machine."""
 
     count: int
     """GPUs of the pod."""
@@ -26,16 +29,18 @@ class PodWant:
 
 @dataclass(frozen=True, slots=True)
 class GpuWant:
-    """The wishes of one pod on a machine."""
+    """What one pod requests of the GPUs of one machine."""
 
     count: int
+    """GPUs of the pod."""
     containers: tuple[int, ...]
+    """GPUs of each container, as in `GpuAsk.beside`."""
     near: tuple[int, ...] | None = None
-    """Mask, for each GPU, of the GPUs with a link above the threshold; None for no threshold."""
+    """[GPUs] mask of the GPUs that are linked to this GPU at the minimum bandwidth or above; None for no minimum."""
     listed: tuple[Partition, ...] | None = None
     """Listed sets of the pod's size; None if the machine has no partition table."""
     must: bool = False
-    """True if only listed sets may be allocated."""
+    """True if only listed sets may be allocated; False if they are only preferred."""
 
     def linked(self, mask: int) -> bool:
         """Returns whether all pairs of a set meet the threshold."""
@@ -44,12 +49,12 @@ class GpuWant:
 
     @property
     def plain(self) -> bool:
-        """True if neither a threshold nor a listed set distinguishes sets of the size."""
+        """True if every set of the right size meets the request equally: no minimum bandwidth, and no listed sets."""
         return self.near is None and not self.listed and not self.must
 
 
 def want_on(machine: Machine, want: PodWant) -> GpuWant:
-    """Returns the wishes of a pod on a machine."""
+    """Returns what a pod requests on a machine."""
     listed = None
     if machine.table is not None:
         listed = tuple(one for one in machine.table.of(want.count) if _states(one, want.ring_bandwidth))
@@ -58,12 +63,13 @@ def want_on(machine: Machine, want: PodWant) -> GpuWant:
 
 
 def _states(one: Partition, asked: int | None) -> bool:
+    """Returns whether a listed set states the ring bandwidth that a pod asks for; True if it asks for none."""
     return asked is None or (one.ring_bandwidth is not None and one.ring_bandwidth >= asked)
 
 
 @lru_cache(maxsize=4096)
 def _near(matrix: Matrix, least_kbs: int) -> tuple[int, ...]:
-    """Returns, for each GPU, the mask of GPUs linked to it at a bandwidth or above in both directions."""
+    """Returns, for each GPU, the mask of GPUs linked to it at `least_kbs` or above in both directions."""
     known = matrix.source != ""
     return tuple(
         sum(1 << j for j, kbs in enumerate(row) if j != i and known and kbs >= least_kbs)
@@ -72,4 +78,4 @@ def _near(matrix: Matrix, least_kbs: int) -> tuple[int, ...]:
 
 
 Sets = tuple[tuple[int, tuple[int, ...]], ...]
-"""Per pod: mask of its GPUs, and mask of each container."""
+"""For each pod: mask of its GPUs, and mask of each of its containers."""

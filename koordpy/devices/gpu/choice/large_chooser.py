@@ -1,10 +1,10 @@
-"""A documented heuristic for machines with more GPUs than tables over all sets can hold, such as an NVLink domain of
-72.
+"""A heuristic choice of GPUs for machines with more GPUs than tables over all sets can hold, such as an NVLink domain
+of 72.
 
-Pods are served one by one. The slowest pair of a set is the fastest that a bounded search finds: among GPUs that all
-have links of the class, else in a clique. Within this class the set is taken from one NUMA node if one has enough GPUs.
-It is the best fit among aligned blocks of powers of two, so that large blocks stay whole. The result is not proven
-optimal: plans that depend on it are `feasible`. Source: gpu-topology.md 4.
+Pods are served one by one. For each link class from the fastest, the search looks for GPUs that are all linked at this
+class: among GPUs that all have such links, else in a clique, found by a bounded search. Within the class the set is
+taken from one NUMA node if one has enough GPUs. It is the best fit among aligned blocks of powers of two, so that large
+blocks stay whole. The result is not proven optimal: plans that depend on it are `feasible`. Source: gpu-topology.md 4.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from koordpy.plan.limits import CLIQUE_STEPS, JUDGEMENTS_KEPT
 
 
 class LargeChooser:
-    """Choices on one large machine, with the interface of `Chooser`. Sets are masks, bit i for GPU i."""
+    """Choices on one large machine, with the interface of `Chooser`. A set of GPUs is a bit mask."""
 
     def __init__(self, board: Board) -> None:
         self.matrix, self._numa = board.matrix, board.numa
@@ -29,6 +29,7 @@ class LargeChooser:
             [sum(1 << j for j in range(self.size) if j != i and self._ranks[i][j] >= least) for i in range(self.size)]
             for least in range(self._classes)
         ]
+        """[classes][GPUs] mask of the GPUs that are linked to this GPU at this class or a faster one."""
         self.choose = lru_cache(JUDGEMENTS_KEPT)(self._choose)
         """`_choose` with a cache."""
 
@@ -48,10 +49,10 @@ class LargeChooser:
     def _choose(
         self, free: int, held: int, wants: tuple[GpuWant, ...], objective: Objective = "bottleneck"
     ) -> Sets | None:
-        """Returns the GPUs of each pod; None if the search finds none for a pod. Only objective `bottleneck` is
-        supported.
+        """Returns the GPUs of each pod; None if the search finds none for a pod.
 
-        held: mask of GPUs that bound members of the pods' group use.
+        held: mask of GPUs that bound members of the pods' group use. objective: ignored, because only `bottleneck` is
+        supported.
         """
         out = []
         for want in wants:
@@ -63,8 +64,10 @@ class LargeChooser:
         return tuple(out)
 
     def _choose_for(self, free: int, held: int, want: GpuWant) -> int | None:
-        """Returns the set of one pod: a listed set of the best score, else by its threshold, else by links; None for
-        none."""
+        """Returns the set of one pod; None if the search finds none.
+
+        A listed set of the best score comes first. Otherwise the minimum bandwidth decides, else the fastest links.
+        """
         listed = [one for one in want.listed or () if not one.mask & ~free and want.linked(one.mask)]
         if listed:
             return min(listed, key=lambda one: (-one.score, -self.low(one.mask), bits_of(one.mask))).mask
@@ -75,8 +78,7 @@ class LargeChooser:
         return self._fastest_set(free, held, want.count)
 
     def _fastest_set(self, free: int, held: int, size: int) -> int:
-        """Returns a set with the fastest class that the search finds, links to `held` included; every pair has at least
-        class 0."""
+        """Returns a set with the fastest class that the search finds; links to the GPUs of `held` count, too."""
         for near in reversed(self._near):
             candidates = sum(1 << i for i in bits_of(free) if not held & ~near[i])
             found = self._clique(near, candidates, size)
@@ -85,7 +87,10 @@ class LargeChooser:
         return self._best_fit(free, size)
 
     def _clique(self, near: Sequence[int], candidates: int, size: int) -> int | None:
-        """Returns GPUs that are all near each other; None if the search ends without a result."""
+        """Returns `size` GPUs that are all near each other; None if the search ends without a result.
+
+        near: [GPUs] mask of the GPUs near each GPU. The search is limited to `CLIQUE_STEPS` steps.
+        """
         if candidates.bit_count() < size:
             return None
         if all(not candidates & ~near[i] & ~(1 << i) for i in bits_of(candidates)):
@@ -108,8 +113,10 @@ class LargeChooser:
         return next(grow(0, candidates, size), None)
 
     def _best_fit(self, free: int, size: int) -> int:
-        """Returns the lowest GPUs of the smallest aligned block that fits; of equal blocks the block within fuller
-        blocks."""
+        """Returns `size` GPUs: the lowest of the smallest aligned block of a power of two that has enough free GPUs.
+
+        Of equal blocks the block with the fewest free GPUs in and around it is taken.
+        """
         candidates = self._on_one_numa_node(free, size)
         width = 1 << (size - 1).bit_length()
         while True:
@@ -130,7 +137,8 @@ class LargeChooser:
         return *out, at
 
     def _on_one_numa_node(self, candidates: int, size: int) -> int:
-        """Returns the GPUs of the fullest NUMA node that has enough of them; all GPUs if none has."""
+        """Returns the free GPUs of the NUMA node with the fewest that are enough; all candidates if no node has
+        enough."""
         if self._numa is None:
             return candidates
         nodes: dict[int, int] = {}
