@@ -1,7 +1,7 @@
-"""Which pods may be evicted for which unit: each rule of docs/rules/preemption.md 3, with its limits.
+"""Which running pods may be evicted for a pending unit: each rule of docs/rules/preemption.md 3, with its limits.
 
-A rule is a class and one line in `VICTIM_RULES`. Its limits are linear sums over victim units, so that every way of
-choosing victims can apply them.
+A rule is a class and one line in `VICTIM_RULES`. The limits of a rule are linear sums over victim units, so that every
+way of choosing victims can apply them.
 
 Main types: `VictimRule` (`rule_protocol.py`): the interface; `Reclaim` (`reclaim.py`): reclaim; `AcrossUsers`
 (`across_users.py`): priority between users.

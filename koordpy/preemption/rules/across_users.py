@@ -1,14 +1,15 @@
-"""Priority between users (`preemption.acrossUsers`): victims of other tenants that rule `priority` allows.
+"""The protection of users from each other's priorities (`preemption.acrossUsers`), for victims of rule `priority`.
 
-Source: docs/rules/preemption.md 3.1. A tenant is a user (gpu-count) or a queue (exact, kai). Entitlements are the
-shares on the nodes that the preemptor could use (`usable_shares`). Units of another tenant may be evicted in two cases:
+Without it, a user could take the whole cluster by giving high priorities to its pods. Source: docs/rules/preemption.md
+3.1. A tenant is a user (mode gpu-count) or a queue (exact, kai). Its share is counted on the nodes that the preemptor
+could use (`usable_shares.py`). Units of another tenant may be evicted in two cases:
 
-- (a) The tenant keeps min(use, share).
-- (b) The tenant is above its share before each unit is evicted, and the preemptor's tenant ends with no larger excess
-than that tenant had.
+- (a) The tenant keeps at least min(usage, share).
+- (b) The tenant is above its share before each unit is evicted, and afterwards the excess of the preemptor's tenant is
+no larger than the excess of that tenant was. An excess is usage above the unrounded share.
 
-The protection does not apply between two ElasticQuotas, to a preemptor of system priority, and within the preemptor's
-guarantee.
+The protection does not apply between two ElasticQuotas, to a preemptor of system priority, and as far as the
+preemptor's quota stays within its min (its guarantee).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,14 +42,15 @@ class AcrossUsers:
         across: str,
         by_share: bool,
     ) -> None:
-        """use: usage on these nodes before the plan. own: the preemptor's tenant. across: `preemption.acrossUsers`.
-        by_share: True if fair share is reclaimed, so that its limits apply to priority instead."""
+        """mins: the entitlements of quotas. shares: of tenants on the nodes that the preemptor could use. use: usage on
+        these nodes before the plan. own: the preemptor's tenant. across: `preemption.acrossUsers`. by_share: True if
+        fair share is reclaimed; then the limits of that setting apply to priority instead of (a) and (b)."""
         self.pool, self.mins, self.own = pool, mins, own
         self.across, self.by_share = across, by_share
         self.holdings = shares.holdings(pool)
         self.lines = Reclaim(pods, pool=pool, use=use, lines=shares.lines, holdings=self.holdings, pod_by_pod=True)
         self.requested = [r for r in self.lines.counted(own.tenant) if self.lines.requested[r]]
-        """Resources that the preemptor requests and that are shared out to its tenant."""
+        """Resources that the preemptor requests and that are shared out to its tenant; empty: no protection applies."""
         self._gates: dict[Path, list[tuple[Tenant, str, int]] | None] = {}
 
     # --- protected tenants --------------------------------------------------------------------------------------------
@@ -58,6 +60,10 @@ class AcrossUsers:
         return (one for one in self.holdings.owned(i) if self._protects(one))
 
     def _protects(self, other: Tenancy) -> bool:
+        """Returns True if the protection applies to a tenant: not to the preemptor's own, and not between two quotas.
+
+        It does not apply either if the preemptor is within its guarantee against that tenant without any eviction.
+        """
         if other.tenant == self.own.tenant or (other.is_quota and self.own.is_quota):
             return False
         return bool(self.requested) and self.gate(other) != []
@@ -67,10 +73,11 @@ class AcrossUsers:
         return any(any(True for _ in self.protected_tenants(i)) for i, _ in self.holdings.tally(free))
 
     def gate(self, other: Tenancy) -> list[tuple[Tenant, str, int]] | None:
-        """Returns what must be evicted from the preemptor's quotas so that the plan is within its guarantee.
+        """Returns what must be evicted from the preemptor's own quotas so that the plan is within its guarantee.
 
-        The guarantee is the one against another tenant. As (quota, resource, amount); empty if the plan is within it
-        anyway, None if there is no guarantee.
+        The guarantee against another tenant: the preemptor's quotas below the LCA end within their min. The result is a
+        list of (quota, resource, amount). An empty list: the plan is within the guarantee anyway. None: there is no
+        guarantee, or no evictions can bring the plan within it.
         """
         own = tuple(below(self.mins.path, other.quota))
         if own not in self._gates:
@@ -94,24 +101,26 @@ class AcrossUsers:
     # --- eligible units -----------------------------------------------------------------------------------------------
 
     def eligible(self, free: Mask) -> Mask:
-        """Returns the units that may be evicted by themselves."""
+        """Returns the units of `free` that may be evicted by themselves. `bind` limits what is evicted together."""
         if self.across == "any" or (self.across == "overShare" and self.by_share) or not self.requested:
             return free
         return self.holdings.of_kinds(free, self._is_evictable)
 
     def _is_evictable(self, i: int) -> bool:
+        """Returns True if the guarantee, (a) or (b) may allow a unit, for each protected tenant with pods in it."""
         return all(
             self.gate(one) is not None or self._respects_share(i, one.tenant) for one in self.protected_tenants(i)
         )
 
     def _respects_share(self, i: int, tenant: Tenant) -> bool:
+        """Returns True if evicting one unit satisfies (a) or may satisfy (b) for a tenant."""
         if self.across == "never":
             return False
         held = self.held(i, tenant)
         return self._keeps_share(tenant, held) or any(self._may_cross(tenant, r) for r in self.requested)
 
     def held(self, i: int, tenant: Tenant) -> Amounts:
-        """Returns what a unit's pods of a tenant use on the nodes that count."""
+        """Returns what a unit's pods of a tenant use on the nodes that the preemptor could use."""
         out: Amounts = {}
         for path, amounts in self.holdings.held(i).items():
             if path and path[-1] == tenant:
@@ -119,7 +128,7 @@ class AcrossUsers:
         return out
 
     def _keeps_share(self, tenant: Tenant, taken: Mapping[str, int]) -> bool:
-        """Returns True if condition (a) is satisfied for all that is evicted from a tenant."""
+        """Returns True if condition (a) is satisfied. taken: all amounts that are evicted from the tenant."""
         return all(
             amount <= self.lines.spare(tenant, resource)
             for resource, amount in taken.items()
@@ -137,9 +146,9 @@ class AcrossUsers:
         return self._excess_lacking(tenant, resource) <= self.lines.used(self.own.tenant, resource)
 
     def _excess_lacking(self, tenant: Tenant, resource: str) -> int:
-        """Returns how much of the preemptor's tenant must be evicted.
+        """Returns how much must be evicted from the preemptor's own tenant for condition (b).
 
-        Afterwards its excess is no larger than that of the other tenant.
+        After that, its excess with the preemptor placed is no larger than the excess of the other tenant.
         """
         lines, own = self.lines, self.own.tenant
         mine = lines.after(own, resource) - lines.lines.exact(own, resource)
@@ -151,8 +160,10 @@ class AcrossUsers:
     def bind(self, own: Mapping[int, int], every: Pairs) -> tuple[list[Limit], list[Crossing], list[Either]]:
         """Returns the limits on units evicted by rule `priority` (own: unit -> option).
 
-        every: (option, unit) of all rules.
+        every: (option, unit) of all rules. For each protected tenant, the guarantee, (a) and (b) are alternatives
+        (`Either`). A single alternative becomes plain limits or crossings, which the solver handles faster.
         """
+        # tenant -> what the guarantee needs (None without one) -> options of the rule with pods of the tenant
         groups: dict[Tenant, dict[tuple[tuple[Tenant, str, int], ...] | None, list[int]]] = {}
         for i, o in own.items():
             for one in self.protected_tenants(i):
@@ -202,9 +213,10 @@ class AcrossUsers:
     def _line_branches(
         self, tenant: Tenant, held: Mapping[int, Amounts], leaving: Mapping[Tenant, Mapping[int, Amounts]]
     ) -> list[Branch]:
-        """Returns the branches (a), and (b) for each resource, as far as they are possible.
+        """Returns the branches (a), and (b) for each requested resource, as far as they are possible.
 
-        held: option -> amounts of units evicted by the rule. leaving: tenant -> option -> amounts, of all rules.
+        held: option of the rule -> amounts of the tenant. leaving: tenant -> option of any rule -> amounts. Empty for
+        `acrossUsers: never`.
         """
         if self.across != "overShare":
             return []
@@ -231,7 +243,10 @@ class AcrossUsers:
         return out
 
     def _guarantee(self, gate: Iterable[tuple[Tenant, str, int]], every: Pairs) -> Branch | None:
-        """Returns the branch in which the plan is within the preemptor's guarantee; None if that is impossible."""
+        """Returns the branch in which the plan is within the preemptor's guarantee; None if that is impossible.
+
+        gate: as the result of `gate`.
+        """
         out: list[Limit] = []
         for party, resource, least in gate:
             limits = _at_least(terms_of(self.mins.held_in(party, every), resource), least)
@@ -243,9 +258,9 @@ class AcrossUsers:
     # --- messages -----------------------------------------------------------------------------------------------------
 
     def refusal(self, free: Mask) -> str:
-        """Returns why a tenant is protected, with its numbers; empty if none is.
+        """Returns the sentence on a protected tenant for the message of a pending pod; empty if there is none.
 
-        It is the first tenant in natural order for which evicting all of some units would violate (a) and (b).
+        It names the first tenant, in natural order, for which evicting all units of `free` would violate (a) and (b).
         """
         if self.across != "overShare":
             return ""

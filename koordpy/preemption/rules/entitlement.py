@@ -1,9 +1,9 @@
 """Units that consolidation does not move: units of tenants within their entitlement, and units with an annotation.
 
-Source: docs/rules/preemption.md 3.4. A unit of a quota within its min is not moved for a preemptor without a guarantee.
-A unit of a user or queue within its share is not moved for a preemptor that would end above its own share (entitlements
-and tenants of `across_users`). Annotations of other evictors are respected. Live, a pod without a controller is not
-moved, because nothing would recreate it.
+Source: docs/rules/preemption.md 3.4. A unit of a quota within its min is not moved for a preemptor that would exceed
+its own min. A unit of a user or queue within its share is not moved for a preemptor that would end above its own share
+(tenants and shares are those of `across_users.py`). Annotations by which other tools are kept from evicting a pod are
+respected. Live, a pod without a controller is not moved, because nothing would recreate it.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,13 @@ from koordpy.preemption.search.victim_pool import Mask, Pool
 
 @dataclass(frozen=True, eq=False)
 class Entitlement:
-    """The tenants within their entitlement, against one preemptor.
-
-    users: None if no shares are computed, or if the preemptor belongs to no tenant.
-    """
+    """The check for tenants within their entitlement, for one preemptor."""
 
     pool: Pool
     mins: Reclaim
+    """Entitlements of quotas."""
     users: AcrossUsers | None
+    """Shares of tenants; None if no shares are computed, or if the preemptor belongs to no tenant."""
     priority: int
     """Priority of the preemptor."""
 
@@ -44,7 +43,11 @@ class Entitlement:
         return out
 
     def refusal(self, units: list[int]) -> str:
-        """Returns a sentence on the first tenant, in natural order, within its entitlement with one of some units."""
+        """Returns the sentence for a message if a unit of a plan is protected; empty if none is.
+
+        units: the units that a plan without this check would move. It names the first protecting tenant in natural
+        order.
+        """
         found: list[tuple[Tenant, str]] = []
         for i in units:
             found += [(party, f"quota {party.quota} is within its min") for party in self._quotas(i)]
@@ -85,14 +88,15 @@ class Entitlement:
 
     @staticmethod
     def _ends_above(users: AcrossUsers) -> bool:
+        """Returns True if the preemptor's tenant would end above its share of a requested resource."""
         lines, own = users.lines, users.own.tenant
         return any(lines.after(own, resource) > lines.lines.share(own, resource) for resource in users.requested)
 
     @staticmethod
     def _tenants(i: int, users: AcrossUsers) -> Iterator[Tenant]:
-        """Yields the tenants of a unit within their share.
+        """Yields the tenants of a unit that use no more than their share of all resources that matter.
 
-        Of the resources that the unit uses; if it uses none, of those that the preemptor requests.
+        These are the counted resources that the unit uses; if it uses none, those that the preemptor requests.
         """
         lines = users.lines
         for one in users.protected_tenants(i):

@@ -1,7 +1,9 @@
-"""Limits of a plan beyond its rules: a limit on its harm; and members above minMember may not break gangs.
+"""Guards: two protections of running units beyond the rules (preemption.md 3.7).
 
-Source: preemption.md 3.7. Both are conditions of the choice, so the search finds the plan of least cost that satisfies
-them. A guard may be waived, to find out whether a plan exists without it. Plans for system priorities have no guards.
+Harm: the victims of a rule hold at most a multiple of the accelerators that the plan places (`protection.maxHarm`).
+Surplus: members above minMember evict no core and no broken gang (`preemption.surplusVictims`). Both are conditions of
+the choice, so the search finds the least costly plan that satisfies them. A guard may be waived, to find out whether a
+plan exists without it. Plans for system priorities have no guards.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,18 +60,22 @@ class PlanGuards:
             if limited and (factor := factor_of(rule, config.protection.max_harm)) is not None
         }
         self._moves = config.consolidation.enabled or config.preemption.across_users == "overShare"
+        """True if running units may be moved (steps 3 and 5b)."""
+        # what the plan places: the gain that harm is compared with
         self.accelerators = sum(card_hundredths(pod.requests) for pod in pods)
         self.cpu = sum(pod.requests.get(CPU, 0) for pod in pods)
         self.pods = len(pods)
         spares = config.preemption.surplus_victims == "pods" and not exempt and Guard.SURPLUS not in waived
         self._spares_gangs = spares and places_surplus(unit, pods)
+        """True if the surplus guard applies to these members."""
 
     # --- surplus ------------------------------------------------------------------------------------------------------
 
     def allowed(self, rule: RuleName, pool: Pool, eligible: Mask) -> Mask:
-        """Returns [units] that a rule may evict or move.
+        """Returns [units] of `eligible` that a rule may evict or move under the surplus guard.
 
-        For members above minMember these are no cores and no units of broken gangs; rule `quota` is exempt.
+        If it applies, cores and units of broken gangs are left out. Rule `quota` is exempt, because a guarantee
+        precedes the protection of gangs.
         """
         if not self._spares_gangs or rule is RuleName.QUOTA:
             return eligible
@@ -83,22 +89,22 @@ class PlanGuards:
     def harm(self, unit: VictimUnit) -> int:
         """Returns the harm of evicting a unit.
 
-        In hundredths of accelerators; in milli-cores of cpu if the members request no accelerator; in pods if they
-        request no cpu either.
+        In hundredths of accelerators. If the placed members request no accelerator, in milli-cores of cpu; if they
+        request no cpu either, in pods.
         """
         if self.accelerators:
             return unit.devices
         return sum(pod.requests.get(CPU, 0) for pod in unit.pods) if self.cpu else len(unit.pods)
 
     def most(self, rule: RuleName) -> int | None:
-        """Returns the most harm that victims of a rule may do; None without a limit."""
+        """Returns the maximum harm of the victims of a rule, in the unit of `harm`; None without a limit."""
         factor = self._factors.get(rule)
         return None if factor is None else floor(factor * (self.accelerators or self.cpu or self.pods))
 
     def limits(self, rule: RuleName, own: Mapping[int, int], pool: Pool) -> list[Limit]:
-        """Returns the limits on the victims of one rule, for the solver.
+        """Returns the harm guard as limits on the victims of one rule; empty if it cannot bind.
 
-        own: index of a unit in the pool -> its option.
+        own: unit of the pool -> its option. For members without accelerators, no victim may hold any.
         """
         most = self.most(rule)
         if most is None:
@@ -114,7 +120,7 @@ class PlanGuards:
     # --- withheld plans -----------------------------------------------------------------------------------------------
 
     def may_withhold(self, guard: Guard) -> bool:
-        """Returns True if a guard is active for these members."""
+        """Returns True if a guard is active for these members, so that it may be the reason for a missing plan."""
         if guard is Guard.SURPLUS:
             return self._spares_gangs
         if guard is Guard.ENTITLEMENT:
@@ -122,10 +128,8 @@ class PlanGuards:
         return any(self._moves or rule is not RuleName.CONSOLIDATION for rule in self._factors)
 
     def bears(self, guard: Guard, rules: Mapping[RuleName, Mask], pool: Pool) -> bool:
-        """Returns True if a guard changes the victims of one step of rules.
-
-        rules: the units that each of its rules allows.
-        """
+        """Returns True if a guard limits the victims of one step. rules: the units that each rule of the step
+        allows."""
         if guard is Guard.SURPLUS:
             return any((mask & ~self.allowed(rule, pool, mask)).any() for rule, mask in rules.items())
         every = ((rule, {i: i for i in np.nonzero(mask)[0].tolist()}) for rule, mask in rules.items())
@@ -134,7 +138,10 @@ class PlanGuards:
     def withheld(
         self, guard: Guard, victims: Iterable[tuple[RuleName, VictimUnit]], config: KoordpyConfiguration
     ) -> str:
-        """Returns the sentence for the message of a pending pod. victims: of the least plan without the guard."""
+        """Returns the sentence on a withheld plan for the message of a pending pod.
+
+        victims: those of the least costly plan without the guard.
+        """
         if guard is Guard.SURPLUS:
             return BREAKS_NO_GANG
         units: dict[RuleName, list[VictimUnit]] = {}
@@ -163,7 +170,8 @@ class PlanGuards:
 
 
 def places_surplus(unit: Unit, pods: Sequence[PodInfo]) -> bool:
-    """Returns True if a plan places more members of some gang than it lacks of its minimum."""
+    """Returns True if placing some pods gives a gang more members than it lacks of its minimum, so surplus is
+    placed."""
     return any(
         gang.min_member >= 1
         and sum(pod.gang == gang.ref for pod in pods) > max(0, gang.min_member - len(gang.standing) - gang.succeeded)

@@ -1,8 +1,10 @@
-"""Reclaim by an entitlement: which units of tenants above their entitlement may be evicted, and the limits on them.
+"""Reclaim: a tenant below its entitlement takes capacity back from tenants above theirs.
 
-The entitlement of a quota is its min (preemption.md 3.2); of a user or a queue it is its share (3.3; only with
-`fairness.reclaim: all`). Tenants form a tree; the rules compare tenants below the lowest common ancestor (LCA) of the
-preemptor's path and the victim's. Rounding never starts an eviction: unrounded shares are compared, too.
+The entitlement of a quota is its min (preemption.md 3.2). The entitlement of a user or queue is its fair share (3.3;
+only with `fairness.reclaim: all`). Tenants form a tree. Two tenants are compared below the lowest common ancestor (LCA)
+of their paths, because both are part of the tenants above. Names in this module: `over` is usage above the entitlement,
+`spare` the amount that may be evicted without falling below it. Shares are also compared unrounded, so that rounding
+never starts an eviction.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,11 +24,11 @@ from koordpy.preemption.selection.victim_choice import Crossing, Limit, Terms
 from koordpy.quota.quota_book import QuotaUse
 
 Pairs = Sequence[tuple[int, int]]
-"""(option, unit) of all units that can be chosen."""
+"""(option, unit of the pool) of all units that can be chosen."""
 
 
 class Reclaim:
-    """The entitlements of one kind against one preemptor. `use` is the draft's usage before the plan."""
+    """Reclaim by one kind of entitlement for one preemptor."""
 
     def __init__(
         self,
@@ -39,15 +41,18 @@ class Reclaim:
         holdings: TenantUsage | None = None,
         pod_by_pod: bool | None = None,
     ) -> None:
-        """holdings: usage of the units by tenant; None for all that their pods use. gainers: ids of the units that
-        gained by a recent eviction of the preemptor, also along chains. pod_by_pod: True if each pod counts in its own
-        tenants; None: as the entitlements say."""
+        """pods: the members to be placed. use: usage of tenants on the draft, before the plan. lines: the entitlements.
+        gainers: ids of the units that gained by a recent eviction of the preemptor, also along chains. holdings: usage
+        of the victim units by tenant; None for that on all nodes. pod_by_pod: True if each member counts in its own
+        tenants, False if all count in those of the first member; None: as the entitlements say."""
         self.pool, self.use, self.lines, self.gainers = pool, use, lines, gainers
         self.spared = ""
-        """Id of a unit that may not be evicted only because it gained; empty for none."""
+        """Id of a unit that may not be evicted only because it gained; empty for none. Set by `eligible`."""
         self.path = lines.path(pods[0])
+        """Tenants of the preemptor, from the top down; empty if it has no entitlement."""
         self.holdings = holdings if holdings is not None else pool.holdings(lines)
         self.requested: Amounts = {}
+        """Counted requests of all members, by resource."""
         self.requests: dict[Tenant, Amounts] = {}
         """Tenant -> requests of the preemptor in it and below it."""
         for pod in pods:
@@ -63,30 +68,33 @@ class Reclaim:
         return [resource for resource in sorted(self.requested) if self.lines.counted(party, resource)]
 
     def used(self, party: Tenant, resource: str) -> int:
+        """Returns the usage of a tenant before the plan."""
         return self.lines.use(self.use, party, resource)
 
     def after(self, party: Tenant, resource: str) -> int:
-        """Returns the usage of a preemptor's tenant once the preemptor is placed."""
+        """Returns the usage of a preemptor's tenant once the preemptor is placed, with all victims still there."""
         return self.used(party, resource) + self._added(party, resource)
 
     def _added(self, party: Tenant, resource: str) -> int:
+        """Returns what the preemptor requests in a tenant; 0 for other tenants."""
         return self.requests.get(party, {}).get(resource, 0)
 
     def over(self, party: Tenant, resource: str) -> int:
+        """Returns the usage of a tenant above its entitlement, rounded up; 0 or less if it is within."""
         return above(self.used(party, resource), self.lines.share(party, resource))
 
     def spare(self, party: Tenant, resource: str) -> int:
-        """Returns how much may be evicted such that min(used before, entitlement) is left.
+        """Returns how much may be evicted from a tenant such that min(used before, entitlement) is left to it.
 
-        Members placed there count.
+        Members that the plan places in the tenant add to the amount.
         """
         return spare(self.used(party, resource), self.lines.share(party, resource)) + self._added(party, resource)
 
     @cached_property
     def closed(self) -> str:
-        """Why the preemptor has nothing to reclaim, with its numbers.
+        """Why the preemptor has nothing to reclaim: its tenant would end above its entitlement. With the numbers.
 
-        Empty if it may reclaim, or has no counted request.
+        Empty if it may reclaim, or if it requests no resource with an entitlement.
         """
         for party in self.path[-1:]:
             for resource in self.counted(party):
@@ -98,7 +106,11 @@ class Reclaim:
     # --- eligible units ---------------------------------------------------------------------------------------------
 
     def eligible(self, free: Mask) -> Mask:
-        """Returns the units of other tenants above their entitlement."""
+        """Returns the units of `free` in other tenants, all of which are above their entitlement.
+
+        Left out are units with pods of other schedulers, and units that gained by an eviction of the preemptor and are
+        protected.
+        """
         if not self.path or not self.counted(self.path[-1]):
             return np.zeros(len(free), dtype=bool)
         known: dict[Path, bool] = {}
@@ -142,14 +154,23 @@ class Reclaim:
         return self.pool.unit_id(i) in self.gainers
 
     def _is_protected(self, i: int) -> bool:
-        """Returns True if a unit that has gained is protected (3.6)."""
+        """Returns True if a unit that gained by the preemptor's eviction may not be evicted (3.6).
+
+        By quota this is so if its eviction alone brings a quota below its min.
+        """
         return not self.spares_lines(i)
 
     def _is_above(self, path: Path) -> bool:
+        """Returns True if all tenants of a path below the LCA use more than their entitlement of a requested
+        resource."""
         return all(any(self.over(party, r) > 0 for r in self.counted(party)) for party in below(path, self.path))
 
     def _frees_requested(self, held: Mapping[Path, Amounts]) -> bool:
-        """Returns True if evicting a unit with these amounts frees anything that is requested."""
+        """Returns True if evicting a unit with these amounts can help.
+
+        Always True here, because reclaim by quota has no such condition (3.2). By fair share a unit must free a
+        requested resource (`ShareReclaim`).
+        """
         return True
 
     def spares_lines(self, i: int) -> bool:
@@ -173,7 +194,11 @@ class Reclaim:
         return out
 
     def gates(self, own: Mapping[int, int], every: Pairs) -> list[Limit]:
-        """Returns limits such that the preemptor's tenants below the LCA end within their entitlement."""
+        """Returns limits such that the preemptor's tenants below the LCA end within their entitlement.
+
+        own: unit -> its option by the rule; a limit applies if an option is chosen for which the tenant is below the
+        LCA. every: all options; victims of other rules in the tenant count, too.
+        """
         when: dict[Tenant, list[int]] = {}
         for i, o in own.items():
             for path in self.holdings.held(i):
@@ -208,7 +233,7 @@ class Reclaim:
         return out
 
     def floors(self, own: Mapping[int, int], every: Pairs) -> list[Limit]:
-        """Returns limits that leave each other tenant min(used before, entitlement)."""
+        """Returns limits that leave each other tenant at least min(used before, entitlement)."""
         out: list[Limit] = []
         for party, taken in self._evicted_amounts(own).items():
             held = self.held_in(party, every)
@@ -223,9 +248,10 @@ class Reclaim:
         return out
 
     def _options_with_floor(self, taken: Mapping[int, Amounts], resource: str) -> tuple[int, ...]:
-        """Returns the options under which a tenant's entitlement in a resource is protected.
+        """Returns the options that must leave a tenant its entitlement in a resource: all of them.
 
-        taken: option -> amounts.
+        taken: option of the rule -> amounts that its unit uses in the tenant. By fair share only options that free the
+        resource (`ShareReclaim`).
         """
         return tuple(taken)
 
@@ -270,16 +296,23 @@ class Reclaim:
 class ShareReclaim(Reclaim):
     """Reclaim by fair share: as `Reclaim`, with two more protections.
 
-    No plan may reverse which tenant is further above its share (no flip), and units that gained recently keep it (3.6).
+    No plan may reverse which of two tenants is further above its share (no flip). A unit that gained by a recent
+    eviction of the preemptor is never evicted for it (3.6).
     """
 
     def _is_protected(self, i: int) -> bool:
+        """Returns True: a share never justifies taking back what a unit gained."""
         return True
 
     def _frees_requested(self, held: Mapping[Path, Amounts]) -> bool:
+        """Returns True if the amounts of a unit contain a requested resource."""
         return any(amounts.get(resource) for amounts in held.values() for resource in self.requested)
 
     def _is_above(self, path: Path) -> bool:
+        """Returns True if the tenants of a path below the LCA are above their share, and no flip would follow.
+
+        A flip is ruled out between the leaves, and between the two children of the LCA.
+        """
         theirs, mine = below(path, self.path), below(self.path, path)
         pairs = {(mine[-1], theirs[-1]), (mine[0], theirs[0])} if mine and theirs else set()
         return bool(theirs) and super()._is_above(path) and all(self._no_flip(own, other) for own, other in pairs)
@@ -287,8 +320,9 @@ class ShareReclaim(Reclaim):
     def _no_flip(self, own: Tenant, other: Tenant) -> bool:
         """Returns True if the preemptor's tenant ends with a smaller excess than the other tenant has in a resource.
 
-        Victims of the preemptor's tenant by another rule do not count. Otherwise a tenant at its share could evict one
-        of its pods for another again and again (3.6), while priority takes it back.
+        The excess is usage above the unrounded share: of the preemptor's tenant after the plan, of the other tenant
+        before it. Victims in the preemptor's own tenant are not subtracted. Otherwise a tenant at its share could make
+        room by evicting one of its own pods, and priority would take it back, without end (3.6).
         """
         for resource in self.counted(other):
             if self.over(other, resource) <= 0 or not self.lines.counted(own, resource):
@@ -299,6 +333,7 @@ class ShareReclaim(Reclaim):
         return False
 
     def _options_with_floor(self, taken: Mapping[int, Amounts], resource: str) -> tuple[int, ...]:
+        """Returns the options that free the resource."""
         return tuple(o for o, amounts in taken.items() if amounts.get(resource))
 
     def why(self, i: int) -> str:

@@ -1,9 +1,10 @@
-"""The interface of preemption rules: the rules of preemption.md 3 as options and limits of a choice.
+"""The interface of preemption rules: which victim units a rule allows, and limits on all chosen victims.
 
-A rule reads numbers only (`Law`); `victim_rules.py` lists all rules. The units that a rule allows are then chosen by
-cost, tried on the draft with all filters, and checked; so a rule need not know nodes, gangs or disruption budgets.
-Entitlements (min, share) are constants of the round; usage is the draft's before the plan. "Below the LCA" means the
-quotas on a path under the lowest common ancestor of the preemptor's leaf quota and the victim's.
+A rule reads its inputs from `Law`; `victim_rules.py` lists all rules. Nodes, gangs and PodDisruptionBudgets are not its
+concern, because the search chooses among the allowed units by cost and tries each set on the draft with all filters.
+Terms of the rules: an entitlement is the min of a quota or the share of a tenant, a constant of the round. Usage is
+that of the draft before the plan. "Below the LCA" means the quotas on a path under the lowest common ancestor of the
+preemptor's leaf quota and the victim's.
 """
 
 from abc import ABC, abstractmethod
@@ -32,12 +33,12 @@ from koordpy.preemption.selection.victim_choice import Crossing, Either, Limit, 
 from koordpy.quota.preemption_history import gainers
 
 Options = Mapping[RuleName, Mapping[int, int]]
-"""Rule -> unit of the pool -> option."""
+"""Rule -> unit of the pool -> the unit's option under the rule."""
 
 
 @dataclass(frozen=True, eq=False)
 class Together:
-    """Limits on all chosen options of all rules together."""
+    """Limits on all chosen options of all rules together. Rules append to the lists."""
 
     limits: list[Limit] = field(default_factory=list)
     runtimes: list[RuntimeSteps] = field(default_factory=list)
@@ -47,7 +48,7 @@ class Together:
 
 
 class Law:
-    """The inputs of the rules for one preemptor set."""
+    """The inputs of the rules for one preemptor set: its members, entitlements, usage, and guards."""
 
     def __init__(
         self,
@@ -62,8 +63,8 @@ class Law:
         waived: frozenset[Guard] = NO_GUARD,
     ) -> None:
         """pods: the members of the unit that are placed together. mins: entitlements of quotas. lines: fair shares;
-        None if fair share is not reclaimed. tenants: shares on the nodes that some pods could use. waived: guards that
-        are left out."""
+        None if fair share is not reclaimed. tenants: fair shares counted only on the nodes that some pods could use.
+        waived: guards that are left out."""
         self._tenants, self.waived = tenants, waived
         self.use = use = round_state.reservations.use(unit, round_state.draft.quotas, net=True)
         self.unit, self.pods, self.pool, self.round_state, self.config = (
@@ -76,19 +77,21 @@ class Law:
         self.protection = PlanGuards(unit, pods, round_state.config, waived)
         gained = gainers(round_state.snapshot.yielded, unit.id)
         self.mins = Reclaim(pods, pool=pool, use=use, lines=mins, gainers=gained)
+        """Reclaim by the min of quotas."""
         self.fair = ShareReclaim(pods, pool=pool, use=use, lines=lines, gainers=gained) if lines is not None else None
+        """Reclaim by fair share; None if fair share is not reclaimed."""
         self.tree = use.quotas.tree
         self.yields = self.config.quota.no_quota_yields != "never" and self.config.quota.enable_runtime_quota
-        """True if capacity that victims in no quota free is shared out to quotas."""
+        """True if capacity that victims in no quota free can raise the runtimes of quotas."""
         self.priority = min(pod.priority for pod in pods)
         """The lowest priority of the members to be placed."""
 
     @cached_property
     def users(self) -> AcrossUsers | None:
-        """Priority between users; None if no tenant is protected by it.
+        """The protection of other tenants from rule `priority`; None if it does not apply to the preemptor.
 
-        That is so in mode off, for pods of the system quota, for system priorities, and for pods that request nothing
-        that is shared.
+        It does not apply in mode off, to pods of the system quota, to system priorities, and to pods that request no
+        resource that is shared out.
         """
         if self.priority >= SYSTEM_PRIORITY_FLOOR or (shares := self._tenants.of(self.pods)) is None:
             return None
@@ -109,12 +112,13 @@ class Law:
 
     @cached_property
     def entitlement(self) -> Entitlement:
-        """Units of tenants within their entitlement, which moves for the preemptor must not disturb."""
+        """The check which units must not be moved for the preemptor, because their tenants are within an
+        entitlement."""
         return Entitlement(self.pool, self.mins, self.users, self.priority)
 
     @property
     def admissible(self) -> bool:
-        """True if evictions could let the quotas admit the unit.
+        """False if no eviction can let the quotas admit the unit, because non-preemptible pods would exceed a min.
 
         Victims are preemptible, so evictions cannot reduce non-preemptible usage.
         """
@@ -133,7 +137,10 @@ class Law:
     # --- limits on all victims ---------------------------------------------------------------------------------------
 
     def add_admission(self, out: Together, every: Pairs) -> None:
-        """Adds limits such that every quota of the members admits them all once the victims are gone."""
+        """Adds limits such that every quota of the members admits them all once the victims are gone.
+
+        every: (option, unit of the pool) of all options; empty for moves, which free nothing in quotas.
+        """
         total: SharedTotal | None = None
         needed: dict[Terms, int] = {}
         for party, asked in self.mins.requests.items():
@@ -149,11 +156,14 @@ class Law:
                     out.runtimes.append(found)
                 elif found is not None and found.least is not None:
                     needed[found.terms] = max(found.least, needed.get(found.terms, 0))
-        # of a quota and those above it, the largest shortfall of the same victims decides
+        # limits of a quota and of its ancestors on the same victims are one limit: the largest amount decides
         out.limits.extend(Limit(terms, least=least) for terms, least in needed.items())
 
     def add_shortfalls(self, out: Together, options: Options) -> None:
-        """Adds cost level 6: accelerators by which leaf quotas fall below min(used_before, min)."""
+        """Adds cost level 6: accelerators, in hundredths, by which leaf quotas fall below min(used before, min).
+
+        Only victims of the two rules of reclaim count.
+        """
         taken: dict[tuple[Tenant, str], list[tuple[int, int]]] = {}
         for rule in (RuleName.QUOTA, RuleName.FAIR_SHARE):
             for i, o in options.get(rule, {}).items():
@@ -169,19 +179,21 @@ class Law:
 
 
 class VictimRule(ABC):
-    """One rule: the victims that it allows for a waiting unit, and the limits on all chosen victims."""
+    """One rule: the victims that it allows for a pending unit, and the limits on all chosen victims."""
 
     name: RuleName
+    """Name of the rule in results and metrics."""
     reason: str
     """Reason of the event on each victim."""
     keeps_budgets: bool = True
-    """True if no PodDisruptionBudget may be violated; else each violation costs (level 1)."""
+    """True if victims of the rule may violate no PodDisruptionBudget. False: a violation is allowed, but costs (level
+    1)."""
 
     above_priority: bool = True
     """True if the rule may allow pods of the preemptor's priority or higher."""
 
     def is_open(self, snapshot: Snapshot, config: KoordpyConfiguration) -> bool:
-        """Returns False if the rule allows no victim in a round; then candidate pods need not be read."""
+        """Returns False if the rule allows no victim in the whole round, so that candidate pods need not be read."""
         return True
 
     @abstractmethod
@@ -192,13 +204,16 @@ class VictimRule(ABC):
         """
 
     def closed(self, law: Law) -> str:
-        """Returns why the rule allows no victim alone, although it may with other rules; empty if it does."""
+        """Returns why the rule evicts nothing if it is applied alone; empty if it may.
+
+        In the step of all rules together the rule still applies, because victims of other rules may open it.
+        """
         return ""
 
     def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Pairs) -> None:
         """Adds limits on all chosen victims.
 
-        own: unit -> its option by this rule. every: (option, unit) of all rules.
+        own: unit of the pool -> its option by this rule. every: (option, unit) of all rules.
         """
         return
 

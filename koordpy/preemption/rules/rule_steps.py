@@ -1,7 +1,8 @@
-"""The steps of preemption.md 1 for one preemptor set: which victim units which rules allow, in the order of the steps.
+"""The steps of a search for one preemptor set: which victim units which rules allow, in the order of preemption.md 1.
 
-A step is a mapping of rules to masks over the pool. Steps are computed lazily, because some are more expensive. The
-order: moves, each rule alone, moves for a priority that the shares of tenants limit, the open rules together.
+A step is a mapping from rules to masks over the pool. The first step with a plan ends the search, so steps are computed
+only in their turn. The order: consolidation, reclaim by quota, priority, consolidation if shares of tenants limit
+priority (5b), reclaim by fair share, all open rules together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,11 @@ from koordpy.preemption.selection.preemption_names import Guard, RuleName
 
 
 def free_units(preemptors: PreemptorSet, pool: Pool, round_state: RoundState) -> Mask:
-    """Returns [units] that are alive, not the preemptor's, and not of a gang with a member placed in this round."""
+    """Returns [units] of the pool that may be evicted before any rule is applied.
+
+    Left out are evicted units, units of the preemptor's own GangGroup, and units of gangs with a member that this round
+    has placed.
+    """
     out = np.array(pool.alive, dtype=bool)
     own = {preemptors.unit.group_id} if preemptors.unit.plain is None else set[str]()
     placed = {round_state.snapshot.pods[key].gang for key in round_state.draft.placed} - {None}
@@ -33,10 +38,10 @@ def free_units(preemptors: PreemptorSet, pool: Pool, round_state: RoundState) ->
 
 
 def rule_steps(law: Law, free: Mask, ends: Sequence[SearchEnd]) -> Iterator[Rules]:
-    """Yields steps 3 to 7, each computed in its turn.
+    """Yields steps 3 to 7 of preemption.md 1, each computed in its turn.
 
-    ends: why the search of each step so far ended; the caller appends to it between two steps. Moves for a limited
-    priority (5b) are left out if it is proven that the moves of step 3 free too little.
+    ends: why the search of each step so far ended; the caller appends to it between two steps. Step 5b is left out if
+    step 3 has proven that moves free too little, because 5b moves fewer units.
     """
     moves = consolidation_steps(law, free)
     yield from moves
@@ -63,7 +68,11 @@ def limited_steps(law: Law, free: Mask) -> list[Rules]:
 
 
 def closing_reasons(law: Law, free: Mask) -> tuple[list[str], bool]:
-    """Returns (sentences on rules that evict nothing for the preemptor, True if shares of tenants withhold a plan)."""
+    """Returns (sentences for the message of the pending pod, True if shares of other tenants withhold a plan).
+
+    The sentences say why a rule evicts nothing: the preemptor's quota would exceed its min, a unit is protected for an
+    hour because it gained by an eviction, or another tenant would fall below its share.
+    """
     reasons = []
     if law.mins.closed and BY_NAME[RuleName.QUOTA].is_open(law.round_state.snapshot, law.config):
         reasons.append(f"{law.mins.closed}.")
@@ -83,6 +92,10 @@ def _preemptable(law: Law, free: Mask) -> Mask:
 
 
 def _moves(law: Law, free: Mask) -> list[Rules]:
+    """Returns one step with the units that may be moved; none if a quota refuses the preemptor.
+
+    Moves free nothing in a quota, so they cannot help then.
+    """
     if law.round_state.admission.core_refusal(law.unit, law.round_state.draft.quotas) is not None:
         return []
     eligible = law.protection.allowed(RuleName.CONSOLIDATION, law.pool, free)

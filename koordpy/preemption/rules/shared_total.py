@@ -1,8 +1,9 @@
-"""Amounts that victims in no quota return to the total that quotas share, and the runtimes that follow.
+"""How victims in no quota raise the runtimes of quotas, as a condition on a choice of victims.
 
-Source: quota-fairness.md 4. Usage of pods in the built-in quotas is subtracted from that total. In a search for victims
-it is returned with the victims among them, before runtimes are computed. A runtime is a step function of the returned
-amount. It is tabulated if there are few values; otherwise in `RUNTIME_STEPS` steps, each rounded down.
+Source: quota-fairness.md 4. The runtime of a quota is the amount that it may use now, a part of a total that quotas
+share. Pods in no quota (in the built-in quotas) reduce that total. So if such pods are evicted, runtimes grow, and a
+quota may admit the preemptor. A runtime is a step function of the returned amount. It is tabulated: for every value if
+there are few, otherwise in `RUNTIME_STEPS` steps, each rounded down.
 """
 
 from bisect import bisect_left
@@ -16,12 +17,13 @@ from koordpy.preemption.selection.victim_choice import Limit, RuntimeSteps, Term
 
 
 class SharedTotal:
-    """The total of one choice of victims. every: (option, unit of the pool) of all units that can be chosen."""
+    """The total that quotas share, for one choice of victims."""
 
     def __init__(
         self, admission: Admission, holdings: TenantUsage, every: Sequence[tuple[int, int]], *, yields: bool
     ) -> None:
-        """yields: True if capacity that pods in no quota free is added to the total."""
+        """holdings: usage of the units by quota. every: (option, unit of the pool) of all units that can be chosen.
+        yields: True if capacity that pods in no quota free is added to the total."""
         self._admission, self._holdings = admission, holdings
         self._every = every if yields else ()
         self._gives: dict[str, Terms] = {}
@@ -38,7 +40,9 @@ class SharedTotal:
     def admits(self, quota: str, resource: str, after: int, terms: Terms) -> Limit | RuntimeSteps | None:
         """Returns the condition under which a quota ends within its limit; None if no eviction is needed.
 
-        after: usage of the quota with the preemptor and all victims. terms: what options free in it.
+        after: usage of the quota with the preemptor placed and before evictions. terms: what the options free in the
+        quota. The result is a `Limit` if only one of the two amounts matters, that freed in the quota or that returned
+        to the total; otherwise `RuntimeSteps`.
         """
         if self.lacks(quota, resource, after, 0) <= 0:
             return None
@@ -47,7 +51,8 @@ class SharedTotal:
             return Limit(terms, least=self.lacks(quota, resource, after, 0))
         amounts = [amount for _, amount in gives]
         step, most = gcd(*amounts), sum(amounts)
-        # a larger total gives no less, apart from rounding by one unit: each choice is tried on the draft as well
+        # `enough`: the smallest returned amount that suffices alone. Bisection is right because a larger total lowers
+        # no runtime, except by one unit of rounding; the dry run would find such an error
         enough = step * bisect_left(
             range(0, most + step, step), True, key=lambda freed: self.lacks(quota, resource, after, freed) <= 0
         )
@@ -62,7 +67,10 @@ class SharedTotal:
         return RuntimeSteps(gives, terms, tuple(steps))
 
     def lacks(self, quota: str, resource: str, after: int, freed: int = 0) -> int:
-        """Returns how much a quota lacks for a usage of `after`, with `freed` more in the total; negative if none."""
+        """Returns by how much a usage of `after` exceeds the quota's limit; 0 or less if it is within.
+
+        freed: amount of the resource that victims return to the total.
+        """
         known = self._limits.get((resource, freed))
         if known is None:
             limits = self._admission.admission_limits_after({resource: freed}, resource)

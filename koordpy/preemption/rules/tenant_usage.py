@@ -1,4 +1,8 @@
-"""Usage of the victim units of a round by tenant, for one kind of entitlement, computed once for all preemptors."""
+"""How much each victim unit uses of which tenant's entitlement, computed once a round for all preemptors.
+
+Thousands of units have few different usages. So units with equal usage are a kind, and a condition on units is checked
+once for each kind.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,7 +15,7 @@ from koordpy.preemption.selection.victim_units import VictimUnit
 
 
 def below(path: Path, other: Path) -> Path:
-    """Returns the end of a path (from the top down) that is not shared with another path."""
+    """Returns the tenants of a path below the lowest common ancestor (LCA) with another path, from the top down."""
     shared = 0
     for a, b in zip(path, other, strict=False):
         if a != b:
@@ -21,23 +25,25 @@ def below(path: Path, other: Path) -> Path:
 
 
 class TenantUsage:
-    """Usage by tenant.
-
-    units: those of the pool, which only grow. foreign: returns True for units of another scheduler.
-    """
+    """Usage of the units of a pool by tenant, for one kind of entitlement."""
 
     def __init__(self, units: Sequence[VictimUnit], foreign: Callable[[int], bool], lines: EntitlementLines) -> None:
+        """units: those of the pool, a list that only grows. foreign: returns True for a unit with pods of another
+        scheduler. lines: the entitlements, which say what is counted for which tenant."""
         self.units, self.foreign, self.lines = units, foreign, lines
         self._held: dict[int, dict[Path, Amounts]] = {}
         self._of_kind: dict[object, dict[Path, Amounts]] = {}
         """Usage by kind of unit: for one pod its owner and requests, else the unit."""
         self._below: dict[Path, dict[int, dict[Tenant, Amounts]]] = {}
-        """Path -> id of a usage mapping -> usage per tenant that is not on the path."""
+        """Cache of `below`: path -> id of a usage mapping -> usage by tenant."""
         self._numbers: dict[object, int] = {}
+        """Key of a kind (`kind`) -> its number."""
         self._kind: list[int] = []
+        """[units] number of the unit's kind."""
         self._numbered: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         """`_kind` as an array."""
         self._first: list[int] = []
+        """Number of a kind -> the first unit of the kind."""
 
     def held(self, i: int) -> Mapping[Path, Amounts]:
         """Returns path of a tenant (empty for pods without one) -> counted amounts that a unit's pods use there."""
@@ -51,7 +57,10 @@ class TenantUsage:
         return found
 
     def below(self, i: int, other: Path) -> Mapping[Tenant, Amounts]:
-        """Returns tenant that is not on another path -> amounts that a unit uses in it and below it."""
+        """Returns tenant -> amounts that a unit uses in the tenant and below it, for tenants that are not on a path.
+
+        other: the path, usually that of the preemptor.
+        """
         memo, held = self._below.setdefault(other, {}), self.held(i)
         found = memo.get(id(held))
         if found is None:
@@ -67,7 +76,7 @@ class TenantUsage:
         return held, self.foreign(i)
 
     def of_kinds(self, free: NDArray[np.bool_], passes: Callable[[int], bool]) -> NDArray[np.bool_]:
-        """Returns the units of a mask that pass a condition; it is called for one unit of each kind."""
+        """Returns the units of a mask that pass a condition. `passes` is called for one unit of each kind."""
         kind = self._kinds()
         wanted = np.zeros(len(self._first), dtype=bool)
         for number in sorted(set(kind[free].tolist())):
@@ -80,7 +89,7 @@ class TenantUsage:
         return [(self._first[kind], number) for kind, number in enumerate(numbers) if number]
 
     def _kinds(self) -> NDArray[np.int64]:
-        """Returns [units]: number of the kind of each."""
+        """Returns [units]: the number of each unit's kind; units that were added since the last call are numbered."""
         for i in range(len(self._kind), len(self.units)):
             number = self._numbers.setdefault(self.kind(i), len(self._first))
             if number == len(self._first):

@@ -1,7 +1,7 @@
-"""The share that a waiting tenant would get if fair shares were reclaimed, for its message if that is off.
+"""A hint in the message of a pending pod: fair share is not reclaimed, but reclaim would help its tenant.
 
-Source: docs/rules/preemption.md 8. `fairness.reclaim` is off or quotas, the tenant would end within its share, and
-another tenant uses more than its share.
+Source: docs/rules/preemption.md 8. The hint is given if `fairness.reclaim` is `off` or `quotas`, the pod's tenant would
+end within its share, and another tenant uses more than its share.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,11 @@ from koordpy.quota.quota_book import CARDS
 
 
 def unclaimed_share(pods: Sequence[PodInfo], round_state: RoundState, lines: EntitlementLines | None) -> str:
-    """Returns a sentence on the share that reclaim would give to the pods' tenant.
+    """Returns the hint for pods of one unit, such as
+    `fairness: user alice uses 0, share 2; user bob uses 4, share 2; fairness.reclaim is quotas`.
 
-    Such as `fairness: user alice uses 0, share 2; user bob uses 4, share 2; fairness.reclaim is quotas`. Empty if the
-    share is reclaimed anyway, or if reclaim would give nothing. lines: fair shares; None in mode off.
+    Empty if fair share is reclaimed anyway, or if reclaim would give nothing. Of the tenants above their share it names
+    the one with the largest excess. lines: fair shares; None in mode off.
     """
     fairness, use = round_state.config.fairness, round_state.draft.quotas
     path = lines.path(pods[0]) if lines is not None else ()
@@ -52,7 +53,7 @@ def unclaimed_share(pods: Sequence[PodInfo], round_state: RoundState, lines: Ent
 
 
 def _tenants(round_state: RoundState, *, by_user: bool) -> list[Tenant]:
-    """Returns the tenants with running pods: only they can be above their share."""
+    """Returns the tenants with running pods, because other tenants cannot be above their share."""
     quotas = round_state.snapshot.quotas
     if by_user:
         return [Tenant("", user) for user, held in quotas.users_sharing.items() if held.get(CARDS)]

@@ -1,9 +1,9 @@
-"""Fair shares on the nodes that a pending unit could use: usage, demand and entitlement of tenants there.
+"""Fair shares on the nodes that a pending unit could use, for the protection of tenants from rule `priority`.
 
-Source: docs/rules/preemption.md 3.1. N is the set of nodes that could take a member if they were empty. The total is
-the capacity of N. The demand of a tenant is what its pods use on N, plus its pending pods that could use a node of N.
-If N has all accelerators of the cluster, these are the ordinary shares. Demand on a set of nodes is summed once a
-round; usage follows the draft.
+A tenant may be within its share of the whole cluster, but hold all nodes of one GPU model. So shares are counted on the
+set N of nodes that could take a member if they were empty (docs/rules/preemption.md 3.1). The total is the capacity of
+N. The demand of a tenant is what its pods use on N, plus its pending pods that could use a node of N. If N has all
+accelerators of the cluster, these are the ordinary shares. Demand on N is summed once a round; usage follows the draft.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -25,17 +25,19 @@ from koordpy.quota.quota_book import CARDS, COUNT, Quotas, QuotaUse, card_hundre
 
 Nodes = NDArray[np.bool_]
 ALL = None
-"""Means all nodes of the cluster, instead of a mask."""
+"""Instead of a mask of nodes: all nodes of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tenancy:
-    """The tenant of a pod. tenant: the user, or the queue. quota: the path of its ElasticQuota, from the top down."""
+    """The tenant of a pod."""
 
     tenant: Tenant
+    """The user (gpu-count) or the queue (exact, kai)."""
     is_quota: bool
     """True if the tenant is an ElasticQuota, rather than a user by label or namespace."""
     quota: Path
+    """The pod's ElasticQuota and those above it, from the top down; empty for a pod in no quota."""
 
 
 class PodTenants:
@@ -48,7 +50,7 @@ class PodTenants:
     def __init__(
         self, round_state: RoundState, lines: EntitlementLines, mins: EntitlementLines, nodes: Nodes | None
     ) -> None:
-        """mins: entitlements of ElasticQuotas."""
+        """lines: shares on the nodes. mins: entitlements of ElasticQuotas. nodes: [nodes], or `ALL`."""
         self._round_state, self._lines, self._mins, self._nodes = round_state, lines, mins, nodes
         self._tenancies: dict[Owner, Tenancy | None] = {}
 
@@ -68,7 +70,7 @@ class PodTenants:
 
 
 class UsableShares:
-    """The shares on one set of nodes."""
+    """The shares on one set of nodes, with usage on the draft."""
 
     def __init__(
         self,
@@ -86,7 +88,8 @@ class UsableShares:
         self._tenants = PodTenants(round_state, lines, mins, nodes)
 
     def use(self, unit: Unit) -> QuotaUse:
-        """Returns the usage of tenants there on the draft, with reservations as the unit must respect them."""
+        """Returns the usage of tenants on these nodes, on the draft, with the reservations that the unit must
+        respect."""
         round_state, nodes = self._round_state, self._nodes
         if nodes is ALL:
             return round_state.reservations.use(unit, round_state.draft.quotas, net=True)
@@ -98,7 +101,7 @@ class UsableShares:
         return round_state.reservations.use(unit, self._use, net=True, at=lambda node: node >= 0 and bool(nodes[node]))
 
     def holdings(self, pool: Pool) -> "UsableHoldings":
-        """Returns the usage of the victim units there."""
+        """Returns the usage of the victim units on these nodes."""
         if self._holdings is None or self._holdings[0] is not pool:
             held = UsableHoldings(pool.units, pool.foreign, self.lines, self._tenants)
             self._holdings = pool, held
@@ -110,7 +113,7 @@ class UsableShares:
 
 
 class UsableHoldings(TenantUsage):
-    """Usage of units on some nodes: a pod elsewhere belongs to its tenant, but its usage is 0."""
+    """Usage of the victim units by tenant, on some nodes: the usage of a pod on another node counts as 0."""
 
     def __init__(
         self,
@@ -124,6 +127,8 @@ class UsableHoldings(TenantUsage):
         self._owned: dict[Collection[Owner], frozenset[Tenancy]] = {}
 
     def held(self, i: int) -> "dict[Path, Amounts]":
+        """Returns path of a tenant -> amounts that a unit's pods use on the nodes. A tenant without usage has an
+        entry."""
         found = self._held.get(i)
         if found is None:
             pods = self.units[i].pods
@@ -145,11 +150,12 @@ class UsableHoldings(TenantUsage):
         return self._owned[owners]
 
     def kind(self, i: int) -> object:
+        """Returns a key that is equal for units with equal usage and equal tenants."""
         return super().kind(i), self.owned(i)
 
 
 class TenantShares:
-    """The shares of a round, by set of nodes."""
+    """The shares of a round, cached by set of nodes."""
 
     def __init__(self, round_state: RoundState, mins: EntitlementLines) -> None:
         self._round_state, self._mins = round_state, mins
@@ -176,7 +182,7 @@ class TenantShares:
 
     @cached_property
     def _sharing(self) -> Nodes:
-        """[nodes] True for nodes with anything that is shared out: in gpu-count accelerators."""
+        """[nodes] True for nodes with a resource that is shared out: in gpu-count only nodes with accelerators."""
         nodes = self._round_state.snapshot.nodes
         if self._round_state.config.fairness.mode != "gpu-count":
             return np.ones(len(nodes), dtype=bool)

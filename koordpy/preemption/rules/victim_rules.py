@@ -1,7 +1,8 @@
-"""Every rule by which a waiting unit may evict running pods: a `VictimRule`, and one line in `VICTIM_RULES`.
+"""Every rule by which a pending unit may evict running pods: reclaim by min, priority, and reclaim by fair share.
 
-docs/extending.md shows how to add one. Rules are tried in order, each alone, then all together. Consolidation and stale
-gangs are not such rules: they are planned separately.
+A rule is a `VictimRule`, and one line in `VICTIM_RULES`; docs/extending.md shows how to add one. Rules are tried in
+order, each alone, then all together. Consolidation and stale gangs are no such rules, because they are planned
+separately (`rule_steps.py`, `planner/actions/release_stale_gangs.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,29 +19,35 @@ from koordpy.preemption.selection.victim_choice import Limit
 
 
 class ReclaimMin(VictimRule):
-    """Quotas reclaim what other quotas use above their min (preemption.md 3.2).
-
-    Not open if priority ignores min (`acrossQuotas: any`).
-    """
+    """Quotas reclaim their min from quotas that use more than their min (preemption.md 3.2)."""
 
     name = RuleName.QUOTA
     reason = "Reclaimed"
 
     def is_open(self, snapshot: Snapshot, config: KoordpyConfiguration) -> bool:
+        """Returns True if there are quotas, and neither setting turns the rule off.
+
+        With `acrossQuotas: any` priority ignores min, so that the two rules would evict each other's pods without end.
+        """
         reclaims = config.fairness.reclaim != "off" and config.preemption.across_quotas != "any"
         return reclaims and bool(snapshot.quotas.tree.quotas)
 
     def units(self, law: Law, free: Mask) -> Mask:
+        """Returns units of other quotas above their min; with `quota.noQuotaYields: always` also of the default
+        quota."""
         out = law.mins.eligible(free)
         return out | law.mins.outside(free) if law.config.quota.no_quota_yields == "always" else out
 
     def closed(self, law: Law) -> str:
+        """Returns a text if the preemptor's quota would end above its min."""
         return law.mins.closed
 
     def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Pairs) -> None:
+        """Adds: the preemptor's quotas end within their min; victims' quotas are above theirs before each eviction."""
         out.limits.extend(law.mins.gates(own, every))
         out.crossings.extend(law.mins.crossings(own))
-        # a unit that gained by the preemptor's eviction must not cross the entitlement as the last unit
+        # a unit that gained by an eviction of the preemptor must not bring its quota below min, not even as the last
+        # unit: otherwise both would evict each other in turn (3.6)
         if gained := {i: o for i, o in own.items() if law.mins.has_gained(i)}:
             out.limits.extend(law.mins.floors(gained, every))
 
@@ -49,10 +56,8 @@ class ReclaimMin(VictimRule):
 
 
 class Preempt(VictimRule):
-    """Evicts units of strictly lower priority (preemption.md 3.1).
-
-    Except units that the entitlement of another quota or tenant protects by themselves.
-    """
+    """Evicts units of strictly lower priority (preemption.md 3.1), unless an entitlement of another quota or tenant
+    protects them."""
 
     name = RuleName.PRIORITY
     reason = "Preempted"
@@ -63,6 +68,7 @@ class Preempt(VictimRule):
         return config.preemption.enabled
 
     def units(self, law: Law, free: Mask) -> Mask:
+        """Returns units of lower priority that could be evicted alone without breaking an entitlement."""
         out = self.units_of_any_tenant(law, free)
         if law.config.preemption.across_users == "any" or not out.any() or law.users is None:
             return out
@@ -78,7 +84,10 @@ class Preempt(VictimRule):
         return out
 
     def _within_quotas(self, law: Law) -> Callable[[int], bool]:
-        """Returns a condition on units: no entitlement of another quota protects the unit by itself."""
+        """Returns a condition on units: evicting the unit alone leaves every other quota min(used before, min).
+
+        With `acrossQuotas: never` only units of the preemptor's leaf quota and of no quota pass.
+        """
         mins, across = law.mins, law.config.preemption.across_quotas
 
         def passes(i: int) -> bool:
@@ -89,6 +98,7 @@ class Preempt(VictimRule):
         return passes
 
     def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Pairs) -> None:
+        """Adds: all victims together leave other quotas their min, and other tenants their share."""
         if law.config.preemption.across_quotas == "overMin":
             out.limits.extend(law.mins.floors(own, every))
         if law.fair is not None:
@@ -101,10 +111,7 @@ class Preempt(VictimRule):
 
 
 class ReclaimShare(VictimRule):
-    """Users and queues reclaim what others use above their share (preemption.md 3.3).
-
-    A unit that would by itself bring a quota below its min is not allowed.
-    """
+    """Users and queues reclaim their share from users and queues above theirs (preemption.md 3.3)."""
 
     name = RuleName.FAIR_SHARE
     reason = "Reclaimed"
@@ -113,14 +120,18 @@ class ReclaimShare(VictimRule):
         return config.fairness.reclaim == "all" and config.fairness.mode != "off"
 
     def units(self, law: Law, free: Mask) -> Mask:
+        """Returns units of tenants above their share that alone bring no quota below its min."""
         if law.fair is None:
             return np.zeros(len(free), dtype=bool)
         return law.mins.holdings.of_kinds(law.fair.eligible(free), law.mins.spares_lines)
 
     def closed(self, law: Law) -> str:
+        """Returns a text if the preemptor's tenant would end above its share."""
         return law.fair.closed if law.fair is not None else ""
 
     def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Pairs) -> None:
+        """Adds: quotas keep their min, the preemptor's tenants end within their share, and victims' tenants are above
+        theirs before each eviction."""
         if law.fair is not None:
             out.limits.extend(law.mins.floors(own, every))
             out.limits.extend(law.fair.gates(own, every))
@@ -139,7 +150,10 @@ BY_NAME: Mapping[RuleName, VictimRule] = {rule.name: rule for rule in VICTIM_RUL
 
 
 def steps(law: Law, free: Mask) -> list[dict[RuleName, Mask]]:
-    """Returns the steps as rule -> [units] that may be evicted: each open rule alone, then all open rules together."""
+    """Returns the steps as rule -> [units] that may be evicted: each open rule alone, then all open rules together.
+
+    free: units that may be evicted before any rule is applied. A rule without units has no step.
+    """
     known = [rule for rule in VICTIM_RULES if rule.is_open(law.pool.draft.snapshot, law.config)]
     may = [rule.units(law, free & law.pool.evictable if rule.keeps_budgets else free) for rule in known]
     may = [law.protection.allowed(rule.name, law.pool, mask) for rule, mask in zip(known, may, strict=True)]
@@ -149,14 +163,18 @@ def steps(law: Law, free: Mask) -> list[dict[RuleName, Mask]]:
 
 
 def split_steps(rules: Sequence[dict[RuleName, Mask]]) -> tuple[list[dict[RuleName, Mask]], list[dict[RuleName, Mask]]]:
-    """Returns (steps 4 and 5, the steps after the moves of step 5b)."""
+    """Returns (steps 4 and 5 of preemption.md 1, steps 6 and 7). The moves of step 5b come between them."""
     early = [{RuleName.QUOTA}, {RuleName.PRIORITY}]
     first = [step for step in rules if set(step) in early]
     return first, [step for step in rules if set(step) not in early]
 
 
 def combined_limits(law: Law, options: Options, budgets: Sequence[tuple[int, Mapping[int, int]]]) -> Together:
-    """Returns the limits on all options. budgets: (allowed, unit -> pods covered) of each PodDisruptionBudget."""
+    """Returns the limits on all chosen options: of quotas, guards, rules, and PodDisruptionBudgets.
+
+    options: rule -> unit of the pool -> option. budgets: (evictions allowed, unit -> number of pods covered) of each
+    PodDisruptionBudget.
+    """
     out = Together()
     every = [(o, i) for own in options.values() for i, o in own.items()]
     # moved pods are placed again, so they free nothing in their quotas or in the total that quotas share

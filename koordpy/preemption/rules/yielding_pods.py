@@ -1,8 +1,9 @@
-"""Amounts that pods in no quota would yield to a unit of a quota if it were pending (quota-fairness.md 4).
+"""How much pods in no quota would yield to a running unit of a quota if that unit were pending (quota-fairness.md 4).
 
-By priority, pods of strictly lower priority yield. With `quota.noQuotaYields: always` all pods of koordpy's schedulers
-in the default quota yield to a unit within the min of its quotas. With `fairness.reclaim: all` these always count as
-yielding, whatever their shares.
+Used where quotas give back (`planner/actions/give_back_overuse.py`): a unit that could evict pods in no quota right
+afterwards is not made to give back. Pods of strictly lower priority yield. With `quota.noQuotaYields: always` all pods
+of koordpy's schedulers in the default quota yield to a unit within the min of its quotas. With `fairness.reclaim: all`
+these pods always count as yielding, whatever their shares.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from koordpy.pods.resource_amounts import add_amounts
 from koordpy.preemption.search.victim_pool import Pool
 
 Freed = tuple[tuple[str, int], ...]
-"""(resource, amount), sorted by resource."""
+"""Amounts that yield: (resource, amount), sorted by resource."""
 
 
 class YieldingPods:
@@ -29,7 +30,7 @@ class YieldingPods:
         self._known: dict[tuple[int | None, bool], Freed] = {}
 
     def to(self, i: int) -> Freed:
-        """Returns the amounts that yield to a unit of the pool in quotas."""
+        """Returns the amounts that pods in no quota would yield to unit `i` of the pool."""
         setting, pods = self._config.quota.no_quota_yields, self._pool.units[i].pods
         if setting == "never":
             return ()
@@ -42,8 +43,8 @@ class YieldingPods:
         return self._known[key]
 
     def _freed(self, below: int | None, default: bool) -> Freed:
-        """below: units of lower priority yield; None for none. default: all units of koordpy's schedulers in the
-        default quota yield."""
+        """Returns the amounts of all units that yield. below: units of a lower priority yield; None: none by priority.
+        default: all units of koordpy's schedulers in the default quota yield."""
         pool, quotas = self._pool, self._round_state.snapshot.quotas
         if self._units is None:
             every = np.nonzero(np.array(pool.alive, dtype=bool))[0].tolist()
