@@ -1,6 +1,7 @@
-"""The configuration `KoordpyConfiguration`: every setting with its default, the reader of its file, and gather goals.
+"""The configuration file of koordpy: `KoordpyConfiguration` has every setting with its default.
 
-Sections are records with defaults. A gather goal (`TopologyWish`) is read from an annotation of a gang.
+Also here is the reader of the annotation `networkTopologyAware`, because the configuration has default gather goals in
+the same form: the locality in the network that a gang requests (`TopologyWish`).
 
 Main types: `KoordpyConfiguration` (`configuration.py`): all settings; `TopologyWish` (`gang_topology.py`): a gather
 goal; `Flag` (`configuration_file.py`): a command-line flag.

@@ -1,4 +1,8 @@
-"""Types of configuration values: durations in seconds, counts, solver times, names of plugins and kinds."""
+"""Types of configuration values: durations in seconds, counts, solver times, names of plugins and kinds.
+
+A type states the bounds that the reader of the file checks (`configuration_file.py`). For type checkers, names of
+plugins and kinds are plain strings, because a `Literal` of a computed tuple is not static.
+"""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -8,15 +12,17 @@ from msgspec import Meta
 from koordpy.config.part_names import FAMILIES
 
 Seconds = Annotated[float, Meta(extra={"format": "duration"})]
-"""A Go duration in the file; seconds as a value."""
+"""A Go duration such as `30s` in the file; a number of seconds once it is read."""
 Span = Annotated[float, Meta(gt=0, extra={"format": "duration"})]
 """A duration above 0s."""
 Count = Annotated[int, Meta(ge=0)]
+"""A whole number of at least 0."""
 Size = Annotated[int, Meta(ge=1)]
+"""A whole number of at least 1."""
 SolverTime = Annotated[float, Meta(gt=0, le=600)]
-"""Deterministic time of CP-SAT, in its own units of about one second; limited so that a round ends."""
+"""Deterministic time of CP-SAT: its own units of work, of about one second each. At most 600, so that a round ends."""
 WallTime = Annotated[float, Meta(gt=0, le=600)]
-"""Seconds of wall-clock time; a number in the file."""
+"""Seconds of wall-clock time, above 0 and at most 600; a number in the file."""
 NotNegative = Annotated[float, Meta(ge=0)]
 
 DEFAULT_WEIGHTS: Mapping[str, int] = {

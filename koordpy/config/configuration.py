@@ -1,8 +1,9 @@
-"""KoordpyConfiguration: all settings of the file for `--config`, with their defaults. `configuration_file.py` reads it.
+"""KoordpyConfiguration: all settings of the file for `--config`, with their defaults; docs/configuration.md explains
+each. `configuration_file.py` reads the file. Durations are in seconds once read. Sections are frozen, because plans are
+reproducible only with the same configuration.
 
 Sources: kube-parity.md section 5 for the process, filters and scores; preemption.md 1, quota-fairness.md 1,
-gpu-topology.md 12, ascend.md 6 and gang-network.md 4 for their sections. Durations are in seconds once read. Sections
-are frozen, because plans are reproducible only with the same configuration.
+gpu-topology.md 12, ascend.md 6 and gang-network.md 4 for their sections.
 """
 
 from collections.abc import Mapping
@@ -51,8 +52,8 @@ class ClientConnection(Section, frozen=True):
     kubeconfig: str = ""
     qps: NotNegative = 200.0
     """Requests per second; 0 for no limit."""
-    burst: Size = 400
-    max_binds_in_flight: Annotated[int, Meta(ge=1, le=64)] = 64
+    burst: Size = 400  # requests that may exceed `qps` for a short time
+    max_binds_in_flight: Annotated[int, Meta(ge=1, le=64)] = 64  # concurrent Bindings
 
 
 RETRY_JITTER = 1.2
@@ -60,6 +61,8 @@ RETRY_JITTER = 1.2
 
 
 class LeaderElection(Section, frozen=True):
+    """The Lease that only one replica holds; names and meanings as in kube-scheduler."""
+
     leader_elect: bool = True
     resource_name: ObjectName = "koordpy"
     resource_namespace: NamespaceName = "kube-system"
@@ -69,7 +72,7 @@ class LeaderElection(Section, frozen=True):
 
 
 class NodeAffinityArgs(Section, frozen=True):
-    added_affinity: NodeAffinity | None = None
+    added_affinity: NodeAffinity | None = None  # added to the node affinity of every pod
 
 
 class NodeResourcesFitArgs(Section, frozen=True):
@@ -89,22 +92,24 @@ SYSTEM_SPREAD = (
 
 
 class PodTopologySpreadArgs(Section, frozen=True):
+    """Topology spread of pods that have no constraint: none, `SYSTEM_SPREAD`, or `default_constraints` (List)."""
+
     defaulting_type: Literal["None", "System", "List"] = "None"
     default_constraints: tuple[TopologySpreadConstraint, ...] = ()
 
     @property
     def constraints(self) -> tuple[TopologySpreadConstraint, ...]:
-        """The default constraints; one without a selector selects the pods of a pod's services and owner."""
+        """The default constraints. A constraint without a selector counts the pods of the same services and owner."""
         return SYSTEM_SPREAD if self.defaulting_type == "System" else self.default_constraints
 
     @property
     def reads_owners(self) -> bool:
-        """True if the filter needs services and controllers."""
+        """True if the filter needs services and controllers, because a constraint has no selector."""
         return any(constraint.label_selector is None for constraint in self.constraints)
 
 
 class InterPodAffinityArgs(Section, frozen=True):
-    hard_pod_affinity_weight: Annotated[int, Meta(ge=0, le=100)] = 1
+    hard_pod_affinity_weight: Annotated[int, Meta(ge=0, le=100)] = 1  # of required terms of existing pods, in the score
     ignore_preferred_terms_of_existing_pods: bool = False
 
 
@@ -133,6 +138,8 @@ class UtilizationPoint(Section, frozen=True):
 
 
 class NodeResourcesFitScore(Section, frozen=True):
+    """Scores nodes by their usage. shape: points of RequestedToCapacityRatio; empty: 0 at 0, and 10 at 100."""
+
     strategy: Literal["MostAllocated", "LeastAllocated", "RequestedToCapacityRatio"] = "MostAllocated"
     resources: tuple[ResourceWeight, ...] = (
         ResourceWeight(name="cpu", weight=1),
@@ -161,8 +168,8 @@ class Scores(Section, frozen=True):
 
 
 class Solver(Section, frozen=True):
-    """Time limits of the solver. `deterministic_time` is in the solver's own units, which do not depend on wall-clock
-    time. `wall_time_watchdog` is in seconds of wall-clock time; it stops only a solve that those units do not limit."""
+    """Time limits of CP-SAT. `deterministic_time` counts its own units of work, so plans do not depend on the machine.
+    `wall_time_watchdog`, in seconds, only stops a solve that the units of work do not limit."""
 
     deterministic_time: SolverTime = 2.0
     wall_time_watchdog: Span = 10.0
@@ -178,20 +185,21 @@ class GatherEntry(Section, frozen=True):
 
     @property
     def rule(self) -> GatherRule:
+        """The entry as it is read from the annotation."""
         return GatherRule(self.layer, self.strategy == "MustGather", self.pod_count_multiple, self.scope)
 
 
 class GangDefaults(Section, frozen=True):
-    gather: tuple[GatherEntry, ...] = ()
+    gather: tuple[GatherEntry, ...] = ()  # locality of gangs that set none
 
 
 Auto = Literal["workloads", "labels", "off"]
+"""How gangs are derived for pods that name none: from workloads and labels, only from labels of pods, or not."""
 
 
 class GangNamespace(Section, frozen=True):
-    auto: Auto | None = None
-    gather: tuple[GatherEntry, ...] | None = None
-    """None: that of `gangs.defaults`."""
+    auto: Auto | None = None  # None: `gangs.auto`
+    gather: tuple[GatherEntry, ...] | None = None  # None: `gangs.defaults.gather`; empty: no rules
 
 
 class Gangs(Section, frozen=True):
@@ -202,6 +210,7 @@ class Gangs(Section, frozen=True):
     defaults: GangDefaults = GangDefaults()
     namespaces: dict[NamespaceName, GangNamespace] = {}
     volcano: Literal["read", "take", "off"] = "read"
+    """PodGroups of Volcano: `take` also admits those without pods, for which some controllers wait."""
 
     @property
     def watched(self) -> tuple[str, ...]:
@@ -245,7 +254,7 @@ class Preemption(Section, frozen=True):
     across_users: Literal["overShare", "any", "never"] = "overShare"
     """Which pods of another user or queue the rule `priority` may evict: usage above its fair share, any, or none."""
     surplus_victims: Literal["pods", "any"] = "pods"
-    """What pods above minMember may evict or move: single pods, or also gangs."""
+    """What members above minMember may evict or move: only single pods, or any unit."""
     time_limit: SolverTime = 2.0
     """Time limit in the solver's deterministic units."""
 
@@ -259,7 +268,7 @@ Factor = NotNegative | None
 
 
 class MaxHarm(Section, frozen=True):
-    """For each rule, the harm that a plan may cause, as a multiple of what it places."""
+    """For each rule, the maximum harm of a plan: resources of its victims, as a multiple of what the plan places."""
 
     priority: Factor = None
     quota: Factor = None
@@ -277,8 +286,8 @@ class StaleGangs(Section, frozen=True):
 
 
 class Fairness(Section, frozen=True):
-    mode: Literal["gpu-count", "exact", "kai", "off"] = "gpu-count"
-    reclaim: Literal["off", "quotas", "all"] = "quotas"
+    mode: Literal["gpu-count", "exact", "kai", "off"] = "gpu-count"  # order of the queue
+    reclaim: Literal["off", "quotas", "all"] = "quotas"  # evicts for quotas below min; all: also for fair shares
     weights: dict[str, NotNegative] = {}
     """User or queue -> weight; 1 if absent."""
     starvation_after: Seconds = 3600.0
@@ -286,11 +295,11 @@ class Fairness(Section, frozen=True):
 
 
 class Quota(Section, frozen=True):
-    enable_runtime_quota: bool = True
-    enable_min_quota_scale: bool = True
-    guarantee_usage: bool = False
-    monitor_all_quotas: bool = False
-    delay_evict_time: Seconds = 120.0
+    enable_runtime_quota: bool = True  # unrequested capacity is lent; False: max is the limit
+    enable_min_quota_scale: bool = True  # mins above the total are scaled down in proportion
+    guarantee_usage: bool = False  # usage is guaranteed, and nothing is lent
+    monitor_all_quotas: bool = False  # quotas above their runtime give capacity back
+    delay_evict_time: Seconds = 120.0  # time above the runtime before pods are evicted
     namespaces: tuple[NamespaceName, ...] = ()
     """Namespaces with ElasticQuotas that apply; if two have one name, the first namespace has precedence. Empty: all
     namespaces."""
@@ -324,8 +333,8 @@ class GpuParts(Section, frozen=True):
 
 
 class Gpu(Section, frozen=True):
-    objective: Literal["bottleneck", "sum", "partition"] = "bottleneck"
-    asymmetry: Literal["min", "mean"] = "min"
+    objective: Literal["bottleneck", "sum", "partition"] = "bottleneck"  # of a set of GPUs: slowest pair, sum of pairs
+    asymmetry: Literal["min", "mean"] = "min"  # bandwidth of a link that differs by direction
     class_gap: NotNegative = 0.08
     """Minimum gap between two bandwidth classes, relative to the lower bandwidth."""
     class_width: NotNegative = 0.25
@@ -333,8 +342,8 @@ class Gpu(Section, frozen=True):
     link_bandwidth: dict[LinkClass, NotNegative] = {}
     """Link class -> GB/s, replacing the assumed bandwidth."""
     resources: tuple[ExtendedResourceName, ...] = GPU_RESOURCES
-    annotation_style: Literal["koordinator", "gpushare"] = "koordinator"
-    group_visibility: Literal["group", "own"] = "group"
+    annotation_style: Literal["koordinator", "gpushare"] = "koordinator"  # annotations that a Binding writes
+    group_visibility: Literal["group", "own"] = "group"  # GPUs that members of a GPU group see
     parts: GpuParts = GpuParts()
     delivery: Literal["foreign", "env", "device-plugin"] = "foreign"
     """How the containers get the chosen GPUs. `dra` is reserved (gpu-topology.md 10) and rejected until it has an
@@ -342,17 +351,18 @@ class Gpu(Section, frozen=True):
 
 
 class Ascend(Section, frozen=True):
-    nslb_version: Literal["1.0", "2.0"] = "1.0"
-    shared_tor_num: Literal[1, 2] = 2
+    nslb_version: Literal["1.0", "2.0"] = "1.0"  # rules of switch affinity
+    shared_tor_num: Literal[1, 2] = 2  # shared switches of a job
     super_pod_size: int = 48
     """Nodes of a SuperPoD. If below 1, jobs that request SuperPoDs are invalid; other jobs are not affected (ascend.md
     5)."""
-    reserve_nodes: Count = 2
+    reserve_nodes: Count = 2  # nodes of each SuperPoD that are left free if other nodes suffice
     super_pod_order: Literal["seed"] = "seed"
     """Order in which SuperPoDs provide blocks (docs/rules/ascend.md 5.1); there is only one value."""
 
 
 DebugAccess = Literal["loopback", "token", "open"]
+"""Clients on the loopback interface, also clients with a permitted bearer token, or all clients."""
 
 
 class KoordpyConfiguration(Section, frozen=True):
@@ -366,9 +376,9 @@ class KoordpyConfiguration(Section, frozen=True):
     bind_address: ListenAddress = ":10259"
     debug_access: DebugAccess = "loopback"
     """Clients that may read /debug and /configz, which show the workloads of all tenants."""
-    pod_initial_backoff: Span = 1.0
+    pod_initial_backoff: Span = 1.0  # pause after the first unsuccessful attempt
     pod_max_backoff: Seconds = 10.0
-    pod_max_in_unschedulable: Span = 300.0
+    pod_max_in_unschedulable: Span = 300.0  # a pending pod is tried again after this time, even without an event
     filters: Filters = Filters()
     scores: Scores = Scores()
     solver: Solver = Solver()

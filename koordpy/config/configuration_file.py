@@ -1,8 +1,8 @@
-"""Reads the configuration file strictly, reports every fault, and writes a configuration that can be read again.
+"""Reads the configuration file, reports all its faults at once, and writes a configuration as a file.
 
-The order of checks is: types and names (`config`, `names`), then selectors and constraints that an API server would
-reject (`field_hints`), then rules across several fields. Flags that override a field pass the same checks. Source:
-kube-parity.md section 5.
+Stages of `read_config`: parse the file; apply the flags that override fields; check types and names; check selectors
+and constraints that an API server would reject (`field_hints.py`); check rules across several fields. A rule across
+fields is skipped if a field of it has a fault already. Source: kube-parity.md section 5.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,11 +24,13 @@ from koordpy.decoding.manifest_documents import read_documents
 from koordpy.decoding.strict_decoding import decode, format_of
 
 KUBE_SCHEDULER_NAME = PodSpec().scheduler_name
+"""`default-scheduler`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A flag that overrides a field. path: names of sections, then of the field."""
+    """A command-line flag that overrides a field. name: such as `--kubeconfig`; path: names of sections, then of the
+    field, as in the file; value: plain value, as in the file."""
 
     name: str
     path: tuple[str, ...]
@@ -36,8 +38,11 @@ class Flag:
 
 
 def read_config(data: bytes, *, name: str, flags: Sequence[Flag] = ()) -> KoordpyConfiguration:
-    """Returns the configuration in a file's bytes (YAML or JSON; empty: the defaults), with flags on top. Raises
-    `InputFaultsError`."""
+    """Returns the configuration in a file's bytes (YAML or JSON; empty: the defaults), with flags on top.
+
+    Raises `InputFaultsError` with one line for each fault. name: of the file, for the messages; a name that ends with
+    `.json` makes invalid JSON a fault.
+    """
     documents = list(read_documents(data, as_json=name.endswith(".json")))
     broken = [f"{name}: {document.fault}" for document in documents if document.fault]
     if broken:
@@ -46,6 +51,7 @@ def read_config(data: bytes, *, name: str, flags: Sequence[Flag] = ()) -> Koordp
         raise InputFaultsError([f"{name}: expected one document, got {len(documents)}"])
     raw = _overlaid(documents[0].value if documents else {}, flags)
     read = decode(raw, KoordpyConfiguration, closed=True)
+    # a warning is a fault here, because a setting must not be without effect
     told = {fault.path for fault in read.faults}
     faults = [*read.faults, *(doubt for doubt in read.doubts if doubt.path not in told)]
     if read.rest is not None:
@@ -73,8 +79,8 @@ def load_config(path: str | None, *, flags: Sequence[Flag] = ()) -> KoordpyConfi
 
 
 def _overlaid(raw: Any, flags: Sequence[Flag]) -> Any:
-    """Returns the file's plain value with flags applied. A value that should be a mapping and is not stays, so that its
-    fault is reported."""
+    """Returns the file's plain value with flags applied. A value that is not a mapping, but should be, is returned
+    unchanged, so that its fault is reported."""
     for flag in flags:
         section, *rest = flag.path
         if isinstance(raw, dict):
@@ -116,12 +122,14 @@ def dangers(config: KoordpyConfiguration) -> list[str]:
 
 
 def plain(config: KoordpyConfiguration) -> dict[str, Any]:
-    """Returns the configuration as plain values of a file; `read_config` returns an equal configuration for them."""
+    """Returns the configuration as plain values of a file, with durations as text. `read_config` returns an equal
+    configuration for these values."""
     written: dict[str, Any] = _plain(inspect.type_info(KoordpyConfiguration), msgspec.to_builtins(config))
     return written
 
 
 def _plain(info: inspect.Type, value: Any) -> Any:
+    """Returns a value of a section in the form of the file. info: type of the value."""
     if isinstance(info, inspect.StructType):
         fields = {part.encode_name: part.type for part in info.fields}
         return {name: _plain(fields[name], inner) for name, inner in value.items()}
@@ -129,8 +137,8 @@ def _plain(info: inspect.Type, value: Any) -> Any:
 
 
 def _decides(path: str, field: str) -> bool:
-    """Returns whether a fault at a path makes the value of a field unknown: the fault is at the field, at a part of it,
-    at a parent, or at its misspelt name."""
+    """Returns whether a fault at `path` makes the value of `field` unknown: the fault is at the field, at a part of the
+    field, at its section, or at a misspelt name of the field."""
     (section, _, name), (its_section, _, its_name) = path.rpartition("."), field.rpartition(".")
     misspelt = section == its_section and meant(name, (its_name,), closed=True)
     return bool(misspelt) or field.startswith(path) or path.startswith(field)

@@ -1,7 +1,9 @@
-"""Reads the annotation `networkTopologyAware`: gather strategy and parallel model of a gang.
+"""Reads the annotation `networkTopologyAware`: in which part of the network a gang must, or should, be placed.
 
-Source: gang-network.md section 4. A value of a wrong type or an unknown field makes the whole annotation unreadable: a
-MustGather that is read only in part could place a gang against its owner's intent.
+The annotation is JSON with two fields. gatherStrategy lists rules such as "all pods in one block". parallelModel has
+the sizes of data and pipeline parallelism. A value of a wrong type or an unknown field makes the whole annotation
+unreadable, because a MustGather that is read only in part could place a gang against the intent of its owner.
+Source: gang-network.md section 4.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,6 +15,7 @@ from koordpy.api.json_text import read_json
 from koordpy.api.reading_limits import GATHER_ENTRIES, some, too_many
 from koordpy.api.spelling import hint
 
+# names of fields and their values in the annotation
 STRATEGIES = ("PreferGather", "MustGather")
 FIELDS = ("gatherStrategy", "parallelModel")
 RULE_FIELDS = ("layer", "strategy", "podCountMultiple", "scope")
@@ -23,17 +26,20 @@ PARALLEL = ("data-parallel", "pipeline-parallel", "tensor-parallel")
 
 @dataclass(frozen=True, slots=True)
 class GatherRule:
-    """One entry of gatherStrategy. `multiple` below 2 has no effect."""
+    """One entry of gatherStrategy: pods are placed in one domain of a layer."""
 
     layer: str
     must: bool
+    """True for MustGather, False for PreferGather."""
     multiple: int = 0
+    """podCountMultiple: each domain of the layer gets this number of pods, or a multiple. Below 2 without effect."""
     scope: str = "group"
-    """Which pods are gathered: all pods of the group, or each gang or replica separately (`gathered_parts.py`)."""
+    """Which pods share a domain: `group`, all pods of the GangGroup; `gang` or `replica`, the pods of each one
+    (`gathered_parts.py`)."""
 
     @property
     def whole(self) -> bool:
-        """True if the rule is mandatory for the group as a whole."""
+        """True if all pods of the GangGroup must share one domain."""
         return self.must and self.scope == "group"
 
 
@@ -43,14 +49,18 @@ class TopologyWish:
 
     gather: tuple[GatherRule, ...] = ()
     pipeline: int = 1
+    """Pipeline-parallel size: so many members of consecutive ranks are a pipeline group. 1: no pipeline groups."""
     data: int | None = None
+    """Data-parallel size, only used for a warning; None if not set."""
     has_parallel: bool = False
+    """True if parallelModel has an entry."""
     doubts: tuple[str, ...] = ()
     """Settings without effect, each with its path."""
 
     @property
     def has_goal(self) -> bool:
-        """True if a gather goal exists (without upstream's topology keys)."""
+        """True if distance in the network matters for the placement. Topology keys of upstream PodGroups are not part
+        of a wish, and not considered here."""
         return bool(self.gather) or self.pipeline > 1
 
 
@@ -83,6 +93,7 @@ def parse_topology_wish(text: str) -> TopologyWish:
 
 
 def _doubts(raw: dict[str, Any]) -> Iterator[str]:
+    """Yields warnings about settings without effect."""
     for i, entry in enumerate(_list(raw, "gatherStrategy")):
         if entry.get("podCountMultiple") == 0:
             yield f"gatherStrategy[{i}].podCountMultiple: 0 has no effect"
@@ -98,12 +109,14 @@ def _strange_fields(raw: dict[str, Any]) -> Iterator[str]:
 
 
 def _unknown(raw: dict[str, Any], known: Sequence[str], where: str) -> Iterator[str]:
+    """Yields the unknown fields of one mapping. where: path of the mapping, with a dot at the end; empty for none."""
     for key in raw:
         if key not in known:
             yield f"{where}{key}: unknown field{hint(key, known, closed=True)}"
 
 
 def _list(raw: dict[str, Any], field: str) -> list[Any]:
+    """Returns a field with a list; empty if absent. Raises `UnreadableError` for another type, or too many entries."""
     value = raw.get(field)
     if value is None:
         return []
@@ -115,6 +128,7 @@ def _list(raw: dict[str, Any], field: str) -> list[Any]:
 
 
 def _rule(entry: Any, where: str) -> GatherRule:
+    """Returns one entry of gatherStrategy. Raises `UnreadableError`. where: path of the entry."""
     if not isinstance(entry, dict):
         raise UnreadableError(f"{where}: {kind_name(entry)} instead of a mapping")
     layer, strategy, multiple = entry.get("layer"), entry.get("strategy"), entry.get("podCountMultiple")

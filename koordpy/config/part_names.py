@@ -1,8 +1,10 @@
-"""Resource names and annotations by which pods request a part of a device, or a virtual device (gpu-topology.md 1).
+"""Names of resources and annotations by which pods request a part of a GPU or NPU, such as `nvidia.com/gpumem`.
 
-The device plugins for most of these names deliver the device that their own scheduler wrote on the pod. If such a pod
-is bound by number alone, it gets no device, or a card that another pod uses. Renamed time-slicing shares are numbers
-that the kubelet assigns itself. The configuration selects the names that are counted by number (`gpu.parts`).
+For most of these names, the device plugin reads from the pod which device a particular scheduler (KAI, HAMi, Volcano)
+has chosen. If koordpy bound such a pod, the pod would get no device, or a card that another pod uses. So koordpy
+refuses these requests, unless the configuration says that the plugin counts by itself (`gpu.parts`). Shares of
+time-slicing (`nvidia.com/gpu.shared`) are assigned by the kubelet, so they are counted like any resource.
+Source: gpu-topology.md 1.
 """
 
 import re
@@ -15,6 +17,7 @@ FAMILIES = ("kai", "hami", "volcano", "aliyun")
 """Families of names that may be left to a device plugin that counts by itself (`gpu.parts.aliases`)."""
 ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory")
 """Annotations by which pods request parts from KAI-Scheduler, in natural order."""
+# family -> its names; names of the empty family are always refused, unless `gpu.parts.byNumber` lists them
 _NAMES = {
     "": (
         "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory", "koordinator.sh/gpu-memory-ratio",
@@ -43,22 +46,26 @@ _PATTERNS = re.compile(
     r"|huawei\.com/Ascend.*-(memory|core)"
     r"|iluvatar\.ai/(.+-vgpu|.+\.vCore|.+\.vMem)"
 )
+"""Further names of the empty family: virtual NPUs of Ascend, and virtual GPUs of Iluvatar."""
 _SHARES = re.compile(r"nvidia\.com/(gpu|mig-.+)\.shared")
 _MIG = "nvidia.com/mig-"
 
 
 class PartHandling(Enum):
-    """How a request by such a name is handled."""
+    """How a request for a part of a device is handled."""
 
     REFUSED = "refused"
+    """The pod is not placed, and its message states the resource."""
     COUNTED = "counted"
     """The request is counted by number. The device plugin selects the device, and a warning is reported."""
 
 
 @remembered(1 << 12)
 def _read(name: str) -> tuple[bool, str]:
-    """Returns (True if the kubelet assigns shares of this name, family of the name). Family `-`: the name means no
-    part."""
+    """Returns (True if the name means shares that the kubelet assigns, family of the name).
+
+    Family: a name of `FAMILIES`; empty for a name of a part in no family; `-` for a name that means no part.
+    """
     if _SHARES.fullmatch(name):
         return True, ""
     family = _FAMILY_OF.get(name)
@@ -68,8 +75,10 @@ def _read(name: str) -> tuple[bool, str]:
 
 
 def handling_of(name: str, aliases: Collection[str], by_number: Collection[str]) -> PartHandling | None:
-    """Returns how a request by a resource name is handled; None for a name that means no part. aliases, by_number:
-    `gpu.parts.aliases` and `gpu.parts.byNumber`."""
+    """Returns how a request by a resource name is handled; None for a name that means no part.
+
+    aliases: families that are refused (`gpu.parts.aliases`); by_number: names that are counted (`gpu.parts.byNumber`).
+    """
     if name in by_number:
         return PartHandling.COUNTED
     shares, family = _read(name)
@@ -81,6 +90,7 @@ def handling_of(name: str, aliases: Collection[str], by_number: Collection[str])
 
 
 def means_gpus(name: str) -> bool:
-    """Returns True for a name of the table, and for MIG instances; other names of GPUs are in `gpu.resources`."""
+    """Returns whether a resource name means parts of devices, shares, or MIG instances. Names of whole GPUs are in the
+    setting `gpu.resources`, not here."""
     shares, family = _read(name)
     return shares or family != "-" or name.startswith(_MIG)

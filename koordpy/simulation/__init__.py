@@ -1,7 +1,8 @@
-"""Rounds without a cluster, on a cache that changes only between rounds: for `koordpy simulate` and `koordpy explain`.
+"""Scheduling rounds without a cluster, for `koordpy simulate` and `koordpy explain`.
 
-The planner of the live scheduler is used. Bindings, evictions and disruption budgets are applied to the cache after
-each round.
+The input is manifests, or a snapshot of a cluster. The planner of the live scheduler plans each round on a cache. After
+each round, its bindings and evictions, and the work of controllers, are applied to the cache: created pods, claims and
+the status of disruption budgets.
 
 Main types: `SimulationResult` (`simulated_rounds.py`): the rounds; `BudgetLedger` (`budget_ledger.py`): disruption
 budgets; `Expansion` (`pod_making.py`): created pods.

@@ -1,7 +1,7 @@
-"""Allowances of PodDisruptionBudgets during an offline run, in which no disruption controller updates their status.
+"""Updates status.disruptionsAllowed of PodDisruptionBudgets in a simulation, in which no disruption controller does so.
 
-Source: preemption.md 3.5. The allowance decreases with each evicted pod that a budget covers, and increases with each
-bound one, up to its initial value.
+The number decreases with each evicted pod that a budget covers, and increases with each bound pod that it covers, up to
+the initial number. Source: preemption.md 3.5.
 """
 
 from collections import Counter
@@ -16,10 +16,11 @@ from koordpy.preemption.selection.disruption_budgets import Covering, allowances
 
 
 class BudgetLedger:
-    """Writes status.disruptionsAllowed to the state, at the start of a run and after every round."""
+    """Writes status.disruptionsAllowed of all budgets to the state, at the start of a run and after every round."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
+        # the initial numbers are computed, because the status in a manifest may be absent or outdated
         running = (pod for pod in state.pods() if pod.bound and not pod.pod.metadata.deletion_timestamp)
         budgets = list(state.disruption_budgets())
         self._start = list(zip(budgets, allowances(budgets, running), strict=True))
@@ -27,9 +28,10 @@ class BudgetLedger:
         self._write()
 
     def changed(self, *, gone: Sequence[PodInfo], come: Sequence[PodInfo]) -> None:
-        """Updates the allowances. gone: pods that a round evicted; come: pods that it bound."""
+        """Updates the allowed disruptions. gone: pods that a round evicted; come: pods that the round bound."""
         if not gone and not come:
             return
+        # more: position of a budget -> change of its allowed disruptions
         index, more = Covering([one for one, _ in self._start]), Counter[int]()
         for pod in gone:
             more.subtract(index.counting(pod))

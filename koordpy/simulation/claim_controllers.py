@@ -1,7 +1,7 @@
-"""Controllers of claims, as in kube-controller-manager.
+"""The controllers of claims in kube-controller-manager, for simulations.
 
-They create ResourceClaims from ResourceClaimTemplates and PersistentVolumeClaims of generic ephemeral volumes for pods
-without a node, and release claims when their pods are deleted.
+For a pod without a node, they create ResourceClaims from ResourceClaimTemplates, and PersistentVolumeClaims of generic
+ephemeral volumes. When a pod is deleted, they release its claims.
 
 Sources: workloads.md 10.2 and kube-parity.md 2.8.
 """
@@ -28,7 +28,7 @@ POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 
 
 class ClaimControllers:
-    """Creates and releases claims of pods in a state, which is changed."""
+    """Creates and releases claims of pods. All methods change the state."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -41,8 +41,11 @@ class ClaimControllers:
                 self._state.upsert(served)
 
     def served(self, pod: Pod) -> Pod:
-        """Returns the pod with the names of its ResourceClaims in its status; creates missing claims in the state. No
-        claim is created for a pod that has a node or is being deleted, nor for an entry with an unknown template."""
+        """Creates the missing claims of a pod; returns the pod with the names of its ResourceClaims in its status.
+
+        No claim is created for a pod that has a node or is being deleted, nor for an entry with an unknown template.
+        Returns the same object if its status is unchanged.
+        """
         if pod.spec.node_name or pod.metadata.deletion_timestamp:
             return pod
         for volume in pod.spec.volumes:
@@ -53,6 +56,7 @@ class ClaimControllers:
         return replace(pod, status=replace(pod.status, resource_claim_statuses=[*known, *made])) if made else pod
 
     def _make_volume_claim(self, pod: Pod, volume: str, source: Mapping[str, Any]) -> None:
+        """Creates the claim of a generic ephemeral volume, named `POD-VOLUME`, unless it exists."""
         name = f"{pod.metadata.name}-{volume}"
         if self._state.get(PersistentVolumeClaim, f"{pod.metadata.namespace}/{name}") is not None:
             return
@@ -61,6 +65,11 @@ class ClaimControllers:
             self._state.upsert(replace(claim, metadata=_owned(pod, name, "PersistentVolumeClaim", claim.metadata)))
 
     def _make_resource_claims(self, pod: Pod, known: set[str]) -> Iterator[PodResourceClaimStatus]:
+        """Creates the claims of entries with a template; yields the status of each. known: entries with a status.
+
+        A claim of the input that was created for the pod is used again. A new name ends with `-sim`, where a live
+        controller adds random letters; a number follows if the name exists.
+        """
         namespace = pod.metadata.namespace
         for entry in pod.spec.resource_claims:
             name = entry.resource_claim_template_name
@@ -81,14 +90,15 @@ class ClaimControllers:
 
     @cached_property
     def _given(self) -> Mapping[tuple[str, str], str]:
-        """(uid of a pod, entry) -> existing ResourceClaim that was created for it, as of the first use."""
+        """(uid of a pod, entry) -> name of the existing ResourceClaim that was created for it; read once, because later
+        claims are created here."""
         metas = (claim.metadata for claim in claim_book(self._state.families).objects.view().claims.values())
         owned = ((meta, meta.controller, meta.annotations.get(POD_CLAIM_NAME)) for meta in metas)
         return {(owner.uid, entry): meta.name for meta, owner, entry in owned if owner is not None and entry}
 
     def release(self, pod: Pod) -> None:
-        """Releases the claims of a deleted pod: claims that it controls are deleted, and its reservation of others is
-        removed. A ResourceClaim without any reservation is deallocated."""
+        """Releases the claims of a deleted pod. Claims that the pod controls are deleted. In other ResourceClaims, the
+        pod is removed from reservedFor; a claim that no pod uses any more is deallocated."""
         namespace = pod.metadata.namespace
         for volume in pod.spec.volumes:
             if volume.ephemeral is not None:
@@ -106,6 +116,7 @@ class ClaimControllers:
                 self._state.upsert(replace(claim, status=status))
 
     def _drop_owned(self, kind: type[ResourceClaim] | type[PersistentVolumeClaim], key: str, pod: Pod) -> bool:
+        """Deletes a claim if the pod controls it; returns whether it did."""
         claim = self._state.get(kind, key)
         owner = claim.metadata.controller if claim is not None else None
         owned = owner is not None and owner.uid == pod.metadata.uid
@@ -115,7 +126,8 @@ class ClaimControllers:
 
 
 def _owned(pod: Pod, name: str, kind: str, template: ObjectMeta = ObjectMeta()) -> ObjectMeta:  # noqa: B008
-    """Returns the metadata of a claim that a pod controls, with the creation time of the pod."""
+    """Returns the metadata of a claim that a pod controls, with the creation time of the pod. template: labels and
+    annotations of the claim."""
     meta = pod.metadata
     return ObjectMeta(
         name=name,

@@ -1,6 +1,7 @@
-"""`koordpy explain`: explains the round of a simulation that decided for one pod.
+"""`koordpy explain` for manifests: explains why a pod is bound to its node, or why it is pending.
 
-Runs the rounds of `simulate` on the same input and keeps the snapshot of the round that decided:
+It runs the rounds of `koordpy simulate` on the same input, keeps the snapshot of the round that decided for the pod,
+and explains the pod on that snapshot. The round that decided is:
 - for a pod that is bound at the end, the round that bound it, or the earlier round that evicted pods for it and
   nominated it for the same node;
 - for a pod that is pending at the end, the first of the consecutive last rounds with an unchanged reason and message.
@@ -25,11 +26,13 @@ from koordpy.simulation.simulated_rounds import UNTRIED, Evicted, PodEviction, s
 
 
 class _WatchedRounds:
-    """Plans the rounds of a simulation and records the round that decided for a pod."""
+    """Plans the rounds of a simulation and records the round that decided for a pod (see the module docstring)."""
 
     def __init__(self, pod: str) -> None:
+        """pod: `namespace/name`."""
         self._pod, self._number = pod, 0
         self.first: Snapshot | None = None
+        """Snapshot of the first round."""
         self.decided: _PlannedRound | None = None
         """The round that decided for the pod so far; None if no round did."""
         self.latest = 0
@@ -40,7 +43,7 @@ class _WatchedRounds:
         """The node that the last round nominated the pod for; None for none."""
 
     def plan(self, snapshot: Snapshot, config: KoordpyConfiguration) -> RoundPlan:
-        """Plans one round."""
+        """Plans one round; the planner that is passed to `simulate`."""
         plan = plan_round(snapshot, config)
         self._number += 1
         self.first = self.first or snapshot
@@ -51,6 +54,11 @@ class _WatchedRounds:
         return plan
 
     def _look(self, plan: RoundPlan, now: "_PlannedRound") -> None:
+        """Updates `decided` with a round in which the pod was pending.
+
+        A later round does not replace an earlier one if the message is unchanged, or if it binds the pod to the node
+        that the earlier round nominated.
+        """
         waits = next((one for one in plan.pending if one.pod_key == self._pod), None)
         reported = (str(waits.reason), waits.message) if waits is not None else None
         node = next((one.node for one in plan.placements if one.pod_key == self._pod), None)
@@ -80,7 +88,7 @@ def explain_simulated(
     grow: Callable[[], Sequence[str]] = tuple,
 ) -> Explanation:
     """Explains the decision of `simulate` with these arguments for a pod (`namespace/name`). The state is changed.
-    Raises KeyError for an unknown pod."""
+    Raises KeyError for an unknown pod. grow: as in `simulate`."""
     if state.pod(pod) is None:
         raise KeyError(pod)
     gaps = gap_warnings(state, config, now.timestamp(), only=pod)
@@ -89,6 +97,7 @@ def explain_simulated(
     assert run.first is not None, "a simulation has a round"
     gone = [one for one in result.evictions if one.eviction.pod_key == pod]
     info = state.pod(pod)
+    # five cases, by the state of the pod after the last round
     if info is None:  # evicted and not recreated
         found = undecided(run.first, config, pod, _eviction_text(gone[-1]))
     elif info.pending and run.latest < result.rounds:  # the last round evicted it

@@ -1,8 +1,9 @@
-"""Warnings about nodes without a topology label, for layers that gangs of the input request.
+"""Warnings of a simulation about gaps: nodes without the label of a layer, if a gang requests that or a lower layer.
 
-A live scheduler reports gaps in a condition and an event of the topology (docs/topology.md). A simulation has neither,
-so it reports warnings. A layer without any labelled node is reported by `gangs/unit_gates.py` in both cases. Cost:
-O(pods) if the topology has gaps, otherwise O(1).
+A node with a gap is alone in a domain of the layer, so a gang cannot use it together with other nodes. A live scheduler
+reports gaps in a condition and an event of the topology (docs/topology.md). A simulation has neither. A layer
+without any labelled node is reported by `gangs/unit_gates.py` in both cases. Cost: O(pods) if the topology has gaps,
+otherwise O(1).
 """
 
 from koordpy.api import keys
@@ -32,7 +33,7 @@ def gap_warnings(
 
 
 def gap_text(gap: UnlabelledNodes) -> str:
-    """`2 nodes without label KEY of LAYER, each is a separate domain there: a, b`."""
+    """Returns a warning: `2 nodes without label KEY of LAYER, each is a separate domain there: a, b`."""
     layer = gap.layer
     what = f"without label {' or '.join(layer.label_keys)} of" if layer.label_keys else "in no HyperNode of"
     each = "it is a separate domain" if len(gap.nodes) == 1 else "each is a separate domain"

@@ -1,6 +1,9 @@
-"""Creates the pods that the controllers of workloads would create, except for those that exist.
+"""Creates the pods of workloads where no controllers of Jobs, JobSets and so on run: in a simulation, and in the
+embedded API server.
 
-`Expansion.make` creates the pods of all roles that can begin; each call is one step. It does not schedule.
+Existing pods of the input are filed by role and slot; `Expansion.make` creates a pod for each open slot of the roles
+that can begin. A role begins if the conditions in its manifest are met, such as dependsOn of a JobSet. So `make` is
+called after each round: roles that wait for bound pods begin later. It does not schedule.
 
 Sources: workloads.md 10.1 to 10.4.
 """
@@ -25,17 +28,20 @@ from koordpy.workloads.workload_model import Filling, JobPart, PodSeat, Role, Sl
 from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun
 
 SCHEDULED = "scheduled"
+"""`StepCondition.state` of pods that follow a leader: they are created once it is bound."""
 RoleKey = tuple[str, str, str]
 """(uid of the workload, group, role)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """A topmost object of the input, and the workload that its pods are counted in."""
+    """An object of the input that no other object of the input creates, such as a Job or a CronJob."""
 
     head: Head
     workload: Workload | None
+    """The workload with its roles, which may be a child, such as the Job of a CronJob; None if it creates no pods."""
     note: str = ""
+    """Why it creates no pods, such as `suspended`; empty for none."""
     jobs: Mapping[str, Head] | None = None
     """Job -> its head, if a JobSet is known only by its Jobs: the Jobs are then the topmost objects, and only they
     create pods. None otherwise."""
@@ -43,30 +49,32 @@ class Top:
 
 @dataclass(slots=True)
 class Account:
-    """Numbers of existing and created pods of one topmost object."""
+    """Numbers of pods of one topmost object, for the output."""
 
     head: Head
     note: str
-    """Note that applies to all objects in which its pods are counted: a CronJob may have several Jobs."""
-    made: int = 0
-    present: int = 0
+    """Why it creates no pods; empty for none, or if its children (Jobs of a CronJob) differ."""
+    made: int = 0  # pods that were created
+    present: int = 0  # pods of the input that fill a slot
 
 
 @dataclass(eq=False, slots=True)
 class _Step:
-    """A role with its pods."""
+    """A role with its pods; the pods of a role are created in one step."""
 
     top: Top
     role: Role
-    run: WorkloadRun
-    made: bool = False
+    run: WorkloadRun  # shared by all roles of the workload or group
+    made: bool = False  # True if its pods were created, also in an earlier run
 
     @property
     def workload(self) -> Workload:
+        """The workload with the role."""
         return self.run.workload
 
     @property
     def key(self) -> RoleKey:
+        """Identity of the role."""
         return self.workload.head.uid, self.role.group, self.role.name
 
     @property
@@ -80,15 +88,19 @@ class _Step:
         return bool(self.top.note or self.workload.note)
 
     def of_part(self, part: JobPart) -> list[WorkloadPod]:
+        """Returns the pods of one part, such as one Job of a JobSet."""
         return [one for one in self.pods if one.seat.part == part.key]
 
 
 def followed(workload: Workload, role: Role) -> dict[str, int]:
-    """Returns the roles that a role follows, directly or through others -> the largest number of Complete steps on a
-    path."""
+    """Returns role -> number of steps that wait for completion, for all roles that must come before `role`.
+
+    If the number is above 0, that role is Complete when `role` has begun; if 0, it only had to be Ready. Of several
+    paths the largest number counts.
+    """
     ways = {role.name: 0}
     roles = [one for one in workload.roles if one.group == role.group]
-    # each role follows roles before it in the order
+    # a role waits only for roles before it in the order, so one pass from the end suffices
     for one in reversed(roles):
         for condition in one.after if one.name in ways else ():
             steps = ways[one.name] + (condition.state == "Complete")
@@ -97,8 +109,8 @@ def followed(workload: Workload, role: Role) -> dict[str, int]:
 
 
 def with_ended(workload: Workload, started: Collection[RoleKey]) -> Workload:
-    """Returns the workload with roles that are finished because a started role follows their completion. started: roles
-    that have begun."""
+    """Returns the workload in which roles are finished if a started role waits for their completion. started: roles
+    that have begun, by `--started`."""
     uid = workload.head.uid
     begun = [role for role in workload.roles if (uid, role.group, role.name) in started]
     over = {(role.group, name) for role in begun for name, steps in followed(workload, role).items() if steps}
@@ -197,7 +209,8 @@ class Expansion:
         return ""
 
     def _is_ready(self, step: _Step, name: str) -> bool:
-        """Returns whether all wanted pods of a role, or of its two halves, are bound."""
+        """Returns whether all wanted pods of a role, or of its two halves, are bound. name: of the role in the spec; in
+        a simulation, bound pods count as Ready."""
         for one in self._siblings[step.key[:2]]:
             if name in (one.role.name, one.role.half_of):
                 bound = sum(pod.alive and bool(self._node_of(pod.key)) for pod in one.pods)
@@ -206,7 +219,7 @@ class Expansion:
         return True
 
     def _leader(self, step: _Step, part: JobPart) -> str:
-        """Returns the pod that the pods of a part follow; empty for none."""
+        """Returns the key of the leader that the pods of a part follow; empty for none."""
         names = {one.role for one in step.role.after if one.state == SCHEDULED}
         for one in self._siblings[step.key[:2]] if names else ():
             pods = one.pods if len(one.role.parts) == 1 else one.of_part(part)
@@ -217,8 +230,8 @@ class Expansion:
     # -- pods ---------------------------------------------------------------------------------------------------------
 
     def make(self) -> tuple[list[Pod], list[PersistentVolumeClaim]]:
-        """Creates the pods of all roles that have begun, except for roles that were created before. Returns the pods
-        and the claims that are created for them and for existing pods without a node."""
+        """Creates the pods of all roles that can begin, except for roles that were created before. Returns (pods,
+        claims for these pods and for existing pods without a node)."""
         pods: list[Pod] = []
         claims: list[PersistentVolumeClaim] = []
         for step in [one for one in self._steps.values() if not one.made and not self._waits_for(one)]:
@@ -229,6 +242,7 @@ class Expansion:
                 if base is None or maker is None:
                     continue  # no controller exists that creates the pods
                 owner = part.owner or step.workload.head.reference
+                # a foreign pod with the name of a slot prevents its creation, so it counts as present
                 self.accounts[maker.uid].present += self._strangers(step, part)
                 claims += self._lacking_claims(step, part, maker)
                 of_leader = partial(self._label_of, self._leader(step, part))
@@ -243,10 +257,10 @@ class Expansion:
         return pods, claims
 
     def _open(self, step: _Step, part: JobPart, wanted: int) -> list[Slot]:
-        """Returns the slots to fill."""
+        """Returns the slots to fill, by the rule of the part's filling. wanted: pods that must be alive."""
         head, own = step.workload.head, step.of_part(part)
         filling = [one for one in own if _fills(part.filling, one)]
-        if part.filling is Filling.COUNT:
+        if part.filling is Filling.COUNT:  # names are arbitrary: unused ones first
             names = {one.pod.metadata.name for one in own}
             free = (one for taken in (False, True) for one in part.slots() if (one.name in names) is taken)
             return list(islice(free, max(0, wanted - len(filling))))
@@ -324,7 +338,7 @@ class Expansion:
     # -- output -------------------------------------------------------------------------------------------------------
 
     def not_begun(self, key: str) -> str:
-        """Returns a text for a pod of a role that has not begun; empty for any other pod."""
+        """Returns why a pod does not exist yet: its role has not begun. Empty for any other pod. key: of the pod."""
         for one in self._steps.values():
             why = "" if one.made or one.is_over else self._waits_for(one)
             slots = (slot for part, wanted in one.run.wanted(one.role) for slot in self._open(one, part, wanted))
@@ -364,6 +378,7 @@ _OF_GROUP = "leaderworkerset.sigs.k8s.io/template-revision-hash"
 
 
 def _of_group(run: WorkloadRun) -> Mapping[str, str]:
+    """Returns the revision label of the group's existing pods, for new pods of the group; empty for none."""
     pods = (one.pod.metadata.labels for found in run.members.values() for one in found if not one.leaving)
     return next(({_OF_GROUP: labels[_OF_GROUP]} for labels in pods if _OF_GROUP in labels), {})
 

@@ -1,4 +1,5 @@
-"""Changes that controllers make to the spec of a pod template: placement, claims, and tolerations of daemon pods.
+"""Changes that controllers make to the spec of a pod template when they create a pod: placement of JobSet and
+LeaderWorkerSet pods with exclusive topology, claims of StatefulSets, and node and tolerations of DaemonSet pods.
 
 Source: workloads.md 10.2.
 """
@@ -26,10 +27,14 @@ from koordpy.workloads.workload_model import Slot
 
 
 def _apart(spec: PodSpec, key: str, label: str, value: str, everywhere: bool) -> PodSpec:
-    """Returns the spec with an exclusive domain: shared with pods with the label value, and with no pod of another
-    value."""
+    """Returns the spec with an exclusive domain (exclusive-topology): pods with the same value of a pod label share one
+    domain, and no pod with another value is in it.
+
+    key: node label of the domains; label, value: of the pods; everywhere: True to match pods of all namespaces.
+    """
 
     def term(*operators: str) -> PodAffinityTerm:
+        """Returns a term that selects pods by the label, with one expression for each operator."""
         values = {"Exists": ()}
         asked = (Requirement(key=label, operator=one, values=values.get(one, (value,))) for one in operators)
         namespaces = LabelSelector() if everywhere else None
@@ -44,7 +49,7 @@ def _apart(spec: PodSpec, key: str, label: str, value: str, everywhere: bool) ->
 
 
 def _on_node(spec: PodSpec, node: str) -> PodSpec:
-    """Returns the spec of a DaemonSet's pod: only the given node is allowed."""
+    """Returns the spec of a DaemonSet's pod, which is allowed on one node only. node: name of the node."""
     named = Requirement(key="metadata.name", operator="In", values=(node,))
     affinity = spec.affinity or Affinity()
     of_nodes = affinity.node_affinity or NodeAffinity()
@@ -56,7 +61,7 @@ def _on_node(spec: PodSpec, node: str) -> PodSpec:
 
 
 def node_of_daemon(pod: Pod) -> str:
-    """Returns the node of a DaemonSet's pod, bound or not; empty if the pod names none."""
+    """Returns the node for which a DaemonSet created a pod, by spec.nodeName or by node affinity; empty for none."""
     if pod.spec.node_name or pod.spec.affinity is None or (of_nodes := pod.spec.affinity.node_affinity) is None:
         return pod.spec.node_name
     terms = of_nodes.required.node_selector_terms if of_nodes.required is not None else []
@@ -82,8 +87,8 @@ def daemon_tolerations(spec: PodSpec) -> list[Toleration]:
 
 
 def placed(spec: PodSpec, slot: Slot, label_of: Callable[[str], str]) -> PodSpec:
-    """Returns the spec of the pod of a slot. label_of: returns the label of the node of the pod that it follows, by
-    key."""
+    """Returns the spec of the pod to create for a slot. label_of: returns the value of a node label on the node of the
+    leader, which the pod must follow."""
     if slot.apart is not None:
         spec = _apart(spec, *slot.apart)
     if slot.follows:

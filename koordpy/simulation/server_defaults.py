@@ -1,7 +1,8 @@
-"""Defaults of an API server, applied to typed objects from manifests.
+"""Fills in what an API server would when it stores an object of a manifest: uid, creation time, priority, and defaults
+of pods, nodes and namespaces.
 
-Source: simulate.md 1.3 and kube-parity.md section 2.5. The embedded API server applies them to its pods, too
-(`koordpy.apiserver.write_rules`).
+Simulations use it, and the embedded API server of the demo (`koordpy.apiserver.write_rules`).
+Source: simulate.md 1.3 and kube-parity.md section 2.5.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,6 +36,7 @@ from koordpy.api.uids import made_up_uid
 T = TypeVar("T", bound=KubernetesObject)
 
 PREEMPT = keys.PREEMPT_LOWER_PRIORITY
+"""Default preemptionPolicy."""
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 
 
@@ -59,21 +61,24 @@ def creation_times(count: int, now: datetime) -> list[datetime]:
 
 @dataclass(frozen=True, slots=True)
 class Priorities:
-    """The PriorityClasses of the input, with the built-in ones."""
+    """The PriorityClasses of the input, and the built-in ones."""
 
     classes: Mapping[str, PriorityClass]
+    """Name -> class."""
     default: PriorityClass | None
+    """The global default, for pods without a class and without a priority; None for none."""
 
     @classmethod
     def of(cls, given: Iterable[PriorityClass]) -> "Priorities":
-        """Returns the classes. Of several global defaults the lowest applies, as in the API server's admission."""
+        """Reads the PriorityClasses. Of several global defaults the lowest applies, as in the API server."""
         classes = {name: PriorityClass(value=value) for name, value in keys.SYSTEM_PRIORITIES.items()}
         classes |= {item.metadata.name: item for item in given}
         defaults = sorted((c for c in classes.values() if c.global_default), key=lambda c: (c.value, c.metadata.name))
         return cls(classes, defaults[0] if defaults else None)
 
     def of_pod(self, spec: PodSpec) -> tuple[int, str] | None:
-        """Returns (priority, preemptionPolicy) of a pod; None if its class is unknown and it has no priority."""
+        """Returns (priority, preemptionPolicy) of a pod; None if its class is unknown and the spec has no priority. A
+        priority in the spec, which an API server has set, precedes the class."""
         name = spec.priority_class_name
         found = self.classes.get(name) if name else self.default if spec.priority is None else None
         if name and found is None and spec.priority is None:
@@ -111,6 +116,7 @@ def filled_pod(pod: Pod, priorities: Priorities) -> Pod | None:
 
 
 def _container(container: Container, host_network: bool) -> Container:
+    """Returns a container with defaults: requests from limits, and host ports with hostNetwork."""
     changes: dict[str, Any] = {}
     given = container.resources
     if given.limits and not given.limits.keys() <= given.requests.keys():
@@ -135,6 +141,7 @@ def _pod_level(given: ResourceRequirements, containers: list[Container]) -> Reso
 
 
 def _affinity(affinity: Affinity, labels: Mapping[str, str]) -> Affinity:
+    """Returns the affinity with matchLabelKeys resolved (`_term`). labels: of the pod."""
     changes: dict[str, Any] = {}
     if affinity.pod_affinity is not None:
         changes["pod_affinity"] = _pod_affinity(affinity.pod_affinity, labels)
@@ -154,8 +161,8 @@ def _pod_affinity(affinity: PodAffinity, labels: Mapping[str, str]) -> PodAffini
 
 
 def _term(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
-    """Returns a term with matchLabelKeys and mismatchLabelKeys as In and NotIn of the pod's values; absent labels are
-    omitted."""
+    """Returns a term in which the selector contains matchLabelKeys and mismatchLabelKeys, as In and NotIn of the pod's
+    own values. A key that the pod does not have is omitted. The API server does the same when it stores a pod."""
     selector = term.label_selector
     if selector is None:
         return term
@@ -185,7 +192,10 @@ def filled_group(group: UpstreamPodGroup, priorities: Priorities) -> UpstreamPod
 
 
 def filled_node(node: Node, *, allocatable_given: bool) -> Node:
-    """Returns a node with its capacity as allocatable if it has no allocatable at all."""
+    """Returns a node with its capacity as allocatable, as the kubelet reports it without reservations.
+
+    allocatable_given: True if the manifest has the field allocatable, even an empty one; the node is then unchanged.
+    """
     if allocatable_given or not node.status.capacity:
         return node
     return replace(node, status=replace(node.status, allocatable=dict(node.status.capacity)))

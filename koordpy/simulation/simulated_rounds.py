@@ -1,7 +1,8 @@
-"""`koordpy simulate`: rounds of the live scheduler's planner on a cluster that only these rounds change.
+"""`koordpy simulate`: runs rounds of the live scheduler's planner on a cluster from manifests, until nothing changes.
 
-Source: simulate.md 2. Each round plans on one snapshot, evicts and binds; the run ends when a round changes nothing.
-The result has plain values in the order of the contract, whatever the order of the input.
+Each round plans on one snapshot; then its evictions and bindings are applied, evicted pods are recreated, and workloads
+create further pods. The output is JSON as simulate.md 3 defines it, sorted so that the order of the input does not
+matter. Source: simulate.md 2.
 """
 
 from collections import Counter
@@ -35,13 +36,16 @@ from koordpy.simulation.claim_controllers import ClaimControllers
 from koordpy.simulation.gap_warnings import gap_warnings
 
 CONSOLIDATION = "consolidation"
+"""Rule of evictions that move a pod: such a pod is always recreated."""
 UNPROVEN = "unknown"
 """Proof of a gang that was part of no plan."""
+# messages of pods that the last round could not plan
 UNTRIED = "evicted in the last round, not tried since"
 UNTRIED_STEP = "made after the last round, not tried since"
 
 Planner = Callable[[Snapshot, KoordpyConfiguration], RoundPlan]
 Evicted = Literal["recreate", "drop"]
+"""Whether evicted pods are recreated, as by a controller, or disappear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,8 @@ class PodEviction:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """The result of a run. `stable`: True if the last round changed nothing."""
+    """The result of a run. rounds: number of rounds; stable: True if the last round changed nothing; pending: pods that
+    are not bound at the end."""
 
     rounds: int
     stable: bool
@@ -154,6 +159,8 @@ def simulate(
 
 @dataclass(slots=True)
 class _Run:
+    """The state of a run between rounds. Proofs are by name and source of a gang."""
+
     state: ClusterState
     config: KoordpyConfiguration
     now: datetime
@@ -161,8 +168,8 @@ class _Run:
     claims: ClaimControllers
     bindings: list[RoundBinding] = field(default_factory=list)
     evictions: list[PodEviction] = field(default_factory=list)
-    bound_proofs: dict[tuple[str, GangSource], str] = field(default_factory=dict)
-    last_proofs: dict[tuple[str, GangSource], str] = field(default_factory=dict)
+    bound_proofs: dict[tuple[str, GangSource], str] = field(default_factory=dict)  # of the last plan that bound members
+    last_proofs: dict[tuple[str, GangSource], str] = field(default_factory=dict)  # of the last plan with a proof
     warnings: dict[tuple[str, str], None] = field(default_factory=dict)
     counted: dict[str, str] = field(default_factory=dict)
     """Resource that is counted by number -> the first pod that requested it."""
@@ -175,7 +182,8 @@ class _Run:
     """Pods of workloads that were created after the latest round."""
 
     def apply(self, plan: RoundPlan, number: int, evicted: Evicted) -> None:
-        """Carries out a plan: evicts, binds, and recreates evicted pods."""
+        """Carries out a plan: evicts, binds, and recreates evicted pods. number: of the round."""
+        # stage 1: collect proofs and warnings
         gangs = {self._gang(placement.pod_key) for placement in plan.placements}
         for report in plan.gangs:
             if report.proof is None:
@@ -190,6 +198,7 @@ class _Run:
         self.warnings.update({(unit.unit, text): None for unit in plan.units for text in unit.solver_faults})
         self.warnings.update({(rejected.unit, rejected.text): None for rejected in plan.rejected})
         self.untried = []
+        # stage 2: evict, then bind, so that a binding finds the capacity of the victims
         gone: list[tuple[Eviction, PodInfo]] = []
         for eviction in sorted(plan.evictions, key=lambda e: object_order(e.pod_key)):
             info = self.state.pod(eviction.pod_key)
@@ -290,7 +299,8 @@ class _Run:
         ]
 
     def _proof(self, report: GangReport) -> str:
-        """Returns the proof of the plan that bound the gang's members, or else of the last plan (gang-network.md 6)."""
+        """Returns the proof of the plan that bound the gang's members, else of the last plan with a proof, else
+        `UNPROVEN` (gang-network.md 6)."""
         of_bound = self.bound_proofs.get((report.name, report.source)) if report.bound else None
         return of_bound or self.last_proofs.get((report.name, report.source)) or UNPROVEN
 

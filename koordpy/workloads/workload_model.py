@@ -27,7 +27,7 @@ REQUIRED = "required"
 
 
 class Filling(Enum):
-    """How an existing pod is matched with a slot, so that `simulate` does not create it again (workloads.md 10.3)."""
+    """How an existing pod is matched with a slot, so that it is not created again offline (workloads.md 10.3)."""
 
     INDEX = auto()
     """The slot of the pod's completion index."""
