@@ -48,7 +48,9 @@ class Fabric(StrEnum):
     """Other end of an NVLink that does not lead to a GPU of this node."""
 
     SWITCH = "switch"
+    """A switch of NVLinks."""
     UNKNOWN = "unknown"
+    """An end that is neither a GPU of this node nor a known switch."""
 
 
 Peer = str | Fabric

@@ -67,7 +67,7 @@ class NodeWorth(NamedTuple):
     """Costs of nodes for a unit, by the number of its pods on each node. Result of `Family.worth`."""
 
     table: ByCount
-    """For each node and number of pods per shape a cost vector, in devices; the least sum over all nodes is best."""
+    """Cost vector of each node by the number of pods of each shape on it; the least sum over all nodes is best."""
     standing: Ints | None = None
     """[nodes] 1 for a node that counts as already used by the unit, because it has bound members; else 0. None if no
     node counts as used. Read only for a unit without a gather goal, which prefers such nodes."""
@@ -103,7 +103,7 @@ class Family(ABC):
     variables: frozenset[str] = frozenset()
     """Environment variables of containers that the family reads. Other variables of a pod are not stored."""
 
-    # -- the lower half ----------------------------------------------------------------------------------------------
+    # -- the lower half: called when a cache is created, and when pods are read ----------------------------------------
 
     @abstractmethod
     def reader(self, config: KoordpyConfiguration) -> AskReader:
@@ -117,20 +117,22 @@ class Family(ABC):
         return None
 
     def admitted(self, pod: Pod, config: KoordpyConfiguration) -> Pod:
-        """Returns a new pod as the admission webhook would change it; offline commands run without the webhook."""
+        """Returns a new pod as the admission webhook would change it. Offline commands call it, because they run
+        without the webhook."""
         return pod
 
     resources: frozenset[str] = frozenset()
-    """Resources of nodes that are reported through `node_report`; empty for none."""
+    """Extended resources of the family: of a node that has one of them, `node_report` is read. Empty for none."""
 
     # -- what wakes waiting units --------------------------------------------------------------------------------------
 
     def node_report(self, node: Node) -> object:
-        """Returns what affects devices of a node besides its labels and amounts. A change of it wakes waiting units."""
+        """Returns what affects devices of a node besides its labels and amounts; a change of the result wakes waiting
+        units."""
         return None
 
     def is_report(self, config_map: ConfigMap) -> bool:
-        """True if a ConfigMap describes devices of the family; other ConfigMaps are not stored."""
+        """Returns whether a ConfigMap describes devices of the family. ConfigMaps of no family are not stored."""
         return False
 
     def object_report(self, config_map: ConfigMap) -> object:
@@ -143,10 +145,12 @@ class Family(ABC):
     # -- the Binding ---------------------------------------------------------------------------------------------------
 
     moment_annotation: str = ""
-    """Annotation of a Binding that states the time of its request in nanoseconds; empty for none."""
+    """Annotation of a Binding that states the time of the request in Unix nanoseconds; empty for none. It is added
+    last, when the Binding is sent."""
 
     spans_nodes: bool = False
-    """True if the family's rules place jobs over several nodes, so that a placement elsewhere may affect them."""
+    """True if the family's rules place jobs over several nodes, so that a later placement on any node may invalidate a
+    plan."""
 
     # -- filters -----------------------------------------------------------------------------------------------------
 
@@ -252,7 +256,7 @@ class Family(ABC):
         """
         return False
 
-    # -- numbers -----------------------------------------------------------------------------------------------------
+    # -- proofs by numbers of devices --------------------------------------------------------------------------------
 
     counts_decide: bool = True
     """True if the number of free devices proves whether a pod fits.

@@ -33,6 +33,7 @@ FAMILIES: tuple[Family, ...] = (
 PLUGINS = frozenset(family.plugin for family in FAMILIES if family.plugin)
 """Names of families' filters with refusals that evictions may resolve."""
 FAMILY_NAMES = frozenset(family.name for family in FAMILIES)
+"""Names of all families."""
 DEVICE_VARIABLES = frozenset[str]().union(*(family.variables for family in FAMILIES))
 """Environment variables of containers that families read."""
 _BY_NAME = {family.name: family for family in FAMILIES}

@@ -48,7 +48,7 @@ class JobPlan:
 
 
 class PlaceConditions(NamedTuple):
-    """Conditions on the nodes of a unit that the victim model can express (`victim_selection.choice.Choices`)."""
+    """Conditions on the nodes of a unit that the victim model can express (`preemption.selection.victim_choice.Choices`)."""
 
     lots: tuple[tuple[tuple[int, ...], int], ...] = ()
     """(node positions, k): the number of members placed on these nodes is a multiple of k."""
@@ -60,6 +60,7 @@ class ShownScores(NamedTuple):
     """Scores of nodes that `koordpy explain` shows for a pod next to those of the score plugins."""
 
     name: str
+    """Name of the score."""
     values: Sequence[float]
     """[nodes] score of each node."""
 

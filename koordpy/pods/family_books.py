@@ -319,4 +319,6 @@ class DeviceFamilies:
     """Readers and books of all families, by name and in the order of the registry; a cache is created with them."""
 
     readers: AskReaders = field(default_factory=AskReaders)
+    """Readers of device requests."""
     books: Mapping[str, FamilyBook] = field(default_factory=dict)
+    """Family -> empty book."""

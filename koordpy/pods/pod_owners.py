@@ -15,6 +15,7 @@ _CONTROLLERS: dict[tuple[str, str], type[Wire]] = {
     ("apps/v1", "ReplicaSet"): ReplicaSet,
     ("apps/v1", "StatefulSet"): StatefulSet,
 }
+"""(apiVersion, kind) of a controlling owner -> type of its object."""
 
 
 def controller_of(meta: ObjectMeta) -> OwnerReference | None:

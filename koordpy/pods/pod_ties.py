@@ -38,6 +38,7 @@ class PodClass(NamedTuple):
 
     namespace: str
     labels: frozenset[tuple[str, str]]
+    """(key, value) of the labels that a selector reads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ class Disk(NamedTuple):
     """An inline disk that pods of a node may not share, by kind and identity."""
 
     kind: str
+    """Kind of the volume source: gce, aws, iscsi or rbd."""
     identity: str
 
 
@@ -126,7 +127,8 @@ class VolumeObjects:
     def shelf(self, key: str) -> OfferedVolumes:
         """Returns the volumes that an unbound claim (`namespace/name`) may use.
 
-        If a volume is reserved for the claim (its claimRef names the claim), the claim may use only this volume.
+        If a suitable volume is reserved for the claim (its claimRef names the claim), the claim may use only this
+        volume.
         """
         claim = self.claims[key]
         if key in self._reserved:

@@ -160,7 +160,7 @@ class Ledger:
         self._annotated = {uid: one for uid, one in known.items() if not one.finished}
         slots = {one.slot(at) for one in self._annotated.values() for at in range(len(one.parts))}
         names = {one.name for one in self._annotated.values()}
-        # ids that the kubelet lists for pods that the API server no longer has
+        # ids that the kubelet lists for pods that have finished, or that the API server no longer has
         kept = {tuple(sorted(ids)) for name, own in view.items() if name not in names for ids in own.values()}
 
         def stays(one: Delivery) -> bool:

@@ -28,6 +28,7 @@ REGISTRATION = "/v1beta1.Registration/"
 DEVICE_PLUGIN = "/v1beta1.DevicePlugin/"
 POD_RESOURCES = "/v1.PodResourcesLister/"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
+"""Values of field `health` of a device."""
 
 _PLUGIN: Mapping[str, tuple[Field, ...]] = {
     "Empty": (),

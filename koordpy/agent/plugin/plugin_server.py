@@ -35,6 +35,7 @@ class PluginOffer:
     id: str
     """UUID of the GPU."""
     healthy: bool
+    """False for a GPU that must not be allocated."""
     numa: int | None = None
     """NUMA node; None if unknown."""
 

@@ -31,6 +31,7 @@ KUBELET_FOLDER = Path("/var/lib/kubelet/device-plugins")
 POD_RESOURCES_SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 """Socket on which the kubelet lists its pods with their devices."""
 KUBELET_SOCKET = "kubelet.sock"
+"""Name of the kubelet's socket."""
 ENDPOINT = "koordpy-gpu.sock"
 """Name of the plugin's socket."""
 CHECKPOINT = "koordpy-gpu-checkpoint.json"

@@ -24,6 +24,7 @@ from koordpy.pods.pod_info import PodInfo
 
 PLUGIN = "GPUDevices"
 """Name of the filter in messages."""
+# reasons of refusals (gpu-topology.md 2, 8 and 10)
 INSUFFICIENT = "Insufficient gpu devices"
 NO_TABLE = "node(s) missing GPU Partition Table"
 UNSUPPORTED_NUMBER = "node(s) Unsupported number of GPU requests"
@@ -58,7 +59,9 @@ class GPUDevices(Rule):
 
     plugin = PLUGIN
     together = True
+    """The problem of a unit represents how its pods share GPUs, so placements need not be tried on this filter."""
     local = True
+    """A pod on a node changes the result for this node alone."""
 
     def __init__(self, pod: PodInfo, nodes: GpuNodes) -> None:
         self._pod, self._gpus = pod, nodes

@@ -63,6 +63,7 @@ class Link:
     """A class of links."""
 
     name: str
+    """Name of the class, such as `NV4` or `PIX`."""
     bandwidth_kbs: int
     """Bandwidth in kB/s that the class is assumed to have."""
     mark: int

@@ -143,6 +143,7 @@ class Matrix:
     """The links of a machine."""
 
     pattern: Pattern
+    """Link class of each pair."""
     floors: tuple[int, ...]
     """kB/s of each class of the pattern."""
     lowest: tuple[tuple[int, ...], ...]
@@ -168,6 +169,7 @@ class Machine:
     healthy: int
     """Mask of the healthy GPUs."""
     matrix: Matrix
+    """Links between the GPUs."""
     numa: tuple[int, ...] | None
     """NUMA node of each GPU; None if it is unknown for one of them."""
     roots: tuple[str, ...] | None

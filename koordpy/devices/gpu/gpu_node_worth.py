@@ -21,6 +21,7 @@ from koordpy.pods.gang_refs import GroupKey
 from koordpy.pods.pod_info import PodInfo
 
 Vector = tuple[int, ...]
+"""Cost of a node; compared from left to right, lower is better."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ class NodeGpus:
     """The GPUs of one node, and the pods that use them. Immutable."""
 
     machine: Machine
+    """GPUs and links of the node."""
     holders: Mapping[str, GpuHolding]
     """Pod key -> GPUs that the pod uses."""
 

@@ -16,6 +16,7 @@ from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.pods.pod_info import PodInfo
 
 _SINGLE_CARD = "card"
+"""Value of label `npu-310-strategy`: all chips of a pod are on one card."""
 
 
 def check_npus(

@@ -25,8 +25,11 @@ PLUGIN = "AscendChips"
 AFFINITY = "AscendAffinity"
 """Name of the score of ascend.md 3 in explanations."""
 NOT_IN_TABLE = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) weren't in the switch table",))
+"""Refusal of a node that is not in the switch table, for a job with switch affinity."""
 NO_SUPER_POD = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) had no SuperPoD id",))
+"""Refusal of a node without a SuperPoD id, for a job that needs one."""
 DISAGREES = Refusal(PLUGIN, Code.UNSCHEDULABLE, ("node(s) had an inconsistent Ascend chip report",))
+"""Refusal of a node that is skipped because its report and its pods disagree (`free_chips`)."""
 
 
 def illegal(why: str) -> Refusal:
@@ -47,6 +50,7 @@ class AscendChips(Rule):
 
     plugin = PLUGIN
     local = True
+    """A pod on a node changes the result for this node alone."""
 
     def __init__(self, pod: PodInfo, job: AscendJob, jobs: AscendJobs, stock: FreeChips) -> None:
         """pod: one pod of the shape, of `job`. jobs: the jobs of the snapshot. stock: the free chips on the draft."""
@@ -69,8 +73,8 @@ class AscendChips(Rule):
         """[nodes] product row by which the node serves the pod; None if the node has no chips of the resource, or a
         product for which the request is illegal."""
         self._which = np.zeros(size, dtype=np.int32)
-        """[nodes] verdict: 0 if the node takes the pod, else the position of the refusal in `_refusals`, counted from
-        1."""
+        """[nodes] verdict: 0 if this filter does not refuse the node, else the position of the refusal in `_refusals`,
+        from 1. A node without chips of the resource has 0, because NodeResourcesFit refuses it."""
         self.affinity: Ints = np.full(size, -1, dtype=np.int64)
         """[nodes] AscendAffinity of the nodes that can serve the pod; -1 for other nodes."""
         self._copies: Ints = np.zeros(size, dtype=np.int64)

@@ -19,6 +19,7 @@ from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import PodInfo
 
 Notes = Mapping[str, Mapping[str, str]]
+"""Pod key -> annotations of its Binding."""
 
 
 def check_places(placed: Sequence[tuple[PodInfo, str]], notes: Notes, now: FamilyRound) -> list[str]:

@@ -41,6 +41,7 @@ class Want:
     resource: str
     request: int
     presets: tuple[Preset, ...]
+    """Product rows for which the request is legal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class AscendJob:
     """A legal job: its pods, requests and placement rules."""
 
     name: str
+    """Key of the gang or of the plain pod, for messages."""
     pods: tuple[PodInfo, ...]
     """NPU pods in rank order, bound and pending."""
     keys: "JobKeys"
@@ -71,6 +73,7 @@ class AscendJob:
     wants: Mapping[Asked, Want]
     """Request of each kind of pod of the job."""
     tor: Tor = Tor.NONE
+    """Switch affinity."""
     needs_super_pod: bool = False
     """True if only nodes with a SuperPoD id are feasible."""
     blocks: Blocks | None = None
@@ -126,4 +129,6 @@ class JobKeys:
     """Labels and annotations of a job; absent ones are left out."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
+    """Label -> value, from the PodGroup or the pods."""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    """Annotation -> value, from the PodGroup or the pods."""

@@ -27,7 +27,9 @@ class Demand(NamedTuple):
     """Request of one pod to the chips of a node."""
 
     preset: Preset
+    """Product row of the node."""
     request: int
+    """Number of chips."""
     several: bool
     """True if the pod's job has more than one NPU pod."""
     usable: int = _EVERY

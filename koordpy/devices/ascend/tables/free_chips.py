@@ -46,6 +46,7 @@ class FreeChips:
 
     draft: Draft
     _known: dict[str, Chips] = field(default_factory=dict)
+    """Resource -> chips, of the resources read so far."""
     _seen: int = 0
     """Version of the draft up to which changes are applied."""
     _reserved: dict[int, dict[str, int]] = field(default_factory=dict)

@@ -36,7 +36,9 @@ class LeafState:
     number: int
     """Index into `Table.leaves`."""
     tor_id: int
+    """Id of the switch in the table."""
     tor_ip: str
+    """IP address of the switch; empty if unknown."""
     servers: tuple[Server, ...]
     """Usable servers by slice position."""
     spanning: tuple[Tor, ...] = ()
@@ -111,6 +113,7 @@ class _Spanning:
     """A job that spans several leaves."""
 
     kind: Tor
+    """Switch affinity of the job."""
     leaves: frozenset[int]
     """Numbers of the leaves."""
     marks: Mapping[int, frozenset[str]]

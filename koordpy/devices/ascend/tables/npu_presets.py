@@ -46,10 +46,13 @@ class Preset:
     """One row of the table of products."""
 
     name: str
+    """Name of the row, used in messages."""
     resource: str
+    """Extended resource by which pods request the chips."""
     size: int
     """N: chips of a node."""
     rule: PickRule
+    """How chips are chosen."""
     legal: frozenset[int]
     """Legal requests."""
     group: int = 0

@@ -89,7 +89,9 @@ class _ReturningRanks:
 
     leaves: Sequence[LeafState]
     positions: int
+    """c: number of slice positions of a leaf."""
     kind: Tor
+    """Switch affinity of the job."""
     at: dict[int, tuple[int, int]]
     """Rank -> (leaf number, slice position) of bound ranks and of ranks with a chosen server."""
     taken: set[int] = field(default_factory=set)

@@ -19,6 +19,7 @@ from koordpy.cache.snapshot import NodeInfo
 TITLE = f"ConfigMap {keys.SYSTEM_NAMESPACE}/{keys.SWITCH_TABLE}"
 """Name of the ConfigMap in messages."""
 SINGLE_LAYER = "single_layer"
+"""Value of key `tor_level` in the ConfigMap."""
 
 
 class TableFaultError(ValueError):
@@ -40,6 +41,7 @@ class Table:
     positions: int
     """Number of slice positions of a leaf (`tor_count`)."""
     leaves: tuple[Leaf, ...]
+    """The leaf switches by tor_id."""
     single_layer: bool = False
     """True if the network has no layer above the leaves, so that a job must be under one leaf."""
 

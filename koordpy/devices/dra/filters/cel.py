@@ -25,6 +25,7 @@ _TOKEN = re.compile(
     r"""\s*(?:(?P<number>-?\d+)(?![\w.])|(?P<text>"[^"\\]*"|'[^'\\]*')|(?P<word>[A-Za-z_]\w*)"""
     r"""|(?P<sign>&&|\|\||==|!=|<=|>=|[<>!()\[\].,]))"""
 )
+"""A number, a text in quotes, a word or a sign, after blanks."""
 
 
 class Unsupported(ValueError):
@@ -42,7 +43,9 @@ class Facts:
     driver: str
     """Name of the driver that publishes the device."""
     attributes: Mapping[str, Mapping[str, Value]]
+    """Domain -> name -> value."""
     capacity: Mapping[str, Mapping[str, Value]]
+    """Domain -> name -> quantity."""
 
 
 @dataclass(frozen=True, slots=True)

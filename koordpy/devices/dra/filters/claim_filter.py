@@ -167,7 +167,7 @@ class _MatchingDevices:
 
 @lru_cache(maxsize=16)
 def _matching_devices(objects: DeviceObjects, selectors: tuple[str, ...]) -> _MatchingDevices:
-    """Returns the devices that match all selectors (CEL), except for devices with a taint.
+    """Returns the devices that match all selectors (CEL), except for devices with a taint NoSchedule or NoExecute.
 
     Cached, so that it is computed once for all pods with equal claims, such as members of a gang.
     """
@@ -205,6 +205,7 @@ class DynamicResources(Rule):
 
     plugin = PLUGIN
     together = True
+    """The problem of a unit represents how its pods share devices, so placements need not be tried on this filter."""
 
     def __init__(self, pod: PodInfo, draft: Draft, objects: DeviceObjects) -> None:
         """pod: has only claims that `resource_claims_refusal` accepts. objects: claims, classes and slices."""

@@ -41,6 +41,7 @@ class Board:
     """All properties of a machine on which a choice depends: machines with equal boards share every choice."""
 
     matrix: Matrix
+    """Links between the GPUs."""
     numa: tuple[int, ...] | None
     """NUMA node of each GPU; None if it is unknown for one of them."""
     roots: tuple[str, ...] | None
