@@ -48,7 +48,7 @@ class JobPlan:
 
 
 class PlaceConditions(NamedTuple):
-    """Conditions on the nodes of a unit that the victim model can express (`preemption.selection.victim_choice.Choices`)."""
+    """Conditions on the nodes of a unit that the victim model can express (`Choices` in `preemption/selection`)."""
 
     lots: tuple[tuple[tuple[int, ...], int], ...] = ()
     """(node positions, k): the number of members placed on these nodes is a multiple of k."""

@@ -108,6 +108,8 @@ class GpuBook(FamilyBook):
             self._forget_machine(name)
 
     def _forget_machine(self, name: str) -> None:
+        """Records that the Device, the labels or the annotations of a node have changed, so that the machine is read
+        again."""
         self._machines.pop(name, None)
         self._changed.add(name)
         self._changed_devices.add(name)

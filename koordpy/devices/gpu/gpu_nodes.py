@@ -60,7 +60,7 @@ def want_of(pod: PodInfo) -> PodWant:
 
 
 def _parse_bandwidth(text: str) -> int:
-    """Returns GB/s as kB/s, at least 1. Raises `UnreadableWish`."""
+    """Returns a text in GB/s as kB/s, at least 1. Raises `UnreadableWish`."""
     try:
         value = float(text) if text.isascii() and "_" not in text else 0.0
     except ValueError:
@@ -73,7 +73,10 @@ def _parse_bandwidth(text: str) -> int:
 
 
 def _partition_spec(text: str | None) -> tuple[bool, int | None]:
-    """Returns (True if restricted to listed sets, ring bandwidth in bytes that a listed set must state or None)."""
+    """Returns what annotation `gpu-partition-spec` requests: (True if only listed sets are allowed, ring bandwidth).
+
+    The bandwidth is in bytes and must be stated by a listed set; None for no requirement. Raises `UnreadableWish`.
+    """
     if text is None:
         return False, None
     problem = ""
@@ -169,6 +172,7 @@ class GpuNodes:
         return found
 
     def _read(self, node: int) -> GpuState:
+        """Returns the state of a node on the current draft."""
         known = self.view.nodes.get(self.draft.snapshot.nodes[node].name)
         if known is None:
             return NOTHING
@@ -281,7 +285,11 @@ class GpuNodes:
         return machine is None or machine.size <= EXACT_GPUS
 
     def group_class(self, node: int, group: GroupKey) -> int:
-        """Returns the class, over all machines, of the slowest pair that bound members of a group have on a node."""
+        """Returns the class, over all machines, of the slowest pair of GPUs that bound members of a group have on a
+        node.
+
+        The number of classes if they have fewer than two GPUs there.
+        """
         state = self.state(node)
         held = state.groups.get(group, 0)
         if held.bit_count() < 2:

@@ -215,6 +215,7 @@ class _RuledUnit:
         return lambda pods: problem.allowed(ranks[pod.key] for pod in pods)
 
     def _gang(self, pod: PodInfo) -> Gang | None:
+        """Returns the gang of a pod; None for a plain pod."""
         return next((gang for gang in self.unit.gangs if gang.ref == pod.gang), None)
 
     def _place_others(self, nodes: dict[str, int], notes: Mapping[str, Mapping[str, str]]) -> JobPlan:

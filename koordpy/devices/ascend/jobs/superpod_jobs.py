@@ -36,8 +36,8 @@ class BlockJob:
         numbers: Mapping[int, int] | None = None,
         again: Sequence[PodInfo] = (),
     ) -> None:
-        """within: [nodes] allowed for members, None for all. numbers: rank -> block if known, None to read it from
-        bound members. again: evicted members, as pending pods."""
+        """within: [nodes] allowed for members, None for all. numbers: rank -> block, if blocks are moved; None to read
+        the blocks from bound members. again: evicted members, as pending pods."""
         assert job.blocks is not None
         self.job, self.round_state, self.wish = job, round_state, job.blocks
         self.grid = Grid(self.wish.size, self.wish.reserve)
@@ -62,6 +62,7 @@ class BlockJob:
         """SuperPoD id -> candidate nodes, healthy nodes first, then by natural name."""
 
     def _healthy_first(self, node: int) -> tuple[bool, int]:
+        """Returns the sort key of a node: healthy nodes first, then natural name."""
         sick = self._chips is not None and bool(self._chips.sub_healthy[node])
         return sick, int(self.round_state.snapshot.name_rank[node])
 
@@ -166,14 +167,15 @@ class BlockJob:
         return out
 
     def _by_name(self, nodes: Sequence[int]) -> list[int]:
+        """Returns nodes in natural order of their names."""
         return sorted(nodes, key=lambda node: int(self.round_state.snapshot.name_rank[node]))
 
     def numbers(self) -> dict[int, int]:
         """Returns rank -> number of its block.
 
-        A bound pod has the block in its annotation, any other rank the block of its position. Incomplete blocks of a
-        soft job shift positions: ranks then no longer match `rank // size`. In this case a rank gets the block of the
-        nearest bound rank, the lower one if that block is incomplete.
+        The annotation of a bound pod states the block. Any other rank has the block of its position, `rank // size`.
+        Except if incomplete blocks of a soft job have shifted the positions: then a rank gets the block of the nearest
+        bound rank, of the lower one if that block has a free place.
         """
         if self._numbers is not None:
             return dict(self._numbers)
