@@ -1,7 +1,8 @@
-"""Sends Bindings: one POST per pod, and a known outcome for each (kube-parity.md 4.4).
+"""Sends one Binding by POST, and finds out its outcome with certainty (kube-parity.md 4.4).
 
 A Binding sets nodeName, PodScheduled=True and the annotations in one write, with the uid as its precondition. If the
-reply is lost or ambiguous, no second POST is sent: the pod is read until the outcome is known.
+reply is lost or ambiguous, no second POST is sent, because the first one may still take effect. Instead the pod is read
+until the outcome is known.
 """
 
 import asyncio
@@ -62,10 +63,13 @@ class BindOutcome(msgspec.Struct, frozen=True):
 
     result: BindResult
     message: str = ""
+    """Error of the API server, for logs and conditions; empty if the POST succeeded."""
     retry_after: float | None = None
+    """Seconds of the pause that the server asks for; None if it does not ask for one."""
     passing: bool = False
     """True if the cause of a refusal is mostly temporary: too many requests, a conflict, a server or network error."""
     seconds: float = 0.0
+    """Duration of the call, in seconds."""
     pod: Pod | None = None
     """The pod as read, if it differs from the plan: bound by another process, being deleted, or gated; else None."""
 
@@ -95,6 +99,7 @@ class Binder:
         return replace(outcome, seconds=self._clock() - began)
 
     async def _post(self, binding: Binding, may_send: Callable[[], bool]) -> BindOutcome:
+        """Sends the POST. Returns its outcome, which is read from the pod if the reply does not prove it."""
         metadata: dict[str, Any] = {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid}
         if binding.annotations:
             metadata["annotations"] = binding.annotations
@@ -111,6 +116,7 @@ class Binder:
         return BindOutcome(BindResult.BOUND)
 
     async def _after_error(self, binding: Binding, error: ApiError, may_send: Callable[[], bool]) -> BindOutcome:
+        """Returns the outcome after an error of the API server, by its HTTP status."""
         if error.status in (404, 409):
             # GONE discards the pod, so it must be confirmed by the API server itself and not by a proxy
             return await self._resolve(binding, str(error), may_send, settle=0.0)
@@ -123,7 +129,11 @@ class Binder:
     async def _resolve(
         self, binding: Binding, message: str, may_send: Callable[[], bool], *, settle: float
     ) -> BindOutcome:
-        """Reads the pod until the outcome of the Binding is known, or until leadership ends."""
+        """Reads the pod until the outcome of the Binding is known, or until leadership ends.
+
+        message: error of the POST. settle: seconds for which a read that shows an unbound pod proves nothing, because
+        the write may still take effect.
+        """
         began, backoff = self._clock(), Backoff(0.05, 2.0)
         while True:
             asked = self._clock()

@@ -1,6 +1,7 @@
-"""Confirms Bindings that the API server accepted and that the watch does not show: reads these pods.
+"""Reads pods with Bindings that the API server has accepted, but that the watch does not show in time.
 
-Source: kube-parity.md 4.2. The pod is assumed on its node until the read decides.
+The watch may be slow, or the pod may be deleted, replaced or, after a restore of etcd, not bound any more. The pod
+stays assumed on its node until the read decides. Source: kube-parity.md 4.2.
 """
 
 import asyncio
@@ -16,9 +17,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Unconfirmed:
+    """One accepted Binding."""
+
     uid: str
     node: str
     since: float
+    """Clock time of the Binding, or of the last read that showed it."""
 
 
 class Confirmations:
@@ -30,6 +34,7 @@ class Confirmations:
         self._unconfirmed_seconds = context.settings.unconfirmed_seconds
         """A pod is read after it was unconfirmed for this long."""
         self._unconfirmed: dict[str, _Unconfirmed] = {}
+        """Pod key -> its Binding."""
 
     def bound(self, key: str, uid: str, node: str) -> None:
         """Records a Binding that the API server has accepted. The watch may have shown it already."""
@@ -52,6 +57,7 @@ class Confirmations:
                 await self._read(key, waiting)
 
     async def _read(self, key: str, waiting: _Unconfirmed) -> None:
+        """Reads one pod. Keeps the assumption if the read shows the Binding, otherwise applies what it shows."""
         namespace, _, name = key.partition("/")
         try:
             pod = await self._client.read_pod(namespace, name)

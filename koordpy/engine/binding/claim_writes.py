@@ -1,11 +1,10 @@
-"""Writes of resource claims before Bindings, and their release after failed ones (kube-parity.md 4.9 and 6).
+"""Allocates ResourceClaims (DRA) before Bindings, and releases them after failed ones (kube-parity.md 4.9 and 6).
 
-Before: writes the planned allocation and the pods' reservations, one write per claim for all pods of a unit. Other
-writers use the same claims, so after a conflict the claim is read and checked again. Only a contradiction voids the
-plan. After: removes reservations, and allocations without another user, because an allocated claim ties its pod to
-a node and occupies devices. Claims are released after a Binding that failed finally, after a verdict that the pod fits
-nowhere (as in kube-scheduler's PostFilter), and for deleted pods. So a new leader finishes or releases whatever the
-last leader left incomplete.
+`DeviceReserver` writes the planned allocation and the pods' reservations (status.reservedFor), one write per claim for
+all pods of a unit. Other writers use the same claims, so after a conflict the claim is read and checked again. Only a
+contradiction voids the plan. `DeviceReleaser` removes reservations, and allocations without another user, because an
+allocated claim ties its pod to a node and occupies devices. It does so after a failed Binding, after a verdict that the
+pod fits nowhere (as kube-scheduler's PostFilter), and for deleted pods, also of an earlier leader.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ MAX_RELEASE_TRIES = 6
 POLL_SECONDS = 0.2
 """Interval of the checks of a claim that another unit's pod allocates; that takes one write."""
 ASKED_AGAIN_SWEEPS = 20
-"""Number of sweeps after which pods that existed are read again."""
+"""Number of sweeps after which finished pods that were found to exist (`_alive`) are read again."""
 
 
 def take_reply(state: ClusterState, claim: ResourceClaim) -> None:
@@ -59,7 +58,7 @@ class DeviceReserver:
     def __init__(self, context: Context) -> None:
         self._client, self._feeds, self._state = context.client, context.feeds, context.state
         self._may_write, self._settings = context.may_write, context.settings
-        self._unprotected = False
+        self._unprotected = False  # True if this process may not set the finalizer
         self._asking: set[asyncio.Task[None]] = set()
 
     async def reserve(self, pods: Sequence[PodClaims], *, obstacle: Callable[[], str]) -> None:
@@ -76,6 +75,7 @@ class DeviceReserver:
             raise ClaimsFailed("timeout", "timed out waiting for resource claims") from None
 
     async def _reserve(self, key: str, pods: Sequence[PodClaims], obstacle: Callable[[], str]) -> None:
+        """Allocates one claim, and reserves it for these pods. Tries again after conflicts."""
         claim, uid, tries = self._state.get(ResourceClaim, key), "", 0
         while True:
             if why := obstacle():
@@ -113,7 +113,7 @@ class DeviceReserver:
             claim = await self._read(key)
 
     def _waits(self, key: str, claim: ResourceClaim, pods: Sequence[PodClaims]) -> bool:
-        """Returns True if a pod of another unit allocates the claim. Raises ClaimsFailed if no pod will."""
+        """Returns True if a pod of another unit is about to allocate the claim. Raises ClaimsFailed if none is."""
         if claim.status.allocation is not None or any(key in pod.devices for pod in pods):
             return False
         if key not in claim_book(self._state.families).grants():
@@ -121,7 +121,8 @@ class DeviceReserver:
         return True
 
     def _patch_of(self, key: str, claim: ResourceClaim, pods: Sequence[PodClaims]) -> Body | None:
-        """Returns the patch of a claim's status; None if it is complete. Raises ClaimsFailed if the plan is void."""
+        """Returns the patch of a claim's status; None if no write is needed. Raises ClaimsFailed if the plan is
+        void."""
         status: dict[str, object] = {}
         allocation = claim.status.allocation
         for pod in pods:

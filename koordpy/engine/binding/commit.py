@@ -1,13 +1,13 @@
-"""Commits placements: sends the Bindings of a plan while the next round is planned (kube-parity.md 4.2 and 4.4).
+"""Binds the placed pods of a plan while the next round is planned, as kube-scheduler's binding cycles.
 
-Pods of a unit are assumed in the cache, and their Bindings join one queue in the order of the plan, a gang's in rank
-order. A fixed number of workers sends them; each Binding is checked right before (`unit_commit.py`). Pods are read if
-the watch does not show their Binding in time (`binding_confirmation.py`). A definite failure ends the assumption; an
-unknown outcome keeps it until the API server answers.
+All pods of a unit are assumed in the cache at once. Their Bindings join one queue in the order of the plan, those of a
+gang in rank order. A fixed number of workers sends them, and checks each Binding right before (`unit_commit.py`). If
+the watch does not show a Binding in time, the pod is read (`binding_confirmation.py`). A definite failure ends the
+assumption. An unknown outcome keeps it until the API server answers.
 
 Before the first Binding of a gang all its pods are checked, and a failed check withdraws the whole unit. After that a
 failed member is planned again, next to the bound members (gang-network.md 2.7, 2.8). A unit with unbound claims joins
-the queue once they are bound, so that it occupies no worker before.
+the queue once they are bound, so that it occupies no worker before. Sources: kube-parity.md 4.2 and 4.4.
 """
 
 import asyncio
@@ -48,11 +48,14 @@ class Committer:
         epoch: Callable[[], int],
         failed: Callable[[PodInfo, str, str], None],
     ) -> None:
-        """failed: called with (pod, unit, reason) if the API server refuses a Binding, or a claim cannot be bound."""
+        """claims, devices: bind volume claims and resource claims. releaser: releases resource claims of failed pods.
+        epoch: returns the number of the leader's term. failed: called with (pod, unit, reason) if the API server
+        refuses a Binding, or a claim cannot be bound."""
         self._claims, self._devices, self._releaser, self._failed = claims, devices, releaser, failed
         self.waiting_for_claims: set[asyncio.Task[None]] = set()
         """Tasks of units that wait for their claims."""
         self._releasing: set[asyncio.Task[None]] = set()
+        """Tasks that release resource claims of pods that were not bound."""
         self._binder, self._epoch, self._lease = binder, epoch, lease_name(context.settings.election)
         self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
         self._announcer, self._metrics, self._may_write = context.announcer, context.metrics, context.may_write
@@ -80,7 +83,9 @@ class Committer:
     ) -> None:
         """Assumes every pod of a unit, removes its pods from the queue, and queues their Bindings in the order given.
 
-        The caller has checked that the plan is not stale. waiting_seconds: time limit for the Bindings.
+        The caller has checked that the plan is not stale. began: clock time at which the round began. waiting_seconds:
+        time limit for the Bindings. on_done: called once, when the outcomes of all Bindings are known. A dry run only
+        assumes the pods.
         """
         now = self._clock()
         claims: list[PodClaims] = []
@@ -93,6 +98,7 @@ class Committer:
             if queued is None:
                 queued = QueuedPod(key, info.uid, now, info.priority, info.created, light=False)
             if info.nominated_node not in ("", placement.node):
+                # the capacity that was reserved on the nominated node is free for other pods
                 self._queue.broadcast(Wake.ROOM, "NominationEnd")
             self._state.assume(key, placement.node, placement.claims, placement.given, placement.annotations)
             if not self._dry_run:
@@ -117,6 +123,7 @@ class Committer:
             self._line_up(commit)
 
     def _line_up(self, commit: UnitCommit) -> None:
+        """Adds the Bindings of a unit to the workers' queue."""
         for job in commit.jobs:
             self._jobs.put_nowait(job)
         self.open += len(commit.jobs)
@@ -147,6 +154,7 @@ class Committer:
     # -- claims -------------------------------------------------------------------------------------------------------
 
     async def _bind_claims(self, commit: UnitCommit, claims: Sequence[PodClaims], waiting_seconds: float) -> None:
+        """Binds the claims of a unit, then queues its Bindings. If a claim fails, the unit is withdrawn."""
         try:
             await self._claims.bind(claims, obstacle=lambda: self._obstacles.of_unit(commit))
             commit.reserving = True
@@ -166,13 +174,14 @@ class Committer:
             self._line_up(commit)
 
     def _withdraw(self, commit: UnitCommit, *, errors: int) -> None:
-        """Ends the assumptions of a unit of which no pod is bound."""
+        """Ends the assumptions of a unit before any of its Bindings was sent."""
         commit.withdrawn = True
         for job in commit.jobs:
             self._metrics.attempts.labels("error", job.queued.profile).inc()
         self._give_back(*commit.jobs, errors=errors)
 
     def _tell(self, claims: Sequence[PodClaims], commit: UnitCommit, error: ClaimsFailed) -> None:
+        """Reports pods with claims that could not be bound, unless the cause is a change of the cluster."""
         for pod in claims:
             now = self._state.pod(pod.info.key)
             if error.cause not in OVERTAKEN and now is not None and now.uid == pod.info.uid and now.pending:
@@ -184,6 +193,7 @@ class Committer:
         return not self._stopping and self._may_write()
 
     async def _work(self) -> None:
+        """Sends Bindings of the queue, one at a time, until cancelled."""
         while True:
             job = await self._jobs.get()
             try:
@@ -198,8 +208,10 @@ class Committer:
                 del job  # otherwise the pod stays in memory until the worker's next job
 
     async def _bind(self, job: PendingBinding) -> None:
+        """Checks one Binding, sends it, and handles its outcome."""
         commit, placement = job.commit, job.placement
         if commit.gang and not commit.sent and not commit.withdrawn:
+            # the first Binding of the gang: no member is bound if one of them cannot be
             commit.withdrawn = bool(self._obstacles.of_unit(commit))
         if why := self._obstacles.of(job):
             if why not in EXPECTED:
@@ -217,6 +229,7 @@ class Committer:
         self._settle(job, outcome)
 
     def _settle(self, job: PendingBinding, outcome: BindOutcome) -> None:
+        """Handles the outcome of one Binding: counts it, and queues the pod again unless it is bound or gone."""
         key, node, result = job.placement.pod_key, job.placement.node, outcome.result
         if result in (BindResult.BOUND, BindResult.ALREADY):
             self._bound(job, outcome)
@@ -235,6 +248,7 @@ class Committer:
             # the read state takes effect at once, with devices that another scheduler chose; the watch confirms it
             # later
             self._feeds.pods.read(outcome.pod)
+        # a first failure that is mostly temporary gets no condition, because the next try is likely to succeed
         errors, again = 0 if result is BindResult.NOT_SENT else 1, job.queued.failures > 0
         self._give_back(job, errors=errors, at_least_seconds=outcome.retry_after or 0.0, gone=result is BindResult.GONE)
         now = self._state.pod(key)
@@ -242,6 +256,7 @@ class Committer:
             self._failed(now, job.commit.unit, f"to {node}: {outcome.message}")
 
     def _bound(self, job: PendingBinding, outcome: BindOutcome) -> None:
+        """Handles a Binding that has taken effect on the planned node."""
         placement = job.placement
         try:
             self._confirmations.bound(placement.pod_key, placement.uid, placement.node)
@@ -252,6 +267,7 @@ class Committer:
         self._count(job, lost=False)
 
     def _report_bound(self, job: PendingBinding, outcome: BindOutcome) -> None:
+        """Counts a bound pod, and emits its event, unless another process has bound the pod."""
         if outcome.result is BindResult.ALREADY:
             # the process that bound it has counted and reported it; devices are those of its Binding, not of this plan
             self._metrics.binds.labels(outcome.result.value).inc()
@@ -273,7 +289,8 @@ class Committer:
     def _give_back(self, *jobs: PendingBinding, errors: int, at_least_seconds: float = 0.0, gone: bool = False) -> None:
         """Ends the assumptions of pods that are not bound. Their written resource claims are released first.
 
-        gone: True if the API server says that the pods do not exist any more.
+        errors: 1 if the pods wait for their back-off, 0 if they are planned again at once. at_least_seconds: pause that
+        the API server asks for. gone: True if the API server says that the pods do not exist any more.
         """
         reserved = [job.claims for job in jobs if job.claims is not None and job.commit.reserving]
         if not any(claims.info.pod.spec.resource_claims for claims in reserved) or not self._may_write():
@@ -293,7 +310,7 @@ class Committer:
         begin(release(), f"release of {jobs[0].commit.unit}", self._releasing)
 
     def _take_back(self, job: PendingBinding, *, errors: int, at_least_seconds: float, gone: bool) -> None:
-        """Ends an assumption. A pod that is still pending returns to the queue."""
+        """Ends an assumption. A pod that is still pending returns to the queue. Arguments as in `_give_back`."""
         key = job.placement.pod_key
         now = self._state.pod(key)
         if gone:
@@ -309,6 +326,10 @@ class Committer:
         self._count(job, lost=True)
 
     def _count(self, job: PendingBinding, *, lost: bool) -> None:
+        """Records that the outcome of a Binding is known; after the last one of the unit calls `on_done`.
+
+        lost: True if the pod was not bound.
+        """
         commit = job.commit
         commit.left -= 1
         if lost:

@@ -1,9 +1,10 @@
 """Detects a second scheduler that binds pods of the scheduler names that this process serves.
 
-Replicas of one release agree by their Lease. Two releases, or another scheduler, that serve the same scheduler name do
-not: each plans on its own cache, and both assign the same capacity. Each detects it by Bindings that it has not sent.
-A Binding names the Lease of its leader, so that Bindings of the last leader are recognized, and the other Lease can be
-named. That annotation is not trusted beyond that: no metric label contains it, and the number of names is limited.
+Of several replicas with one Lease only the leader binds pods. But two releases with different Leases, or another
+scheduler, may serve the same scheduler name. Then each plans on its own cache, and both assign the same capacity. Each
+of them detects that by Bindings that it has not sent. koordpy writes the name of the Lease into every Binding, as an
+annotation. So Bindings of this release's last leader are recognized, and the other Lease can be named in the warning.
+Any user may write the annotation, so no metric label contains it, and the number of names is limited.
 """
 
 import logging
@@ -41,6 +42,7 @@ class ForeignBinds:
         if not self._context.may_write():
             return
         other = info.pod.metadata.annotations.get(BOUND_LEASE) or ""
+        # with leader election the Lease decides whether the Binding is ours, without it the planned node
         if other == self._lease if self._lease else expected:
             return
         name = info.pod.spec.scheduler_name
@@ -53,6 +55,8 @@ class ForeignBinds:
         return other if known and _NAME.fullmatch(other) and other != self._lease else ""
 
     def _tell(self, name: str, other: str) -> None:
+        """Reports a foreign Binding by an event, and in the log every `AGAIN_SECONDS`. name: scheduler name; other: the
+        other Lease, empty if unknown."""
         binder = f"the leader of Lease {other}" if other else "a process that is not koordpy with leader election"
         text = f"pods of scheduler {name} are also bound by {binder}: only one release may serve a scheduler name"
         now = self._context.clock()

@@ -1,9 +1,9 @@
-"""The Bindings of one unit in progress, and the checks before each of them.
+"""Records of the Bindings in progress, by unit, and the checks right before each Binding (`Obstacles`).
 
-All pods of a gang are checked before its first Binding, each pod before its own Binding, and all pods repeatedly while
-claims are bound. A Binding is sent if this process leads, if the pod is still the planned one, if its node exists and
-is not overcommitted, and if its planned devices are still free. Before the first Binding of a unit, labels and taints
-of the nodes must also be the planned ones, because the whole unit depends on them.
+A Binding is sent only if this process leads, if the pod is still the planned one, if its node exists and is not
+overcommitted, and if its planned devices are still free. Before the first Binding of a unit, labels and taints of the
+nodes must also be the planned ones, because the whole unit depends on them. All pods of a gang are checked before its
+first Binding, each pod before its own Binding, and all pods repeatedly while claims are bound.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,8 @@ from koordpy.plan.round_plan import Placement
 from koordpy.pods.pod_info import PodInfo
 
 OVERTAKEN = frozenset({"pod", "node", "room", "not_sent"}) | FAMILY_NAMES
-"""Obstacles that are no fault of the unit or its claims: the cluster changed, or leadership ended."""
+"""Obstacles that are no fault of the unit or its claims, so that its pods get no condition: the cluster changed, or
+leadership ended."""
 EXPECTED = frozenset({"not_sent", "late", "withdrawn"})
 """Obstacles that do not count as conflicts."""
 
@@ -30,14 +31,19 @@ class UnitCommit:
 
     unit: str
     gang: bool
+    """True if the unit is a gang, so that its Bindings depend on each other."""
     began: float
+    """Clock time at which the round began."""
     deadline: float
     """Clock time after which no Binding is sent; the remaining pods are planned again (waiting-time)."""
     on_done: Callable[["UnitCommit"], None] | None = None
+    """Called once, when the outcomes of all Bindings are known; None for no call."""
     total: int = 0
+    """Number of Bindings."""
     left: int = 0
     """Number of Bindings without a known outcome."""
     sent: int = 0
+    """Number of Bindings that were sent."""
     withdrawn: bool = False
     """True if no Binding of the unit may be sent any more."""
     lost: list[str] = field(default_factory=list)
@@ -47,6 +53,7 @@ class UnitCommit:
     reserving: bool = False
     """True if resource claims may have been written for the unit."""
     jobs: list["PendingBinding"] = field(default_factory=list)
+    """All Bindings, in the order of the plan; empty once all outcomes are known."""
 
 
 @dataclass(slots=True)
@@ -58,16 +65,19 @@ class PendingBinding:
     placement: Placement
     queued: QueuedPod
     mark: int
-    """The node's `foreign_marks` when the unit was submitted, to detect later Bindings by other schedulers."""
+    """The node's number in `PodChanges.foreign_marks` when the unit was submitted. Another number means that another
+    scheduler has bound a pod to the node since."""
     node: NodeInfo | None
     """The node when the unit was submitted; None if it did not exist."""
     claims: PodClaims | None = None
+    """Claims that are bound before the pod; None for none."""
 
 
 class Obstacles:
     """Finds reasons why a Binding must not be sent now. An empty text means that it may be sent."""
 
     def __init__(self, context: Context, *, may_send: Callable[[], bool]) -> None:
+        """may_send: returns True while this process leads and is not stopping."""
         self._feeds, self._state, self._clock = context.feeds, context.state, context.clock
         self._may_send = may_send
 
@@ -76,7 +86,12 @@ class Obstacles:
         return next((why for job in commit.jobs if (why := self.of(job))), "")
 
     def of(self, job: PendingBinding) -> str:
-        """Returns `not_sent`, `pod`, `node`, `room`, a device family, `late` or `withdrawn`; empty for none."""
+        """Returns the obstacle of one Binding as a word for metrics; empty for none.
+
+        `not_sent`: leadership has ended. `pod`: deleted, replaced, or not assumed on this node any more. `node`:
+        removed or changed. `room`: another scheduler has used up the capacity. A device family: a planned device is not
+        available. `late`: the unit's deadline has passed. `withdrawn`: another member has an obstacle.
+        """
         if not self._may_send():
             return "not_sent"
         key, node = job.placement.pod_key, job.placement.node

@@ -1,8 +1,10 @@
-"""Binds volumes before Bindings: writes the volumes and nodes of a plan, and waits (kube-parity.md 2.8, 4.4).
+"""Binds PersistentVolumeClaims before their pods, as kube-scheduler's VolumeBinding in PreBind (kube-parity.md 2.8,
+4.4).
 
 For a claim with an existing volume, the volume's claimRef is set. For a volume to be provisioned, the claim's
-selected-node annotation is set. The volume controller and the provisioner do the rest; a pod is bound once all its
-claims are. Each write has the object's version as its precondition, so that a plan on old data fails as a whole.
+selected-node annotation is set. The volume controller and the provisioner do the rest. This module waits until all
+claims of a unit are bound; then the unit's Bindings are sent. Each write has the object's version as its precondition,
+so that a plan on old data fails as a whole.
 """
 
 import asyncio
@@ -37,7 +39,8 @@ TICK_SECONDS = 1.0
 class ClaimsFailed(Exception):
     """The claims of a unit could not be bound, so its plan is void.
 
-    cause: `conflict` (a volume or claim differs from the plan), `void`, `write`, `timeout`, or the obstacle's name.
+    cause: `conflict` (a volume or claim differs from the plan), `void` (an object was deleted, or cannot be used on the
+    node), `write` (an error of the API server), `timeout`, or an obstacle's name (`Obstacles.of`).
     """
 
     def __init__(self, cause: str, message: str) -> None:
@@ -62,8 +65,9 @@ def failing(what: str) -> Iterator[None]:
 class PodClaims:
     """The unbound claims of one pod, as planned for a node.
 
-    chosen: claim -> volume; empty if a volume is to be provisioned on the node. followed: claims that another pod
-    binds. devices: resource claim -> (request, device) pairs to allocate.
+    chosen: volume claim -> the volume to bind it to; empty if a volume is to be provisioned on the node. followed:
+    unbound volume claims that another pod binds, so that this pod only waits. devices: resource claim -> (request,
+    device) pairs to allocate.
     """
 
     info: PodInfo
@@ -75,14 +79,19 @@ class PodClaims:
 
 @dataclass(frozen=True, slots=True)
 class _Awaited:
-    """A claim that is waited for. Versions are those of our writes; older versions from the watch are ignored."""
+    """A claim that is waited for. Older versions from the watch than those of our writes are ignored."""
 
     claim: PersistentVolumeClaim
     node: str
     volume: str = ""
+    """Volume that the claim is bound to; empty for a volume to be provisioned, or for a claim that another pod
+    binds."""
     selected: bool = False
+    """True if a volume is to be provisioned on `node`."""
     claim_version: str = ""
+    """resourceVersion of the claim after our write; empty without a write."""
     volume_version: str = ""
+    """resourceVersion of the volume after our write; empty without a write."""
 
 
 def unbound_claims(state: ClusterState, info: PodInfo, placement: Placement) -> PodClaims | None:
@@ -126,7 +135,7 @@ def claim_reference(claim: PersistentVolumeClaim, volume: PersistentVolume) -> B
 
 
 def node_selection(claim: PersistentVolumeClaim, node: str) -> Body | None:
-    """Returns the merge patch that requests a volume on a node for a claim; None if it does already."""
+    """Returns the merge patch that requests a volume on a node for a claim; None if the claim requests it already."""
     if claim.metadata.annotations.get(SELECTED_NODE) == node:
         return None
     version = claim.metadata.resource_version
@@ -140,6 +149,7 @@ class ClaimBinder:
         self._client, self._state, self._may_write = context.client, context.state, context.may_write
         self._bind_seconds = context.settings.config.filters.volume_binding.bind_timeout
         self._places = asyncio.Semaphore(MAX_IN_FLIGHT)
+        # `namespace/name` of a claim or pod, or name of a volume -> events of the units that wait for it
         self._listening: dict[str, set[asyncio.Event]] = {}
         for listeners in (context.feeds.listeners.claimed, context.feeds.listeners.pod_gone):
             listeners.append(self._changed)
@@ -195,6 +205,7 @@ class ClaimBinder:
         return out
 
     def _volume_for(self, key: str, one: _Awaited) -> PersistentVolume:
+        """Returns the planned volume of a claim. Raises ClaimsFailed if it is deleted or reserved for another claim."""
         volume = self._state.get(PersistentVolume, one.volume)
         if volume is None or volume.metadata.deletion_timestamp:
             raise ClaimsFailed("void", f"volume {one.volume} does not exist any more")
@@ -206,6 +217,7 @@ class ClaimBinder:
         return volume
 
     async def _take_volume(self, key: str, one: _Awaited) -> _Awaited:
+        """Reserves the planned volume for a claim, if there is one. Returns the claim with the version of the write."""
         if not one.volume:
             return one
         body = claim_reference(one.claim, self._volume_for(key, one))
@@ -215,6 +227,8 @@ class ClaimBinder:
         return replace(one, volume_version=version)
 
     async def _select_node(self, key: str, one: _Awaited) -> _Awaited:
+        """Requests a volume on the node, if one is to be provisioned. Returns the claim with the version of the
+        write."""
         body = node_selection(one.claim, one.node) if one.selected else None
         if body is None:
             return one
@@ -236,6 +250,7 @@ class ClaimBinder:
 
     @contextmanager
     def _listen(self, keys: Sequence[str]) -> Iterator[asyncio.Event]:
+        """Yields an event that is set whenever one of the objects changes: claims, volumes and pods, by key."""
         event = asyncio.Event()
         for key in keys:
             self._listening.setdefault(key, set()).add(event)
@@ -249,6 +264,7 @@ class ClaimBinder:
                     del self._listening[key]
 
     async def _wait(self, awaited: dict[str, _Awaited], event: asyncio.Event, obstacle: Callable[[], str]) -> None:
+        """Waits until all claims are bound, and removes them from `awaited`. Raises ClaimsFailed."""
         while True:
             event.clear()
             if why := obstacle():
@@ -282,10 +298,12 @@ class ClaimBinder:
         return False
 
     def _check_selection(self, key: str, claim: PersistentVolumeClaim, node: str) -> None:
+        """Raises ClaimsFailed if the provisioner has removed the selected node: it cannot create the volume there."""
         if claim.metadata.annotations.get(SELECTED_NODE) != node:
             raise ClaimsFailed("void", f"claim {key} cannot be provided for node {node}: its selected node was removed")
 
     def _check_volume(self, key: str, one: _Awaited) -> None:
+        """Raises ClaimsFailed if the volume was deleted, or is not reserved for the claim any more."""
         volume = self._state.get(PersistentVolume, one.volume)
         if volume is None:
             raise ClaimsFailed("void", f"volume {one.volume} does not exist any more")
@@ -296,6 +314,7 @@ class ClaimBinder:
             raise ClaimsFailed("conflict", f"volume {one.volume} is not reserved for claim {key} any more")
 
     def _reaches(self, volume: PersistentVolume, name: str) -> bool:
+        """Returns True if a node can access a volume. True also for an unknown node, which an obstacle reports."""
         affinity, node = volume.spec.node_affinity, self._state.nodes.get(name)
         if affinity is None or affinity.required is None or node is None:
             return True

@@ -1,4 +1,7 @@
-"""Shared state of the handlers of changes: the cluster state, the queue, unit ids, and listeners."""
+"""What all handlers of watch events share: the cluster state, the queue, unit ids, and listeners.
+
+Listeners let other components react to changes, such as status writers, without the handlers knowing them.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,10 +29,10 @@ class Listeners:
     confirmed: list[Callable[[PodInfo], None]] = field(default_factory=list)
     """Called when the watch shows a pod on the node that it was assumed on."""
     bound: list[Callable[[PodInfo, bool], None]] = field(default_factory=list)
-    """Called when the API server shows one of our pods on a node for the first time; True if it was assumed there. The
-    Binding may be of another process."""
+    """Called with a pod of our scheduler names when the API server first shows it on a node. The second argument is
+    True if the pod was assumed there; otherwise another process has bound it."""
     claimed: list[Callable[[str], None]] = field(default_factory=list)
-    """Called with the key of a changed claim (volume or device), or of a changed object allocated to it."""
+    """Called with the key of a changed volume claim or resource claim, or of another storage or device object."""
     conflict: list[Callable[[str], None]] = field(default_factory=list)
     """Called with the reason when a kubelet rejects one of our pods."""
 

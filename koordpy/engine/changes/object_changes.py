@@ -1,7 +1,8 @@
-"""Handles changes of all kinds of objects except pods and workloads: updates the state, then wakes units.
+"""Handles watch events of all kinds of objects except pods and workloads: updates the cache, then wakes pending units.
 
-One class handles every kind. The effect of a change is a function of the object before and after it. These are watch
-objects, or derived objects of the state if plans use those. Status writes of this process have no effect.
+One class, `Changes`, handles every kind. For each kind a function below creates an instance. Its function `on_change`
+compares the object before and after the event, and decides which units to wake. Compared are the watch objects, or what
+the cache has derived from them (such as NodeInfo). Status writes of this process change nothing that is compared.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,11 +27,12 @@ from koordpy.quota.quota_owners import counts_in
 
 T = TypeVar("T", bound=Wire)
 OnChange = Callable[[Any, Any, Any], None]
-"""Function of (object, state before, state after); None before for a new object, None after for a deleted one."""
+"""Function of (watch object, compared object before, compared object after): before is None for a new object, after is
+None for a deleted one."""
 
 
 class Changes(Generic[T]):
-    """Handles the objects of one kind."""
+    """Sink of a reflector: handles the objects of one kind."""
 
     def __init__(
         self,
@@ -40,8 +42,8 @@ class Changes(Generic[T]):
         state_of: Callable[[ClusterState, T], Any] | None = None,
         put: Callable[[T], None] | None = None,
     ) -> None:
-        """state_of: returns the part of the state to compare; None compares the watch objects. put: stores an object;
-        None stores it in the state itself."""
+        """on_change: called after each change. state_of: returns the object of the cache to compare; None to compare
+        the watch objects. put: stores an object; None for `ClusterState.upsert`."""
         self._state, self._on_change, self._state_of, self._put = (
             hub.state,
             on_change,
@@ -50,6 +52,7 @@ class Changes(Generic[T]):
         )
 
     def upsert(self, obj: T, old: T | None) -> None:
+        """Implements `Sink.upsert`: stores a new or changed object, and calls `on_change`."""
         if self._state_of is None:
             self._put(obj)
             self._on_change(obj, old, obj)
@@ -59,18 +62,21 @@ class Changes(Generic[T]):
         self._on_change(obj, before, self._state_of(self._state, obj))
 
     def delete(self, obj: T) -> None:
+        """Implements `Sink.delete`: removes an object, and calls `on_change`."""
         before = self._state_of(self._state, obj) if self._state_of is not None else obj
         self._state.delete(type(obj), object_key(obj))
         self._on_change(obj, before, self._state_of(self._state, obj) if self._state_of is not None else None)
 
 
 class ServedVersions(Generic[T]):
-    """A kind that two API groups serve: of two objects with one key, the first group's takes effect (vocabulary.md 3).
+    """A kind that two API groups serve, such as PodGroup (vocabulary.md 3).
 
-    The sink gets the effective object of each key, and its deletion when no object is left.
+    Of two objects with one `namespace/name`, that of the first group takes effect. The sink gets the effective object
+    of each key, and its deletion when neither group has an object of the key.
     """
 
     def __init__(self, first: Resource, second: Resource, sink: Sink[Any]) -> None:
+        """first, second: the resource of each group. sink: handles the effective objects."""
         self.resources: dict[str, Resource] = {}
         """Key -> API resource of the object that takes effect."""
         self._sink = sink
@@ -93,14 +99,18 @@ class ServedVersions(Generic[T]):
 
 
 class _OneVersion(Generic[T]):
+    """Sink of the objects of one of the two groups."""
+
     def __init__(self, both: ServedVersions[T], known: dict[str, T]) -> None:
         self._both, self._known = both, known
 
     def upsert(self, obj: T, old: T | None) -> None:
+        """Implements `Sink.upsert`."""
         self._known[object_key(obj)] = obj
         self._both.changed(obj)
 
     def delete(self, obj: T) -> None:
+        """Implements `Sink.delete`."""
         del self._known[object_key(obj)]
         self._both.changed(obj)
 
@@ -161,6 +171,7 @@ def group_changes(hub: Hub, source: GangSource) -> Changes[Any]:
         return state.gangs.groups.get(key) if source is GangSource.GROUP else state.gangs.upstream.get(key)
 
     def said(group: Any) -> object:
+        """Returns the parts of a PodGroup that plans depend on; None for none."""
         return group and (group.metadata.uid, group.spec, group.metadata.annotations)
 
     def on_change(group: Any, before: Any, after: Any) -> None:
@@ -179,12 +190,15 @@ def group_changes(hub: Hub, source: GangSource) -> Changes[Any]:
 
 
 _Seen = tuple[ElasticQuota | None, int]
+"""An ElasticQuota (None if it does not exist), and the version of the quota tree, which changes with each quota that
+takes effect."""
 
 
 def quota_changes(hub: Hub) -> Changes[ElasticQuota]:
     """Returns the sink of ElasticQuotas of any API group. A quota in a namespace that is not honoured wakes no unit."""
 
     def said(quota: ElasticQuota | None) -> object:
+        """Returns the parts of an ElasticQuota that plans depend on; None for none."""
         return quota and (quota.spec, quota.metadata.labels, quota.metadata.annotations)
 
     def on_change(quota: ElasticQuota, before: _Seen, after: _Seen) -> None:
@@ -202,8 +216,11 @@ def quota_changes(hub: Hub) -> Changes[ElasticQuota]:
 
 
 def kept_changes(hub: Hub, helps: Callable[[Any, Any], Wake], event: str = "") -> Changes[Any]:
-    """Returns the sink of a kind that is stored unchanged. helps: returns the wake-ups of a change. event: name of the
-    event; empty for the name of the kind."""
+    """Returns the sink of a kind that is stored as it is, without an index.
+
+    helps: function of (object before, object after) that returns the wake-ups of the change. event: name of the event
+    in metrics; empty for the name of the kind.
+    """
 
     def on_change(obj: Any, before: Any, after: Any) -> None:
         hub.queue.broadcast(helps(before, after), event or type(obj).__name__)
@@ -246,20 +263,22 @@ class ClaimUsers:
 
 
 def _claims(info: PodInfo) -> tuple[str, ...]:
+    """Returns the volume claims and resource claims that a pod names, each once."""
     found = [claim_key(info.namespace, info.name, volume) for volume in info.ties.volumes]
     return tuple(dict.fromkeys([*(key for key in found if key), *resource_claims(info)]))
 
 
 def claimed_changes(hub: Hub, claiming: ClaimUsers, helps: Callable[[Any, Any], tuple[Wake, str]]) -> Changes[Any]:
-    """Returns the sink of claims and of objects allocated to them, which mostly concern pods that name the claim.
+    """Returns the sink of claims, volumes, and the other storage and device objects.
 
-    helps: returns the wake-ups for all units, and the claim of the pods to wake as well.
+    claiming: index of the pending pods by claim. helps: function of (object before, object after). It returns the
+    wake-ups for all units, and a claim: pods that name this claim are woken as well (empty for no claim).
     """
 
     def put(obj: Any) -> None:
         known = hub.state.get(type(obj), object_key(obj))
-        # an older object of the watch, after the reply to our own write, is not stored; listeners are called all the
-        # same
+        # the reply to our own write may be newer than the watch's object, which is then not stored; listeners are
+        # called all the same
         if known is None or not is_older(obj.metadata.resource_version, known.metadata.resource_version):
             hub.state.upsert(obj)
 
