@@ -143,11 +143,13 @@ class NodeAgent:
         written = checked = time.monotonic()
         while True:
             started, again = time.monotonic(), poll
+            # from time to time the last write is forgotten, so that the complete Device is written again
             if started - written > REFRESH_SECONDS:
                 publisher.forget()
                 written = started
             report = await asyncio.to_thread(self.look, timeout=timeout)
             self.looked(self.book)
+            # write the Device, with the current reason why GPUs cannot be delivered
             try:
                 lacking = await publisher.lacks_runtime() if self.delivery == ENV else self.obstacle()
                 if lacking != self.undeliverable:

@@ -63,6 +63,7 @@ def read_topo(text: str, *, name: str) -> TopoBackend:
     gpus = [int(found[1]) for found in columns if found]
     if len(set(gpus)) < len(gpus):
         raise BackendError(f"{name}: line {at + 1}: duplicate GPU column")
+    # rows of GPUs, up to the legend; other rows are skipped
     cells: dict[tuple[int, int], str] = {}
     numa: dict[int, int] = {}
     for number, line in enumerate(lines[at + 1 :], start=at + 2):

@@ -50,6 +50,7 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
             faults += [
                 f"{pod.key}: a container gets {n} GPU shares of node {node}, at most 1 is possible" for n in several
             ]
+        # nodes without known GPUs, and count-only nodes: no GPU by name
         if pod.ask(GPUS) is None or known is None:
             if given and known is not None:
                 faults.append(f"{pod.key}: gets GPUs that it does not request")
@@ -59,6 +60,7 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
                 faults.append(f"{pod.key}: the plan names no GPU of node {node}")
             counted[node] = counted.get(node, 0) + pod.ask(GPUS).count
             continue
+        # GPUs by name: the right number, healthy, and used by no other pod
         if len(set(given)) != pod.ask(GPUS).count:
             faults.append(f"{pod.key}: gets {len(set(given))} of {pod.ask(GPUS).count} GPUs")
         healthy = {entry.minor for entry in known.machine.entries if entry.health}
@@ -71,6 +73,7 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
             elif minor in used:
                 faults.append(f"{pod.key}: GPU {minor} of node {node} is already in use")
             used.add(minor)
+    # count-only nodes: enough healthy GPUs in total
     for node, asked in counted.items():
         known = gpu_view(draft.snapshot).nodes[node]
         requested = sum(one.count for key, one in known.holders.items() if key not in draft.evicted)

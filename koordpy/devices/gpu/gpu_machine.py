@@ -83,6 +83,7 @@ def gpu_ask(pod: Pod, resources: Collection[str] = keys.GPU_RESOURCES) -> GpuAsk
     names: set[str] = set()
 
     def of(requests: Quantities, limits: Quantities, name: str) -> int:
+        """Returns the number of GPUs that a container (name) requests; records faults and resource names."""
         asked = {r: units(r, raw) for r, raw in {**limits, **requests}.items() if r in resources}
         asked = {r: amount for r, amount in asked.items() if amount > 0}
         if len(asked) > 1:
@@ -103,6 +104,7 @@ def gpu_ask(pod: Pod, resources: Collection[str] = keys.GPU_RESOURCES) -> GpuAsk
         for r in (*c.resources.requests, *c.resources.limits)
     ):
         return None
+    # the sum of containers and sidecars, or the peak while an init container runs
     containers = [(i, of(c.resources.requests, c.resources.limits, c.name)) for i, c in enumerate(spec.containers)]
     total, sidecars, peak = sum(count for _, count in containers), 0, 0
     inits: list[tuple[int, int, bool]] = []

@@ -68,6 +68,8 @@ def _check_blocks(
     before: dict[str, set[str]] = {}
     sizes: Counter[str] = Counter()
     touched: dict[str, None] = {}
+    # for each block: SuperPoDs of all its pods (`homes`) and of its bound pods (`before`), its number of nodes
+    # (`sizes`), and whether the plan places a pod of it (`touched`)
     for rank, pod in enumerate(job.pods):
         node = new.get(pod.key) or old.get(pod.key)
         if pod.bound and pod.key not in old:
@@ -88,6 +90,7 @@ def _check_blocks(
             before.setdefault(number, set()).add(home)
         homes.setdefault(number, {})[home] = None
         sizes[number] += 1
+    # faults only of blocks with a new pod
     for number in touched:
         if len(homes[number]) > max(1, len(before.get(number, ()))):
             faults.append(f"{job.name}: block {number} is in SuperPoDs {', '.join(homes[number])}")

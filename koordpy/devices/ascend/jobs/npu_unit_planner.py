@@ -139,6 +139,7 @@ class _RuledUnit:
         remarks: list[str] = []
         moves: list[JobPlan] = []
         for job in self.jobs:
+            # the job without moves; if that fails, with moves of stuck blocks, which the draft then evicts
             seated, remark = self._plan_job(job, within)
             if seated is None and may_move and allows_block_moves(job):
                 found = plan_move(job, self.round_state, self._pending_pods(job), within=within)
@@ -226,10 +227,12 @@ class _RuledUnit:
         own = {pod.key for job in self.jobs for pod in job.pods}
         if self.unit.plain is not None or all(pod.key in own for pod in self.unit.pending):
             return JobPlan(nodes, Proof.OPTIMAL, notes=notes)
+        # the unit without the pods of jobs: placed pods count as bound, pods of jobs without a place are left out
         unit = with_placed(self.unit, nodes, self.round_state)
         waiting = {pod.key for pod in unit.pending if pod.key in own}
         gangs = tuple(replace(g, pods=tuple(p for p in g.pods if p.key not in waiting)) for g in unit.gangs)
         rest = Unit(id=unit.id, gangs=gangs)
+        # what the gangs still need to start
         needs = []
         for before in self.unit.gangs:
             placed = sum(pod.key in nodes for pod in before.pending)

@@ -286,6 +286,7 @@ class AscendJobs:
         strategy = own.labels.get(keys.SUPER_POD_AFFINITY, "hard")
         if strategy not in ("hard", "soft"):
             raise _unknown(own, keys.SUPER_POD_AFFINITY, "hard or soft")
+        # the size of a block: annotation sp-block in chips, by default all chips of the job
         asked = [wants[asked_of(pod)] for pod in pods]
         total = sum(want.request for want in asked)
         whole = asked[0].presets[0].size
@@ -300,6 +301,7 @@ class AscendJobs:
             raise JobFaultError(f"{keys.SP_BLOCK} {text} is {nodes} nodes, more than superPodSize {size}")
         if total % chips:
             raise JobFaultError(f"{keys.SP_BLOCK} {text} does not divide the total of {total} chips")
+        # the requests: whole nodes, except for a job of one pod
         for want in asked:
             if len(pods) > 1 and want.request != whole:
                 raise JobFaultError(
@@ -315,6 +317,7 @@ class AscendJobs:
                 raise JobFaultError(f"{keys.SP_BLOCK} {text} must equal the request {first} of a job of one pod")
             if first < whole:
                 return None
+        # a reserve of the whole SuperPoD would leave no node, so a small default replaces it
         reserve = self.config.reserve_nodes
         if reserve >= size:
             reserve = 2 if size > 2 else 0

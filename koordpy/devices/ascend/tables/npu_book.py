@@ -176,6 +176,7 @@ def read_reports(node: Node, info: ConfigMap | None) -> dict[str, ChipReport]:
             continue
         source: Mapping[str, Any] = node.metadata.annotations
         listed = (1 << min(capacity, MOST_CHIPS)) - 1
+        # the ConfigMap replaces the annotations of the node if it has any key of the resource
         if listed_by_plugin is not None and any(key in listed_by_plugin for key in _lists(resource)):
             source = listed_by_plugin
             if resource in source:
@@ -381,7 +382,6 @@ class NpuBook(FamilyBook):
         return self._reports[node]
 
     def view(self) -> Npus:
-        """Implements `FamilyBook.view`."""
         if self._view is None:
             for name in self._nodes:
                 self._report(name)

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Sizes that determine how many blocks a SuperPoD can have, and how well it suits a share. nodes: candidate nodes
-    of it."""
+    """Sizes that determine how many blocks a SuperPoD can have, and how well it suits a share.
+
+    nodes: number of candidate nodes of the SuperPoD. share: number of blocks.
+    """
 
     size: int
     """b: nodes of a block."""
@@ -34,8 +36,8 @@ class Grid:
     def cell(self, nodes: int) -> tuple[int, int]:
         """Returns (row, column) of a SuperPoD in the table of ascend.md 5.1.
 
-        Row: nodes left over after whole blocks. Column: blocks that fit without using the reserve. A SuperPoD smaller
-        than the reserve is in column 0.
+        Row: nodes left over after the reserve and whole blocks. Column: blocks that fit without using the reserve. A
+        SuperPoD smaller than the reserve is in column 0.
         """
         spare = nodes - self.reserve
         return (nodes % self.size, 0) if spare < 0 else (spare % self.size, spare // self.size)
@@ -43,8 +45,8 @@ class Grid:
     def key(self, nodes: int, share: int) -> tuple[int, int, int]:
         """Returns how well a SuperPoD suits a share; smaller is better (level 5 of the objective).
 
-        First come SuperPoDs with room for the share and at most one more block, then larger ones. SuperPoDs with a
-        reserve that the share would use come last, the largest first.
+        First come SuperPoDs with room for the share and at most one more block beside the reserve, then larger ones.
+        SuperPoDs with a reserve that the share would use come last, the largest first.
         """
         row, column = self.cell(nodes)
         if column < share:
@@ -94,6 +96,7 @@ def _raised_shares(keep: Sequence[int], most: Sequence[int], need: int) -> list[
 
     keep, most: [SuperPoDs] blocks without and with the reserve. As few SuperPoDs without `keep` as possible are used.
     """
+    # the SuperPoDs that get a share, with its lowest and highest value
     inside = [(low, high) for low, high in zip(keep, most, strict=True) if low]
     others = sorted((high for low, high in zip(keep, most, strict=True) if not low and high), reverse=True)
     room = sum(high for _, high in inside)
@@ -102,6 +105,7 @@ def _raised_shares(keep: Sequence[int], most: Sequence[int], need: int) -> list[
         room += others[joined]
         joined += 1
     spans = inside + [(1, high) for high in others[:joined]]
+    # blocks beyond the lowest shares make the largest shares as large as possible
     budget = need - sum(low for low, _ in spans)
     shares = [low for low, _ in spans]
     raised = [False] * len(spans)

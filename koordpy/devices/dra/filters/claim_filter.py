@@ -375,6 +375,7 @@ def _matched(choices: Sequence[Sequence[DeviceId]]) -> list[DeviceId] | None:
     holder: dict[DeviceId, int] = {}
 
     def place(want: int, seen: set[DeviceId]) -> bool:
+        """Gives a request (index) a device, possibly by moving earlier requests to other devices."""
         for device in choices[want]:
             if device in seen:
                 continue

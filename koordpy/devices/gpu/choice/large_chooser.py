@@ -98,6 +98,7 @@ class LargeChooser:
         steps = CLIQUE_STEPS
 
         def grow(clique: int, able: int, left: int) -> Iterator[int]:
+            """Yields cliques with `left` more GPUs out of `able`, all of which are near the clique."""
             nonlocal steps
             if not left:
                 yield clique
