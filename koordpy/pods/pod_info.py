@@ -88,7 +88,7 @@ class PodInfo(msgspec.Struct, frozen=True):
     """`namespace/name` of the upstream PodGroup that the pod's controller created by default, if the pod is in another
     gang."""
     extended: bool = False
-    """True if the pod requests an extended resource or devices of a family; other pods concern no family."""
+    """True if the pod requests an extended resource or devices of a family; families ignore all other pods."""
     asks: Asks = msgspec.field(default_factory=lambda: NO_ASKS)
     """Family of devices -> device request of the pod; empty for most pods."""
 

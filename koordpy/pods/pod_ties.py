@@ -1,4 +1,4 @@
-"""The parts of a pod that constrain other pods: host ports, terms of pod affinity, claims and disks. They are its ties.
+"""The parts of a pod that constrain other pods, called its ties: host ports, terms of pod affinity, claims and disks.
 
 They are read once per version of a pod, so that the accounting and the draft of a plan need not read specs. Most pods
 have none. Sources: kube-parity.md 2.4, 2.7 and 2.8.
@@ -124,7 +124,7 @@ class Ties:
 
 
 NO_TIES = Ties()
-"""Ties of most pods."""
+"""Ties of a pod that constrains other pods only by its labels and requests; most pods."""
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:

@@ -3,7 +3,7 @@
 Three packages, from low to high: `ledger` has claims, slices and classes; `filters` decides on nodes; `family` connects
 both with the registry.
 
-Main types: `DeviceBook` (`claim_book.py`): claims of a snapshot; `DynamicResources` (`claim_filter.py`): the filter;
+Main types: `ClaimView` (`claim_book.py`): claims of a snapshot; `DynamicResources` (`claim_filter.py`): the filter;
 `ClaimedDevices` (`claim_family.py`): the family.
 
 Must not write claims to the API server: the engine's binding does that. Start reading at `claim_filter.py`, then

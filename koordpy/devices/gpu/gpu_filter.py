@@ -196,10 +196,9 @@ class GPUDevices(Rule):
         return None
 
     def _too_slow(self, machine: Machine | None) -> Refusal:
-        """Returns the refusal of a node with too low a bandwidth.
+        """Returns the refusal of a node with too low a bandwidth. machine: None if the node's GPUs are not known.
 
-        Evictions may resolve it only if the healthy GPUs of the machine contain a set that is fast enough. None: the
-        machine is not known.
+        Evictions may resolve it only if the healthy GPUs of the machine contain a set that is fast enough.
         """
         text = self._pod.pod.metadata.annotations.get(keys.GPU_MIN_BANDWIDTH, "")
         able = False

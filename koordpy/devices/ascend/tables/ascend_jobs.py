@@ -159,6 +159,7 @@ class AscendJobs:
         return tuple(preset for preset in (table.A3_X16, table.A3_X8) if preset in present)
 
     def _read(self, ref: GangRef) -> AscendJob | str:
+        """Returns the job of a gang, or the reason (text) why it is illegal."""
         return self._attempt(ref.key, self.members(ref), group_meta(self.snapshot, ref))
 
     def _attempt(self, name: str, pods: tuple[PodInfo, ...], meta: ObjectMeta | None) -> AscendJob | str:

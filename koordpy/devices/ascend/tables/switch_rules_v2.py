@@ -132,8 +132,8 @@ def place_again(
 def leaf_notes(taken: Sequence[Seat], kind: Tor, own: Mapping[int, str] | None = None) -> list[dict[str, str]]:
     """Returns the annotations of each pod of a plan, in the order of `taken`: isSharedTor, isHealthy, sharedTorIp.
 
-    isSharedTor is "0" for a job under one leaf, "2" under a leaf that the job uses fully, else "1". isHealthy is "1"
-    only under a leaf that a common job shares. own: leaf number -> isSharedTor of the job's bound pods there, which
+    isSharedTor is "0" for a job under one leaf, "2" under an idle leaf that the job uses fully, else "1". isHealthy is
+    "1" only under a leaf that a common job shares. own: leaf number -> isSharedTor of the job's bound pods there, which
     stays.
     """
     own = own or {}

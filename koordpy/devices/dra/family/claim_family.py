@@ -36,7 +36,7 @@ class ClaimReader(AskReader):
 def claimed_of(pod: PodInfo, node: int, now: FamilyRound) -> dict[str, Taken]:
     """Returns claim (`namespace/name`) -> devices that are allocated if a pod is placed on a node; empty for most pods.
 
-    Claims that are allocated already are left out.
+    Claims that are allocated before are left out.
     """
     if pod.ask(CLAIMS) is None:
         return {}

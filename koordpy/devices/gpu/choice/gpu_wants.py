@@ -20,7 +20,7 @@ class PodWant:
     containers: tuple[int, ...]
     """GPUs of each container, as in `GpuAsk.beside`."""
     least_kbs: int = 0
-    """Bandwidth in kB/s that all pairs of its GPUs must have; 0 for no threshold."""
+    """Minimum bandwidth in kB/s of all pairs of its GPUs; 0 for no minimum."""
     restricted: bool = False
     """True if only sets of a partition table may be allocated."""
     ring_bandwidth: int | None = None
@@ -43,7 +43,7 @@ class GpuWant:
     """True if only listed sets may be allocated; False if they are only preferred."""
 
     def linked(self, mask: int) -> bool:
-        """Returns whether all pairs of a set meet the threshold."""
+        """Returns whether all pairs of a set have the minimum bandwidth."""
         near = self.near
         return near is None or all(mask & ~near[i] & ~(1 << i) == 0 for i in bits_of(mask))
 
