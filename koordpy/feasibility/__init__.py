@@ -1,6 +1,8 @@
-"""Verdicts, slots and scores of every node for each shape of pods, kept current as a plan grows.
+"""Which nodes can take a pod, how many copies, and how good are they? The answers are updated as a round places pods.
 
-Pods of one equivalence class share a `ShapeState`: arrays over nodes, updated for the nodes that the draft has changed.
+These are the Filter and Score results of kube-scheduler, but for all nodes at once. Pods of one equivalence class (a
+*shape*: equal in everything that a filter or score reads) share a `ShapeState`: arrays over nodes, recomputed for the
+nodes that the draft has changed.
 
 Main types: `RoundState` (`round_state.py`): all shapes of a round; `ShapeState` (`shape_state.py`): one shape;
 `PlannerCache` (`round_state.py`): state reused by later rounds.

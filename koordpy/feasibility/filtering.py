@@ -1,9 +1,10 @@
-"""The registry of filters that read more than a pod's labels and requests, in the order of their verdicts.
+"""The list of filter plugins that depend on other pods, volumes or devices, and the choice of those for a pod.
 
-A filter is a `Rule` in a separate module, and one line in `FILTERS` (docs/extending.md). Each entry yields the rules
-that concern a pod: none for most pods, so that a plain pod costs nothing. The filters that read only node and pod are
-applied before (`plugins/node_filters.py`). The resource fit is applied between the rules with and without
-`Rule.before_fit`. Source: kube-parity.md section 1.
+The order of `FILTERS` decides which reason a node gets if several filters refuse it. To add a filter, write a `Rule` in
+a separate module, and one line in `FILTERS` (docs/extending.md). Each function in `FILTERS` yields rules only for pods
+that they concern, so that a plain pod costs nothing. The filters that read only the pod and a node object are applied
+before (`plugins/node_filters.py`). The resource fit is applied between the rules with and without `Rule.before_fit`.
+Source: kube-parity.md section 1.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +30,7 @@ def _ports(pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
 
 
 def _volumes(pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
+    """Yields the filters of inline disks, and of claims if the pod has any: limits, binding and zones of volumes."""
     if not pod.ties.volumes:
         return
     restrictions = VolumeRestrictions(pod, scene.draft)
@@ -54,6 +56,7 @@ def _spread(pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
 
 
 def _pod_affinity(pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
+    """Yields the filter of the pod's own terms, and that of the anti-affinity of bound pods and pods to be placed."""
     if pod.ties.terms:
         yield OwnTerms(pod, scene.snapshot, scene.domains)
     there, coming = scene.terms_towards(pod)
@@ -75,18 +78,22 @@ FILTERS: tuple[Callable[[PodInfo, FilterInputs], Iterable[Rule]], ...] = (
     _pod_affinity,
     _devices,
 )
+"""Functions that yield the rules of a pod, in the order of the filters."""
 
 
 def rules_of(pod: PodInfo, scene: FilterInputs) -> list[Rule]:
-    """Returns the rules of a pod on the snapshot.
+    """Returns the rules that concern a pod, for the snapshot without the changes of the draft.
 
-    The caller must report every change of the draft to them (`Rule.change`).
+    The caller must report every change of the draft to each of them by `Rule.change`.
     """
     return [rule for build in FILTERS for rule in build(pod, scene)]
 
 
 def refusal_of(pod: PodInfo, scene: FilterInputs) -> Refusal | None:
-    """Returns the refusal of a pod as a whole; then no node is tried. None without one."""
+    """Returns the refusal of a pod as a whole, by a fault of its claims or device requests; None without one.
+
+    No node is tried for a pod with such a refusal.
+    """
     found: Refusal | None = None
     if pod.ties.volumes and claims_of(pod):
         found = claims_refusal(pod, scene.snapshot.storage)

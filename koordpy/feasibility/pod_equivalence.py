@@ -1,7 +1,8 @@
-"""Pods that a plan may treat as equal although their specs differ: same requests, same nodes, same scores everywhere.
+"""Finds gang members that a plan may treat as equal although their specs differ.
 
-Members of a gang often differ in fields that do not affect placement, such as the name of a claim. As one kind they are
-placed by counting. As separate kinds they are too many for every method.
+Members often differ in fields that do not affect placement, such as the name of a claim: they have the same requests,
+the same feasible nodes and the same scores everywhere. As one shape they are placed by counting. As separate shapes
+they may be too many for every method.
 """
 
 from collections.abc import Hashable, Sequence
@@ -12,10 +13,12 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo], distinct_keys: Sequence[bytes]) -> list[int]:
-    """Returns for each shape, given a pod of it, the position of the first shape that is equal to it.
+    """Returns, per shape, the index of the first shape that is equal to it for placement; its own index if none is.
 
-    Only valid if members have no rules about each other, because such rules refer to shapes. distinct_keys: keys that
-    also distinguish shapes, such as the slots of their copies, or the whole pod if other pods affect its nodes.
+    Only valid if members have no rules about each other, because such rules refer to shapes.
+
+    pods: a pod of each shape. distinct_keys: per shape a further key, which must also be equal: the slots of its
+    copies, or the whole pod if other pods affect its nodes.
     """
     first: dict[Hashable, int] = {}
     return [
@@ -25,6 +28,6 @@ def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo], distinct_keys: Seque
 
 
 def _placement_inputs(shape: Shape, pod: PodInfo) -> Hashable:
-    """Returns all that a placement, a quota or the devices of a node can depend on."""
+    """Returns everything about a shape that a placement, a quota or the devices of a node can depend on, as a key."""
     asked = tuple(sorted(pod.requests.items()))
     return shape.request, shape.allowed.tobytes(), shape.score.tobytes(), asked, pod.owner, apart(pod)

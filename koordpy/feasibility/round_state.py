@@ -1,7 +1,8 @@
-"""Round state: verdicts, slots and scores of every shape in a round on one draft.
+"""Round state: everything that one planning round knows about the pending pods on its draft of the cluster.
 
-It also has the constraints among gang members. Results that depend on labels, taints and images alone are computed once
-for all shapes with the same fields, and shared between rounds (PlannerCache).
+The main part is the filter and score results of each shape of pods (`ShapeState`), on all nodes. It also has the
+constraints among gang members, the reservations, and the admission by quotas. Results that depend on labels, taints and
+images alone are computed once for all shapes with the same fields, and reused by later rounds (`PlannerCache`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +44,7 @@ from koordpy.reservations.reservation_ledger import ReservationLedger, parties
 
 
 def read_of(pod: PodInfo) -> bytes:
-    """Returns the fields of a pod that its static results depend on."""
+    """Returns the fields of a pod on which its static results depend, as a key: pods with equal keys share them."""
     spec = pod.pod.spec
     near = spec.affinity.node_affinity if spec.affinity else None
     images = [one.image for one in (*spec.init_containers, *spec.containers)]
@@ -52,17 +53,19 @@ def read_of(pod: PodInfo) -> bytes:
 
 @dataclass
 class PlannerCache:
-    """Static results, reused by later rounds while the nodes' labels and taints do not change; and gangs."""
+    """Results that later rounds reuse: static results, while the nodes' labels and taints do not change, and gangs."""
 
     version: int = -1
+    """`Snapshot.static_version` for which `static` and `table` are valid."""
     static: dict[bytes, Static] = field(default_factory=dict)
-    """Static results by the pod fields that they depend on (`read_of`), which many shapes share."""
+    """Static results by `read_of`, because many shapes agree in the fields that these depend on."""
     table: DomainTable | None = None
+    """The domains of node labels; None until the first use."""
     gangs: GangCache = field(default_factory=GangCache)
     turn: int = 0
-    """Generation of all bounded caches: when much has been deleted, all of them are emptied."""
+    """Generation of all bounded caches (`bounded_memory.turn`): all are emptied after many deletions."""
     most: int = SHAPES_KEPT
-    """Number of static results above which those of deleted pods are removed."""
+    """Number of static results above which the results of deleted pods are removed."""
     memo: dict[type, object] = field(default_factory=dict)
     """Results that other packages cache between rounds, by their type."""
 
@@ -91,9 +94,13 @@ class PlannerCache:
 
 
 class RoundState:
-    """Verdicts, slots and scores of every shape in a round (`ShapeState`), on one draft."""
+    """What a round knows about pending pods on one draft: shape states, gangs, reservations, quota admission.
+
+    Values are computed on first use and follow the draft: after a placement, the next call returns current results.
+    """
 
     def __init__(self, draft: Draft, config: KoordpyConfiguration, cache: PlannerCache | None = None) -> None:
+        """cache: results of earlier rounds; None for none."""
         self.draft = draft
         self.snapshot: Snapshot = draft.snapshot
         self.config = config
@@ -101,30 +108,35 @@ class RoundState:
         self._cache = (cache or PlannerCache()).at(self.snapshot)
         self._static = self._cache.static
         self.scene = FilterInputs(draft, config, self._cache.domains)
+        """The inputs of all filters and scores."""
         draft.reserved_claims = self._claims_closed_to
         self.notes: dict[str, Mapping[str, str]] = {}
         """Pod key -> annotations for the Binding of a pod that this round has placed."""
         self._shapes: dict[bytes, ShapeState] = {}
+        """Key of a pod (`key`) -> shape state."""
         self._among: dict[GangRef, tuple[tuple[int, View], MemberConstraints]] = {}
+        """Gang -> (moment, constraints among its unit's members at that moment)."""
         self._plain_keys: set[bytes] = set()
-        """Shapes that are their own key (see `key`)."""
+        """Shapes for which `key` returns the shape itself, as a cache."""
         self.built: tuple[Unit, tuple[int, View], Problem] | None = None
         """(unit, moment, Problem) of the last Problem built; None before."""
         self.memo: dict[type, object] = {}
         """Results that other packages cache for this round, by their type."""
         self._others: list[RoundState] = []
+        """The round states that `of_draft` has created."""
         self.view = PLAIN
-        """The view: which reservations count as used capacity."""
+        """The view: what counts as used capacity, and which demand decides the runtimes of quotas."""
         self._views: dict[View, RoundState] = {}
+        """The round states that `of_view` has created."""
         self._changed: Unit | None = None
-        """A unit with other members than in the snapshot; None for none."""
+        """A unit with other members than in the snapshot, for a what-if (`of_changed`); None for none."""
 
     def of_draft(
         self, draft: Draft, config: KoordpyConfiguration | None = None, cache: PlannerCache | None = None
     ) -> "RoundState":
-        """Returns the round state of another draft of the round.
+        """Returns a new round state for another draft of the round, such as one with fewer running pods.
 
-        config, cache: for other nodes or limits; None for those of this round.
+        config, cache: to plan with other settings or nodes; None for those of this round state.
         """
         made = RoundState(draft, config or self.config, cache or self._cache)
         made.groups = self.groups
@@ -132,9 +144,7 @@ class RoundState:
         return made
 
     def of_view(self, view: View) -> "RoundState":
-        """Returns the round state of the same draft in another view.
-
-        Both share all results that do not depend on the view.
+        """Returns the round state of the same draft in another view; all results that do not depend on it are shared.
 
         A view without demand gets the demand of this view.
         """
@@ -149,9 +159,9 @@ class RoundState:
         return found
 
     def of_changed(self, unit: Unit) -> "RoundState":
-        """Returns the round state of the same draft with other members in a unit.
+        """Returns a new round state of the same draft in which a unit has other members.
 
-        For example members without one of their rules.
+        Used for what-ifs, for example with members that lack one of their rules.
         """
         made = self.of_draft(self.draft)
         made._changed = unit
@@ -185,9 +195,9 @@ class RoundState:
         return self.draft.version, self.view
 
     def ignored(self, resource: str) -> bool:
-        """Returns True if the configuration excludes a resource from the fit check.
+        """Returns True if the configuration excludes a resource from the fit check (kube-parity.md 2.5).
 
-        Extended ones only (kube-parity.md 2.5).
+        Only extended resources can be excluded.
         """
         fit = self.config.filters.node_resources_fit
         if not (fit.ignored_resources or fit.ignored_resource_groups) or not is_extended(resource):
@@ -195,7 +205,10 @@ class RoundState:
         return resource in fit.ignored_resources or resource.partition("/")[0] in fit.ignored_resource_groups
 
     def claims_at(self, pod: PodInfo, node: int) -> dict[str, str]:
-        """Returns claim -> volume for a pod on a node; an empty name for a volume to provision. Empty for most pods."""
+        """Returns claim key -> volume name for the delayed claims of a pod if it is placed on a node (position).
+
+        An empty name means that a volume is provisioned there. Empty for pods without such claims.
+        """
         if not pod.ties.volumes or not claims_of(pod):
             return {}
         # uses the current draft, and not the results for all nodes
@@ -211,7 +224,7 @@ class RoundState:
         return self.groups.id_of(pod.gang) if pod.gang is not None else pod.key
 
     def among(self, gang: GangRef) -> MemberConstraints:
-        """Returns the constraints among the members of a gang's unit that the draft has not placed."""
+        """Returns the constraints among those members of a gang's unit that the draft has not placed yet."""
         known = self._among.get(gang)
         if known is None or known[0] != self.moment:
             changed = self._changed
@@ -235,16 +248,16 @@ class RoundState:
         return bool(pod.ties or spec.topology_spread_constraints or spec.resource_claims)
 
     def available_to(self, pod: PodInfo) -> AvailableCapacity | None:
-        """Returns the capacity that is reserved for other holders in this view; None if there is none.
+        """Returns the reserved capacity that a pod may not use, in this view; None if there is none.
 
-        Reservations of the pod, and of the pods that are planned together with it, are available to it.
+        Reservations of the pod, and of the pods that are planned together with it, are available to the pod.
         """
         if not self.draft.has_nominations:
             return None
         return self.reservations.available_to([pod], self._reserved_for(pod), net=self.view.net)
 
     def _claims_closed_to(self, pod: PodInfo) -> list[Reservation]:
-        """Returns the same reservations with the volumes and devices of their claims."""
+        """Returns the reservations of volumes and of claims' devices that a pod may not use."""
         return self.reservations.claims_closed_to(pod, self._reserved_for(pod)) if self.draft.has_nominations else []
 
     def _reserved_for(self, pod: PodInfo) -> frozenset[str]:
@@ -260,7 +273,11 @@ class RoundState:
         return self.among(pod.gang).refusals.get(pod.shape)
 
     def key(self, pod: PodInfo) -> bytes:
-        """Returns a key that is equal for pending pods with the same shape state in this round."""
+        """Returns a key that is equal for pending pods that may share a shape state in this round.
+
+        It is the pod's shape, plus everything else that the state of this pod depends on: a refusal by rules of its
+        gang, the reservations that it may use, and what its device families distinguish.
+        """
         if pod.shape in self._plain_keys and not self.draft.has_nominations:
             return pod.shape
         key, refusal = pod.shape, self._among_refusal(pod)
@@ -287,7 +304,7 @@ class RoundState:
         return found
 
     def rules(self, pod: PodInfo) -> Sequence[Rule]:
-        """Returns the filters of a pending pod that read more than the pod and a node, current with the draft."""
+        """Returns a pending pod's filters that depend on other pods, volumes or devices, current with the draft."""
         return self.of(pod).rules
 
     def takes(self, pod: PodInfo, node: int) -> bool:
@@ -295,7 +312,7 @@ class RoundState:
         return bool(self.of(pod).verdict().which[node] == 0)
 
     def lets_in(self, pod: PodInfo) -> NDArray[np.bool_]:
-        """Returns [nodes] True if labels and taints admit a pod."""
+        """Returns [nodes] True if labels, taints and cordons of the node admit a pod."""
         return self._static_of(pod).before.fits
 
     @property
@@ -304,7 +321,7 @@ class RoundState:
         return self._cache
 
     def could_hold(self, pod: PodInfo) -> NDArray[np.bool_]:
-        """Returns [nodes] True if labels and taints admit a pod and the node, when empty, is large enough."""
+        """Returns [nodes] True if labels and taints admit a pod and its requests fit the node's whole allocatable."""
         able = self._static_of(pod).before.fits
         asked = {name: amount for name, amount in pod.requests.items() if not self.ignored(name)}
         for column, amount in self.snapshot.vector(asked):
@@ -314,6 +331,7 @@ class RoundState:
         return able
 
     def _static_of(self, pod: PodInfo) -> Static:
+        """Returns the static results of a pod, cached by `read_of`."""
         read = read_of(pod)
         static = self._static.get(read)
         if static is None:
@@ -323,8 +341,12 @@ class RoundState:
         return static
 
     def _first_verdicts(self, pod: PodInfo) -> tuple[list[Verdict], Refusal | None]:
+        """Returns the verdicts of the filters that read only node objects; see `node_filters.first_words`."""
         return node_filters.first_words(self.snapshot.nodes, pod.pod, self._added)
 
     def words(self, pod: PodInfo) -> list[Verdict]:
-        """Returns the verdict of each filter on every node, also on nodes that an earlier filter refuses."""
+        """Returns the verdict of each filter on every node, in the order of the filters.
+
+        Unlike `ShapeState.verdict`, each filter is applied to every node, also where an earlier filter refuses.
+        """
         return [*self._first_verdicts(pod)[0], *self.of(pod).later_words()]

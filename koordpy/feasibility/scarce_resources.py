@@ -1,8 +1,9 @@
 """ScarceResourceAvoidance: pods that request no accelerator avoid nodes with accelerators (kube-parity.md 3).
 
-For a pod that requests none of the scarce resources the score is 100 on a node without them, and 0 on other nodes. No
-placement changes the resources of a node, so the score reads the snapshot once and does not follow the draft. For a
-gang without a gather goal `avoided_nodes` makes the same preference a separate goal, before the fewest nodes.
+Which resources are scarce is configured; by default those are GPUs and NPUs. For a pod that requests none of them the
+score is 100 on a node without them, and 0 on a node that has some. No placement changes the resources of a node, so the
+score reads the snapshot once and does not follow the draft. For a gang without a gather goal, the same preference is a
+separate goal instead, compared before the fewest nodes (`avoided_nodes`).
 """
 
 from collections.abc import Iterable
@@ -28,9 +29,11 @@ class ScarceResourceAvoidance(SoftScore):
         self._points: Ints = 100 * (1 - scarce)
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        """Implements `SoftScore.change`: placements do not change the score."""
         return False
 
     def values(self, feasible: Mask) -> Ints:
+        """Implements `SoftScore.values`; 0 everywhere if all feasible nodes are equal, so that the score is neutral."""
         points = np.where(feasible, self._points, 0)
         alike = not points.any() or bool((points == 100)[feasible].all())
         return np.zeros(len(points), dtype=np.int64) if alike else points
@@ -42,9 +45,10 @@ def asks_for_scarce(pod: PodInfo, scene: FilterInputs) -> bool:
 
 
 def avoided_nodes(members: Iterable[PodInfo], scene: FilterInputs) -> Ints | None:
-    """Returns [nodes] 1 for nodes that a gang of these members avoids; None if it avoids none.
+    """Returns [nodes] 1 for nodes with scarce resources, which a gang without a gather goal avoids.
 
-    For a gang without a gather goal. None also if the weight of the score is 0, or a member requests a scarce resource.
+    None if the gang avoids no node: the weight of the score is 0, a member requests a scarce resource, or all nodes are
+    equal in scarce resources.
     """
     scarce = scene.scarce_nodes
     if scarce is None or not scene.config.scores.weight(SCARCE):

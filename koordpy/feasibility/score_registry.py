@@ -1,8 +1,9 @@
-"""The registry of scores that read more than a node's labels, taints, images and resources.
+"""The list of score plugins that depend on other pods or on the whole cluster, and the choice of those for a pod.
 
-A score is a `SoftScore` in a separate module, one line in `SCORES`, and its name with its weight in the configuration
-(`koordpy.config.config_values.DEFAULT_WEIGHTS`); docs/extending.md. Each entry yields the scores that concern a pod.
-Source: kube-parity.md section 3.
+To add a score, write a `SoftScore` in a separate module, one line in `SCORES`, and its name with its weight in the
+configuration (`koordpy.config.config_values.DEFAULT_WEIGHTS`); see docs/extending.md. Each function in `SCORES` yields
+the score only for pods that it concerns, so that other pods cost nothing. Scores of a node's labels, taints, images and
+resources are in `plugins/node_scores.py`. Source: kube-parity.md section 3.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -48,8 +49,8 @@ SCORES: dict[str, Callable[[PodInfo, FilterInputs], Iterable[SoftScore]]] = {
 
 
 def scores_of(pod: PodInfo, scene: FilterInputs) -> list[SoftScore]:
-    """Returns the scores of a pod on the snapshot.
+    """Returns the scores that concern a pod, for the snapshot without the changes of the draft.
 
-    The caller must report every change of the draft to them (`change`).
+    The caller must report every change of the draft to each of them by `SoftScore.change`.
     """
     return [score for build in SCORES.values() for score in build(pod, scene)]

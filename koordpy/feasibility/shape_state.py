@@ -1,7 +1,10 @@
-"""Shape state: verdicts, slots and scores of every node for pods of one shape, kept current as a plan grows.
+"""Shape state: filter and score results of every node for pods of one shape, updated as a round places and evicts pods.
 
-The part that depends on labels and taints alone is given (`Static`). The part that depends on free capacity is an
-array; rows of changed nodes are recomputed (kube-parity.md sections 2 and 3).
+There are three kinds of results (kube-parity.md sections 2 and 3), by what they depend on:
+
+- the node object alone (labels, taints, images): `Static`, computed before and passed in;
+- free capacity of the node: arrays, of which the rows of changed nodes are recomputed by `refresh`;
+- other pods, volumes and devices: objects (`Rule`, `SoftScore`) that count once and follow every change of the draft.
 """
 
 from collections.abc import Collection, Sequence
@@ -46,19 +49,21 @@ class Static:
     """Verdicts and scores of a shape that do not depend on free capacity."""
 
     before: Verdict
-    """Verdict of filters 1 to 4 of the table."""
+    """Combined verdict of the filters that read only node objects: the first four of the table in kube-parity.md 1."""
     refusal: Refusal | None
-    """Refusal of the pod as a whole, then no node is tried; None without one."""
+    """Refusal of the pod as a whole, for which no node is tried; None without one."""
     scores: StaticScores
+    """Scores of taints, node affinity and images, before they are normalised."""
 
 
 class FiguresOwner(Protocol):
-    """Inputs of a shape state: a draft, the configuration, the inputs of filters, and reservations."""
+    """What a shape state needs from its owner, the round state: draft, configuration, filter inputs, reservations."""
 
     draft: Draft
     snapshot: Snapshot
     config: KoordpyConfiguration
     scene: FilterInputs
+    """The inputs of filters and scores."""
 
     @property
     def reservations(self) -> ReservationLedger:
@@ -68,13 +73,19 @@ class FiguresOwner(Protocol):
         """Returns True if the configuration excludes a resource from the fit check."""
 
     def available_to(self, pod: PodInfo) -> AvailableCapacity | None:
-        """Returns the capacity that is reserved for other holders; None if there is none."""
+        """Returns the reserved capacity that a pod may not use; None if there is none."""
 
 
 class ShapeState:
-    """Verdicts, slots and scores of one shape on a Draft. `slots` and `total` are current after `refresh`."""
+    """Verdicts, slots and scores of one shape on a draft. All values are current after `refresh`.
+
+    slots: [nodes] how many copies of the pod the node takes; 0 if a filter refuses it. allowed: [nodes] 1 if every
+    filter passes except the resource fit. fit: [nodes] NodeResourcesFit score. soft, total: [nodes] weighted sum of
+    scores, without and with the scores of free capacity.
+    """
 
     def __init__(self, owner: FiguresOwner, pod: PodInfo, static: Static, refusal: Refusal | None = None) -> None:
+        """pod: any pod of the shape. refusal: of the pod as a whole, besides that in `static`; None without one."""
         self._owner = owner
         self.pod = pod
         self.static = static
@@ -83,18 +94,21 @@ class ShapeState:
         ignored = owner.ignored
         asked = {name: amount for name, amount in pod.requests.items() if not ignored(name)}
         self.request = snapshot.vector(asked)
+        """(column of the snapshot's resources, amount); the first entry is one pod."""
         self.names = ("", *asked)
         """Resource of each entry of `request`; the first entry is the pod itself."""
         self.rules: Sequence[Rule] = rules_of(pod, owner.scene) if self.refusal is None else []
-        """The filters that read more than the pod and a node."""
+        """The filters that depend on other pods, volumes or devices."""
         self._copies: list[Ints] = []
+        """Per rule that limits them, [nodes] copies of the pod that a node takes."""
         self._soft_scores: list[SoftScore] = scores_of(pod, owner.scene) if self.refusal is None else []
         self._by_feasible = any(one.fixed for one in self._soft_scores)
-        """True if a score changes only with the set of feasible nodes."""
+        """True if some score changes only with the set of feasible nodes."""
         self._followers: tuple[Rule | SoftScore, ...] = (
             *self.rules,
             *(one for one in self._soft_scores if not one.fixed),
         )
+        """Rules and scores to which every change of the draft must be reported."""
         for change in owner.draft.changes:
             for one in self._followers:
                 one.change(*change)
@@ -128,9 +142,10 @@ class ShapeState:
         return passes.astype(np.int64)
 
     def allowed_beside(self, judged: Collection[str]) -> Ints:
-        """Returns `allowed` as far as other members of the plan cannot change it.
+        """Returns [nodes] 1 if every filter passes except the resource fit and what other members may change.
 
-        Rules of the plugins in `judged` are reduced to that part.
+        A member of a gang may be refused now because another member is not placed yet, for example by affinity. So the
+        rules of the plugins in `judged` count only with refusals that no other pod can remove (`Rule.standing`).
         """
         if not judged or self.refusal is not None:
             return self.allowed
@@ -145,9 +160,9 @@ class ShapeState:
         return passes.astype(np.int64)
 
     def copies_alone(self) -> Ints | None:
-        """Returns [nodes] copies of the pod that ports, spread and (anti-)affinity admit one after the other.
+        """Returns [nodes] copies of the pod that host ports, spread and (anti-)affinity admit one after the other.
 
-        Other new pods are not considered. None if the pod has no such rule.
+        Other new pods and free capacity are not considered. None if the pod has no such rule.
         """
         if not any(rule.plugin in _TIES for rule in self.rules) or self.refusal is not None:
             return None
@@ -168,7 +183,7 @@ class ShapeState:
         return any(moved)
 
     def allowed_with(self, pod: PodInfo, node: int, judged: Collection[str]) -> Ints:
-        """Returns `allowed_beside` for the draft with one more pod on a node."""
+        """Returns `allowed_beside` for the draft with one more pod on a node. Draft and state do not change."""
         for rule in self.rules:
             rule.change(pod, node, 1)
         out = self.allowed_beside(judged) if judged else self._passes()
@@ -179,7 +194,7 @@ class ShapeState:
 
     @property
     def has_rules(self) -> bool:
-        """True if a filter depends on other pods."""
+        """True if a filter depends on other pods, volumes or devices."""
         return bool(self.rules)
 
     def best_node(self) -> int | None:
@@ -195,7 +210,11 @@ class ShapeState:
         return int(able[best]) if best is not None else None
 
     def refresh(self) -> None:
-        """Applies the draft's changes since the last call."""
+        """Applies the draft's changes since the last call: recomputes all nodes, or only the changed ones if possible.
+
+        All nodes must be recomputed if a verdict may have changed elsewhere, or if reservations have changed. Scores
+        must be normalised again if their range over the feasible nodes may have changed.
+        """
         draft = self._owner.draft
         if self._version_seen == draft.version:
             return
@@ -253,10 +272,7 @@ class ShapeState:
         return moved
 
     def _update_row(self, row: int) -> None:
-        """Does `_update` for one node with plain integers.
-
-        That is several times faster than with arrays of length one.
-        """
+        """Recomputes one node like `_update`, but with plain integers, several times faster than short arrays."""
         owner = self._owner
         have, used = owner.snapshot.allocatable[row].tolist(), owner.draft.used[row].tolist()
         room: int = have[0] - used[0]
@@ -273,6 +289,7 @@ class ShapeState:
         )
 
     def _update(self, rows: NDArray[np.int64] | slice) -> None:
+        """Recomputes `slots` and `fit` of the given nodes (positions, or a slice) from the draft's free capacity."""
         owner = self._owner
         free = owner.snapshot.allocatable[rows] - owner.draft.used[rows]
         room = free[:, 0]
@@ -293,7 +310,7 @@ class ShapeState:
         )
 
     def _subtract_reservations(self, reserved: AvailableCapacity) -> None:
-        """Subtracts the reservations of other holders from the slots of their nodes."""
+        """Lowers the slots of nodes with reservations that the pod may not use."""
         at = reserved.at
         free = self._owner.snapshot.allocatable[at] - self._owner.draft.used[at] - reserved.held
         room = np.min([np.floor_divide(free[:, column], amount) for column, amount in self.request], axis=0)
@@ -302,13 +319,14 @@ class ShapeState:
         self.slots[at] = np.minimum(self.slots[at], np.maximum(room, 0) * self.allowed[at])
 
     def _normalise(self) -> None:
-        """Normalises the scores over the nodes that are feasible now."""
+        """Computes `soft` and `total`, with scores normalised over the nodes that are feasible now."""
         scores = self._owner.config.scores
         raw = self.static.scores
         moving = any(not one.silent and not one.fixed for one in self._soft_scores)
         self._varies = bool(raw.untolerated.any() or raw.preferred.any() or moving)
+        """True if a change of the draft may change the normalised scores of all nodes."""
         self.soft: Ints = np.zeros(len(self.slots), dtype=np.int64)
-        """Total without the packing scores; used if a gather goal exists."""
+        """Total without the scores of free capacity; used with a gather goal, because its goals already pack."""
         feasible = self.slots > 0
         for plugin, values in normalised(raw, feasible).items():
             self.soft = self.soft + scores.weight(plugin) * values
@@ -330,7 +348,7 @@ class ShapeState:
 
     @property
     def pulled(self) -> bool:
-        """True if a filter may refuse a node because a pod was removed elsewhere: required affinity, spread."""
+        """True if removing a pod elsewhere may make a filter refuse a node: required affinity, spread."""
         return any(not rule.local for rule in self.rules)
 
     @property
@@ -339,7 +357,7 @@ class ShapeState:
         return any(not (isinstance(one, Rule) and one.local) for one in self._followers)
 
     def plugin_scores(self) -> dict[str, Ints]:
-        """Returns plugin -> [nodes] 0..100, unweighted."""
+        """Returns plugin -> [nodes] its score 0..100, normalised over the feasible nodes and not weighted."""
         feasible = self.slots > 0
         soft = {plugin: np.zeros(len(feasible), dtype=np.int64) for plugin in SCORES}
         soft |= {one.plugin: one.values(feasible) for one in self._soft_scores}
@@ -358,7 +376,10 @@ class ShapeState:
         return self._cached_verdict[1]
 
     def later_words(self) -> list[Verdict]:
-        """Returns the verdict of each filter after the first four of the table."""
+        """Returns the verdict of each filter after the static ones, in order, with the resource fit among them.
+
+        With reservations that the pod may not use, the first verdict is that on these nodes with the nominated pods.
+        """
         owner = self._owner
         fit = check_fit(owner.snapshot.allocatable, owner.draft.used, self.request, self.names)
         early = [rule.verdict() for rule in self.rules if rule.before_fit]

@@ -1,7 +1,8 @@
-"""The interface of filters: a verdict per node, with one reason and one code, and its update as a draft changes.
+"""The interface of filters, as the Filter extension point of kube-scheduler, but for all nodes at once.
 
-A filter of node objects returns a `Verdict` once. A filter that depends on other pods is a `Rule`, which updates domain
-counts.
+A filter returns a `Verdict`: for each node either that the pod fits, or a refusal with reasons and a code. A filter
+that reads only node objects computes it once. A filter that depends on other pods is a `Rule`: every placement and
+eviction of the draft is reported to it, and updates its counts.
 
 Main types: `Verdict` (`filter_protocol.py`): feasible nodes and refusals; `Refusal` (`filter_protocol.py`): code and
 sentence; `Rule` (`pod_rule_filter.py`): a filter of domain counts.

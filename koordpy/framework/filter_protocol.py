@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 
 class Code(StrEnum):
-    """Code of a refusal: whether evicting pods from the node could help."""
+    """Code of a refusal, as in kube-scheduler: whether evicting pods from the node could help."""
 
     UNSCHEDULABLE = "Unschedulable"
+    """Evicting pods from the node could help."""
     UNRESOLVABLE = "UnschedulableAndUnresolvable"
+    """Evicting pods from the node could not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,10 @@ class Refusal:
     """The refusal of a node, or of the pod as a whole, by one filter."""
 
     plugin: str
+    """Name of the filter plugin, as in kube-scheduler."""
     code: Code
     reasons: tuple[str, ...]
+    """Sentences for the message of the pod, as in kube-scheduler."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +42,7 @@ class Verdict:
 
     @property
     def fits(self) -> NDArray[np.bool_]:
+        """[nodes] True if the pod fits."""
         return np.asarray(self.which == 0)
 
     def of(self, node: int) -> Refusal | None:
@@ -46,7 +51,7 @@ class Verdict:
         return self.refusals[i - 1] if i else None
 
     def then(self, later: "Verdict") -> "Verdict":
-        """Returns this verdict where it refuses, and the later filter's verdict elsewhere."""
+        """Returns the combined verdict: this one on nodes that it refuses, that of the later filter elsewhere."""
         if not later.refusals:
             return self
         shift = len(self.refusals)
@@ -68,7 +73,10 @@ def refused_where(mask: NDArray[np.bool_], refusal: Refusal) -> Verdict:
 
 
 def chain(verdicts: Sequence[Verdict]) -> Verdict:
-    """Combines verdicts in order: each node gets the refusal of the first filter that refuses it."""
+    """Combines verdicts in order: each node gets the refusal of the first filter that refuses it.
+
+    There must be at least one verdict.
+    """
     out = verdicts[0]
     for verdict in verdicts[1:]:
         out = out.then(verdict)

@@ -1,7 +1,9 @@
-"""The base class of filters that depend on other pods: they start from the snapshot and follow a plan's draft.
+"""The base class of filters that depend on other pods, volumes or devices, such as pod affinity or host ports.
 
-A Rule belongs to one shape. It counts the relevant pods on the nodes once, applies every later placement or eviction by
-`change`, and returns a Verdict on all nodes for the current counts.
+A `Rule` belongs to one shape of pending pods. It counts the relevant pods on the nodes of the snapshot once. Every
+later placement or eviction of the draft is reported to it by `change`. `verdict` is then the verdict on all nodes for
+the current counts. `Domains` and `DomainTable` are the domains of topology keys: the nodes with equal values of a
+label.
 """
 
 from abc import ABC, abstractmethod
@@ -17,36 +19,47 @@ from koordpy.framework.filter_protocol import Code, Refusal, Verdict
 from koordpy.pods.pod_info import PodInfo
 
 ANY_NUMBER = np.iinfo(np.int64).max
+"""Number of copies of a pod where a rule has no limit."""
 
 
 class Rule(ABC):
-    """One filter of one shape on a draft."""
+    """One filter plugin for one shape of pods on a draft."""
 
     plugin: str
+    """Name of the filter plugin, as in kube-scheduler."""
     before_fit: bool = False
-    """True if it is before NodeResourcesFit in the order of filters."""
+    """True if the filter is before NodeResourcesFit in the order of filters."""
     local: bool = False
-    """True if a pod on a node changes the verdict and the copies of that node alone."""
+    """True if a pod on a node can change the verdict and the copies only of that node, as for host ports."""
     together: bool = False
-    """True if the problem of a unit represents how pods of different shapes limit each other on a node (`gangs`, or a
-    device family). If False, placements are tried on the rules (`unit_placement`)."""
+    """True if the problem of a unit already represents how pods of different shapes limit each other on a node.
+
+    The package `gangs` or a device family does that. If False, a placement found for the problem must be checked by the
+    rules (`unit_placement`).
+    """
 
     @abstractmethod
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
-        """Adds a pod on a node (sign 1) or removes it (-1); returns True if the verdict may have changed."""
+        """Adds a pod on a node (sign 1) or removes it (-1); returns True if the verdict may have changed.
+
+        pod: any pod, also one that the filter does not concern. node: position in the snapshot.
+        """
 
     @abstractmethod
     def verdict(self) -> Verdict:
-        """Returns the verdict on every node, for this pod alone."""
+        """Returns the verdict on every node for one pod of the shape, with the pods that are counted now."""
 
     def standing(self) -> Verdict:
-        """Returns the verdict without refusals that placing other members of the plan may remove."""
+        """Returns the verdict with only those refusals that placing other members of the plan cannot remove.
+
+        For example, a missing topology label remains, but a lack of pods that match required affinity does not.
+        """
         return self.verdict()
 
     def copies(self) -> Ints | None:
-        """Returns [nodes] how many copies of the pod the rule admits one after the other on a node.
+        """Returns [nodes] how many copies of the pod the rule admits on a node one after the other.
 
-        None for any number.
+        None if the rule does not limit the number.
         """
         return None
 
@@ -59,22 +72,22 @@ class Rule(ABC):
 
     @property
     def is_number(self) -> bool:
-        """True if the rule only compares numbers of devices."""
+        """True if the rule only compares numbers of devices, so that sums decide."""
         return False
 
     def beside(self, node: int, held: Mapping[str, int]) -> tuple[int, Refusal] | None:
-        """Returns how many copies the rule admits on a node in addition to nominated pods, and the refusal of more.
+        """Returns (copies of the pod that a node takes in addition to the nominated pods there, refusal of one more).
 
-        None if they make no difference.
+        None if the nominated pods make no difference to the rule.
 
-        held: resource -> amount that those pods will use of what is free on the node.
+        held: resource -> amount that the nominated pods will use of what is free on the node.
         """
         return None
 
     def capacity(self) -> Ints | None:
-        """Returns `copies` as a resource of a unit's problem.
+        """Returns `copies`, to become a resource of a unit's placement problem of which each pod uses 1.
 
-        None for any number, or if the problem represents it itself.
+        None if the rule does not limit the number, or if the problem already represents the rule (`together`).
         """
         return None if self.together else self.copies()
 
@@ -90,14 +103,16 @@ class Rule(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Domains:
-    """The domains of one node label."""
+    """The domains of one topology key: each domain is the nodes with one value of this label, numbered from 0."""
 
     of: Ints
     """[nodes] number of the domain, -1 without the label."""
     count: int
+    """Number of domains."""
 
     @cached_property
     def labelled(self) -> NDArray[np.bool_]:
+        """[nodes] True if the node has the label."""
         return np.asarray(self.of >= 0)
 
     @cached_property
@@ -106,12 +121,12 @@ class Domains:
         return self.count == int(self.labelled.sum())
 
     def sums(self, per_node: Ints) -> Ints:
-        """Returns [domains] the sum of a value per node."""
+        """Returns [domains] the sum of `per_node` ([nodes]) over the nodes of each domain."""
         weights = per_node[self.labelled].astype(np.float64)
         return np.bincount(self.of[self.labelled], weights=weights, minlength=self.count).astype(np.int64)
 
     def spread(self, per_domain: Ints) -> Ints:
-        """Returns [nodes] the value of each node's domain, 0 without the label."""
+        """Returns [nodes] the entry of `per_domain` ([domains]) for each node's domain, 0 without the label."""
         if not self.count:
             return np.zeros(len(self.of), dtype=np.int64)
         return np.where(self.labelled, per_domain[self.of], 0)
@@ -119,11 +134,13 @@ class Domains:
 
 @dataclass
 class DomainTable:
-    """The domains of every label that was looked up; valid while the nodes' labels do not change."""
+    """The domains of node labels, computed on first use; valid while the nodes' labels do not change."""
 
     nodes: Sequence[NodeInfo]
     known: dict[str, Domains] = field(default_factory=dict)
+    """Label key -> its domains, as far as they were looked up."""
     places: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    """Label key -> value -> positions of the nodes with that value, as far as they were looked up."""
 
     def holders(self, key: str, values: Iterable[str]) -> list[int]:
         """Returns the positions, in order, of the nodes that have one of the values of a label."""

@@ -1,10 +1,10 @@
-"""Builds the placement problem of a unit, and chooses the method that solves it.
+"""Turns a unit (gangs or a plain pod) into a placement problem of plain numbers, and chooses the method that solves it.
 
-A problem has shapes, members in rank order, hard layers, multiples and attraction. A method applies by size and by the
-kinds of constraints: sums, counting, opened places, the solver.
+A problem has shapes, members in rank order, hard layers, multiples and attraction. Methods are tried in a fixed order,
+the cheapest first: sums, counting, opened places, the solver. Which one applies depends on the constraints of the unit.
 
-Main types: `Question` (`unit_placement.py`): a unit's problem and limits; `PlacementMethod` (`placement_methods.py`): a
-method; `build` (`problem_building.py`): a unit as a problem.
+Main types: `build` (`problem_building.py`): a unit as a problem; `PlacementMethod` (`placement_methods.py`): a method;
+`Question` (`unit_placement.py`): the kind of placement that is wanted.
 
 Must not pass labels or pods to the methods: a problem is plain numbers. Start reading at `problem_building.py`, then
 `placement_methods.py`.

@@ -1,7 +1,8 @@
-"""Goal 2: counts the pods on each node that attract a unit.
+"""Goal 2: counts the pods on each node that attract a gang, so that it is placed close to them.
 
-Source: gang-network.md sections 4 and 5. A pod attracts if it has the network-topology-selector of a planned pod. The
-planned pods are settled first (goal 0): values of pods that stay pending attract nothing.
+A running pod attracts the gang if it is a bound member, or if its annotation network-topology-selector has the same
+value as that of a planned pod. Which pods are planned is decided before (goal 0): the values of members that stay
+pending attract nothing. Source: gang-network.md sections 4 and 5.
 """
 
 from collections.abc import Iterable
@@ -15,11 +16,14 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def attraction(unit: Unit, planned: Iterable[PodInfo], round_state: RoundState) -> Ints:
-    """Returns [nodes] pods that attract the unit, each once (goal 2).
+    """Returns [nodes] the number of pods that attract the unit on the current draft, each pod once.
 
-    These are bound members, and pods with a planned pod's network-topology-selector.
+    These are bound members, pods with the network-topology-selector of a planned pod, and for a gang that is derived
+    from a workload those pods of the same run that another scheduler has bound. planned: pending pods that the plan
+    places.
     """
     snapshot, draft = round_state.snapshot, round_state.draft
+    # pods with the same selector: those of the snapshot, plus placements and less evictions of the draft
     out = np.zeros(len(snapshot.nodes), dtype=np.int64)
     values = {pod.selector for pod in planned if pod.selector}
     for value in values:
@@ -33,6 +37,7 @@ def attraction(unit: Unit, planned: Iterable[PodInfo], round_state: RoundState) 
         for pod in draft.evicted.values():
             if pod.selector in values and pod.node in snapshot.index:
                 out[snapshot.index[pod.node]] -= 1
+    # bound members and pods of the same run, if they are not counted above
     for member in unit.members:
         if member.bound and member.selector not in values and member.node in snapshot.index:
             out[snapshot.index[member.node]] += 1

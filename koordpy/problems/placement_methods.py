@@ -1,7 +1,7 @@
-"""The methods that solve a placement problem, and the choice between them (gang-network.md section 7).
+"""The methods that place the pods of a unit, and the choice between them (gang-network.md section 7).
 
-`METHODS` lists them in order: the first that applies solves the problem. A method passes a problem to the next one by
-returning None. Each is exact for the problems that it applies to.
+`METHODS` lists them in order, the fastest first. The first method that applies solves the problem, unless it returns
+None: then the next one that applies does. Every method is exact for the problems that it solves.
 """
 
 from collections import Counter
@@ -33,25 +33,33 @@ class PlacementMethod(Protocol):
 
 
 class SumsMethod:
-    """Proves by sums that there is no placement."""
+    """Proves that there is no placement by sums of capacity, without a search."""
 
     def applies(self, problem: Problem) -> bool:
+        """Implements `PlacementMethod.applies`: no member is pending, or sums prove that the unit cannot fit."""
         return not problem.pending or is_hopeless(problem)
 
     def place(self, problem: Problem) -> Solution | None:
+        """Implements `PlacementMethod.place`: there is no placement."""
         return Solution({}, Proof.INFEASIBLE)
 
     def could(self, problem: Problem) -> Proof:
+        """Implements `PlacementMethod.could`: the pods do not fit."""
         return Proof.INFEASIBLE
 
 
 class CountingMethod:
-    """Places pods of one shape: a placement is a count per node, and the ranks follow."""
+    """Places pods of one shape by `counting`: a placement is a count per node, and ranks are assigned afterwards."""
 
     def applies(self, problem: Problem) -> bool:
+        """Implements `PlacementMethod.applies`: pods of one shape, without rules among them."""
         return counting.applies(problem)
 
     def place(self, problem: Problem) -> Solution | None:
+        """Implements `PlacementMethod.place`; None if counts turn out not to represent the problem.
+
+        Without a gather goal, the members in rank order fill the used nodes in natural order of names.
+        """
         try:
             counted = counting.count(problem)
         except NotCountable:
@@ -66,44 +74,52 @@ class CountingMethod:
         return Solution(nodes, Proof.OPTIMAL, () if proven else (RANKS_OPEN,))
 
     def could(self, problem: Problem) -> Proof:
+        """Implements `PlacementMethod.could` by a placement, which is cheap here."""
         found = place_problem(problem)
         return Proof.FEASIBLE if found.placed else found.proof
 
 
 class OpenedPlacesMethod:
-    """Required affinity among the members: the best solution of one problem per place that they may open."""
+    """Places members that require each other by pod affinity: tries each place that they may open (`opened_place`)."""
 
     def __init__(self) -> None:
         self._parts: WeakKeyDictionary[Problem, list[Problem]] = WeakKeyDictionary()
 
     def parts_of(self, problem: Problem) -> list[Problem]:
+        """Returns the problems that replace a problem, one per place; empty if it cannot be replaced. Cached."""
         if problem not in self._parts:
             self._parts[problem] = opened_places(problem) or []
         return self._parts[problem]
 
     def applies(self, problem: Problem) -> bool:
+        """Implements `PlacementMethod.applies`: the problem can be replaced by one problem per place."""
         return bool(self.parts_of(problem))
 
     def place(self, problem: Problem) -> Solution | None:
+        """Implements `PlacementMethod.place`: the best solution over all places."""
         return place_parts(self.parts_of(problem))
 
     def could(self, problem: Problem) -> Proof:
+        """Implements `PlacementMethod.could`: FEASIBLE for any place is enough, INFEASIBLE must be proven for all."""
         proofs = [could_place(part) for part in self.parts_of(problem)]
         return next((proof for proof in (Proof.FEASIBLE, Proof.UNKNOWN) if proof in proofs), Proof.INFEASIBLE)
 
 
 class SolverMethod:
-    """CP-SAT, for every problem. OR-Tools takes half a second to import, so it is imported on first use."""
+    """Solves every problem by CP-SAT. OR-Tools takes half a second to import, so it is imported on first use."""
 
     def applies(self, problem: Problem) -> bool:
+        """Implements `PlacementMethod.applies`: always True."""
         return True
 
     def place(self, problem: Problem) -> Solution | None:
+        """Implements `PlacementMethod.place`; never None."""
         from koordpy.placement.solver.exact_placement import solve
 
         return solve(problem)
 
     def could(self, problem: Problem) -> Proof:
+        """Implements `PlacementMethod.could`."""
         from koordpy.placement.solver.exact_placement import can_place
 
         return can_place(problem)
@@ -115,7 +131,10 @@ METHODS: tuple[PlacementMethod, ...] = (SumsMethod(), CountingMethod(), _OPENED,
 
 
 def place_problem(problem: Problem) -> Solution:
-    """Returns the best placement under the order of goals, or the proof that there is none."""
+    """Returns the best placement of a problem, or the proof that there is none, by the first method that solves it.
+
+    If the device costs of the ByCount are not proven, the proof of the solution is lowered accordingly.
+    """
     answers = (method.place(problem) for method in METHODS if method.applies(problem))
     found = next(answer for answer in answers if answer is not None)
     if problem.by_count is None or problem.by_count.exact():
@@ -128,7 +147,7 @@ def place_problem(problem: Problem) -> Solution:
 
 
 def place_parts(problems: Sequence[Problem]) -> Solution:
-    """Returns the best placement of one unit over problems that differ in the nodes they allow."""
+    """Returns the best placement of one unit over several problems, which differ in the nodes that they allow."""
     solutions = [place_problem(problem) for problem in problems]
     if len(solutions) == 1:
         return solutions[0]
@@ -155,7 +174,11 @@ def needs_solver(problem: Problem) -> bool:
 
 
 def is_hopeless(problem: Problem) -> bool:
-    """Returns True if sums alone show that a gang lacks pods, or that its kinds lack slots or resources."""
+    """Returns True if the problem certainly has no placement, by sums that ignore how pods share nodes.
+
+    That is so if a gang has fewer pending members than it needs, if the slots of its shapes are too few, if a quota
+    admits too little, or if no pending pod fits any node. False proves nothing.
+    """
     slots = [int(room.sum()) for room in problem.slots_of]
     own: dict[int, Counter[int]] = {}
     for rank in problem.pending:
@@ -171,7 +194,10 @@ def is_hopeless(problem: Problem) -> bool:
 
 
 def _beyond(problem: Problem, allowance: Allowance) -> bool:
-    """Returns True if even the members with the smallest requests exceed an allowance."""
+    """Returns True if a quota admits too little even for the members with the smallest requests that must be placed.
+
+    Those are the needed number of each gang, or one pod if no gang needs any.
+    """
     amounts: dict[int, list[int]] = {}
     for rank in problem.pending:
         member = problem.members[rank]

@@ -1,6 +1,8 @@
-"""Builds the Problem of a unit: shapes, members in rank order, hard layers, multiples, attraction.
+"""Builds the placement problem of a unit: turns its pods, the nodes and the draft into plain numbers.
 
-Source: gang-network.md sections 2.1, 4 and 5.
+Pods for which all filters, scores and rules agree become one shape. Filters that limit the number of pods on a node,
+and devices, become further columns of `Problem.free` that exist only for this unit. Rules among the members become
+interactions. Source: gang-network.md sections 2.1, 4 and 5.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -26,11 +28,11 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.attraction import attraction
 
 BEYOND_PODS = 2**62
-"""More pods than any cluster has."""
+"""More pods than any cluster has, and still within 64 bits: larger multiples are cut to it."""
 
 
 def hard_level(unit: Unit, round_state: RoundState) -> int:
-    """Returns the deepest level with MustGather of the whole group; 0 without one."""
+    """Returns the deepest level on which a gang of the unit has MustGather with scope `group`; 0 without one."""
     layers = round_state.snapshot.tree.layers
     levels = [layers.level(r.layer) or 0 for gang in unit.gangs for r in gang.wish.gather if r.whole]
     return max(levels, default=0)
@@ -53,9 +55,10 @@ def unit_multiples(unit: Unit, round_state: RoundState) -> dict[int, int]:
 
 
 def bounded_multiples(multiples: dict[int, int], shapes: list[Shape], free: Ints, *, bound: int) -> dict[int, int]:
-    """Returns the multiples capped for the solver.
+    """Returns the multiples capped, because the solver cannot handle very large numbers.
 
-    A multiple above the possible number of the unit's pods in the cluster only allows 0, whatever its value is.
+    A multiple above the number of the unit's pods that the cluster can hold only allows 0 pods, whatever its value is.
+    bound: number of members that are not pending.
     """
     if not multiples:
         return multiples
@@ -66,9 +69,11 @@ def bounded_multiples(multiples: dict[int, int], shapes: list[Shape], free: Ints
 def build(unit: Unit, round_state: RoundState, *, emptied: bool = False) -> Problem:
     """Returns the Problem of a unit on the draft of the round state.
 
-    The restriction by upstream's topology keys is not applied (`partitions`). emptied: True to treat all devices that
-    are allocated by name as available. Then only the number of devices limits victims; the devices that they really
-    free are checked with the plan.
+    The restriction by upstream's topology keys is not applied here, but by `partitions`.
+
+    emptied: True for the search of victims. Filters that depend on other pods or on devices by name then count as
+    passed, because evictions may remove their refusals. Only numbers of devices limit the victims; what their eviction
+    really frees is checked with the plan.
     """
     known = round_state.built
     # the problem of a failing unit is needed three times: to place it, to search victims, and for its message
@@ -84,19 +89,22 @@ def build(unit: Unit, round_state: RoundState, *, emptied: bool = False) -> Prob
 
 
 def _has_rules(unit: Unit, round_state: RoundState) -> bool:
-    """Returns True if filters depend on more than numbers: devices by name, or other pods."""
+    """Returns True if a pending pod has filters that depend on other pods, or on devices by name."""
     return any(round_state.of(pod).has_rules for pod in {pod.shape: pod for pod in unit.pending}.values())
 
 
 def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
+    """Builds the problem without the cache of `build`; arguments as there."""
     snapshot = round_state.snapshot
     goal = unit.has_goal
+    # pod shape -> number of the shape in quotas; key of a pod -> number in `shapes`; pod shape -> its numbers there
     numbers: dict[bytes, int] = {}
     keyed: dict[Hashable, int] = {}
     copied: dict[bytes, list[int]] = {}
     shapes: list[Shape] = []
     members: list[Member] = []
     gangs = {gang.ref: i for i, gang in enumerate(unit.gangs)}
+    # free capacity: less reservations of other pods, plus columns of resources that exist only for this gang
     free = round_state.draft.free()
     among = _member_constraints(unit, round_state)
     held = round_state.available_to(min(unit.pending, key=lambda pod: pod.priority)) if unit.pending else None
@@ -105,6 +113,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
     first = free.shape[1]
     if among is not None:
         free = np.concatenate([free, among.room], axis=1)
+    # further columns of `free`, each [nodes]: devices of families that share them, then limits of filters on copies
     copies: list[Ints] = []
     shared = shared_room(unit.pending, round_state.scene) if not emptied else []
     for family, room in shared:
@@ -116,13 +125,14 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
     tied = among is not None and bool(among.ties)  # interactions refer to members by shape alone
     parts = tuple(parts_of(unit, snapshot.tree.layers)) if has_parts(unit) else ()
     inside = _parts_of_pods(parts)
-    kinds: list[PodInfo] = []
+    kinds: list[PodInfo] = []  # a pod of each shape
     lone = len(unit.pending) == 1 and not emptied
     for pod in unit.members:
         gang = gangs[pod.gang] if pod.gang is not None else 0
         if not pod.pending:
             members.append(Member(gang=gang, shape=-1, node=snapshot.index.get(pod.node, -1)))
             continue
+        # pods of equal spec are different shapes if devices or parts distinguish them
         key = (pod.shape, None if tied else apart(pod), inside.get(pod.key, ()))
         number = keyed.get(key)
         if number is None:
@@ -149,6 +159,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
             allowed = own.allowed_beside(judged)
             shapes.append(Shape(request, allowed, (own.soft if goal else own.total).copy()))
         members.append(Member(gang=gang, shape=number))
+    # rules of parts, merged shapes, and the goal for devices
     gathered, shapes = _one_domain_rules(parts, inside, kinds, shapes, round_state.draft)
     if copies:
         free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)
@@ -196,7 +207,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
 
 
 def _parts_of_pods(parts: Sequence[GatheredPart]) -> dict[str, tuple[int, ...]]:
-    """Returns pod -> positions of the parts that it is in."""
+    """Returns pod key -> indices of the parts that the pod is in."""
     out: dict[str, tuple[int, ...]] = {}
     for i, part in enumerate(parts):
         for pod in part.members:
@@ -211,11 +222,12 @@ def _one_domain_rules(
     shapes: list[Shape],
     draft: Draft,
 ) -> tuple[list[InOneDomain], list[Shape]]:
-    """Returns the one-domain rule of each part.
+    """Returns (one-domain rules of the parts, shapes with the nodes that the parts still allow).
 
-    Shapes of a part with placed members are limited to their domain instead.
+    A part with members on nodes, bound or placed in this round, has no rule: its shapes are limited to the domain of
+    these members instead, or to no node if they are in several domains.
 
-    kinds: a pod of each shape; pods of one shape are in the same parts.
+    inside: result of `_parts_of_pods`. kinds: a pod of each shape; pods of one shape are in the same parts.
     """
     ties: list[InOneDomain] = []
     if not parts:
@@ -238,9 +250,9 @@ def _one_domain_rules(
 
 
 def _alone(kinds: Sequence[PodInfo], shapes: Sequence[Shape], free: Ints, round_state: RoundState) -> tuple[Ints, ...]:
-    """Returns Problem.alone: the slots of copies of one pod, without the rules among members.
+    """Returns `Problem.alone`: per shape [nodes] copies that host ports, spread and (anti-)affinity admit in turn.
 
-    Kinds that these rules do not limit further share one array.
+    Empty if these rules limit no shape below its slots. Shapes that are not limited share one array of `ANY_NUMBER`.
     """
     found = [round_state.of(pod).copies_alone() for pod in kinds]
     few = [own is not None and bool((own < slots(free, one)).any()) for own, one in zip(found, shapes, strict=True)]
@@ -253,7 +265,11 @@ def _alone(kinds: Sequence[PodInfo], shapes: Sequence[Shape], free: Ints, round_
 def _merge_shapes(
     shapes: list[Shape], kinds: list[PodInfo], members: list[Member], alone: tuple[Ints, ...], ruled: Sequence[bool]
 ) -> tuple[list[Shape], list[PodInfo], list[Member], tuple[Ints, ...]]:
-    """Returns the same with equal shapes merged. ruled: per kind True if its nodes depend on other pods."""
+    """Returns (shapes, kinds, members, alone) with equal shapes merged into one.
+
+    ruled: per kind, True if its feasible nodes depend on other pods, so that it may be merged only with pods of equal
+    spec.
+    """
     seen = {id(one): one.tobytes() for one in alone}  # kinds that may be placed in any number share one array
     copied = [seen[id(one)] for one in alone] or [b""] * len(kinds)
     distinct = [pod.shape if depends else own for depends, pod, own in zip(ruled, kinds, copied, strict=True)]
@@ -271,22 +287,23 @@ def _member_constraints(unit: Unit, round_state: RoundState) -> MemberConstraint
 
 
 def hard_keys(unit: Unit) -> tuple[str, ...]:
-    """Returns upstream's topology keys: node labels for which all members must share the value."""
+    """Returns the topology keys of the upstream PodGroup: node labels of which all members must share the value."""
     return tuple(dict.fromkeys(key for gang in unit.gangs for key in gang.hard_keys))
 
 
 def partitions(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[Problem]:
-    """Yields the problem limited to each combination of values of upstream's topology keys.
+    """Yields the problem limited to the nodes with each combination of values of the topology keys (`hard_keys`).
 
-    The problem itself without keys.
+    Without keys it yields the problem itself.
     """
     return (part for _, part in named_partitions(unit, problem, round_state))
 
 
 def named_partitions(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[tuple[str, Problem]]:
-    """Yields (values joined by `/`, problem limited to them), as `partitions`.
+    """Yields (values joined by `/`, problem limited to nodes with these values), as `partitions` does.
 
-    All members, bound ones too, must share the values; nodes without the label are never used.
+    All members must share the values, so combinations without the nodes of bound members are skipped. Nodes without the
+    labels are never used. Without keys the text is empty.
     """
     wanted = hard_keys(unit)
     if not wanted:

@@ -1,9 +1,15 @@
-"""Places the pending members of a unit: the entry point to the methods of `placement_methods`.
+"""Places the pending members of a unit: the planner's entry point to the methods of `placement_methods`.
 
-`place_unit` answers a `Question`. The problem of a unit represents how many pods of each shape a node takes alone; sets
-of devices and some filters limit pods of different shapes together. If a placement puts shapes together on a node that
-does not take them all, some shape must have fewer pods there. So the problem is split into one problem per shape, and
-the best solution of all is used. Every valid placement is possible in one of them, so the search is exact.
+`place_unit` returns the placement that a `Question` asks for. Most of the work is done by `place_problem`; this module
+adds what a single problem cannot represent:
+
+- Some filters and device sets limit pods of different shapes on a node together, but a problem says only how many pods
+  of each shape a node takes alone. If a placement has shapes together on a node that does not take them all, some shape
+  must have fewer pods there. So the problem is split into one problem per shape with that limit, and the best solution
+  of all is used. Every valid placement is possible in one of them, so the search is exact.
+- If not all members are placed, attraction (goal 2) must count only the values of placed members, which needs a second
+  search.
+- A job that is not all or nothing is placed pod by pod, as far as its pods fit.
 """
 
 from collections import Counter
@@ -30,22 +36,26 @@ class Question(Enum):
     """The kind of placement that is wanted for a unit."""
 
     BEST = auto()
-    """The best placement. Attraction is counted for the members that it places."""
+    """The best placement of a gang, for binding. Attraction is counted for the members that are placed."""
     TRIAL = auto()
-    """The best placement with the attraction of all pending members, in one search: for dry runs and reservations."""
+    """The best placement in one search, for dry runs and reservations.
+
+    To save the second search, attraction is counted for all pending members, even if not all of them are placed.
+    """
     IN_ORDER = auto()
-    """The pods of a job that is not all or nothing: all of them if they fit, else in order of their ranks, skipping
-    pods that do not fit (gpu-topology.md 5)."""
+    """A placement of a job that is not all or nothing (gpu-topology.md 5): all its pods if they fit, else the pods in
+    rank order, skipping each pod that does not fit."""
 
 
 def place_unit(unit: Unit, problem: Problem, round_state: RoundState, question: Question) -> Solution:
     """Returns the nodes of a unit's pending members by rank; no nodes, with the proof, if there is no placement.
 
-    problem: of the unit, with the attraction of all its pending pods.
+    problem: the result of `build` for the unit, with the attraction of all its pending pods.
     """
     if question is Question.IN_ORDER:
         return place_in_order(problem)
     found = _placed_together(unit, problem, round_state)
+    # a second search is needed only if members stay pending and their values attract
     if question is Question.TRIAL or not found.placed or not problem.gather or len(found.nodes) == len(problem.pending):
         return found
     own = attraction(unit, [unit.members[rank] for rank in found.nodes], round_state)
@@ -61,14 +71,21 @@ def place_unit(unit: Unit, problem: Problem, round_state: RoundState, question: 
 
 
 def fits_somewhere(unit: Unit, problem: Problem, round_state: RoundState) -> bool | None:
-    """Returns True if all pods of a unit can be placed in some way; None if only a placement decides."""
+    """Returns True if it is proven that all pods of a unit can be placed in some way, else False.
+
+    None if only a placement can decide, because filters limit pods of several shapes together.
+    """
     if len(_counted_apart(unit, round_state)) > 1:
         return None
     return any(could_place(part) is Proof.FEASIBLE for part in partitions(unit, problem, round_state))
 
 
 def _placed_together(unit: Unit, problem: Problem, round_state: RoundState) -> Solution:
-    """Returns the best placement of a unit in which every node takes its pods together."""
+    """Returns the best placement of a unit in which every node takes its pods together.
+
+    Splits each problem with a solution that fails that check (see the module). After `SPLITS` problems the rest stays
+    undecided.
+    """
     apart = _counted_apart(unit, round_state)
     if len(apart) < 2:
         return place_parts(list(partitions(unit, problem, round_state)))
@@ -98,7 +115,10 @@ def _placed_together(unit: Unit, problem: Problem, round_state: RoundState) -> S
 
 
 def _counted_apart(unit: Unit, round_state: RoundState) -> frozenset[bytes]:
-    """Returns the shapes with filters that the problem represents only for each shape alone."""
+    """Returns the shapes with filters that the problem represents only for each shape alone (not `Rule.together`).
+
+    Empty for a unit with one shape.
+    """
     kinds = {pod.shape: pod for pod in unit.pending}
     if len(kinds) < 2:
         return frozenset()
@@ -108,9 +128,9 @@ def _counted_apart(unit: Unit, round_state: RoundState) -> frozenset[bytes]:
 def _unserved(
     unit: Unit, found: Solution, apart: frozenset[bytes], round_state: RoundState
 ) -> tuple[int, list[int]] | None:
-    """Returns (node, ranks of the pods on it) of the first node that does not take its placed pods together.
+    """Returns (node, ranks of its placed pods) of the first node that does not take these pods together; None without.
 
-    None without one.
+    apart: shapes that must be checked.
     """
     by_node: dict[int, list[int]] = {}
     for rank in sorted(found.nodes):
@@ -136,7 +156,11 @@ def _serves(node: int, pods: Sequence[PodInfo], round_state: RoundState) -> bool
 
 
 def _split(problem: Problem, node: int, ranks: Sequence[int]) -> list[Problem]:
-    """Returns the problem with one pod fewer of a shape on a node, for each shape that is there."""
+    """Returns the problems that replace one with a placement that `node` does not take.
+
+    For each shape with pods in `ranks`, which are those on the node, one problem limits the shape there to one pod
+    fewer than it has now.
+    """
     counts = Counter(problem.members[rank].shape for rank in ranks)
     out = []
     for shape, count in sorted(counts.items(), reverse=True):
@@ -152,7 +176,8 @@ def _split(problem: Problem, node: int, ranks: Sequence[int]) -> list[Problem]:
 def place_in_order(problem: Problem) -> Solution:
     """Places the pods of a job that is not all or nothing (gpu-topology.md 5).
 
-    All of them if they fit, else in order, skipping pods that do not fit.
+    All of them if they fit, else in rank order, skipping pods that do not fit. Without rules among the pods, the pods
+    to place are found by bisection, and then placed together.
     """
     pending = problem.pending
     if len({problem.members[rank].shape for rank in pending}) < 2:
@@ -171,17 +196,17 @@ def place_in_order(problem: Problem) -> Solution:
 
 
 def _only_all_of(problem: Problem, ranks: Collection[int]) -> Problem:
-    """Returns the problem of placing all of just these pods."""
+    """Returns the problem of placing all pods of the given ranks, and no other pod."""
     return replace(only_ranks(problem, ranks), needs=(len(ranks),))
 
 
 def _as_far_as_they_fit(problem: Problem, *, not_all: bool) -> tuple[list[int], bool]:
-    """Returns the pods that fit, tried in order, and True if that is proven.
+    """Returns (ranks of the pods that fit, each tried after all earlier ones; True if the answer is proven).
 
     not_all: True if it is known that not all of them fit.
 
-    A set of pods that fits also fits without some of them, so the first pod that does not fit is found by bisection. If
-    a pod does not fit, no later pod of its shape does.
+    Any part of a set of pods that fits also fits, so the first pod that does not fit is found by bisection. If a pod
+    does not fit, no later pod of its shape does, so these are skipped.
     """
     taken, left, sure = list[int](), list(problem.pending), True
     while left:
@@ -202,9 +227,10 @@ def _as_far_as_they_fit(problem: Problem, *, not_all: bool) -> tuple[list[int], 
 
 
 def _one_by_one(problem: Problem, found: Solution) -> Solution:
-    """Places the pods one by one, each together with those placed before it.
+    """Tries the pods one by one, each in a problem together with all pods that fitted before.
 
-    Pods may help or hinder each other, so a later pod may fit after an earlier one did not.
+    Needed if pods have rules about each other: then a later pod of the same shape may fit although an earlier one did
+    not. found: the result for all pods together, for its record of solves.
     """
     pending = problem.pending
     best, taken, sure = Solution({}, Proof.INFEASIBLE), list[int](), True

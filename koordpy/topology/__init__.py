@@ -1,7 +1,7 @@
-"""The network topology: layers, the tree of domains, and Volcano's HyperNodes as a second source.
+"""The network topology: which nodes share a switch, block or spine.
 
-The tree is arrays for planning (levels, parents, node ranges) and a networkx graph as its validated model. A fault in a
-topology names the layers in effect.
+Layers come from the ClusterNetworkTopology `default`, or from Volcano's HyperNodes. The tree of domains is arrays for
+planning (levels, parents, node ranges), and a networkx graph for display.
 
 Main types: `Tree` (`topology_tree.py`): domains; `Level` (`topology_tree.py`): one layer's domains; `Layers`
 (`topology_layers.py`): layers and labels.

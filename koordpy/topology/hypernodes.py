@@ -1,9 +1,11 @@
-"""Reads the tree from Volcano's HyperNodes, for clusters without a ClusterNetworkTopology.
+"""Reads the network topology from Volcano's HyperNodes, for clusters without a ClusterNetworkTopology.
 
-Source: vocabulary.md 3. A tier is a layer: the highest tier is the top layer, the nodes are below the lowest. A layer
-has the name of spec.tierName if the tier has one, else `tier1`, `tier2`, ...; a domain has the name of its HyperNode. A
-node in no HyperNode of a tier is a private domain there, like a node without a layer's label (gang-network.md section
-3). Faults are reported and worked around, so that one bad object does not remove the tree.
+A HyperNode is a domain of the network. Its members are nodes, or HyperNodes of lower tiers, selected by name, pattern
+or label. A tier is a layer: the highest tier is the top layer, the nodes are below the lowest tier. A layer has the
+name of spec.tierName if the tier has one, else `tier1`, `tier2`, ...; a domain has the name of its HyperNode. A node in
+no HyperNode of a tier gets a private domain there, like a node without a layer's label (gang-network.md section 3).
+
+Faults are reported and worked around, so that one bad object does not remove the tree. Source: vocabulary.md 3.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,16 +23,24 @@ _NAMED = 3
 
 
 Warnings = tuple[tuple[str, str], ...]
-"""(object, text)."""
+"""(object as `HyperNode/NAME`, sentence on the fault)."""
 
 
 def read_hypernodes(objects: Mapping[str, HyperNode], nodes: Mapping[str, Labels]) -> tuple[Layers, Warnings]:
-    """Returns the layers, with each node's place in them, and every fault. nodes: name -> labels."""
+    """Returns (layers with the domains of each node, every fault of the HyperNodes).
+
+    objects: name -> HyperNode. nodes: name -> labels.
+    """
     reading = _HyperNodeReading(objects, nodes)
     return reading.layers(), tuple(reading.faults)
 
 
 class _HyperNodeReading:
+    """One reading of all HyperNodes: first the members of each, then the layers and each node's domains.
+
+    HyperNodes and nodes are visited in natural order of names, so that the result depends only on the objects.
+    """
+
     def __init__(self, objects: Mapping[str, HyperNode], nodes: Mapping[str, Labels]) -> None:
         self.faults: list[tuple[str, str]] = []
         self._nodes = nodes
@@ -51,6 +61,7 @@ class _HyperNodeReading:
         self.faults.append((f"HyperNode/{name}", f"{field}: {text}"))
 
     def _tier_is_good(self, name: str, obj: HyperNode) -> bool:
+        """Returns True if the tier of a HyperNode is valid; otherwise reports it."""
         if obj.spec.tier >= 1:
             return True
         self._fault(name, "spec.tier", f"must be 1 or more, not {obj.spec.tier}: the object is ignored")
@@ -59,6 +70,10 @@ class _HyperNodeReading:
     # -- members ------------------------------------------------------------------------------------------------------
 
     def _take(self, name: str, field: str, member: HyperNodeMember) -> None:
+        """Adds everything that one member entry of HyperNode `name` selects, or reports why it selects nothing.
+
+        field: path of the entry, for the report.
+        """
         if member.type not in ("Node", "HyperNode"):
             self._fault(name, f"{field}.type", f"must be Node or HyperNode, not {member.type!r}: the member is ignored")
             return
@@ -104,7 +119,7 @@ class _HyperNodeReading:
                 holders.append(name)
 
     def _circles(self) -> None:
-        """Removes members of the same or a higher tier; then no circle is left."""
+        """Removes members of the same or a higher tier than their HyperNode, and reports them. No cycle remains."""
         for name in self._objects:
             for parent in list(self._parents[name]):
                 if self._objects[parent].tier > self._objects[name].tier:
@@ -119,7 +134,10 @@ class _HyperNodeReading:
                 self._fault(parent, "spec.members", text)
 
     def _circle(self, name: str, parent: str) -> list[str]:
-        """Returns the HyperNodes from `parent` upwards to `name` if `name` is above its own parent; else none."""
+        """Returns the HyperNodes of a cycle: those from `parent` upwards to `name`, if `name` is above its parent.
+
+        Empty if there is no cycle.
+        """
         came = self._above(parent)
         path = [name] if name in came else []
         while path and came[path[-1]]:
@@ -129,6 +147,7 @@ class _HyperNodeReading:
     # -- layers -------------------------------------------------------------------------------------------------------
 
     def layers(self) -> Layers:
+        """Returns the layers with the domains of each node, and reports nodes in two HyperNodes of a tier."""
         tiers = sorted({spec.tier for spec in self._objects.values()}, reverse=True)
         chain = [Layer(name, (), tier) for name, tier in zip(self._names(tiers), tiers, strict=True)]
         places = {node: self._place(node, tiers) for node in self._nodes}
@@ -136,6 +155,11 @@ class _HyperNodeReading:
         return Layers((*chain, Layer(NODE_LAYER, ())), places)
 
     def _names(self, tiers: list[int]) -> list[str]:
+        """Returns the layer name of each tier: spec.tierName, or `tierN` if it is missing or not usable.
+
+        A tierName is not usable, and reported, if the tier has several, if another tier has it too, or if it is the
+        name of another layer.
+        """
         given: dict[int, list[str]] = {tier: [] for tier in tiers}
         first: dict[tuple[int, str], str] = {}
         for name, spec in self._objects.items():
@@ -160,7 +184,10 @@ class _HyperNodeReading:
         return out
 
     def _above(self, name: str) -> dict[str, str]:
-        """Returns a HyperNode and all that contain it -> the one below by which it was found, the nearest first."""
+        """Returns a HyperNode and all HyperNodes that contain it, directly or not, the nearest first.
+
+        The value of each is the HyperNode below by which it was found; empty for the first.
+        """
         came = {name: ""}
         todo = [name]
         for at in todo:
@@ -171,10 +198,12 @@ class _HyperNodeReading:
         return came
 
     def _place(self, node: str, tiers: list[int]) -> tuple[str, ...]:
-        """Returns the node's HyperNode of each tier, empty for none.
+        """Returns the name of the node's HyperNode of each tier; an empty name for none.
 
-        If there are several, the one that contains the chosen HyperNode below is used, then the first in natural order.
+        If a node is in several HyperNodes of a tier, one that contains the HyperNode chosen on the tier below is used;
+        if there are several or none of these, the first in natural order. The others are recorded for a report.
         """
+        # tier -> HyperNodes that contain the node
         held: dict[int, dict[str, None]] = {}
         for listed in self._listed.get(node, ()):
             for name in self._above(listed):
@@ -190,6 +219,7 @@ class _HyperNodeReading:
         return tuple(chosen.get(tier, "") for tier in tiers)
 
     def _tell_doubles(self) -> None:
+        """Reports the nodes that are in two HyperNodes of a tier."""
         for (tier, counts, other), nodes in sorted(self._doubles.items()):
             what = "node" if len(nodes) == 1 else "nodes"
             names = named(sorted(nodes, key=natural_key), _NAMED)

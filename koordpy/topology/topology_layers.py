@@ -1,7 +1,8 @@
-"""Reads the layers of the network from the ClusterNetworkTopology `default`.
+"""Reads the layers of the network, such as spine, block and node, from the ClusterNetworkTopology `default`.
 
-Source: gang-network.md section 3. The chain follows `parentTopologyLayer` from the only entry that is not a parent; the
-order of the list does not matter.
+Each entry of the object is a layer, with the node labels that define its domains and the layer above
+(`parentTopologyLayer`). The entries must form one chain; their order in the list does not matter. Faults of the object
+are returned, and the caller keeps the layers that were in effect. Source: gang-network.md section 3.
 """
 
 import re
@@ -20,28 +21,37 @@ _LABEL_KEY = re.compile(LABEL_KEY)
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer. The node layer has no label keys."""
+    """One layer of the network."""
 
     name: str
     label_keys: tuple[str, ...]
+    """Node labels that name the domain, the first non-empty one is used; empty for the node layer and HyperNodes."""
     tier: int = 0
-    """Tier of the HyperNodes that are its domains; 0 if labels define its domains."""
+    """Tier of the HyperNodes that are the domains of the layer; 0 if node labels define them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The chain from the top layer down; the last one is the node layer."""
+    """All layers of the network."""
 
     chain: tuple[Layer, ...]
+    """The layers from the top layer down; the last one is the node layer. The cluster is not listed."""
     places: Mapping[str, tuple[str, ...]] | None = None
-    """Node -> its domain at each layer above the nodes, empty for none; None if labels define the domains."""
+    """Node -> name of its domain on each layer above the nodes, an empty name for none.
+
+    None if node labels define the domains, not HyperNodes.
+    """
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Names of the layers from the top layer down."""
         return tuple(layer.name for layer in self.chain)
 
     def agree(self, other: "Layers", nodes: Iterable[str]) -> bool:
-        """Returns True if two readings have equal layers and put the given nodes into the same domains."""
+        """Returns True if these layers equal `other`, and both put the given nodes into the same domains.
+
+        Domains are compared only if HyperNodes define them; node labels are no part of the layers.
+        """
         if self is other:
             return True
         mine, its = self.places or {}, other.places or {}
@@ -55,11 +65,11 @@ class Layers:
         return 0 if name == CLUSTER_LAYER else None
 
     def near(self, name: str) -> str:
-        """Returns `, did you mean NAME?` for a name that no layer has; empty if no layer has a similar name."""
+        """Returns `, did you mean NAME?` for an unknown layer name; empty if no layer has a similar name."""
         return hint(name, (*self.names, CLUSTER_LAYER))
 
     def unknown(self, name: str) -> str:
-        """Returns the message on an unknown layer name: which layer was meant, else which layers there are."""
+        """Returns the message on an unknown layer name, with a similar name if there is one, else with all names."""
         there = self.near(name) or f", layers: {', '.join(self.names)}"
         return f'unknown layer "{name}"{there}'
 
@@ -81,7 +91,7 @@ FLAT = Layers((Layer(NODE_LAYER, ()),))
 
 
 def read_layers(obj: ClusterNetworkTopology) -> tuple[Layers | None, list[TopologyFault]]:
-    """Returns the layers of a ClusterNetworkTopology, or None and all its faults."""
+    """Returns (layers of a ClusterNetworkTopology, no faults), or (None, all faults found)."""
     if wrong := unreadable(obj.metadata):
         return None, [TopologyFault("", f"it cannot be read: {wrong}")]
     entries, field = obj.spec.entries, obj.spec.field
@@ -115,6 +125,12 @@ def read_layers(obj: ClusterNetworkTopology) -> tuple[Layers | None, list[Topolo
 
 
 def _chain(entries: list[HierarchyEntry], field: str) -> tuple[Layers | None, list[TopologyFault]]:
+    """Orders the entries from the top layer down. Returns as `read_layers`.
+
+    Follows `parentTopologyLayer` upwards from the only entry that is no parent. Adds the node layer below the lowest
+    entry, if that has label keys; otherwise the lowest entry is the node layer itself. field: path of the list in the
+    object, for faults.
+    """
     by_name = {entry.name: i for i, entry in enumerate(entries)}
     parents = {entry.parent_topology_layer for entry in entries}
     lowest = [i for i, entry in enumerate(entries) if entry.name not in parents]

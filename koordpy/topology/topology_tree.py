@@ -1,8 +1,9 @@
-"""The topology tree: arrays for planning, and a networkx graph as its validated model.
+"""The topology tree: the domains of the network (switches, blocks, spines) and their nodes, as arrays for planning.
 
-Source: gang-network.md section 3. Nodes are in depth-first natural order. So a domain is a slice of the node arrays,
-and sums over domains are differences of prefix sums. A node that lacks a layer's label gets a private domain there,
-with the name of the node and equal to no other domain.
+Level 0 is the cluster, level 1 the top layer, the last level the nodes. Nodes are in depth-first order of the tree,
+siblings in natural order of names. So the nodes of a domain are a slice of any node array, and sums over domains are
+differences of prefix sums. A node that lacks a layer's label gets a private domain there: it has the name of the node,
+and no other node is in it. Source: gang-network.md section 3.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,11 +30,15 @@ class Level:
     """All domains of one layer in depth-first order; domain d contains nodes start[d] .. end[d] - 1."""
 
     layer: str
+    """Name of the layer."""
     start: Ints
+    """[domains] index of the first node of the domain."""
     end: Ints
+    """[domains] index after the last node of the domain."""
     parent: Ints
-    """Domain index one level up; 0 for all domains of the top layer, because their parent is the cluster."""
+    """[domains] index of the parent one level up; 0 on the top layer, because the parent there is the cluster."""
     names: tuple[str, ...]
+    """Name of each domain; domains of different parents may have equal names."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -46,37 +51,44 @@ class Level:
 
 @dataclass(frozen=True)
 class Tree:
-    """Levels from the cluster (0) over the top layer (1) down to the nodes (depth)."""
+    """All domains of the network, as levels from the cluster (0) over the top layer (1) down to the nodes (depth)."""
 
     layers: Layers
     levels: tuple[Level, ...]
     node_names: tuple[str, ...]
+    """Names of the nodes in the order of all node arrays."""
     domain_of: NDArray[np.int64]
     """[level, node]: index of the domain that contains the node."""
     unlabelled: tuple[tuple[str, int], ...]
     """(layer, number of nodes without its label); only layers with such nodes."""
     has_object: bool = True
+    """True if an object of the cluster defines the layers; False for the flat default."""
     lacking: tuple[tuple[str, ...], ...] = ()
-    """[layers above the nodes] names of the nodes without the label."""
+    """Per layer above the nodes, the names of the nodes without the layer's label."""
 
     @property
     def depth(self) -> int:
+        """The level of the nodes."""
         return len(self.levels) - 1
 
     @cached_property
     def index(self) -> dict[str, int]:
+        """Node name -> position in the node arrays."""
         return {name: i for i, name in enumerate(self.node_names)}
 
     @cached_property
     def name_rank(self) -> NDArray[np.int64]:
-        """Position of each node in the natural order of names (which need not be the order of paths)."""
+        """[nodes] position in the natural order of node names, which differs from the order of the node arrays."""
         order = sorted(range(len(self.node_names)), key=lambda i: natural_key(self.node_names[i]))
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.arange(len(order))
         return rank
 
     def path(self, level: int, domain: int) -> str:
-        """Returns the names from the top layer down, joined by `/`; empty for the cluster."""
+        """Returns the names of a domain and of all above it, from the top layer down, joined by `/`.
+
+        Empty for the cluster.
+        """
         parts: list[str] = []
         while level > 0:
             parts.append(self.levels[level].names[domain])
@@ -85,10 +97,11 @@ class Tree:
         return "/".join(reversed(parts))
 
     def layer_name(self, level: int) -> str:
+        """Returns the name of the layer of a level."""
         return self.levels[level].layer
 
     def lowest_common(self, nodes: Sequence[int]) -> tuple[int, int]:
-        """Returns (level, domain) of the lowest domain that contains all the nodes; the cluster for no nodes."""
+        """Returns (level, domain) of the lowest domain that contains all given nodes; the cluster for no nodes."""
         if not nodes:
             return 0, 0
         columns = self.domain_of[:, list(nodes)]
@@ -97,18 +110,17 @@ class Tree:
         return level, int(columns[level, 0])
 
     def upwards(self, level: int, domain: int) -> list[tuple[int, int]]:
-        """Returns (level, domain) of a domain and of those above it, the cluster last."""
+        """Returns (level, domain) of a domain and of every domain above it, the cluster last."""
         node = int(self.levels[level].start[domain])
         return [(n, int(self.domain_of[n, node])) for n in range(level, -1, -1)]
 
     def children(self, level: int, domain: int) -> range:
-        """Returns the domains one level down inside this one."""
+        """Returns the indices of the domains one level down inside a domain. Must not be called for a node."""
         edges = self._edges[level]
         return range(edges[domain], edges[domain + 1])
 
     def first_child(self, level: int) -> Ints:
-        """Returns [domains of the level + 1] the first child of each domain; the last entry is the number of
-        children."""
+        """Returns, per domain of the level, the index of its first child; one more entry is the number of children."""
         below = self.levels[level + 1]
         return np.append(np.searchsorted(below.start, self.levels[level].start), len(below))
 
@@ -120,7 +132,7 @@ class Tree:
         """Raises AssertionError if this is not a tree.
 
         Faults are a domain without a parent one level up, a domain without nodes, or nodes of a domain outside its
-        parent. They cannot happen; they are checked once per change of a topology.
+        parent. They would be faults of `build_tree`, not of the cluster. The check runs once per change of a topology.
         """
         nodes = np.arange(len(self.node_names))
         for number, level in enumerate(self.levels):
@@ -138,8 +150,8 @@ class Tree:
     def graph(self) -> "nx.DiGraph[Any]":
         """Returns the tree as a graph from parent to child; vertices are (level, domain), with layer, name and path.
 
-        networkx checks that the graph is a tree; the graph is for display. Plans use the arrays, which `check`
-        validates without networkx, because its import takes longer than planning a small cluster.
+        The graph is for display; networkx checks that it is a tree. Plans use the arrays, which `check` validates
+        without networkx, because the import of networkx takes longer than planning a small cluster.
         """
         import networkx as nx
 
@@ -155,9 +167,9 @@ class Tree:
 
     @cached_property
     def detail_status(self) -> list[dict[str, Any]]:
-        """detailStatus of the ClusterNetworkTopology, read from the graph: depth first, siblings in natural order.
+        """Value of `status.detailStatus` of the ClusterNetworkTopology: one entry per domain above the nodes.
 
-        Entries of single nodes are not listed; childTopologyNames is omitted if the children are nodes.
+        Depth first, siblings in natural order. childTopologyNames is omitted if the children are nodes.
         """
         graph = self.graph()
 
@@ -183,7 +195,11 @@ class Tree:
 
 
 def domain_parts(layers: Layers, name: str, labels: Mapping[str, str]) -> tuple[tuple[bool, str], ...]:
-    """Returns (private, domain name) of a node for each layer above the nodes; the first non-empty label is used."""
+    """Returns, per layer above the nodes, (True if the node gets a private domain, name of its domain).
+
+    The name is the first non-empty label of the layer's keys. A node without any has a private domain with the name of
+    the node.
+    """
     if layers.places is not None:
         given = layers.places.get(name) or ("",) * (len(layers.chain) - 1)
         return tuple((not value, value or name) for value in given)
@@ -195,10 +211,14 @@ def domain_parts(layers: Layers, name: str, labels: Mapping[str, str]) -> tuple[
 
 
 _Vertex = tuple[tuple[bool, str], ...]
+"""A domain or node as its path from the top layer: (private, name) of each layer (`domain_parts`)."""
 
 
 def build_tree(layers: Layers, nodes: Mapping[str, Mapping[str, str]], *, has_object: bool = True) -> Tree:
-    """Builds the tree of the nodes (name -> labels). A vertex is its own path, so every vertex has one parent."""
+    """Builds the tree of the nodes (name -> labels).
+
+    A domain is identified by its whole path, so every domain has exactly one parent, whatever the labels are.
+    """
     below: dict[_Vertex, list[_Vertex]] = {(): []}
     missing: list[list[str]] = [[] for _ in layers.chain[:-1]]
     for name, labels in nodes.items():
@@ -222,6 +242,8 @@ def _flatten(
     lacking: tuple[tuple[str, ...], ...],
     has_object: bool,
 ) -> Tree:
+    """Returns the arrays of a tree. below: domain -> its children, in any order; the cluster is `()`."""
+
     def order(vertex: _Vertex) -> tuple[NaturalKey, bool]:
         private, name = vertex[-1]
         return natural_key(name), private
