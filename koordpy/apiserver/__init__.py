@@ -1,4 +1,4 @@
-"""An embedded API server with a simulated kubelet, for the demo and for tests.
+"""An embedded Kubernetes API server with a simulated kubelet, for `koordpy demo` and for tests without a cluster.
 
 It serves the part of the Kubernetes API that a scheduler, kubectl and kopf use: watches, patches, Tables, CRDs.
 Optional controllers of Jobs and JobSets create pods.

@@ -1,4 +1,7 @@
-"""Parses requests into calls, and builds HTTP answers. Bodies are JSON, or YAML for server-side apply."""
+"""Turns an HTTP request into a `Call` (resource, namespace, name, query), and objects or errors into HTTP answers.
+
+Bodies are JSON, or YAML for server-side apply.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,9 +25,11 @@ class Query:
     values: dict[str, str]
 
     def text(self, name: str) -> str:
+        """Returns a parameter as text; empty if it is absent."""
         return self.values.get(name, "")
 
     def flag(self, name: str) -> bool:
+        """Returns whether a parameter is true; False if it is absent."""
         return self.values.get(name, "").lower() in ("true", "1")
 
     def number(self, name: str) -> int | None:
@@ -55,10 +60,11 @@ class Call:
     name: str
     """Name of the object; empty for a collection."""
     part: str
-    """Subresource; empty if the request is for the object."""
+    """Subresource, such as `status`; empty if the request is for the object."""
 
     query: Query
     accept: str
+    """Header Accept."""
 
     @property
     def as_table(self) -> bool:
@@ -74,9 +80,9 @@ def path_of(target: str) -> str:
 
 
 def call_of(registry: Registry, target: str, accept: str = "application/json") -> Call | None:
-    """Parses a path into a call; None if it is not the path of a served resource.
+    """Parses the target of a request into a call; None if it is not the path of a served resource, such as /healthz.
 
-    Raises StatusError 404 if the resource has another scope.
+    Raises StatusError 404 if a path with a namespace names a cluster-scoped resource, or the reverse.
     """
     parts = path_of(target).strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
@@ -86,6 +92,7 @@ def call_of(registry: Registry, target: str, accept: str = "application/json") -
     else:
         return None
     namespace = ""
+    # /namespaces/NAME/status is a subresource of the namespace, not a resource in it
     if rest[0] == "namespaces" and len(rest) > 2 and not (group == "" and rest[2] in ("status", "finalize")):
         namespace, rest = rest[1], rest[2:]
     name, part = rest[1] if len(rest) > 1 else "", "/".join(rest[2:])
@@ -111,6 +118,7 @@ def answer(body: bytes | Object, code: int = 200, *, warnings: list[str] | None 
 
 
 def refusal(error: StatusError) -> web.Response:
+    """Returns the HTTP answer for an error."""
     response = answer(error.status(), error.code)
     if error.retry_after is not None:
         response.headers["Retry-After"] = str(error.retry_after)

@@ -1,7 +1,8 @@
-"""The patch types of the Kubernetes API, as pure functions that never change their arguments.
+"""Applies patches to objects, as an API server does for PATCH requests. The functions never change their arguments.
 
-These are JSON merge patch (RFC 7386), JSON patch (RFC 6902), and strategic merge for the lists that clients of a
-scheduler's API server send. The merge keys are those of the patchMergeKey tags of k8s.io/api.
+There are three types: `merge` for JSON merge patch (RFC 7386), `json_patch` for JSON patch (RFC 6902), and `strategic`
+for strategic merge, in which items of lists are merged by a key. The keys are those of the patchMergeKey tags of
+k8s.io/api, as far as clients of a scheduler send such lists. Server-side apply is in `server_apply.py`.
 """
 
 from typing import Any
@@ -38,6 +39,7 @@ MERGE_KEYS: dict[str, tuple[str, ...]] = {
 MERGED_SETS = frozenset(("finalizers",))
 """Names of list fields that are merged as sets."""
 _DIRECTIVE = "$patch"
+"""Key in a patch that says how the mapping or item is applied: `replace`, `delete` or (default) `merge`."""
 
 
 def merge(target: Any, patch: Any) -> Any:
@@ -78,6 +80,7 @@ def merge_key(name: str, items: list[Any]) -> str | None:
 
 
 def _strategic_list(name: str, target: Any, patch: list[Any]) -> list[Any]:
+    """Returns a list after a strategic merge. name: of the field, which decides how its items are merged."""
     current = target if isinstance(target, list) else []
     if any(isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" for item in patch):
         return [item for item in patch if not (isinstance(item, dict) and _DIRECTIVE in item)]
@@ -108,6 +111,7 @@ def _ordered(name: str, items: Any, order: list[Any]) -> Any:
     wanted = [item[key] if key else item for item in order]
 
     def place(item: Any) -> int:
+        """Returns the position of an item in the directive, or the position after it."""
         value = item.get(key) if key else item
         return wanted.index(value) if value in wanted else len(wanted)
 

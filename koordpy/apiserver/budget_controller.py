@@ -1,6 +1,7 @@
 """Maintains the status of PodDisruptionBudgets, as the disruption controller does, and checks evictions against it.
 
-Expected pods are the pods that match now, whereas the real controller takes the number of replicas from their owner.
+One difference: a percentage is of the pods that match now, whereas the real controller takes the number of replicas
+from the owner of the pods.
 """
 
 import asyncio
@@ -14,9 +15,11 @@ from koordpy.preemption.selection.disruption_budgets import amount
 
 BUDGETS = "poddisruptionbudgets.policy"
 _DELAY_SECONDS = 0.05
+"""Seconds from a change until the statuses are updated, so that many changes need one update."""
 
 
 def _healthy(pod: Object) -> bool:
+    """Returns whether a pod is ready and not being deleted."""
     return "deletionTimestamp" not in pod["metadata"] and is_ready(pod)
 
 
@@ -25,11 +28,12 @@ class DisruptionBudgets:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._stale: set[str] = set()
+        self._stale: set[str] = set()  # namespaces with changes
         self._timer: asyncio.TimerHandle | None = None
         store.listeners.append(self._changed)
 
     def close(self) -> None:
+        """Stops the updates after changes."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -42,7 +46,7 @@ class DisruptionBudgets:
             try:
                 loop = asyncio.get_running_loop()
             except RuntimeError:
-                return
+                return  # without an event loop, the status is updated at an eviction only
             self._timer = loop.call_later(_DELAY_SECONDS, self._refresh_stale)
 
     def _refresh_stale(self) -> None:
@@ -53,11 +57,12 @@ class DisruptionBudgets:
                 self.refresh(budget)
 
     def covering(self, pod: Object) -> list[Object]:
+        """Returns the budgets that select a pod."""
         found = self._store.list(BUDGETS, pod["metadata"]["namespace"])
         return [budget for budget in found if object_selector_match(budget["spec"].get("selector"))(pod)]
 
     def refresh(self, budget: Object) -> Object:
-        """Computes a budget's status, writes it if it has changed, and returns it."""
+        """Computes the status of a budget, writes it if it has changed, and returns the status."""
         spec, meta = budget["spec"], budget["metadata"]
         match = object_selector_match(spec.get("selector"))
         pods = [pod for pod in self._store.list("pods", meta["namespace"]) if match(pod)]
@@ -78,8 +83,9 @@ class DisruptionBudgets:
         return status
 
     def take(self, budget: Object, pod: Object) -> None:
-        """Takes one allowed disruption for a pod. Raises StatusError 429 if there is none."""
+        """Takes one allowed disruption for the eviction of a pod. Raises StatusError 429 if there is none."""
         status = self.refresh(budget)
+        # an unhealthy pod may be evicted without an allowance if enough others are healthy
         if not _healthy(pod) and status["currentHealthy"] >= status["desiredHealthy"]:
             return
         if status["disruptionsAllowed"] < 1:

@@ -1,8 +1,8 @@
-"""Simulates how containers end when their pod is deleted.
+"""Simulates with which exit code containers end when their pod is deleted, and the last status of the pod.
 
-A container gets SIGTERM. It exits with its own code (0 if it saves its state), or with 143 if it has no handler, or it
-ignores the signal and is killed at the end of the grace period (137). As with the kubelet, the phase of a deleted pod
-is Succeeded if all containers exited with 0, else Failed, for any restartPolicy. A pod's annotation
+A container gets SIGTERM. It exits with its own code (0 if it saves its state), or with 143 if it has no handler.
+Or it ignores the signal, and is killed at the end of the grace period (137). As with the kubelet, the phase of a
+deleted pod is Succeeded if all containers exited with 0, else Failed, for any restartPolicy. A pod's annotation
 `sim.koordpy.io/on-sigterm` overrides the behaviour with an exit code or `ignore`.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 ON_SIGTERM = "sim.koordpy.io/on-sigterm"
 SIGTERM_CODE, SIGKILL_CODE = 143, 137
+"""Exit codes of containers that a signal ended: 128 and the number of the signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Stopping:
         return Stopping(int(said)) if said.isascii() and said.isdecimal() and int(said) < 256 else self
 
 
+# common reactions: exits with 0, has no handler, exits with 1, is killed
 SAVES, TERMINATES, CRASHES, KILLED = Stopping(0), Stopping(SIGTERM_CODE), Stopping(1), Stopping(SIGKILL_CODE, True)
 
 

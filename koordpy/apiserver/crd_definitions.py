@@ -31,13 +31,14 @@ def shipped_definitions() -> tuple[Object, ...]:
 
 
 class Definitions:
-    """Serves each custom resource while its definition is stored."""
+    """Serves each custom resource while its CustomResourceDefinition is stored."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         store.listeners.append(self._changed)
 
     def _changed(self, shelf: str, change: Change) -> None:
+        """Adds, replaces or removes the resources of a definition. Called after every change in the store."""
         if shelf != DEFINITIONS:
             return
         definition = change.entry.obj
@@ -54,6 +55,7 @@ class Definitions:
             self._accept(definition)
 
     def _withdraw(self, name: str) -> None:
+        """Stops serving a resource: deletes its objects, and ends its watches. name: of the definition."""
         if any(resource.name == name for resource in self._store.registry):
             for namespace, item in list(self._store.shelf(name).entries):
                 self._store.remove(name, item, namespace)
@@ -61,6 +63,7 @@ class Definitions:
         self._store.registry.remove(name)
 
     def _accept(self, definition: Object) -> None:
+        """Writes the status of a new definition; clients wait for its condition Established."""
         now = self._store.now()
         names = definition["spec"]["names"]
         conditions = [

@@ -1,7 +1,8 @@
-"""Prunes, defaults and validates custom resources by their structural schema, with kube-apiserver's messages.
+"""Checks custom resources by the schema of their CustomResourceDefinition, with kube-apiserver's messages.
 
-Supports what koordpy's definitions use: types, required fields, enums, bounds, patterns, lists of type map and set,
-anyOf and not. CEL rules (x-kubernetes-validations) are not evaluated: an object that only they reject is accepted.
+There are three steps: `prune` removes unknown fields, `fill_defaults` sets defaults, and `faults_of` validates.
+Supported is what koordpy's definitions use: types, required fields, enums, bounds, patterns, lists of type map and set,
+anyOf and not. CEL rules (x-kubernetes-validations) are not evaluated, so an object that only CEL rejects is accepted.
 """
 
 import re
@@ -17,11 +18,13 @@ Fault = tuple[str, str, str]
 """(field, cause reason, message), the argument of `status_errors.invalid`."""
 
 _META = frozenset(("apiVersion", "kind", "metadata"))
+"""Top-level fields that a schema need not declare."""
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING = "x-kubernetes-int-or-string"
 
 
 def _type_of(value: Any) -> str:
+    """Returns the type of a value in the terms of OpenAPI; a whole float is an integer, as in JSON."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -36,6 +39,7 @@ def _type_of(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
+    """Returns a value in a message; for a list or mapping, its type."""
     return orjson.dumps(value).decode() if not isinstance(value, dict | list) else f'"{_type_of(value)}"'
 
 
@@ -51,6 +55,8 @@ def _typed(schema: Object, value: Any) -> str | None:
 
 
 def _bounds(schema: Object, value: Any, path: str) -> Iterator[Fault]:
+    """Yields faults of length, pattern, format, size and enum."""
+
     def fault(text: str, shown: str = "") -> Fault:
         return path, "FieldValueInvalid", f"Invalid value: {shown or _shown(value)}: {path} in body {text}"
 
@@ -87,6 +93,8 @@ def _bounds(schema: Object, value: Any, path: str) -> Iterator[Fault]:
 
 
 def _junctors(schema: Object, value: Any, path: str) -> Iterator[Fault]:
+    """Yields faults by `anyOf` and `not`. A value that may be an integer or a string has its anyOf checked by type."""
+
     def fault(text: str) -> Fault:
         return path, "FieldValueInvalid", f'Invalid value: {_shown(value)}: "{path}" must {text}'
 
@@ -98,6 +106,7 @@ def _junctors(schema: Object, value: Any, path: str) -> Iterator[Fault]:
 
 
 def _duplicates(schema: Object, items: list[Any], path: str) -> Iterator[Fault]:
+    """Yields a fault for each repeated item of a set, or repeated key of a map."""
     kind = schema.get("x-kubernetes-list-type")
     if kind not in ("map", "set"):
         return
@@ -120,7 +129,8 @@ def _child(path: str, name: str) -> str:
 
 
 def faults_of(schema: Object, value: Any, path: str = "") -> Iterator[Fault]:
-    """Yields every fault of a custom resource, or of its value at a path, in the order of the fields."""
+    """Yields every fault of a custom resource, in the order of the fields. path: of the value in the object; empty for
+    the object itself."""
     if value is None and schema.get("nullable"):
         return
     wanted = _typed(schema, value)

@@ -53,7 +53,7 @@ class ApiServer:
     def __init__(self, *, bookmark_seconds: float = 10.0, store: Store | None = None) -> None:
         """bookmark_seconds: seconds between bookmarks of a watch. store: an empty store, None for a new one."""
         self._runner: web.ServerRunner | None = None
-        self.url = ""
+        self.url = ""  # empty until `start`
         self.store = store or Store()
         self._budgets = DisruptionBudgets(self.store)
         self._definitions = Definitions(self.store)
@@ -94,6 +94,7 @@ class ApiServer:
         return _KUBECONFIG.format(url=self.url)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Returns the answer to a request. Errors become Status objects; unexpected ones are logged, with code 500."""
         try:
             return await self._handlers.handle(request)
         except StatusError as error:

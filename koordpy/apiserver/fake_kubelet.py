@@ -1,7 +1,8 @@
-"""A simulated kubelet for all nodes of the embedded API server.
+"""A simulated kubelet for all nodes of the embedded API server. It runs no containers, and only writes pod statuses.
 
-A bound pod starts and runs, and disappears after it was deleted, optionally with the exit codes of real containers
-(`container_ends.py`).
+A bound pod becomes Running, and is removed after its deletion. Optionally, its containers first end with an exit code
+as real containers would (`container_ends.py`). A pod has three steps: `start`, `stop` (containers end) and `end` (the
+pod is removed). Each step is a timer.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from koordpy.apiserver.status_errors import StatusError
 
 _LOG = logging.getLogger(__name__)
 _STARTED = ("Running", "Succeeded", "Failed")
+"""Phases of pods that need no step `start`."""
 
 
 class FakeKubelet:
@@ -53,6 +55,7 @@ class FakeKubelet:
         if not pod["spec"].get("nodeName"):
             return
         if "deletionTimestamp" in meta and self._stopping is not None and status.get("phase") == "Running":
+            # containers that ignore SIGTERM run until the end of the grace period
             grace = meta.get("deletionGracePeriodSeconds") or 0
             self._plan(pod, "stop", max(self._end_seconds, grace if self._stopping.of(pod).ignores else 0))
         elif "deletionTimestamp" in meta:
@@ -72,6 +75,7 @@ class FakeKubelet:
         self._steps[meta["uid"]] = step, asyncio.get_running_loop().call_later(max(0.0, seconds), act)
 
     def _act(self, step: str, namespace: str, name: str) -> None:
+        """Carries out a step. A pod that was removed before is only logged."""
         try:
             if step == "end":
                 self._store.delete("pods", name, namespace=namespace, options={"gracePeriodSeconds": 0})

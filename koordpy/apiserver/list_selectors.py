@@ -1,4 +1,4 @@
-"""Parses label and field selectors of a list or watch into functions that match objects."""
+"""Parses the query parameters labelSelector and fieldSelector of a list or watch into functions that match objects."""
 
 import re
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from koordpy.apiserver.served_resources import Object, ServedResource
 from koordpy.apiserver.status_errors import StatusError
 
 Match = Callable[[Object], bool]
+"""Returns whether an object is selected."""
 
 _SET = re.compile(r"\s*([^\s!=,()]+)\s+(in|notin)\s*\(([^)]*)\)\s*")
 _FIELDS: dict[str, frozenset[str]] = {
@@ -34,6 +35,7 @@ _FIELDS: dict[str, frozenset[str]] = {
         )
     ),
 }  # fmt: skip
+# resource -> fields that a fieldSelector may name, as in kube-apiserver
 _EVENT_FIELDS = {"regarding": "involvedObject", "reportingController": "reportingComponent"}
 
 
@@ -43,6 +45,7 @@ def _split(text: str) -> list[str]:
 
 
 def _label_requirement(part: str) -> Requirement:
+    """Returns one requirement, such as `a in (x,y)`, `a=x`, `!a` or `a`. Raises StatusError 400."""
     found = _SET.fullmatch(part)
     if found:
         key, operator, raw = found.groups()
@@ -61,7 +64,7 @@ def _label_requirement(part: str) -> Requirement:
 
 
 def label_matches(text: str) -> list[Match]:
-    """Returns the matches of a labelSelector. Raises StatusError 400."""
+    """Returns the match of a labelSelector in a list; an empty list for an empty selector. Raises StatusError 400."""
     wanted = tuple(_label_requirement(part) for part in _split(text))
     return [_labels_match(LabelSelector(match_expressions=wanted))] if wanted else []
 
@@ -71,6 +74,7 @@ def _labels_match(selector: LabelSelector) -> Match:
 
 
 def _value(obj: Object, path: tuple[str, ...]) -> str:
+    """Returns the value of a field as text; empty if it is absent."""
     found: Any = obj
     for name in path:
         found = found.get(name) if isinstance(found, dict) else None
@@ -88,7 +92,8 @@ def _field_match(path: tuple[str, ...], value: str, equal: bool) -> Match:
 
 
 def field_matches(resource: ServedResource, text: str) -> list[Match]:
-    """Returns the matches of a fieldSelector. Raises StatusError 400 for a field that the resource does not support."""
+    """Returns one match for each part of a fieldSelector; an object must satisfy all. Raises StatusError 400 for a
+    field that the resource does not support."""
     tests = []
     for part in _split(text):
         name, sign, value = part.partition("!=")

@@ -1,4 +1,8 @@
-"""Answers lists: selectors, pages of one consistent state, resourceVersion rules, and the Table form."""
+"""Answers list requests: selectors, pages, the rules of resourceVersion, and the Table form for `kubectl get`.
+
+All pages of one list are of the same state of the store. A `continue` token has the version of this state and the key
+of the last object that was sent.
+"""
 
 import base64
 from bisect import bisect_right
@@ -16,11 +20,13 @@ from koordpy.apiserver.table_documents import table_of
 
 
 def _token(version: int, key: tuple[str, str]) -> str:
+    """Returns a `continue` token. key: (namespace, name) of the last object that was sent."""
     body = orjson.dumps({"v": "meta.k8s.io/v1", "rv": version, "start": key})
     return base64.urlsafe_b64encode(body).decode().rstrip("=")
 
 
 def _read_token(text: str) -> tuple[int, tuple[str, str]]:
+    """Returns (version, key) of a `continue` token. Raises StatusError 400."""
     try:
         found = orjson.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         namespace, name = found["start"]
@@ -37,6 +43,8 @@ def matches_of(call: Call) -> list[Match]:
 
 
 def _check_version(store: Store, query: Query) -> None:
+    """Raises StatusError 504 if the requested version is in the future, 410 if exactly an older one is requested,
+    because old states are not stored."""
     version = query.version()
     if version and version > store.version:
         raise StatusError(
@@ -79,12 +87,14 @@ def page(store: Store, call: Call) -> tuple[list[ShelfEntry], Object]:
 
 
 def listed(resource: ServedResource, entries: Iterable[ShelfEntry], meta: Object) -> bytes:
+    """Returns a list as JSON, from the JSON of its entries. meta: metadata of the list."""
     head = orjson.dumps({"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": meta})
     items = b",".join([encoded(resource, entry) for entry in entries])
     return head[:-1] + b',"items":[' + items + b"]}\n"
 
 
 def list_body(store: Store, call: Call) -> bytes:
+    """Returns the answer to a list request as JSON. Raises StatusError 400, 410, 504."""
     entries, meta = page(store, call)
     if call.as_table:
         return orjson.dumps(table_of(call, entries, meta, now=store.seconds()))

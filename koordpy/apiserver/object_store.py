@@ -1,8 +1,9 @@
-"""Stores the objects of the embedded cluster: versions, conflicts, finalizers and graceful deletion.
+"""The objects of the embedded cluster, with the rules of an API server: resource versions, conflicts, finalizers and
+graceful deletion.
 
-The HTTP handlers use it, and tests and the demo may use it directly, with resource names such as `pods` or
-`podgroups.scheduling.sigs.k8s.io`. All code runs on one event loop's thread and never waits, so every operation is
-atomic.
+The HTTP handlers use it. Tests and the demo may use it directly, with resource names such as `pods` or
+`podgroups.scheduling.sigs.k8s.io`. All code runs on the thread of one event loop and never waits, so every operation
+is atomic. A listener is called after each change; the controllers and the kubelet are listeners.
 """
 
 import random
@@ -19,9 +20,12 @@ from koordpy.apiserver.served_resources import Object, Registry, ServedResource
 from koordpy.apiserver.status_errors import StatusError
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""Letters of generated names, as in kube-apiserver: no vowels, so that no words result."""
 _PAGED_LISTS = 32
+"""Maximum number of states that are stored for lists with pages."""
 
 Pages = list[tuple[Key, ShelfEntry]]
+"""All entries of a resource at one version, in order."""
 
 
 class Store:
@@ -30,8 +34,8 @@ class Store:
     def __init__(self, *, clock: Callable[[], float] = time.time, seed: int | None = None) -> None:
         """clock: returns seconds since the epoch. seed: makes uids equal in every run, as generated names are; must not
         be used for two stores of one client. None: random uids."""
-        self.registry = Registry()
-        self.version = 1
+        self.registry = Registry()  # the resources that are served
+        self.version = 1  # of the last change, over all resources
         self.listeners: list[ChangeListener] = []
         self._clock = clock
         self._shelves = defaultdict[str, Shelf](Shelf)
@@ -46,6 +50,7 @@ class Store:
         return resource if isinstance(resource, ServedResource) else self.registry.named(resource)
 
     def shelf(self, resource: str | ServedResource) -> Shelf:
+        """Returns the storage of a resource's objects."""
         return self._shelves[self.resource(resource).shelf]
 
     def now(self) -> str:
@@ -117,14 +122,14 @@ class Store:
         meta: Object = {"name": name}
         if resource.namespaced:
             meta["namespace"] = namespace
-        meta |= {"uid": self._new_uid(), "resourceVersion": "", "creationTimestamp": now}
+        meta |= {"uid": self._new_uid(), "resourceVersion": "", "creationTimestamp": now}  # `replace` sets the version
         if resource.custom or resource.shelf in write_rules.WITH_GENERATION:
             meta["generation"] = 1
         meta |= write_rules.metadata_of_create(given)
         write_rules.check_metadata(resource, meta)
         new: Object = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
         new |= {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
-        if resource.has_status and resource.shelf != "nodes":
+        if resource.has_status and resource.shelf != "nodes":  # a kubelet creates its node with a status
             new.pop("status", None)
         new = self._admitted(resource, new, now)
         if (namespace, name) in self.shelf(resource).entries:
@@ -202,8 +207,8 @@ class Store:
     def delete(
         self, resource: str | ServedResource, name: str, *, namespace: str = "", options: Object | None = None
     ) -> tuple[Object, bool]:
-        """Deletes an object. Returns (last state, True if it is removed; False if finalizers or the kubelet must end
-        first).
+        """Deletes an object. Returns (last state, True if it is removed). False: it is only marked as deleted, until
+        its finalizers are removed, or the kubelet has ended the pod.
 
         options: DeleteOptions with gracePeriodSeconds, preconditions and propagationPolicy; of the latter only Orphan
         has an effect. Raises StatusError 404, 409.
@@ -221,6 +226,7 @@ class Store:
         if grace == 0 and not meta.get("finalizers"):
             last = self.remove(resource, name, namespace)
             return (write_rules.marked(last, self._clock()) if resource.shelf == "pods" else last), True
+        # a second deletion can only shorten the grace period
         pending = meta.get("deletionGracePeriodSeconds")
         if "deletionTimestamp" in meta and (pending is None or pending <= grace):
             return entry.obj, False
@@ -252,6 +258,7 @@ class Store:
             listener(resource.shelf, change)
 
     def _check_namespace(self, resource: ServedResource, namespace: str) -> None:
+        """Raises StatusError 404 if the namespace does not exist, 403 if it is being deleted."""
         found = self.shelf("namespaces").entries.get(("", namespace))
         if found is None:
             raise status_errors.not_found(self.resource("namespaces"), namespace)
@@ -260,6 +267,7 @@ class Store:
             raise status_errors.forbidden(resource, "", why)
 
     def _generated(self, resource: ServedResource, prefix: str, namespace: str) -> str:
+        """Returns an unused name: the prefix (generateName) and 5 random letters, at most 63 characters."""
         if not prefix:
             fault = ("metadata.name", "FieldValueRequired", "Required value: name or generateName is required")
             raise status_errors.invalid(resource, "", fault)
@@ -270,6 +278,7 @@ class Store:
                 return name
 
     def _admitted(self, resource: ServedResource, new: Object, now: str) -> Object:
+        """Returns a new object with defaults. Raises StatusError if it is invalid."""
         if resource.custom:
             return write_rules.checked_custom_object(resource, new)
         if resource.shelf == "pods":
@@ -289,6 +298,7 @@ class Store:
                     self.update(resource, name, alone, namespace=namespace)
 
     def _empty_namespace(self, namespace: str) -> None:
+        """Removes all objects of a namespace at once, without grace periods and finalizers."""
         for name in {resource.name for resource in self.registry if resource.namespaced}:
             for space, item in list(self.shelf(name).entries):
                 if space == namespace:

@@ -1,4 +1,6 @@
-"""Handles the verbs of the API: returns the answer to one request."""
+"""Answers one HTTP request: finds the handler by method and path, and carries out get, list, watch, create, update,
+patch and delete on the store. `Store` has the rules of writes; this module has the rules of requests and bodies.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -25,6 +27,7 @@ _NOT_ALLOWED = "the server does not allow this method on the requested resource"
 
 
 def _check_kind(resource: ServedResource, obj: Object) -> None:
+    """Raises StatusError 400 if the object in a body has another API version or kind than the path."""
     version, kind = obj.get("apiVersion"), obj.get("kind")
     if version is not None and version != resource.api_version:
         raise StatusError(
@@ -36,9 +39,9 @@ def _check_kind(resource: ServedResource, obj: Object) -> None:
 
 
 def _unknown(call: Call, obj: Object) -> list[str]:
-    """Returns warnings about fields that are not in a custom resource's schema.
+    """Returns warnings about fields that are not in the schema of a custom resource, as fieldValidation requests.
 
-    Raises StatusError 400 instead with fieldValidation=Strict.
+    With `Ignore` there are none; with `Strict` such fields raise StatusError 400; the default is `Warn`.
     """
     resource, how = call.resource, call.query.text("fieldValidation") or "Warn"
     if resource.schema is None or how == "Ignore":
@@ -54,6 +57,7 @@ class Handlers:
     """Answers requests from a store."""
 
     def __init__(self, store: Store, budgets: DisruptionBudgets, *, bookmark_seconds: float) -> None:
+        """budgets: checked by evictions; bookmark_seconds: seconds between the bookmarks of a watch."""
         self._store = store
         self._budgets = budgets
         self._bookmark_seconds = bookmark_seconds
@@ -85,6 +89,7 @@ class Handlers:
         return await handler(request, call)
 
     def _other_path(self, path: str) -> web.Response:
+        """Answers a path that is no resource: health checks, discovery, OpenAPI. Raises StatusError 404."""
         registry = self._store.registry
         if path in ("/healthz", "/livez", "/readyz"):
             return web.Response(text="ok")
@@ -118,6 +123,7 @@ class Handlers:
         return answer(document)
 
     async def _collection(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
+        """Answers a list or a watch."""
         if call.query.flag("watch"):
             return await watch(request, Stream(self._store, call, bookmark_seconds=self._bookmark_seconds))
         return answer(list_body(self._store, call))
@@ -129,6 +135,7 @@ class Handlers:
         return answer(encoded(call.resource, entry))
 
     async def _create(self, request: web.BaseRequest, call: Call) -> web.Response:
+        """Answers POST to a collection."""
         if call.resource.namespaced and not call.namespace:
             raise StatusError(405, _NOT_ALLOWED)
         obj = await read_object(request)
@@ -145,7 +152,8 @@ class Handlers:
         return answer(served(call.resource, made), 201, warnings=warnings)
 
     def _update(self, call: Call, change: Callable[[Object], Object]) -> web.Response:
-        """Changes an object in the version of the requested resource."""
+        """Changes an object. `change` gets and returns the object in the version of the request; the store may hold
+        another version."""
         warnings: list[str] = []
 
         def changed(old: Object) -> Object:
@@ -158,6 +166,7 @@ class Handlers:
         return answer(encoded(call.resource, entry), warnings=warnings)
 
     async def _put(self, request: web.BaseRequest, call: Call) -> web.Response:
+        """Answers PUT: replaces an object, or its status."""
         resource, obj = call.resource, await read_object(request)
         _check_kind(resource, obj)
         meta = obj.get("metadata")
@@ -171,6 +180,7 @@ class Handlers:
         return self._update(call, lambda old: obj)
 
     async def _patch(self, request: web.BaseRequest, call: Call) -> web.Response:
+        """Answers PATCH by the patch type in the header Content-Type."""
         kind = request.headers.get("Content-Type", "").partition(";")[0].strip()
         patch = await read_body(request)
         if kind == "application/apply-patch+yaml":
@@ -188,6 +198,7 @@ class Handlers:
         )
 
     def _apply(self, call: Call, config: Any) -> web.Response:
+        """Answers a server-side apply: updates the object, or creates it if it does not exist."""
         manager, force = call.query.text("fieldManager"), call.query.flag("force")
         if not manager:
             raise StatusError(400, "fieldManager is required for apply patch")
@@ -209,6 +220,7 @@ class Handlers:
         return self._created(call, new)
 
     async def _options(self, request: web.BaseRequest, query: Query) -> Object:
+        """Returns the DeleteOptions of the body, with query parameters on top."""
         body = await read_body(request)
         options: Object = dict(body) if isinstance(body, dict) else {}
         grace = query.number("gracePeriodSeconds")
@@ -219,6 +231,7 @@ class Handlers:
         return options
 
     async def _delete(self, request: web.BaseRequest, call: Call) -> web.Response:
+        """Answers DELETE of an object: with the object if it still exists or is a pod, else with a Status."""
         resource, options = call.resource, await self._options(request, call.query)
         last, gone = self._store.delete(resource, call.name, namespace=call.namespace, options=options)
         if not gone or resource.name == "pods":
@@ -227,6 +240,7 @@ class Handlers:
         return answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 
     async def _delete_all(self, request: web.BaseRequest, call: Call) -> web.Response:
+        """Answers DELETE of a collection: deletes the objects that the selectors match."""
         options = await self._options(request, call.query)
         entries, meta = page(self._store, call)
         for entry in entries:
@@ -235,6 +249,7 @@ class Handlers:
         return answer(listed(call.resource, entries, meta))
 
     async def _post_part(self, request: web.BaseRequest, call: Call) -> web.Response:
+        """Answers POST to a subresource of a pod: binding or eviction."""
         match call.resource.name, call.part:
             case "pods", "binding":
                 bind(self._store, call.namespace, call.name, await read_object(request))

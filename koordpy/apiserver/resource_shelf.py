@@ -1,8 +1,8 @@
-"""Stores one resource's objects, their recent changes, and the watchers of them.
+"""A shelf: the objects of one resource, their recent changes, and the watches of them.
 
-Objects are never changed in place: a write stores a new entry, so a list or a half-written answer keeps its state
-without copies. An object is encoded once for all readers and watchers, because encoding for each watcher would take
-most of the time at 5,000 nodes and thousands of Bindings per second.
+Objects are never changed in place: a write stores a new entry, so a list or a half-sent answer keeps its state without
+copies. An object is encoded once for all readers and watches, because encoding for each watch would take most of the
+time at 5,000 nodes and thousands of Bindings per second.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ class ShelfEntry:
 
     @property
     def raw(self) -> bytes:
+        """The object as JSON, encoded on first use."""
         if self._raw is None:
             self._raw = orjson.dumps(self.obj)
         return self._raw
@@ -47,7 +48,8 @@ class Change:
 
 
 class Watcher:
-    """The changes that one watch has not sent yet. It is closed if there are more changes than `limit`."""
+    """The changes that one watch has not sent yet. A watch that is too slow is closed when it has more than `limit`
+    changes; its client then starts again."""
 
     __slots__ = ("_limit", "_news", "aborted", "closed", "pending")
 
@@ -61,6 +63,7 @@ class Watcher:
         self._news = asyncio.Event()
 
     def push(self, change: Change) -> None:
+        """Adds a change, or closes the watcher if it has too many."""
         if len(self.pending) >= self._limit:
             self.closed = True
         else:
@@ -77,6 +80,7 @@ class Watcher:
         await self._news.wait()
 
     def take(self) -> list[Change]:
+        """Returns the pending changes, and removes them from the watcher."""
         self._news.clear()
         taken, self.pending = self.pending, []
         return taken
@@ -88,6 +92,7 @@ class Shelf:
     def __init__(self) -> None:
         self.entries: dict[Key, ShelfEntry] = {}
         self.horizon = 0
+        """Version of the last change that is no longer stored."""
         self.history = 10_000
         """Maximum number of changes that are stored, so that a watch can resume from an older version."""
         self._changes: deque[Change] = deque()
@@ -101,6 +106,7 @@ class Shelf:
         return self._ordered
 
     def put(self, key: Key, entry: ShelfEntry) -> Change:
+        """Stores a new or changed object; returns the change."""
         before = self.entries.get(key)
         self.entries[key] = entry
         return self._record(Change("MODIFIED" if before else "ADDED", entry, before))
@@ -111,6 +117,7 @@ class Shelf:
         return self._record(Change("DELETED", last, before))
 
     def _record(self, change: Change) -> Change:
+        """Stores a change for later watches, and passes it to the current ones."""
         self._ordered = None
         self._changes.append(change)
         while len(self._changes) > self.history:
@@ -138,6 +145,7 @@ class Shelf:
         return watcher
 
     def unwatch(self, watcher: Watcher) -> None:
+        """Removes a watcher."""
         self._watchers.pop(watcher, None)
 
     def end_watches(self, *, abort: bool = False) -> int:

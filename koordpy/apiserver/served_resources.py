@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Object = dict[str, Any]
+"""An object of the API as decoded JSON."""
 
 
 def is_ready(pod: Object) -> bool:
@@ -59,6 +60,7 @@ class ServedResource:
 
     @property
     def api_version(self) -> str:
+        """`apiVersion` of its objects: `GROUP/VERSION`, or `v1` for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
@@ -118,6 +120,7 @@ class Registry:
         """Adds a resource; it replaces one with the same group, version and plural."""
         self._by_path[resource.group, resource.version, resource.plural] = resource
         known = self._by_name.get(resource.name)
+        # of several versions of a custom resource, the first that was added (the storage version) has the name
         if known is None or known.version == resource.version or not resource.custom:
             self._by_name[resource.name] = resource
 
@@ -128,6 +131,7 @@ class Registry:
             del self._by_path[key]
 
     def at(self, group: str, version: str, plural: str) -> ServedResource | None:
+        """Returns the resource with a path; None if it is not served."""
         return self._by_path.get((group, version, plural))
 
     def named(self, name: str) -> ServedResource:

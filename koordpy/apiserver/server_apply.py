@@ -1,8 +1,11 @@
-"""A simplified server-side apply: creates or merges objects, with field ownership per manager.
+"""Server-side apply, simplified: metadata.managedFields records which client (field manager) has applied which fields.
 
-A field that a manager applied before and leaves out now is removed, unless another applying manager owns it. A field
-that another manager applied with another value is a conflict (409) without `force`. Fields that are changed by other
-kinds of writes have no owner.
+- A field that a manager applied before and leaves out now is removed, unless another manager owns it too.
+- A field that another manager applied with another value is a conflict (409). With `force`, it changes the owner.
+- Fields that are written by other requests (PUT, PATCH) have no owner, unlike in Kubernetes.
+
+The fields of a manager are a field set (FieldsV1): a tree of tokens. `applied` computes the field set of the new
+configuration, checks it against other managers, removes fields that are no longer applied, and merges the rest.
 """
 
 from typing import Any
@@ -17,9 +20,11 @@ Fields = dict[str, Any]
 """A field set in FieldsV1 format, with keys `f:name`, `k:{"type":"Ready"}` and `v:"x"`; leaves are empty."""
 
 _SERVER = frozenset(("apiVersion", "kind"))
+"""Fields that no manager owns."""
 
 
 def _below(schema: Object | None, name: str) -> Object | None:
+    """Returns the schema of a field; None if it is not known, as for all built-in resources."""
     if schema is None:
         return None
     child = (schema.get("properties") or {}).get(name) or schema.get("additionalProperties")
@@ -27,11 +32,13 @@ def _below(schema: Object | None, name: str) -> Object | None:
 
 
 def _items(schema: Object | None) -> Object | None:
+    """Returns the schema of the items of a list; None if it is not known."""
     return schema.get("items") if schema is not None else None
 
 
 def _keys(schema: Object | None, name: str, items: list[Any]) -> tuple[str, ...]:
-    """Returns the keys by which a list is merged; empty if it is replaced as a whole."""
+    """Returns the keys by which the items of a list are merged; empty if the list is replaced as a whole. name, items:
+    name of the field and its items, used if there is no schema."""
     if schema is None:
         key = merge_key(name, items)
         return (key,) if key else ()
@@ -39,6 +46,7 @@ def _keys(schema: Object | None, name: str, items: list[Any]) -> tuple[str, ...]
 
 
 def _item_key(item: Object, keys: tuple[str, ...]) -> str:
+    """Returns the token of an item of a list with keys."""
     return "k:" + orjson.dumps({key: item.get(key) for key in keys}, option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -59,6 +67,7 @@ def field_set(value: Any, schema: Object | None, name: str = "") -> Fields:
 
 
 def _merged(target: Any, value: Any, schema: Object | None, name: str) -> Any:
+    """Returns the target with an applied value merged into it."""
     if isinstance(value, dict):
         result = dict(target) if isinstance(target, dict) else {}
         for key, item in value.items():
@@ -79,7 +88,8 @@ def _merged(target: Any, value: Any, schema: Object | None, name: str) -> Any:
 
 
 def _without(target: Any, dropped: Fields, schema: Object | None, name: str) -> Any:
-    """Returns the value without a field set; containers of which only a part is removed stay."""
+    """Returns the target without the fields of a field set. A mapping or list remains if only a part of it is removed,
+    unless it is empty then."""
     if isinstance(target, dict):
         result = dict(target)
         for token, below in dropped.items():
@@ -165,6 +175,7 @@ def applied(
     Raises StatusError 409 for fields that another manager applied with another value, unless `force` is True.
     """
     schema = resource.schema
+    # body: what is merged; owned: what the manager owns afterwards, without the identity of the object
     body = {key: value for key, value in config.items() if key not in _SERVER}
     meta = {
         k: v for k, v in (body.get("metadata") or {}).items() if k not in ("managedFields", "resourceVersion", "uid")
@@ -178,6 +189,7 @@ def applied(
     entries = list((base.get("metadata") or {}).get("managedFields") or ())
     mine = [e for e in entries if _is(e, manager, subresource)]
     others = [e for e in entries if not _is(e, manager, subresource)]
+    # conflicts: an error, or with `force` the other manager loses the field
     for other in others:
         theirs = other.get("fieldsV1") or {}
         clash = _conflicts(fields, theirs, base, body, "")
@@ -188,6 +200,7 @@ def applied(
             )
         if clash:
             others = [{**e, "fieldsV1": _minus(theirs, fields)} if e is other else e for e in others]
+    # fields that this manager no longer applies, and no other manager owns
     for entry in mine:
         gone = _minus(entry.get("fieldsV1") or {}, fields)
         for other in others:
@@ -208,4 +221,5 @@ def applied(
 
 
 def _is(entry: Object, manager: str, subresource: str) -> bool:
+    """Returns whether an entry of managedFields is of this manager and subresource."""
     return entry.get("manager") == manager and entry.get("subresource", "") == subresource

@@ -7,6 +7,7 @@ from typing import Any
 
 from koordpy.apiserver.served_resources import ServedResource
 
+# HTTP code -> default reason
 REASONS = {
     400: "BadRequest",
     401: "Unauthorized",
@@ -51,6 +52,7 @@ class StatusError(Exception):
             self.details.setdefault("retryAfterSeconds", retry_after)
 
     def status(self) -> dict[str, Any]:
+        """Returns the error as a Status object."""
         found: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -72,10 +74,12 @@ def subject(resource: ServedResource, name: str) -> dict[str, Any]:
 
 
 def _named(resource: ServedResource, name: str) -> str:
+    """Returns an object in messages: `podgroups.scheduling.sigs.k8s.io "train"`."""
     return f'{resource.plural}{resource.group and f".{resource.group}"} "{name}"'
 
 
 def not_found(resource: ServedResource, name: str) -> StatusError:
+    """Returns an error 404 about an object that does not exist."""
     return StatusError(404, f"{_named(resource, name)} not found", details=subject(resource, name))
 
 
@@ -90,11 +94,13 @@ def no_such_path(part: str = "") -> StatusError:
 
 
 def already_exists(resource: ServedResource, name: str) -> StatusError:
+    """Returns an error 409 with the reason AlreadyExists."""
     text = f"{_named(resource, name)} already exists"
     return StatusError(409, text, reason="AlreadyExists", details=subject(resource, name))
 
 
 def conflict(resource: ServedResource, name: str, why: str) -> StatusError:
+    """Returns an error 409 with the reason Conflict: the object has another state than the request assumes."""
     text = f"Operation cannot be fulfilled on {_named(resource, name)}: {why}"
     return StatusError(409, text, details=subject(resource, name))
 
@@ -110,6 +116,7 @@ def check_preconditions(resource: ServedResource, obj: dict[str, Any], wanted: d
 
 
 def forbidden(resource: ServedResource, name: str, why: str) -> StatusError:
+    """Returns an error 403 of admission."""
     return StatusError(403, f"{_named(resource, name)} is forbidden: {why}", details=subject(resource, name))
 
 

@@ -1,7 +1,7 @@
-"""Implements pods/binding and pods/eviction with the rules of kube-apiserver (kube-parity.md 4.4, 4.7).
+"""The subresources pods/binding and pods/eviction, with the rules of kube-apiserver (kube-parity.md 4.4, 4.7).
 
-A Binding is one atomic write of nodeName, the annotations and PodScheduled=True. As in kube-apiserver, neither the
-node's existence nor its capacity is checked.
+A Binding writes nodeName, annotations and the condition PodScheduled in one atomic step. As in kube-apiserver, neither
+the existence nor the capacity of the node is checked. An Eviction is a deletion that a PodDisruptionBudget may refuse.
 """
 
 from typing import Any
@@ -66,6 +66,7 @@ def evict(store: Store, budgets: DisruptionBudgets, namespace: str, name: str, e
     options: dict[str, Any] = dict(eviction.get("deleteOptions") or {})
     pod = entry.obj
     phase = (pod.get("status") or {}).get("phase")
+    # pods that do not run, or are deleted already, are evicted whatever their budget
     free = phase in ("Succeeded", "Failed", "Pending") or "deletionTimestamp" in pod["metadata"]
     if not free:
         covering = budgets.covering(pod)

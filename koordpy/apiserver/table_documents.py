@@ -1,7 +1,7 @@
-"""The Table form of lists and watch events, which `kubectl get` prints, with columns for each resource.
+"""The Table form of lists and watch events: the server computes the cells that `kubectl get` prints.
 
-Custom resources have the printer columns of their definition. As in kube-apiserver, a JSONPath with several values
-shows the first one.
+Each built-in resource has its columns here; custom resources have the printer columns of their definition. As in
+kube-apiserver, a JSONPath with several values shows the first one.
 """
 
 import re
@@ -15,6 +15,7 @@ from koordpy.apiserver.api_calls import Call
 from koordpy.apiserver.resource_shelf import ShelfEntry, served
 from koordpy.apiserver.served_resources import Column, Object
 
+# one step of a JSONPath: `.name` (with escaped dots), `[*]`, `[0]`, `['name']`, `[?(@.field=="value")]`
 _STEP = re.compile(
     r"\.?([A-Za-z0-9_\-/]+(?:\\\.[A-Za-z0-9_\-/]+)*)|\[\*\]|\[(\d+)\]|\['([^']+)'\]|\[\?\(@\.(\w+)==\"([^\"]*)\"\)\]"
 )
@@ -69,6 +70,7 @@ def json_path(obj: Any, path: str) -> list[Any]:
 
 
 def _cell(obj: Object, column: Column, now: float) -> Any:
+    """Returns the value of a cell. now: seconds since the epoch, for ages."""
     found = [column.cell(obj)] if column.cell is not None else json_path(obj, column.path)
     if not found or found[0] is None:
         return column.absent
@@ -85,6 +87,7 @@ def _cell(obj: Object, column: Column, now: float) -> Any:
 
 
 def _pod_ready(pod: Object) -> str:
+    """Returns `READY/ALL` containers."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     return f"{sum(bool(s.get('ready')) for s in statuses)}/{len(pod['spec'].get('containers') or ())}"
 
@@ -95,6 +98,7 @@ def _pod_restarts(pod: Object) -> str:
 
 
 def _pod_reason(pod: Object) -> str:
+    """Returns the column STATUS of a pod, by the rules of kubectl."""
     meta, status = pod["metadata"], pod.get("status") or {}
     reason = str(status.get("reason") or status.get("phase") or "")
     for condition in status.get("conditions") or ():
@@ -121,6 +125,7 @@ def _node_roles(node: Object) -> str:
 
 
 def _event_seen(event: Object) -> str | None:
+    """Returns when an event was last seen; events of both API groups have different fields for it."""
     series = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("deprecatedLastTimestamp"))
     found: str | None = next(filter(None, (*times, event.get("eventTime"))), event["metadata"].get("creationTimestamp"))
@@ -186,7 +191,8 @@ _BUILT_IN: dict[str, Sequence[Column]] = {
 
 
 def table_of(call: Call, entries: Iterable[ShelfEntry], meta: Object, *, now: float) -> Object:
-    """Returns entries in the Table form, each with the part of the object that includeObject requests."""
+    """Returns entries in the Table form, each with the part of the object that includeObject requests. meta: metadata
+    of the list; now: seconds since the epoch."""
     resource, include = call.resource, call.query.text("includeObject") or "Metadata"
     own = resource.columns if resource.custom else ()
     columns = (_NAME, *own) if own else _BUILT_IN.get(resource.shelf, (_NAME, _CREATED))
@@ -212,6 +218,7 @@ def table_of(call: Call, entries: Iterable[ShelfEntry], meta: Object, *, now: fl
 
 
 def _included(obj: Object, include: str) -> Object:
+    """Returns the field `object` of a row. include: Metadata, Object or None."""
     if include == "Metadata":
         head = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
         return {"object": {**head, "metadata": obj["metadata"]}}

@@ -1,4 +1,9 @@
-"""Serves watches: a stream of changes since a version, with bookmarks, or an error 410 if the version is too old."""
+"""Serves watches: a stream of JSON lines, one for each change since a version.
+
+A watch has three stages: the existing objects as ADDED lines, if the client requests them or no version; the stored
+changes since the version; then new changes until the timeout. Bookmarks state the current version between changes. If
+changes since the version are no longer stored, the only line is an error 410, and the client lists again.
+"""
 
 import asyncio
 import contextlib
@@ -16,8 +21,10 @@ from koordpy.apiserver.status_errors import StatusError
 from koordpy.apiserver.table_documents import table_of
 
 _INITIAL_END = {"k8s.io/initial-events-end": "true"}
+"""Annotation of the bookmark after the existing objects."""
 _DEFAULT_TIMEOUT_SECONDS = 3600
 _BATCH = 500
+"""Number of existing objects in one chunk."""
 
 
 def _event(kind: str, obj: Object) -> bytes:
@@ -32,7 +39,8 @@ def _bookmark(resource: ServedResource, version: int, annotations: Object | None
 
 
 def _left(change: Change) -> ShelfEntry:
-    """Returns the last state that matched a selector, with the version at which it stopped matching."""
+    """Returns the state of an object before a change after which the selectors no longer match it, with the version of
+    the change. A watch with selectors reports such an object as DELETED."""
     assert change.before is not None
     obj = change.before.obj
     version = change.entry.version
@@ -44,9 +52,9 @@ def _too_old(version: int, horizon: int) -> bytes:
 
 
 class Stream:
-    """The content of one watch, independent of HTTP. `chunks()` ends at the watch's timeout or when it is ended.
+    """The content of one watch, independent of HTTP. `chunks()` ends at the timeout, or when the store ends the watch.
 
-    It records every change from its creation on, until `close()`.
+    Every change is recorded from the creation of the stream on, until `close()`.
     """
 
     def __init__(self, store: Store, call: Call, *, bookmark_seconds: float) -> None:
@@ -62,8 +70,8 @@ class Stream:
         wants_initial = query.flag("sendInitialEvents") if query.text("sendInitialEvents") else not version
         self._watcher = shelf.watch()
         self._begun = store.version
-        self._entries: list[tuple[Key, ShelfEntry]] = []
-        self._missed: list[Change] | None = []
+        self._entries: list[tuple[Key, ShelfEntry]] = []  # existing objects to send
+        self._missed: list[Change] | None = []  # changes since the requested version; None: no longer stored
         if wants_initial:
             self._entries = shelf.ordered()
         elif version:
@@ -75,6 +83,7 @@ class Stream:
         return self._watcher.aborted
 
     def close(self) -> None:
+        """Stops recording changes."""
         self._shelf.unwatch(self._watcher)
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
@@ -92,6 +101,7 @@ class Stream:
         loop, watcher = asyncio.get_running_loop(), self._watcher
         ends = loop.time() + self._seconds
         due = loop.time() + self._bookmark_seconds if self._bookmark_seconds else ends
+        # `ends`: timeout of the watch; `due`: time of the next bookmark, or `ends` without bookmarks
         while not watcher.closed:
             if pending := watcher.take():
                 if found := self._changes(pending):
@@ -115,6 +125,8 @@ class Stream:
         return [self._line(Change("ADDED", entry, None)) for entry in entries if self._seen(entry)]
 
     def _changes(self, changes: Iterable[Change]) -> list[bytes]:
+        """Returns the lines of changes. With selectors, an object that begins to match is ADDED, and one that no longer
+        matches is DELETED."""
         if not self._matches:
             return [self._line(change) for change in changes]
         lines = []
@@ -130,6 +142,7 @@ class Stream:
         return lines
 
     def _line(self, change: Change) -> bytes:
+        """Returns one line of the stream."""
         kind, entry = change.kind, change.entry
         if self._as_table:
             meta = {"resourceVersion": str(entry.version)}

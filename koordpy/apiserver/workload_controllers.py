@@ -31,6 +31,7 @@ from koordpy.workloads.workload_model import JobPart, Role, Workload
 
 JOBS, JOBSETS, PODS = "jobs.batch", "jobsets.jobset.x-k8s.io", "pods"
 _DELAY_SECONDS = 0.02
+"""Seconds from a change until its namespace is reconciled, so that many changes need one pass."""
 _BACKOFF_LIMIT = 6
 """Default number of failed pods that a Job tolerates."""
 _LOG = logging.getLogger(__name__)
@@ -67,9 +68,9 @@ class WorkloadControllers:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._stale: set[str] = set()
+        self._stale: set[str] = set()  # namespaces with changes
         self._timer: asyncio.TimerHandle | None = None
-        self._told: set[tuple[str, str]] = set()
+        self._told: set[tuple[str, str]] = set()  # (uid, text) of events that were created
         store.create(DEFINITIONS, JOBSET_DEFINITION)
         store.listeners.append(self._changed)
 
@@ -98,6 +99,7 @@ class WorkloadControllers:
     # One namespace
 
     def _sync(self, namespace: str) -> None:
+        """Reconciles a namespace, from the top down: Jobs of JobSets, pods of Jobs, then the statuses."""
         self._drop_orphans(namespace)
         jobsets: list[tuple[Source, Workload]] = []
         for source, head in self._sources(JOBSETS, namespace):
@@ -112,9 +114,11 @@ class WorkloadControllers:
             self._keep_status(source, jobset)
 
     def _living(self, resource: str, namespace: str) -> list[Object]:
+        """Returns the objects that are not being deleted."""
         return [one for one in self._store.list(resource, namespace) if "deletionTimestamp" not in one["metadata"]]
 
     def _sources(self, resource: str, namespace: str) -> list[tuple[Source, Head]]:
+        """Returns (manifest, identity) of the objects that are not being deleted."""
         sources = (Source(one, asked=AskedFields()) for one in self._living(resource, namespace))
         return [(source, head_of(source)) for source in sources]
 
@@ -122,7 +126,7 @@ class WorkloadControllers:
         return {(namespace, head.name): read_job(source, head) for source, head in self._sources(JOBS, namespace)}
 
     def _is_sound(self, resource: str, source: Source, workload: Workload) -> bool:
-        """Returns True if a workload has no faults; sends its faults as an Event, once."""
+        """Returns True if the manifest of a workload has no faults; otherwise creates an Event with them, once."""
         if resource == JOBS:
             can_make(source.at("spec"), "parallelism", workload.roles[0].number)
         if source.faults:
@@ -130,6 +134,7 @@ class WorkloadControllers:
         return not source.faults
 
     def _tell(self, resource: str, head: Head, text: str) -> None:
+        """Creates a Warning event about a workload, unless it was created before."""
         if (head.uid, text) in self._told:
             return
         self._told.add((head.uid, text))
@@ -187,6 +192,7 @@ class WorkloadControllers:
                     self._store.update(JOBS, part.key, switched, namespace=head.namespace)
 
     def _make_job(self, head: Head, part: JobPart, template: Source, suspended: bool) -> Object:
+        """Creates a Job of a JobSet, with the labels of the JobSet; returns the stored Job."""
         slot = next(part.slots(), None)
         marks = {key: text for key, text in (slot.labels if slot else {}).items() if key.startswith(PREFIX)}
         meta = template.at("metadata")
@@ -205,6 +211,8 @@ class WorkloadControllers:
     # Pods
 
     def _make_pods(self, namespace: str, jobsets: list[Workload]) -> None:
+        """Creates the missing pods of all Jobs in a namespace. A role of a JobSet has begun once one of its Jobs
+        exists."""
         known, tops, started = Known(lambda _: None), [], set[RoleKey]()
         for jobset in jobsets:
             known.put(jobset)
@@ -240,11 +248,13 @@ class WorkloadControllers:
                 self._tell(JOBS, lineage.chain[0].head, f"pod {pod.metadata.name}: {error}")
 
     def _node_of(self, key: str) -> str:
+        """Returns the node of a pod (`namespace/name`); empty for none."""
         namespace, _, name = key.partition("/")
         entry = self._store.shelf(PODS).entries.get((namespace, name))
         return str(entry.obj["spec"].get("nodeName", "")) if entry is not None else ""
 
     def _label_of(self, key: str, label: str) -> str:
+        """Returns the value of a label of the node of a pod; empty for none."""
         entry = self._store.shelf("nodes").entries.get(("", self._node_of(key)))
         return str((entry.obj["metadata"].get("labels") or {}).get(label, "")) if entry is not None else ""
 
@@ -342,7 +352,8 @@ def _index(pod: Object) -> int:
 
 
 def _end_of(source: Source, part: JobPart, status: Object, active: int) -> str:
-    """Returns Complete or Failed for a Job that has ended, else the empty string."""
+    """Returns Complete or Failed for a Job that has ended, else the empty string. status: with current numbers; active:
+    number of pods that are alive."""
     spec = source.at("spec")
     if part.note:
         return ""
@@ -354,7 +365,8 @@ def _end_of(source: Source, part: JobPart, status: Object, active: int) -> str:
 
 
 def _wire(pod: Pod, role: Role) -> Object:
-    """Returns a pod as its controller sends it: the template with the controller's additions."""
+    """Returns a pod as its controller sends it: the template as it is in the manifest, with the differences that the
+    typed pod has. The server generates the name."""
     base = role.template.pod
     assert base is not None
     meta, raw = pod.metadata, role.template.raw

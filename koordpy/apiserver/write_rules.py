@@ -1,7 +1,8 @@
-"""Rules of writes: kube-apiserver's defaults and validation, and when a deleted object is removed.
+"""Rules of kube-apiserver for create, update and delete: defaults, validation, immutable fields and grace periods.
 
-Limited to what clients of a scheduler can see. Pods get the defaults of `simulation/server_defaults.py`, as those of
-manifests do. The store sets uid, versions and times. Functions return new objects and never change their arguments.
+Only rules that clients of a scheduler can observe are implemented. Pods get the defaults of
+`simulation/server_defaults.py`, as pods of manifests do. The store sets uid, versions and times. Functions return new
+objects and never change their arguments.
 """
 
 import re
@@ -24,6 +25,7 @@ _RULE = (
     "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     f"'{_SUBDOMAIN}')"
 )
+# defaults of the spec of a pod, then fields that an update may change, always and only with scheduling gates
 _POD_SPEC = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "schedulerName": "default-scheduler"}
 _MUTABLE_IN_PODS = frozenset(
     ("activeDeadlineSeconds", "tolerations", "schedulingGates", "terminationGracePeriodSeconds")
@@ -37,6 +39,7 @@ WITH_GENERATION = frozenset(
     )
 )  # fmt: skip
 """Built-in resources with a metadata.generation that counts changes of the spec; every custom resource has one."""
+# metadata that an update cannot change, and metadata that a created object cannot set
 _KEPT_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _NOT_GIVEN = (*_KEPT_BY_SERVER, "resourceVersion", "selfLink", "name", "namespace")
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
@@ -69,7 +72,8 @@ def check_metadata(resource: ServedResource, meta: Object) -> None:
 
 
 def rewritten(raw: Object, before: msgspec.Struct, after: msgspec.Struct) -> Object:
-    """Returns a raw object with the differences between two decoded versions of it. Undecoded fields stay."""
+    """Returns a raw object in which the differences between two decoded versions of it are applied. Fields that are not
+    decoded are unchanged. before, after: of the same type."""
     out = dict(raw)
     for field in msgspec.structs.fields(before):
         old, new = getattr(before, field.name), getattr(after, field.name)
@@ -79,6 +83,7 @@ def rewritten(raw: Object, before: msgspec.Struct, after: msgspec.Struct) -> Obj
 
 
 def _value(raw: Any, old: Any, new: Any) -> Any:
+    """Returns the raw form of a changed value. raw: its form before; old, new: decoded."""
     if isinstance(old, msgspec.Struct) and isinstance(raw, dict):
         return rewritten(raw, old, new) if isinstance(new, msgspec.Struct) else msgspec.to_builtins(new)
     if isinstance(old, list) and isinstance(raw, list) and len(raw) == len(old) == len(new):
@@ -179,7 +184,7 @@ def new_object(resource: ServedResource, obj: Object) -> Object:
 
 
 def metadata_of_create(given: Object) -> Object:
-    """Returns the metadata of a created object without name, namespace, and fields that the server sets."""
+    """Returns the metadata that a client may set in a created object; name and namespace are handled by the store."""
     return {key: value for key, value in given.items() if key not in _NOT_GIVEN}
 
 

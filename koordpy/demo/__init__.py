@@ -1,7 +1,8 @@
-"""The demo: creates gangs on an embedded cluster, and compares the live scheduler with the planner's forecast.
+"""`koordpy demo`: creates gangs on a cluster inside this process, and draws how the live scheduler places them.
 
-The cluster runs in this process on 127.0.0.1. An act is one manifest of examples/; its forecast is the planner's
-offline result.
+The cluster is an embedded API server on 127.0.0.1, with a simulated kubelet. The demo is a sequence of acts. An act
+creates one manifest of examples/. Its forecast is the result of the planner offline; at the end, the demo checks that
+the live scheduler has reached all forecasts.
 
 Main types: `Act` (`acts.py`): a manifest; `Programme` (`programme.py`): cluster and acts; `Stage` (`demo_cluster.py`):
 the cluster.

@@ -1,7 +1,7 @@
-"""Acts of the demo: the manifests of examples/ in the order of their creation, each with the planner's forecast.
+"""Acts of the demo: each creates one manifest of examples/. `Forecaster` computes the result that is expected of it.
 
-The forecast is the result of `koordpy simulate` for the same manifests in the same order, and the live scheduler must
-reach the same result. The reason shown for each gang comes from `explain` on the cluster before the gang is created.
+A forecast is the result of `koordpy simulate` for the same manifests in the same order; the live scheduler must reach
+it. The reason shown for each gang is from `koordpy explain` on the offline cluster, before the gang is placed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +31,7 @@ from koordpy.planner.planning_round import plan_round
 from koordpy.simulation.simulated_rounds import SimulationResult, simulate
 
 EXAMPLES = shipped_folder("examples")
+"""Folder of the manifests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +83,13 @@ def read_cluster(names: Sequence[str] = TRAINING.cluster) -> list[Manifest]:
 
 
 def _documents(text: str) -> list[Manifest]:
+    """Returns the non-empty documents of a YAML text."""
     return [one for one in yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if one]
 
 
 @dataclass(frozen=True, slots=True)
 class GangForecast:
-    """Forecast for one gang, or for a pod without a gang, when it is created."""
+    """Forecast for one gang, or for one pod without a gang, at the end of its act."""
 
     name: str
     """`namespace/name` of the gang, or of the pod."""
@@ -97,8 +99,9 @@ class GangForecast:
     nodes: Mapping[str, str]
     """Pod key -> node, for placed members."""
     proof: str
+    """`optimal`, `feasible`, `infeasible` or `unknown`."""
     why: str
-    """Reason for the placement, or for its absence."""
+    """Reason for the placement, or why there is none; shown in the column WHY."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +127,19 @@ _Asked = tuple[list[str], Explanation, Snapshot]
 
 
 class Forecaster:
-    """The demo's cluster offline. `forecast` must be called with the acts in their order, and places their pods."""
+    """The cluster of the demo, offline. `forecast` places the pods of an act, so it must be called with the acts in
+    their order."""
 
     def __init__(self, cluster: Sequence[str] = TRAINING.cluster) -> None:
+        """cluster: files and folders below examples/ with topology and nodes. Raises InputFaultsError."""
         self._cluster, self._now = cluster, parse_moment(DEFAULT_NOW)
         self.state, self._config = make_state(), KoordpyConfiguration()
-        self._plans: list[RoundPlan] = []
+        self._plans: list[RoundPlan] = []  # of the current act, one for each round
         self._known = KnownByName(lambda _: None)
         self._read()
 
     def _read(self, *names: str) -> Growth:
+        """Adds the objects of the cluster's files and of `names` that are new; returns the creation of their pods."""
         paths = [str(EXAMPLES / name) for name in (*self._cluster, *names)]
         given = FilledInput(load_manifests(paths), self._now)
         if given.loaded.fault_lines:
@@ -147,16 +153,18 @@ class Forecaster:
         return given.growth(self.state, frozenset(), self.state.upsert)
 
     def forecast(self, act: Act) -> Forecast:
-        """Plans an act on the cluster with the earlier acts."""
+        """Returns the forecast of an act, on the cluster with the pods of earlier acts."""
         growth = self._read(f"{act.name}.yaml")
         asked: list[_Asked] = []
 
         def ask(pods: Sequence[str]) -> None:
+            """Explains each gang of new pods, before a round places it."""
             before = self.state.snapshot(self._now.timestamp())
             for head, members in self._heads(pods).items():
                 asked.append((members, explain(before, self._config, head), before))
 
         def grow() -> Sequence[str]:
+            """Creates the pods that begin after a round, as `simulate` calls it."""
             born = growth.begin()
             ask(born)
             return born
@@ -177,12 +185,13 @@ class Forecaster:
         )
 
     def _plan(self, snapshot: Snapshot, config: KoordpyConfiguration | None) -> RoundPlan:
+        """Plans a round and records the plan."""
         plan = plan_round(snapshot, config)
         self._plans.append(plan)
         return plan
 
     def _heads(self, keys_of_pods: Iterable[str]) -> dict[str, list[str]]:
-        """Returns the first pod of each gang, or each pod without a gang -> pods of the gang, in natural order."""
+        """Returns first pod of a gang -> all pods of that gang, in natural order. A pod without a gang is alone."""
         gangs: dict[str, list[str]] = {}
         for key in keys_of_pods:
             info = self.state.pod(key)
@@ -192,9 +201,11 @@ class Forecaster:
         return {pods[0]: sorted(pods, key=natural_key) for pods in gangs.values()}
 
     def _gangs(self, act: Act, asked: Sequence[_Asked], result: SimulationResult) -> tuple[GangForecast, ...]:
+        """Returns the forecast of each gang of an act, with its reason in the words of the demo."""
         proofs = {report.name: proof for report, proof in result.gangs}
         origins = {report.name: report.origin for report, _ in result.gangs if report.workload is not None}
         notes = {b.pod_key: b.annotations for b in result.bindings}
+        # gang -> text about the victims that made its placement possible
         made = {benefit.beneficiary: benefit.message for plan in self._plans for benefit in plan.benefits}
         tree = self.state.nodes.tree
         layers = [level.layer for level in tree.levels]

@@ -1,4 +1,6 @@
-"""Checks of the demo: the live scheduler places pods as the planner does offline, and no node is overcommitted."""
+"""Checks of the demo, on the objects of the API server: the live scheduler has placed pods as the forecasts say, every
+bound pod runs, and no node is overcommitted.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -8,7 +10,8 @@ from koordpy.demo.demo_objects import Manifest, gpus_of, key_of, refusal
 
 
 def settled(forecast: Forecast, pods: Mapping[str, Manifest]) -> bool:
-    """Returns True if every pod of an act is on the forecast node, or pending with the forecast message."""
+    """Returns True if every pod of an act is on the forecast node, or pending with the forecast message. pods: key ->
+    pod."""
     return not any(_deviations(forecast, pods, exact=True))
 
 
@@ -42,7 +45,8 @@ def _deviations(
 def checks(
     forecasts: Sequence[Forecast], pods: Sequence[Manifest], gpus: Mapping[str, int]
 ) -> dict[str, tuple[str, ...]]:
-    """Returns each check with its faults, empty if it passed. gpus: number of accelerators of each node."""
+    """Returns text of a check -> its faults, at most 3; empty if it passed. gpus: number of accelerators of each
+    node."""
     gone = {key for forecast in forecasts for key in forecast.evicted}
     found = {key_of(pod): pod for pod in pods}
     verdicts = {
@@ -65,6 +69,7 @@ def idle(pods: Iterable[Manifest]) -> Iterable[str]:
 
 
 def _overfull(pods: Iterable[Manifest], gpus: Mapping[str, int]) -> Iterable[str]:
+    """Yields each node with pods that request more accelerators than the node has."""
     used: Counter[str] = Counter()
     for pod in pods:
         if node := pod["spec"].get("nodeName"):

@@ -1,7 +1,7 @@
-"""The demo's cluster: an embedded API server, a simulated kubelet and the live scheduler, in this process.
+"""The cluster of the demo: an embedded API server, a simulated kubelet and the live scheduler, in this process.
 
-The scheduler is that of `koordpy run`, without kopf. It uses only lists and watches over HTTP on 127.0.0.1, as on a
-real cluster. Everything ends with the process.
+The scheduler is the one of `koordpy run`, without kopf. It reads and writes only over HTTP on 127.0.0.1, as on a real
+cluster. Everything ends with the process.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ from koordpy.view.live_documents import of_scheduler
 from koordpy.view.page_server import page_of
 
 _START_SECONDS, _STOP_SECONDS = 30.0, 5.0
+"""Maximum seconds until the scheduler leads, and until it has stopped."""
 
 
 class StageError(Exception):
@@ -54,6 +55,7 @@ class Stage:
 
     @property
     def kubeconfig(self) -> Path:
+        """Path of a kubeconfig for the cluster."""
         return Path(self._folder.name) / "kubeconfig"
 
     @property
@@ -88,10 +90,12 @@ class Stage:
             await asyncio.sleep(pause_seconds)
 
     def pods(self) -> list[Manifest]:
+        """Returns all pods, sorted by namespace and name."""
         return self.server.store.list("pods")
 
     async def start_scheduler(self) -> None:
         """Starts the live scheduler, and waits until it is the leader. Raises StageError."""
+        # one cache for rounds, one for searches, because both run at the same time
         config, caches = KoordpyConfiguration(), {searches: PlannerCache() for searches in (False, True)}
 
         def plan(snapshot: Snapshot, units: frozenset[str], budget: PlanningBudget) -> RoundPlan:
@@ -146,5 +150,6 @@ class Stage:
         self._open.callback(restore)
 
     def _last_words(self) -> str:
+        """Returns the last 12 lines of the scheduler's log, for an error message."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return "".join(f"\n    {line}" for line in lines[-12:])

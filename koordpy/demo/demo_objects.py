@@ -1,4 +1,4 @@
-"""Functions with which the demo reads the API server's objects."""
+"""Reads what the demo shows and checks from objects of the API server: requests, messages and ranks of pods."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from koordpy.api import keys
 
 Manifest = dict[str, Any]
+"""An object as decoded YAML or JSON."""
 DEVICES = ("nvidia.com/gpu", *keys.NPU_RESOURCES)
 
 

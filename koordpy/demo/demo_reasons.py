@@ -1,4 +1,8 @@
-"""Reasons for the placements in the demo, as text, from the planner's explanations and annotations."""
+"""Texts of the demo that say why a gang was placed in a domain, or which GPUs and NPUs a pod got.
+
+The facts are from explanations of the planner (`Explanation`) and from annotations of Bindings; nothing is computed
+again.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +14,7 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.topology.topology_tree import Tree
 
 _NPU = keys.NPU_RESOURCES[0]
+"""Resource of the NPUs in the examples; an annotation of the same name has the chosen chips."""
 
 
 def gpus_text(annotations: Mapping[str, str]) -> str:
@@ -35,9 +40,9 @@ def short(layer: str) -> str:
 
 
 def _needed(pods: Sequence[PodInfo], chosen: DomainExplanation) -> int:
-    """Returns the minimum number of slots that a unit needs, in slots of its largest pods.
+    """Returns the number of slots that a domain must have for a unit. A slot has room for one of its largest pods.
 
-    If all its pods are equal, that is the number of pods that the explanation says.
+    If all pods are equal, the explanation states the number. Otherwise it is the sum of their GPUs in such slots.
     """
     if len({pod.shape for pod in pods}) == 1:
         return chosen.needed
@@ -46,7 +51,11 @@ def _needed(pods: Sequence[PodInfo], chosen: DomainExplanation) -> int:
 
 
 def why_domain(told: Explanation, layers: Sequence[str], unit: Sequence[PodInfo]) -> str:
-    """Returns the reasons for the chosen domain, in the order of the goals (gang-network.md 5)."""
+    """Returns the reasons for the chosen domain, in the order of the goals (gang-network.md 5): first its layer, then
+    the domain in that layer. If no domain was chosen, what would make the gang fit, or an empty text.
+
+    told: explanation of the gang; layers: names, from the top; unit: pods that were planned together.
+    """
     chosen = next((domain for domain in told.domains if domain.chosen), None)
     if chosen is None:
         return f"would fit if {told.would_fit_if[0]}" if told.would_fit_if else ""
@@ -63,7 +72,11 @@ def why_domain(told: Explanation, layers: Sequence[str], unit: Sequence[PodInfo]
 
 
 def _choice(chosen: DomainExplanation, needed: int, domains: Sequence[DomainExplanation], above: Sequence[str]) -> str:
-    """Returns why the domain was chosen among the domains of its layer."""
+    """Returns why the domain was chosen among the domains of its layer.
+
+    The criteria of the planner are applied in order, until only the chosen domain is left. needed: slots; above: layers
+    above the domain's layer.
+    """
     able = [domain for domain in domains if domain.layer == chosen.layer and domain.slots >= needed]
     name = short(chosen.layer)
     if len(able) == 1:
@@ -89,7 +102,8 @@ def _choice(chosen: DomainExplanation, needed: int, domains: Sequence[DomainExpl
 
 
 def why_npus(members: Iterable[str], annotations: Mapping[str, Mapping[str, str]], job: Mapping[str, str]) -> str:
-    """Returns the reason for the NPUs of a job; empty if it got none. job: labels of the job."""
+    """Returns the reason for the NPUs of a job; empty if it got none. members: keys of its pods; annotations: pod key
+    -> annotations of its Binding; job: labels of the job."""
     notes = [annotations[key] for key in members if _NPU in annotations.get(key, {})]
     if not notes:
         return ""
@@ -114,5 +128,6 @@ def _chip_text(ids: str) -> str:
 
 
 def _blocks(numbers: Iterable[str]) -> str:
+    """Returns `block 0` or `blocks 0, 1`."""
     known = list(dict.fromkeys(numbers))
     return f"block{'s' if len(known) > 1 else ''} {', '.join(known)}"

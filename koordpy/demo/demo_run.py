@@ -21,6 +21,7 @@ from koordpy.demo.demo_view import Picture, Style, summary
 from koordpy.demo.programme import Programme
 
 INTERRUPTED = 130
+"""Exit status after SIGINT, as in shells: 128 and the number of the signal."""
 ACT_SECONDS = 2.6
 """Seconds between two examples at speed 1, if the picture is shown."""
 START_SECONDS = 0.4
@@ -32,12 +33,17 @@ GOALS = (
     "(see examples/prefer-gather.yaml). The default for gangs without it is gangs.defaults.gather in the configuration."
 )
 _FRAME_SECONDS = 0.12
+"""Seconds between two pictures."""
 _PLAIN_WIDTH = 120
 """Columns of the output if it does not go to a terminal."""
 
 
 async def play(programme: Programme, *, headless: bool, keep: bool, speed: float) -> int:
-    """Runs a programme and returns the exit status. SIGINT and SIGTERM end it in order. Raises StageError."""
+    """Runs a programme and returns the exit status. SIGINT and SIGTERM end it in order. Raises StageError.
+
+    headless: True to print lines instead of the picture, and all checks; keep: True to keep the cluster until Ctrl-C;
+    speed: factor of the pauses.
+    """
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -74,9 +80,10 @@ async def play(programme: Programme, *, headless: bool, keep: bool, speed: float
 
 
 class Teller:
-    """Shows the progress: as a live picture on a terminal, else as lines of text."""
+    """Shows the progress of the demo: as a live picture on a terminal, else as lines of text."""
 
     def __init__(self, console: Console, scene: DemoScene, stage: Stage, *, watched: bool) -> None:
+        """watched: True to show the picture."""
         self.console, self.scene, self.stage, self.watched = console, scene, stage, watched
         self.status = "starting the cluster"
         self._picture = Picture(scene, Style.of(console))
@@ -100,6 +107,7 @@ class Teller:
                 await self._drawing
 
     async def _draw(self) -> None:
+        """Draws the picture again and again, until it is cancelled."""
         with Live(console=self.console, auto_refresh=False, screen=True) as live:
             while True:
                 self.scene.look(self.stage.pods())
@@ -114,7 +122,7 @@ class Teller:
             print(f"[{self.seconds:5.1f} s] {text}", flush=True)
 
     def arrived(self, forecast: Forecast) -> None:
-        """Prints the result of an act."""
+        """Prints the result of an act: a line for each gang, its message, and its reason."""
         self.scene.look(self.stage.pods())
         for row in self.scene.rows[-len(forecast.gangs) :]:
             place = f" in {row.place}" if row.place else ""
@@ -178,6 +186,7 @@ async def all_run(stage: Stage) -> None:
 
 
 async def _until(stage: Stage, holds: Callable[[Sequence[Manifest]], bool]) -> None:
+    """Waits until `holds(pods)` is True, or `SETTLE_SECONDS` have passed. Raises StageError if the scheduler ends."""
     until = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < until and not holds(stage.pods()):
         stage.check()

@@ -1,6 +1,7 @@
-"""State of the demo's cluster: the pods on each node and the state of each gang, from the API server's objects only.
+"""What the demo draws: the pods on each node, and the state of each gang.
 
-Results of the scheduler are read from node names, annotations of Bindings and PodScheduled conditions.
+The scene is read only from objects of the API server: node names, annotations of Bindings and PodScheduled conditions.
+So the picture shows what the scheduler has done, not what the forecast expects.
 """
 
 from collections import Counter
@@ -22,6 +23,7 @@ class DemoSeat:
     """One pod on a node."""
 
     letter: str
+    """Letter of its gang in the picture."""
     rank: str
     """Rank in the gang; empty for a pod without a gang."""
     gpus: int
@@ -39,6 +41,7 @@ class Row:
     place: str = ""
     """Layer and path of the lowest domain that contains the bound pods; empty if no pod is bound."""
     running: int = 0
+    """Number of members that run."""
     arrived: int = 0
     """Number of members that exist."""
     message: str = ""
@@ -48,10 +51,12 @@ class Row:
 
     @property
     def name(self) -> str:
+        """Name of the gang, without the namespace `default`."""
         return self.forecast.name.removeprefix("default/")
 
     @property
     def bound(self) -> int:
+        """Number of bound members."""
         return len(self.nodes)
 
     @property
@@ -65,9 +70,8 @@ class Row:
 
     @property
     def members(self) -> int:
-        """Number of members that exist or are still to be created; evicted members are not recreated.
-
-        If none is left, the number of all members.
+        """Number of members that exist or are still to be created. Evicted members do not count, because they are not
+        recreated. If all were evicted, the number of all members.
         """
         asked = len(self.forecast.members)
         return max(self.arrived, asked - len(self.evicted)) or asked
@@ -83,13 +87,15 @@ class DemoScene:
     devices: str = "GPUs"
     """Name of the devices in texts."""
     rows: list[Row] = field(default_factory=list)
+    """Gangs in the order of their acts."""
     seats: dict[str, list[DemoSeat]] = field(default_factory=dict)
+    """Node -> its pods."""
     changed: dict[str, int] = field(default_factory=dict)
     """Node -> number of the last look at which its pods had changed."""
     headline: str = ""
     """File and title of the latest act."""
-    _looks: int = 0
-    _last: int = 1
+    _looks: int = 0  # number of calls of `look`
+    _last: int = 1  # number of rows of the latest act
 
     def arrive(self, forecast: Forecast) -> None:
         """Adds rows for the gangs of an act."""
@@ -136,9 +142,11 @@ class DemoScene:
         self.seats = seats
 
     def used(self, nodes: Iterable[str]) -> int:
+        """Returns the number of GPUs or NPUs on nodes that pods use."""
         return sum(seat.gpus for node in nodes for seat in self.seats.get(node, ()))
 
     def total(self, nodes: Iterable[str]) -> int:
+        """Returns the number of GPUs or NPUs on nodes."""
         return sum(self.gpus[node] for node in nodes)
 
 
@@ -149,4 +157,5 @@ def scene_of(tree: Tree, nodes: Iterable[Manifest], devices: str = "GPUs") -> De
 
 
 def _rank_order(pod: Manifest) -> tuple[Any, ...]:
+    """Returns a sort key: rank, then name."""
     return natural_key(rank_of(pod)), natural_key(pod["metadata"]["name"])

@@ -1,7 +1,8 @@
-"""Draws the demo as text: the tree of domains with the pods on each node, and a line for each gang.
+"""Draws the demo as text: the tree of network domains with the pods on each node, and a table of gangs.
 
-A node is a bar of its GPUs. A pod covers the GPUs that it uses, marked with its gang's letter and its rank. Colours
-repeat the letters. If the terminal has too few lines for the whole tree, unchanged blocks are drawn as one line.
+A node is a bar with one character for each GPU. A pod covers as many characters as it uses GPUs, marked with the letter
+of its gang and its rank. Colours repeat the letters. If the terminal has too few lines for the whole tree, blocks (the
+layer above the lowest switches) that did not change for the longest time are drawn as one line.
 """
 
 import textwrap
@@ -53,6 +54,7 @@ class Style:
         return cls(colour, "utf" in (console.encoding or "").lower())
 
     def hue(self, letter: str) -> str:
+        """Returns the colour of a gang's letter."""
         return PALETTE[(ord(letter) - ord("A")) % len(PALETTE)]
 
     def chip(self, letter: str) -> Text:
@@ -60,15 +62,18 @@ class Style:
         return Text(letter, style=f"bold black on {self.hue(letter)}" if self.colour else "bold")
 
     def guide(self, *, last: bool) -> str:
+        """Returns the branch of the tree before a domain. last: True for the last child."""
         if self.unicode:
             return "└─ " if last else "├─ "
         return "`- " if last else "|- "
 
     def rail(self, *, last: bool) -> str:
+        """Returns the vertical line of the tree beside the children of a domain. last: True for the last child."""
         return "   " if last else "│  " if self.unicode else "|  "
 
     @property
     def free(self) -> str:
+        """Character of a free GPU."""
         return "·" if self.unicode else "."
 
 
@@ -78,6 +83,7 @@ class Picture:
     def __init__(self, scene: DemoScene, style: Style) -> None:
         self.scene, self.style, self.tree = scene, style, scene.tree
         self._block = max(1, scene.tree.depth - 2)
+        """Level of the domains that may be drawn as one line."""
         self._width = _WIDEST
         self._folded: set[int] = set()
         """Domains of the block layer that are drawn as one line."""
@@ -86,6 +92,7 @@ class Picture:
         """Returns the whole picture with at most `height` lines; long lines are cut."""
         rows = gang_lines(self.scene.rows, self.style)
         tail = self._newest(width)
+        # lines beside the tree: title, blank lines, headings, gangs, and the latest act
         beside = 2 + (rows.row_count + 2) + len(tail)
         tree = self.lines(width)
         if len(tree) + beside > height:
@@ -147,13 +154,16 @@ class Picture:
         return [d for _, d in sorted(found)]
 
     def _nodes(self, level: int, domain: int) -> tuple[str, ...]:
+        """Returns the names of the nodes in a domain."""
         at = self.tree.levels[level]
         return self.tree.node_names[int(at.start[domain]) : int(at.end[domain])]
 
     def _empty(self, level: int, domain: int) -> bool:
+        """Returns whether no pod is on the nodes of a domain."""
         return not any(self.scene.seats.get(node) for node in self._nodes(level, domain))
 
     def _children(self, level: int, domain: int, indent: str) -> Iterator[Text]:
+        """Yields the lines below a domain. Consecutive empty children are drawn as one line. indent: of their lines."""
         children = list(self.tree.children(level, domain))
         runs: list[list[int]] = []
         for empty, alike in groupby(children, key=lambda child: self._empty(level + 1, child)):
@@ -166,6 +176,11 @@ class Picture:
             yield from self._domain(level + 1, run, guide, rail)
 
     def _domain(self, level: int, run: list[int], guide: Text, rail: str) -> Iterator[Text]:
+        """Yields the lines of a domain and of everything below it.
+
+        run: the domain, or several consecutive empty ones; guide: begin of its first line; rail: of its further lines.
+        There are three cases: empty, lowest layer (bars of nodes), and others (a heading and the children).
+        """
         names = self.tree.levels[level].names
         first = run[0]
         nodes = [node for d in run for node in self._nodes(level, d)]
@@ -175,6 +190,7 @@ class Picture:
             guide.append(f"{label}  ")
             yield guide.append(f"{len(nodes)} nodes, {free} {self.scene.devices}, all free", style="dim")
         elif level == self.tree.depth - 1:
+            # as many nodes in a line as fit, in columns of equal width
             column = max(map(len, names))
             guide.append(f"{names[first]:<{column}}")
             beside = any(not seat.gpus for seats in self.scene.seats.values() for seat in seats)
@@ -202,6 +218,7 @@ class Picture:
                 yield from self._children(level, first, rail)
 
     def _summary(self, nodes: list[str]) -> Text:
+        """Returns the number of pods of each gang on nodes, for a block that is drawn as one line."""
         counts = Counter(seat.letter for node in nodes for seat in self.scene.seats.get(node, ()))
         line = Text("   ")
         for letter in sorted(counts):
@@ -225,6 +242,7 @@ class Picture:
         return bar
 
     def _seat(self, seat: DemoSeat) -> Text:
+        """Returns one pod: letter and rank, as wide as its GPUs; only the letter if the rank does not fit."""
         label = f"{seat.letter}{seat.rank}"
         width = seat.gpus or len(label)
         fill = " " if self.style.colour else "=" if seat.running else "-"
@@ -290,6 +308,7 @@ def summary(rows: list[Row], style: Style, *, width: int) -> Group:
 
 
 def _wrapped(text: str, width: int, indent: str = "   ") -> list[str]:
+    """Returns a text in lines of at most `width` columns; words are not broken."""
     return textwrap.wrap(
         text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
     )

@@ -42,7 +42,7 @@ TRAINING = Programme(
     ),
     devices="GPUs",
 )
-"""The plain pod is created first, so that the blocks differ and best fit has a choice."""
+"""A cluster with GPUs. The plain pod is created first, so that the blocks differ and best fit has a choice."""
 
 ASCEND = Programme(
     name="ascend",
@@ -59,4 +59,5 @@ ASCEND = Programme(
     devices="NPUs",
 )
 
+# by name, for the option --cluster
 PROGRAMMES = {programme.name: programme for programme in (TRAINING, ASCEND)}
