@@ -1,6 +1,7 @@
-"""Entitlements of users and queues, and quota admission: runtimes, fair shares, orders of queues.
+"""How much each user, queue and ElasticQuota may use: fair shares, runtimes of quotas, quota admission, queue order.
 
-Shares are exact weighted max-min fairness (water filling). Runtimes of quotas follow Koordinator's elastic quota.
+A fair share orders the queue, and limits what may be reclaimed. It is exact weighted max-min fairness (water filling).
+A runtime limits what a quota may use now. It follows Koordinator's elastic quota.
 
 Main types: `Admission` (`quota_admission.py`): the quota check; `QuotaFigures` (`quota_runtime.py`): runtimes;
 `EntitlementLines` (`entitlement_lines.py`): entitlements.

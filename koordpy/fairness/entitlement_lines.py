@@ -1,8 +1,11 @@
-"""Entitlements of a round: the tenants of each pod, their usage, and what they are entitled to: a min, or a share.
+"""Entitlements: what each tenant may use before other tenants may reclaim from it.
 
-Source: preemption.md 3.2 and 3.3, quota-fairness.md 3. Mins are those of quotas. Shares depend on the fairness mode. In
-gpu-count the tenants are users, and accelerators are counted in hundredths. In exact and kai they are queues in a tree,
-and every shared resource is counted.
+One interface (`EntitlementLines`) for two kinds, so that the rules of preemption need not know which one they apply
+(preemption.md 3.2 and 3.3, quota-fairness.md 3):
+
+- `Mins`: tenants are ElasticQuotas, entitled to their min.
+- Fair shares by fairness mode: in gpu-count the tenants are users, and accelerators are counted in hundredths. In exact
+  and kai the tenants are queues in a tree, and every shared resource is counted.
 """
 
 from abc import ABC, abstractmethod
@@ -30,22 +33,26 @@ ACCELERATORS = "accelerators"
 """The resource that gpu-count counts, in hundredths of a device."""
 
 Tenant = ShareQueue
+"""A quota, a user or a queue."""
 Path = tuple[Tenant, ...]
 """A tenant and those above it, from the top down."""
 
 
 class EntitlementLines(ABC):
-    """Entitlements of one kind. Amounts in hundredths of a device, or in the units of requests."""
+    """Entitlements of one kind.
+
+    Amounts are hundredths of a device for `ACCELERATORS`, else the units of requests (milli-cores of cpu, whole units).
+    """
 
     pod_by_pod = False
     """True if each pod of a preemptor counts in its own tenants, rather than in those of the first pod."""
 
     @abstractmethod
     def path(self, pod: PodInfo) -> Path:
-        """Returns the tenants of a pod, from the top down; empty if nothing is shared with it."""
+        """Returns the tenants of a pod, from the top down; empty if the pod has no tenant of this kind."""
 
     def amounts(self, requests: Mapping[str, int]) -> Mapping[str, int]:
-        """Returns the part of a request that is counted."""
+        """Returns the counted part of a pod's requests, by resource."""
         return requests
 
     @abstractmethod
@@ -54,18 +61,18 @@ class EntitlementLines(ABC):
 
     @abstractmethod
     def use(self, use: QuotaUse, party: Tenant, resource: str) -> int:
-        """Returns the usage of a tenant's pods."""
+        """Returns the usage of a resource by a tenant's pods, including tenants below it. use: the usage to read."""
 
     @abstractmethod
     def share(self, party: Tenant, resource: str) -> Fraction | int:
-        """Returns the entitlement of a tenant, rounded."""
+        """Returns the entitlement of a tenant, in whole units of the resource."""
 
     def exact(self, party: Tenant, resource: str) -> Fraction | int:
         """Returns the entitlement of a tenant, unrounded."""
         return self.share(party, resource)
 
     def resources(self, party: Tenant) -> list[str]:
-        """Returns the resources with a share of a tenant, sorted by name."""
+        """Returns the resources of which a tenant has a share, sorted by name; for display."""
         return []
 
 
@@ -85,12 +92,13 @@ def lines_of(snapshot: Snapshot, config: Fairness, quotas: Quotas | None = None)
 
 @dataclass(frozen=True)
 class Mins(EntitlementLines):
-    """The min of every quota, in each resource that its max names."""
+    """The min of every quota, in each resource that the quota's max names."""
 
     quotas: Quotas
     pod_by_pod = True
 
     def path(self, pod: PodInfo) -> Path:
+        """Returns the pod's quota and those above it, from the top down; empty for a pod in a built-in quota."""
         return tuple(ShareQueue(name) for name in self.quotas.tree.path(self.quotas.quota_of(pod)))
 
     def counted(self, party: Tenant, resource: str) -> bool:
@@ -111,6 +119,7 @@ class _Users(EntitlementLines):
     shares: UserShares
 
     def path(self, pod: PodInfo) -> Path:
+        """Returns the pod's user; empty for a pod of the system quota."""
         quotas = self.snapshot.quotas
         return () if quotas.quota_of(pod) == keys.SYSTEM_QUOTA else (ShareQueue("", quotas.user_of(pod)),)
 
@@ -139,6 +148,7 @@ class _Queues(EntitlementLines):
     shares: QueueShares
 
     def path(self, pod: PodInfo) -> Path:
+        """Returns the pod's queue and those above it, from the top down; empty for a pod of the system quota."""
         quotas = self.snapshot.quotas
         if quotas.quota_of(pod) == keys.SYSTEM_QUOTA:
             return ()
@@ -162,9 +172,9 @@ class _Queues(EntitlementLines):
 
 
 def above(use: int, share: Fraction | int) -> int:
-    """Returns the usage beyond a share, rounded up.
+    """Returns the usage beyond a share, rounded up; 0 or less if usage is within the share.
 
-    Usage stays above the share as long as less than this is evicted.
+    Usage stays above the share as long as less than this amount is evicted.
     """
     return ceil(use - share)
 

@@ -1,4 +1,4 @@
-"""Mode exact: orders queues by usage relative to their exact share."""
+"""Mode exact of the queue order: the queue with the smallest usage, relative to its fair share, has the next turn."""
 
 from fractions import Fraction
 from typing import Any
@@ -8,13 +8,19 @@ from koordpy.fairness.queue_shares import counts
 from koordpy.quota.quota_book import CARDS, ShareQueue
 
 _WITH_A_SHARE, _WITHOUT_A_SHARE, _BEYOND_ANY_SHARE = range(3)
-"""Queues of mode exact: with a share; requesting without a share and using nothing; using without a share."""
+"""Classes of queues, in order: with a share of each resource; requesting a resource without a share of it; using a
+resource without a share of it."""
 
 
 class Exact(ByShare):
-    """Orders queues by usage relative to their exact share."""
+    """Orders queues by usage relative to their unrounded share."""
 
     def key(self, queue: ShareQueue, job: Job, oldest: float) -> Any:
+        """Returns the key of a queue, smaller first.
+
+        In order: the next job stays within the queue's min; the class of the queue; the largest ratio of usage to share
+        over all resources; fewer accelerators in use; the oldest job; the name.
+        """
         asked = job.requests()
         shares = self.shares.exact.get(queue, {})
         within = all(

@@ -1,8 +1,9 @@
-"""Fair shares of one resource among queues in a tree: exact weighted max-min, and KAI-Scheduler's formula.
+"""Fair shares of one resource among queues in a tree: exact weighted max-min fairness, and KAI-Scheduler's formula.
 
-Source: quota-fairness.md 3. Everything is exact: integers over a common denominator inside, int or Fraction outside,
-and no float decides. Queues are given in the order of age, parents by position, and shares are returned in the same
-order. `koordpy fairshare`, the queue order, reclaim and the metrics use these functions.
+Each queue first gets its guaranteed quota, as far as it requests that much. The rest is shared out by weight among the
+queues that request more, and no queue gets more than it requests (water filling). Both go by descending priority of the
+queues (quota-fairness.md 3). Numbers are exact: integers over a common denominator inside, int or Fraction outside, and
+no float decides. Queues are listed in the order of age, and shares are returned in the same order.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from fractions import Fraction
 from math import lcm
 
 Rational = int | Fraction
+"""An exact number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,21 +20,26 @@ class Claim:
     """Demand and settings of one queue for one resource, all in one unit."""
 
     request: Rational = 0
-    """Allocated plus pending amount; ignored for a queue with children."""
+    """Allocated plus pending amount; ignored for a queue with children, which requests what the children can use."""
     quota: Rational | None = 0
-    """Guaranteed amount; None for all that its siblings share."""
+    """Guaranteed amount; None for the whole amount that the queue and its siblings share."""
     limit: Rational | None = None
     """Maximum share; None for no limit."""
     weight: Rational = 1
+    """Weight for the part beyond the guarantees."""
     priority: int = 100
+    """Queues of higher priority are served first. In a cluster all queues have 100."""
     usage: Rational = 0
-    """Past share of the cluster, 0 to 1."""
+    """Past share of the cluster, 0 to 1. In a cluster it is not used."""
     parent: int = -1
-    """Position of the parent; -1 at the top."""
+    """Position of the parent in the list of claims; -1 at the top."""
 
 
 class _Family:
-    """The tree of queues, and the most that each queue can use."""
+    """The tree of queues, and the maximum amount that each queue can use (`caps`).
+
+    That is its request limited by `limit`; for a queue with children, the sum over the children in place of a request.
+    """
 
     def __init__(self, claims: Sequence[Claim]) -> None:
         self.claims = claims
@@ -56,13 +63,17 @@ class _Family:
         self.downwards, self.caps = downwards, caps
 
     def groups(self) -> list[tuple[int, list[int]]]:
-        """Returns (parent, siblings) from the top down."""
+        """Returns (position of a parent or -1, positions of its children) from the top down."""
         return [(i, self.children[i]) for i in (-1, *self.downwards) if i in self.children]
 
     def share_out(
         self, total: Rational, siblings: Callable[[Rational, list[int]], Sequence[Rational]]
     ) -> list[Rational]:
-        """Returns the share of each queue; `siblings` shares out the parent's share, or the total at the top."""
+        """Returns the share of each queue.
+
+        siblings: function (amount, positions of siblings) -> their shares. It is called from the top down, with the
+        total at the top and with the parent's share below.
+        """
         shares: list[Rational] = [0] * len(self.claims)
         for parent, group in self.groups():
             for i, share in zip(group, siblings(total if parent < 0 else shares[parent], group), strict=True):
@@ -70,7 +81,7 @@ class _Family:
         return shares
 
     def buckets(self, group: list[int]) -> list[list[int]]:
-        """Returns positions within a sibling group, by priority from high to low."""
+        """Returns the siblings of a group by priority, from high to low: lists of positions within `group`."""
         out: dict[int, list[int]] = {}
         for at, i in enumerate(group):
             out.setdefault(self.claims[i].priority, []).append(at)
@@ -80,11 +91,11 @@ class _Family:
 def exact_and_whole_shares(
     total: Rational, claims: Sequence[Claim], *, k: Rational = 0, unit: Rational = 1
 ) -> tuple[list[Rational], list[Rational]]:
-    """Returns (unrounded shares, shares in whole units) by exact weighted max-min.
+    """Returns (unrounded shares, shares in multiples of `unit`) by exact weighted max-min fairness.
 
-    The total of children is their parent's share. Whole units are rounded from the top down: floors, then one more each
-    by largest remainder. Ties go to the smaller usage, then to the older queue. Queues with children get the sum of
-    their leaves.
+    Children share out their parent's share. Rounding goes from the top down: each queue gets the floor, then the queues
+    with the largest remainders get one unit more. Ties go to the smaller past usage, then to the older queue. Queues
+    with children get the sum of their children. k: how much past usage bends weights; 0 for not at all.
     """
     family = _Family(claims)
     shares = family.share_out(total, lambda amount, group: _exact_siblings(amount, family, group, k))
@@ -93,6 +104,7 @@ def exact_and_whole_shares(
 
 def _exact_siblings(total: Rational, family: _Family, group: list[int], k: Rational) -> list[Rational]:
     """Returns unrounded shares of siblings: guarantees first, then the rest by weight; both by descending priority."""
+    # all amounts as integers: multiplied by the common denominator (`scale`)
     claims = [family.claims[i] for i in group]
     quotas = [total if claim.quota is None else claim.quota for claim in claims]
     caps = [family.caps[i] for i in group]
@@ -102,6 +114,7 @@ def _exact_siblings(total: Rational, family: _Family, group: list[int], k: Ratio
     base = [min(quota, cap) for quota, cap in zip(wanted, most, strict=True)]
     shares: list[Rational] = [0] * len(group)
     buckets = family.buckets(group)
+    # guarantees; if the rest is too small for those of one priority, it is shared in proportion to the quotas, and ends
     for bucket in buckets:
         need = sum(base[at] for at in bucket)
         if need <= rest:
@@ -113,6 +126,8 @@ def _exact_siblings(total: Rational, family: _Family, group: list[int], k: Ratio
         for at, gain in zip(bucket, gains, strict=True):
             shares[at] = gain
         return [share if scale == 1 else share * Fraction(1, scale) for share in shares]
+    # the rest by weight, among queues that can use more than their guarantee; if past usage bends some weights to 0,
+    # these queues share what the others leave
     for bucket in buckets:
         open_ = [at for at in bucket if base[at] < most[at]]
         while rest and open_:
@@ -127,9 +142,10 @@ def _exact_siblings(total: Rational, family: _Family, group: list[int], k: Ratio
 
 
 def _weights(claims: Sequence[Claim], k: Rational) -> tuple[list[int], bool]:
-    """Returns (weights as whole numbers, True if they are unmodified).
+    """Returns (weights as whole numbers, True if they are the configured ones).
 
-    A weight is w, or max(0, w + k (w - usage)) with w normalised.
+    With k, a weight is max(0, w + k (w - usage)), where w is the weight divided by the sum of weights. If all of these
+    are 0, the configured weights apply.
     """
     plain = _whole_numbers([claim.weight for claim in claims])
     bent = _with_past_usage(claims, plain, k) if k else []
@@ -137,7 +153,10 @@ def _weights(claims: Sequence[Claim], k: Rational) -> tuple[list[int], bool]:
 
 
 def _fill(rest: int, needs: list[int], weights: list[int]) -> tuple[list[Rational], int]:
-    """Returns (gains, amount left): each gain is min(need, level * weight) with one level that uses up `rest`."""
+    """Water filling: returns (gains, amount left), where each gain is min(need, level * weight).
+
+    The level is the same for all and as high as `rest` allows. An amount is left only if every need is met.
+    """
     gains: list[Rational] = [0] * len(needs)
     able = [i for i, weight in enumerate(weights) if weight > 0 and needs[i] > 0]
     asked = sum(needs[i] for i in able)
@@ -167,7 +186,11 @@ def _fill(rest: int, needs: list[int], weights: list[int]) -> tuple[list[Rationa
 
 
 def _whole_shares(family: _Family, shares: Sequence[Rational], unit: Rational) -> list[Rational]:
-    """Returns shares in multiples of `unit`, from the top down: floors, then one more each by largest remainder."""
+    """Returns shares in multiples of `unit`, from the top down: floors, then one more each by largest remainder.
+
+    Siblings get together what their parent has, but at most the sum of their unrounded shares, rounded up; at the top
+    that sum rounded down.
+    """
     claims = family.claims
     units: list[int] = [0] * len(claims)
     for parent, group in family.groups():
@@ -192,13 +215,20 @@ def _whole_shares(family: _Family, shares: Sequence[Rational], unit: Rational) -
 
 
 def kai_shares(total: Rational, claims: Sequence[Claim], *, k: Rational = 0, unit: Rational = 1) -> list[Rational]:
-    """Returns shares by the formula of KAI-Scheduler, for comparison; quotas above the total are granted in full."""
+    """Returns shares in multiples of `unit` by the formula of KAI-Scheduler, for mode kai.
+
+    Unlike exact shares, guarantees that exceed the total are granted in full.
+    """
     family = _Family(claims)
     return family.share_out(total, lambda amount, group: _kai_siblings(amount, family, group, k, unit))
 
 
 def _kai_siblings(total: Rational, family: _Family, group: list[int], k: Rational, unit: Rational) -> list[Rational]:
-    """Returns the shares of siblings by KAI-Scheduler's formula, in multiples of `unit`."""
+    """Returns the shares of siblings by KAI-Scheduler's formula, in multiples of `unit`.
+
+    Guarantees first. Then, by descending priority, rounds of shares by weight, rounded down to units, until no queue
+    leaves a part of its share unused. Last, units by largest remainder, also by descending priority.
+    """
     claims = [family.claims[i] for i in group]
     quotas = [total if claim.quota is None else claim.quota for claim in claims]
     scale = _scale((total, unit), quotas, [family.caps[i] for i in group])
@@ -238,24 +268,26 @@ def _kai_siblings(total: Rational, family: _Family, group: list[int], k: Rationa
 
 
 def _kai_weights(claims: Sequence[Claim], k: Rational) -> list[int]:
-    """Returns max(0, w + k (w - usage)) with w normalised, as whole numbers up to a common factor.
+    """Returns max(0, w + k (w - usage)) as whole numbers up to a common factor, where w is the weight over their sum.
 
-    All 0 if none is positive.
+    All are 0 if none is positive: unlike `_weights`, the configured weights do not apply then.
     """
     plain = _whole_numbers([claim.weight for claim in claims])
     return _whole_numbers(_with_past_usage(claims, plain, k)) if k else plain
 
 
 def _with_past_usage(claims: Sequence[Claim], plain: list[int], k: Rational) -> list[Rational]:
+    """Returns max(0, w + k (w - usage)), multiplied by the sum of the weights. plain: the weights."""
     total = sum(plain)
     return [max(0, w * (1 + k) - total * k * claim.usage) for w, claim in zip(plain, claims, strict=True)]
 
 
 def _whole_numbers(values: Sequence[Rational]) -> list[int]:
+    """Returns the values multiplied by their common denominator."""
     scale = _scale(values)
     return [int(value * scale) for value in values]
 
 
 def _scale(*values: Sequence[Rational]) -> int:
-    """Returns the common denominator."""
+    """Returns the common denominator of all values."""
     return lcm(*{value.denominator for part in values for value in part})

@@ -1,4 +1,4 @@
-"""Mode kai: orders queues as KAI-Scheduler does, by cpu, memory and accelerators."""
+"""Mode kai of the queue order: compares queues as KAI-Scheduler does, by cpu, memory and accelerators."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.quota.quota_book import QuotaUse, ShareQueue
 
 _KINDS = (("cpu",), ("memory",), keys.ACCELERATORS)
-"""The resources that KAI-Scheduler knows."""
+"""The kinds of resources that KAI-Scheduler knows; all accelerators are one kind."""
 _WITHIN = tuple(resource for kind in _KINDS for resource in kind)
 
 
@@ -31,7 +31,10 @@ class Kai(ByShare):
         return oldest_jobs(self.quotas.queue_of, pods)
 
     def allocatable(self, queue: ShareQueue) -> Mapping[str, Any]:
-        """Returns counted resource -> min(limit, max(quota, share)); constants of the round."""
+        """Returns counted resource -> min(limit, max(quota, share)), a constant of the round.
+
+        KAI-Scheduler calls this amount allocatable: usage is compared relative to it.
+        """
         found = self._most.get(queue)
         if found is None:
             limits = self.quotas.tree.quotas[queue.quota].max if queue.quota else {}
@@ -44,6 +47,11 @@ class Kai(ByShare):
         return found
 
     def key(self, queue: ShareQueue, job: Job, oldest: float) -> Any:
+        """Returns the key of a queue, smaller first, in the order of KAI-Scheduler's criteria.
+
+        Not above its share; with the next job within its quota; not using a resource without an allocatable amount; a
+        smaller dominant ratio with the job; a smaller one without it; then `_Weakness`.
+        """
         asked = job.requests()
         shares, most = self.shares.whole.get(queue, {}), self.allocatable(queue)
         held = {r: self.use.queue(queue, r) for r in most}
@@ -58,13 +66,14 @@ class Kai(ByShare):
         )
 
     def _weakness(self, queue: ShareQueue, oldest: float) -> "_Weakness":
+        """Returns the last criterion. oldest: used as the age of a queue without one."""
         most = self.allocatable(queue)
         return _Weakness(tuple(most.get(r) for r in self._resources), self.ages.get(queue, oldest), self.name(queue))
 
     def _above(self, queue: ShareQueue, held: Mapping[str, int], shares: Mapping[str, Any]) -> bool:
-        """Returns True if a queue uses more than its share of each kind that it counts.
+        """Returns True if a queue uses more than its share of every kind of resource that is counted for it.
 
-        A kind without request is not exceeded.
+        A kind without request is not exceeded, so such a queue is not above its share.
         """
         kinds = [kind for kind in _KINDS if any(counts(self.quotas, queue, r) for r in kind)]
         return bool(kinds) and all(
@@ -76,19 +85,18 @@ class Kai(ByShare):
 
 @dataclass(frozen=True, slots=True)
 class _Weakness:
-    """KAI-Scheduler's last criterion: the queue with the smaller allocatable is first.
+    """KAI-Scheduler's last criterion: the queue with the smaller allocatable amounts is first, then the older queue.
 
-    If neither is smaller, the older queue is first.
-
-    most: per resource; None if it is not counted, which is skipped in comparisons. The relation is not transitive: of
-    three or more queues it may form a cycle, which no order can satisfy.
+    The relation is not transitive: of three or more queues it may form a cycle, which no order can satisfy.
     """
 
     most: tuple[Any, ...]
+    """Allocatable amount of each resource; None for a resource that is not counted and so not compared."""
     age: float
     name: Any
 
     def __lt__(self, other: "_Weakness") -> bool:
+        """Compares the amounts: smaller is first, if none is larger. Otherwise, if both or neither is so, by age."""
         less = more = False
         for mine, theirs in zip(self.most, other.most, strict=True):
             if mine is not None and theirs is not None:

@@ -1,4 +1,8 @@
-"""Inputs of the queue order: a unit as a job, and the key of its queue."""
+"""How queues are compared in the order of a round: the interface `QueueKeys`, and its modes off and gpu-count.
+
+The queue with the smaller key has the next turn. `planner/queue/unit_order.py` asks for the keys; the other modes are
+in separate modules (`order_registry.py`).
+"""
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
@@ -16,7 +20,11 @@ INFINITE = float("inf")
 
 
 class Job:
-    """One unit with the values that the order compares."""
+    """One pending unit with the values that the order compares.
+
+    age: creation of the unit, in seconds since the epoch. key: order within a queue, smaller first: higher priority,
+    older, natural name.
+    """
 
     __slots__ = ("age", "key", "priority", "since", "unit")
 
@@ -26,24 +34,27 @@ class Job:
         self.priority = unit.priority
         self.age = plain.created if plain is not None else unit.age
         self.since = plain.created if plain is not None else unit.waits_since
-        """Start of its wait in seconds since the epoch: a running gang does not wait, but a new member of it does."""
+        """Start of the wait in seconds since the epoch. While a gang runs it does not wait, but its new members do."""
         name = plain.key if plain is not None else unit.gangs[0].key
         self.key: Any = (-self.priority, self.age, tuple(natural_key(part) for part in name.split("/", 1)), unit.id)
 
     def requests(self) -> Amounts:
-        """Returns the requests of its pending members."""
+        """Returns the sum of the requests of the unit's pending members."""
         return self.unit.plain.requests if self.unit.plain is not None else total_requests(self.unit.pending)
 
 
 class QueueKeys:
-    """How one mode compares queues; the queue with the smaller key is first. This class is mode off: one queue."""
+    """How one mode compares queues; the queue with the smaller key is first.
+
+    This class itself is mode off: all pods are in one queue.
+    """
 
     def __init__(self, use: QuotaUse, config: Fairness, pods: Iterable[PodInfo]) -> None:
         """use: usage of users and quotas, which changes as units are placed. pods: all known pods."""
         self.use, self.config = use, config
 
     def queue_of(self, job: Job) -> ShareQueue:
-        """Returns the queue of a job: that of its member with the lowest index."""
+        """Returns the queue of a job: that of the unit's first member, which has the lowest index."""
         return self.queue_of_pod(job.unit.members[0])
 
     def queue_of_pod(self, pod: PodInfo) -> ShareQueue:
@@ -51,16 +62,16 @@ class QueueKeys:
         return ShareQueue("", "")
 
     def above(self, queue: ShareQueue) -> tuple[ShareQueue, ...]:
-        """Returns the queues above one, the nearest first."""
+        """Returns the queues above a queue, the nearest first; empty for a queue at the top."""
         return ()
 
     def key(self, queue: ShareQueue, job: Job, oldest: float) -> Any:
-        """Returns the key of a queue with its next job. oldest: age of the oldest pending job in it."""
+        """Returns the key of a queue. job: its next job. oldest: creation of its oldest pending job, in seconds."""
         return ()
 
 
 class ByShare(QueueKeys):
-    """Base of the modes exact and kai: queues of a tree, with the share of each in this round."""
+    """Base of the modes exact and kai: queues in a tree, with the fair share of each queue in this round."""
 
     def __init__(self, use: QuotaUse, config: Fairness, pods: Iterable[PodInfo]) -> None:
         super().__init__(use, config, pods)
@@ -69,9 +80,9 @@ class ByShare(QueueKeys):
         self.shares = queue_shares(self.quotas, config, self.ages)
 
     def oldest(self, pods: Iterable[PodInfo]) -> Mapping[ShareQueue, float]:
-        """Returns the age of the oldest job of each queue.
+        """Returns queue -> creation of its oldest job, which decides ties when shares are rounded.
 
-        Empty in mode exact, because unrounded shares do not depend on it.
+        Empty in mode exact, because the order there uses unrounded shares.
         """
         return {}
 
@@ -82,19 +93,23 @@ class ByShare(QueueKeys):
         return tuple(ShareQueue(name) for name in reversed(self.quotas.tree.path(queue.quota)[:-1]))
 
     def quota(self, queue: ShareQueue, resource: str) -> int:
+        """Returns the guaranteed amount of a queue: min of the ElasticQuota, 0 for a user."""
         return self.quotas.tree.quotas[queue.quota].least(resource) if queue.quota else 0
 
     def name(self, queue: ShareQueue) -> Any:
+        """Returns a sort key for the natural order of names."""
         return natural_key(queue.quota or queue.user), queue.user
 
 
 class CountOrder(QueueKeys):
-    """Mode gpu-count: orders users by the accelerators that they use, per weight."""
+    """Mode gpu-count: orders users by the accelerators that they use, divided by their weight."""
 
     def queue_of_pod(self, pod: PodInfo) -> ShareQueue:
+        """Returns the user of a pod as a queue."""
         return ShareQueue("", self.use.quotas.user_of(pod))
 
     def key(self, queue: ShareQueue, job: Job, oldest: float) -> Any:
+        """Returns (accelerators per weight, oldest job, name). A user of weight 0 comes last."""
         held, weight = self.use.user(queue.user, CARDS), self.config.weights.get(queue.user, 1)
         ratio: Any = (Fraction(held) / Fraction(weight) if held else 0) if weight else INFINITE
         return ratio, oldest, natural_key(queue.user)

@@ -1,8 +1,9 @@
-"""Shares of every user or queue of a cluster: claims from demand, shares by the configured mode.
+"""Fair shares of all users or queues of a cluster: collects demand and settings, and applies the configured mode.
 
-Source: quota-fairness.md 1 and 3. An ElasticQuota is a queue with min as its quota, max as its limit and its
-shared-weight; a user outside of quotas is a queue beside the top quotas. Shares depend on running plus pending requests
-alone, never on which pods use the devices now, and are constants of a round.
+Source: quota-fairness.md 1 and 3. In modes exact and kai, an ElasticQuota is a queue: min is the guaranteed quota, max
+the limit, and shared-weight the weight. A user outside of quotas is a queue beside the top quotas. In mode gpu-count,
+users share accelerators. Shares depend on running plus pending requests alone, and not on which pods use the devices
+now, so they are constants of a round.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,31 +21,32 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _MILLI = Fraction(1, 1000)
+"""Unit of rounding if some pod requests a fraction of a device."""
 NEVER = float("inf")
-"""Age of a queue without a quota object and without a job."""
+"""Creation time of a queue without a quota object and without a job: it counts as the youngest."""
 
 
 @dataclass(frozen=True)
 class Shares(Generic[K, V]):
-    """Shares of all queues or users.
-
-    exact: unrounded (KAI's formula gives whole units anyway). whole: in whole units.
-    """
+    """Shares of all queues or users."""
 
     exact: Mapping[K, V]
+    """Unrounded shares; in mode kai in whole units, because KAI-Scheduler's formula gives these."""
     whole: Mapping[K, V]
+    """Shares in whole units."""
 
 
 QueueShares = Shares[ShareQueue, Mapping[str, Rational]]
-"""Shares of every queue per resource that it counts: milli-cores, whole units."""
+"""Queue -> counted resource -> share, in milli-cores of cpu and whole units of everything else."""
 UserShares = Shares[str, Rational]
-"""Accelerators of every user (mode gpu-count)."""
+"""User -> share of accelerators, in devices (mode gpu-count)."""
 
 
 def oldest_jobs(whose: Callable[[PodInfo], K], pods: Iterable[PodInfo]) -> dict[K, float]:
-    """Returns queue or user -> creation of its oldest pod.
+    """Returns queue or user -> creation of its oldest pod. The argument `whose` returns the queue or user of a pod.
 
-    Running pods count, too: a share must not change when pods are placed, or tenants would cross it to and fro.
+    Running pods count, too. Otherwise placing a pod could change a share, and tenants would take capacity from each
+    other in turn.
     """
     oldest: dict[K, float] = {}
     for pod in pods:
@@ -55,9 +57,10 @@ def oldest_jobs(whose: Callable[[PodInfo], K], pods: Iterable[PodInfo]) -> dict[
 
 
 def queue_ages(quotas: Quotas, oldest: Mapping[ShareQueue, float]) -> dict[ShareQueue, float]:
-    """Returns every queue, from the oldest on, with the creation of its ElasticQuota, else of its oldest job.
+    """Returns queue -> age, the oldest first; ties by name.
 
-    Sorted by age; ties by name.
+    The age is the creation of the ElasticQuota, or of the oldest job for a user's queue, in seconds since the epoch.
+    oldest: queue -> creation of its oldest job.
     """
     ages = {ShareQueue(name): quota.created for name, quota in quotas.tree.quotas.items()}
     for queue in (*quotas.queues, *quotas.queues_waiting):
@@ -89,12 +92,12 @@ def queue_shares(quotas: Quotas, config: Fairness, ages: Mapping[ShareQueue, flo
 
 
 def counts(quotas: Quotas, queue: ShareQueue, resource: str) -> bool:
-    """Returns True if a resource is counted for a queue: the keys of max; everything for a user."""
+    """Returns True if a resource is counted for a queue: for a quota the keys of its max, for a user every resource."""
     return not queue.quota or resource in quotas.tree.quotas[queue.quota].max
 
 
 def _claims(quotas: Quotas, config: Fairness, queues: Sequence[ShareQueue], resource: str) -> list[Claim]:
-    """Returns the claims of queues for one resource, with parents by position."""
+    """Returns the claims of queues for one resource, in the same order. A parent is given by its position."""
     position = {queue.quota: i for i, queue in enumerate(queues) if queue.quota}
     held, waiting, every = quotas.queues, quotas.queues_waiting, quotas.tree.quotas
     claims = []
@@ -119,9 +122,10 @@ def _claims(quotas: Quotas, config: Fairness, queues: Sequence[ShareQueue], reso
 
 
 def user_shares(quotas: Quotas, config: Fairness, oldest: Mapping[str, float]) -> UserShares:
-    """Returns the share of every user in mode gpu-count: accelerators only, no quota, limit, tree or priority.
+    """Returns the share of every user in mode gpu-count: accelerators by weight, without guarantee, limit or tree.
 
-    oldest: age of each user's oldest job. Odd units of a tie are given to the older user, then by name.
+    oldest: user -> creation of the oldest job. If a unit cannot be divided among equal users, the older user gets it,
+    then by name.
     """
     users = {*quotas.users_sharing, *quotas.users_waiting}
     order = sorted(users, key=lambda user: (oldest.get(user, NEVER), natural_key(user)))
@@ -139,13 +143,16 @@ def user_shares(quotas: Quotas, config: Fairness, oldest: Mapping[str, float]) -
 
 
 def _devices(amounts: Mapping[str, int]) -> Rational:
+    """Returns the accelerators of a sum over pods, in devices."""
     return _cards(amounts.get(CARDS, 0))
 
 
 def _cards(hundredths: int) -> Rational:
+    """Returns hundredths of devices as devices."""
     return hundredths // 100 if hundredths % 100 == 0 else Fraction(hundredths, 100)
 
 
 def _weight(config: Fairness, user: str) -> Rational:
+    """Returns the configured weight of a user as an exact number; 1 by default."""
     weight = config.weights.get(user, 1)
     return int(weight) if weight == int(weight) else Fraction(str(weight))

@@ -1,8 +1,9 @@
-"""Quota admission: checks a unit against the quotas of its pods and all their ancestors, before any node.
+"""Quota admission: checks a unit against the quotas of its pods and all their ancestors, before any node is searched.
 
-Source: quota-fairness.md 5. The members that a gang needs are admitted together or not at all. Of the members beyond
-that, a quota admits as many as fit; the placement problem gets that number as an `Allowance`. Limits are those of the
-round's snapshot; usage is the draft's, so it grows with every placement and falls with every eviction.
+Each quota has two limits: its runtime (or max) for all pods, and its min for non-preemptible pods (quota-fairness.md
+5). The core of a gang, the members that it needs to start, is admitted as a whole. Of further members, a quota admits
+as many as fit; the placement problem gets the remaining amount as an `Allowance`. Limits are those of the round's
+snapshot; usage is that of the draft, which changes with every placement and eviction.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,20 +35,23 @@ REFUSING_QUOTA = "quotaName: "
 
 @dataclass(frozen=True, slots=True)
 class QuotaRefusal:
-    """A quota that does not admit a unit. Amounts of the exceeded resources only; None for a parent quota."""
+    """A quota that does not admit a unit: the unit exceeds a limit (`limit_name`), a pod is in a parent quota, or the
+    quota's object cannot be read (`closed`). Amounts are those of exceeded resources; None if no limit is exceeded."""
 
     quota: str
     path: tuple[str, ...]
-    """Names from the top down to the quota of the pods."""
+    """Names of quotas from the top down to the quota of the pods."""
     limit_name: str = ""
-    """`runtime`, `max` or, for non-preemptible pods, `min`; empty if pods are in a parent quota."""
+    """`runtime`, `max` or, for non-preemptible pods, `min`; empty if no limit is exceeded."""
     limit: Mapping[str, int] | None = None
     used: Mapping[str, int] | None = None
     request: Mapping[str, int] | None = None
     outside: Mapping[str, int] | None = None
-    """Amounts of these resources that pods in no quota use: they are subtracted from the total that quotas share."""
+    """Amounts that pods in no quota use: they are subtracted from the total that quotas share. Only for a runtime."""
     gang: str = ""
+    """Id of the GangGroup; empty for a plain pod."""
     needed: int = 0
+    """Number of members that the gang needs to start."""
     room: int = 0
     """Number of members of the gang that fit the quota."""
     closed: bool = False
@@ -55,7 +59,7 @@ class QuotaRefusal:
 
     @property
     def reason(self) -> str:
-        """Reason as in quota-fairness.md 6."""
+        """The reason in the pod's message (quota-fairness.md 6)."""
         if self.closed:
             return f"quota {self.quota} cannot be read: no more pods start in it"
         if not self.limit_name or self.limit is None or self.used is None or self.request is None:
@@ -85,7 +89,7 @@ def _listed(amounts: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Gate:
-    """One limit of one quota against one unit; `free` may be negative."""
+    """One limit of one quota, with the usage that counts for one unit."""
 
     quota: str
     limit_name: str
@@ -95,11 +99,12 @@ class _Gate:
     """True if only non-preemptible pods count."""
 
     def free(self, resource: str) -> int:
+        """Returns the amount that is left; negative if usage exceeds the limit already."""
         return self.limit.get(resource, 0) - self.used[resource]
 
 
 class Admission:
-    """The limits of one round in one view. The caller passes the usage of the draft, so answers are current."""
+    """The limits of one round in one view (`capacity_view.py`). The caller passes the usage of the draft."""
 
     def __init__(self, draft: Draft, settings: QuotaSettings, reservations: ReservationLedger) -> None:
         self.draft, self.reservations, self.view = draft, reservations, PLAIN
@@ -120,23 +125,22 @@ class Admission:
 
     @property
     def limits(self) -> Mapping[str, Amounts]:
-        """Quota -> maximum usage of its pods, for the keys of its max."""
+        """Quota -> maximum usage of its pods, for the keys of its max; without reserved amounts."""
         return self._limits_with({})
 
     def admission_limits(self) -> Mapping[str, Amounts]:
-        """Returns the runtime limits for the admission of a new unit.
+        """Returns the runtime limits for the admission of a new unit: those of `limits`, with reserved amounts.
 
-        Pods in the built-in quotas (system, default) are served first: their nominated requests are subtracted from the
-        total before it is shared. With guaranteeUsage, nominated requests count as used in every quota. A preemptor's
-        view also subtracts what this round has placed there, so that no pod is evicted for a unit that admission would
-        reject.
+        What is reserved for pods in the built-in quotas (system, default) is subtracted from the total before quotas
+        share it. With `guaranteeUsage`, reserved amounts count as used in every quota. A preemptor's view also
+        subtracts what this round has placed there, so that no pod is evicted for a unit that admission would reject.
         """
         if not self.quotas.tree.quotas or not self.settings.enable_runtime_quota:
             return self.limits
         return self._limits_with(self._reserved(), also=self._unplaced())
 
     def admission_limits_after(self, freed: Mapping[str, int], only: str = "") -> Mapping[str, Amounts]:
-        """Returns these limits once pods in no quota have freed more (quota-fairness.md 4).
+        """Returns `admission_limits` as they are once pods in no quota have freed more (quota-fairness.md 4).
 
         freed: amounts by resource. only: the one resource to compute limits for; empty for all.
         """
@@ -161,10 +165,10 @@ class Admission:
         return ledger.reserved_by_quota(relief=view.relief) if ledger or view.relief else {}
 
     def _unplaced(self) -> Mapping[str, Amounts] | None:
-        """Returns the reserved amounts without placements of the round; None if placements raise no limit.
+        """Returns the reserved amounts without placements of the round; None if one set of limits is enough.
 
-        With guaranteeUsage, placements raise guarantees that the limits of the snapshot do not contain; a search then
-        respects both sets of limits.
+        With `guaranteeUsage`, placements raise guarantees that the limits of the snapshot do not contain. A search for
+        victims respects the limits with and without them.
         """
         both = self.view.net and self.view.relief and self.settings.guarantee_usage
         return self.reservations.reserved_by_quota(relief=True) if both else None
@@ -172,13 +176,15 @@ class Admission:
     def _limits_with(
         self, promised: Mapping[str, Amounts], only: str = "", *, also: Mapping[str, Amounts] | None = None
     ) -> Mapping[str, Amounts]:
-        """Returns limits with reserved amounts. also: reserved amounts of another view; both sets of limits apply."""
+        """Returns the limits of all quotas. promised: quota -> reserved amounts; negative ones raise the total. only:
+        the one resource to compute; empty for all. also: other reserved amounts; the smaller of both limits applies."""
         if also is not None and also != promised:
             one, other = self._limits_with(promised, only), self._limits_with(also, only)
             return {q: {r: min(n, other[q][r]) for r, n in of.items()} for q, of in one.items()}
         guarantees = self.settings.guarantee_usage
         if not guarantees:
             promised = {name: of for name, of in promised.items() if name in BUILT_IN_QUOTAS}
+        # cached by the reserved amounts that matter; those of the built-in quotas reduce the total
         known = only, tuple((name, *sorted(of.items())) for name, of in sorted(promised.items()))
         demand = self.view.demand or self._demand
         found = demand.limits
@@ -205,16 +211,15 @@ class Admission:
 
     @property
     def lends(self) -> bool:
-        """True if the demand is not that of the snapshot: then no limit exceeds max, not even for earlier usage."""
+        """True if runtimes are computed from other demand than that of the snapshot (`lend_runtimes.py`): then no limit
+        exceeds max, not even for usage that exceeds max already."""
         return self.view.demand is not None
 
     # -- one unit -----------------------------------------------------------------------------------------------------
 
     def refusal(self, unit: Unit, use: QuotaUse) -> QuotaRefusal | None:
-        """Returns the quota that certainly refuses a unit; None if it may be admitted.
-
-        If members differ, another core may be admitted; then the allowances of the placement problem decide.
-        """
+        """Returns the refusal of a unit if no core can be admitted; None if some core may be: if members differ,
+        another core than the lowest-ranked one may fit, which the allowances of the placement problem decide."""
         found = self.core_refusal(unit, use)
         if found is None or not found.limit_name or self._has_equal_cores(unit) or self._exceeds_a_limit(unit, use):
             return found
@@ -223,7 +228,8 @@ class Admission:
     def core_refusal(self, unit: Unit, use: QuotaUse) -> QuotaRefusal | None:
         """Returns the refusal of the lowest-ranked core of a unit; None if all quotas admit it.
 
-        A parent quota with pods, or an unreadable quota, comes first; else the first exceeded quota, from the leaf up.
+        First a refusal because pods are in a parent quota or below an unreadable one. Else the first exceeded limit,
+        from the leaf up.
         """
         for pod in unit.pending if self.quotas.tree.quotas else ():
             name = self.quotas.quota_of(pod)
@@ -235,7 +241,7 @@ class Admission:
         return next(self.core_refusals(unit, use), None)
 
     def core_refusals(self, unit: Unit, use: QuotaUse) -> Iterator[QuotaRefusal]:
-        """Yields every limit that does not admit the lowest-ranked core, from each leaf up."""
+        """Yields a refusal for every limit that does not admit the lowest-ranked core, from each leaf up."""
         if not self.quotas.tree.quotas:
             return
         core = core_members(unit)
@@ -272,13 +278,15 @@ class Admission:
         )
 
     def _use_outside_quotas(self, gate: _Gate, over: Iterable[str]) -> Mapping[str, int]:
-        """Returns the amounts that pods in no quota use, if the limit is a runtime; only resources with any usage."""
+        """Returns the amounts above 0 that pods in no quota use. Empty unless the limit is a runtime of the default
+        tree, because only that total is reduced by them."""
         if gate.limit_name != "runtime" or self.quotas.tree.quotas[gate.quota].tree_id:
             return {}
         held = [self.quotas.own_used.get(name, {}) for name in BUILT_IN_QUOTAS]
         return {r: amount for r in over if (amount := sum(of.get(r, 0) for of in held))}
 
     def _gates(self, name: str, use: QuotaUse, unit: Unit) -> list[_Gate]:
+        """Returns the two limits of a quota: for all pods, and for non-preemptible pods."""
         quota = self.quotas.tree.quotas[name]
         limit_name = "runtime" if self.settings.enable_runtime_quota else "max"
         kept = self._use_with_reservations(unit, use) if self.reservations else use
@@ -290,15 +298,13 @@ class Admission:
         ]
 
     def _use_with_reservations(self, unit: Unit, use: QuotaUse) -> QuotaUse:
-        """Returns usage with the reservations of other units, in quotas as on nodes.
-
-        For units that search victims or have a nomination, reserved amounts count less what terminating pods free.
-        """
+        """Returns usage with the reservations that are closed to a unit. If the unit searches for victims or has a
+        nomination, reserved amounts count less what terminating pods free."""
         net = self.view.net or any(pod.nominated_node for pod in unit.pending)
         return self.reservations.use(unit, use, net=net)
 
     def _counted(self, pods: Iterable[PodInfo], gate: _Gate) -> list[PodInfo]:
-        """Returns the pods that a limit counts: those in the quota or below it, for min only non-preemptible ones."""
+        """Returns the pods that a limit counts: those in the quota or below it; for min only non-preemptible pods."""
         tree, quotas = self.quotas.tree, self.quotas
         inside = [pod for pod in pods if gate.quota in tree.path(quotas.quota_of(pod))]
         return [pod for pod in inside if pod.owner.rigid] if gate.rigid else inside
@@ -313,11 +319,13 @@ class Admission:
         return all(self._kinds(gang.pending) <= 1 for gang in chosen)
 
     def _kinds(self, pods: Iterable[PodInfo]) -> int:
+        """Returns the number of different pods, as far as quotas distinguish them."""
         quota_of = self.quotas.quota_of
         return len({(quota_of(pod), pod.owner.rigid, *sorted(pod.requests.items())) for pod in pods})
 
     def _exceeds_a_limit(self, unit: Unit, use: QuotaUse) -> bool:
-        """Returns True if even the smallest requests exceed some limit, resource by resource."""
+        """Returns True if every core exceeds some limit: even the members with the smallest requests of a resource
+        do."""
         for pod_keys, resource, room in self._amounts_left(unit, use):
             least = 0
             for gang in unit.gangs:
@@ -328,9 +336,9 @@ class Admission:
         return False
 
     def _amounts_left(self, unit: Unit, use: QuotaUse) -> Iterator[tuple[set[str], str, int]]:
-        """Yields (keys of pods, resource, amount left) for every limit that counts pending pods of a unit.
+        """Yields (keys of the pending pods that a limit counts, resource, amount left) for every limit and resource.
 
-        If usage exceeds a limit already, 0 is left: only pods that request the resource are refused.
+        The amount is at least 0, so that pods without a request of the resource are not refused.
         """
         first = {pod.shape: pod for pod in unit.pending}  # pods of one shape are in one quota
         names = {at for pod in first.values() for at in self.quotas.tree.path(self.quotas.quota_of(pod))}
@@ -343,9 +351,10 @@ class Admission:
     # -- placement problem --------------------------------------------------------------------------------------------
 
     def allowances(self, unit: Unit, numbers: Mapping[bytes, int], use: QuotaUse) -> tuple[Allowance, ...]:
-        """Returns the amounts that quotas leave for a unit, per shape number of `numbers`; only limits that may bind.
+        """Returns the limits of quotas that may bind for a unit, for the placement problem.
 
-        Pods of one shape are in one quota, and all or none of them are non-preemptible.
+        numbers: shape of a pod -> number of the shape in the problem. Pods of one shape are in one quota, and all or
+        none of them are non-preemptible.
         """
         if not self.quotas.tree.quotas:
             return ()
@@ -362,7 +371,7 @@ class Admission:
 
 
 def core_members(unit: Unit) -> tuple[PodInfo, ...]:
-    """Returns the lowest-ranked members that every gang needs, at least one pod."""
+    """Returns the lowest-ranked core of a unit: as many pending members as each gang needs, at least one pod."""
     core: list[PodInfo] = []
     left = {gang.ref: unit.need(gang) for gang in unit.gangs}
     for pod in unit.pending:

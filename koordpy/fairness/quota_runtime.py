@@ -1,7 +1,9 @@
-"""The runtime of every ElasticQuota: its min as far as requested, plus a weighted part of the rest (water filling).
+"""The runtime of every ElasticQuota: the amount that it may use now.
 
-Source: quota-fairness.md 4. Rounding follows Koordinator, so that amounts stay the same after a migration. Computed per
-resource and per tree level; a quota takes part in the resources that its max names.
+A runtime is the quota's min as far as requested, plus a part by weight of what other quotas do not request (water
+filling, quota-fairness.md 4). It is computed for each resource, level by level from the top of the tree: siblings share
+out their parent's runtime. A quota takes part in the resources that its max names. Rounding follows Koordinator, so
+that amounts stay the same after a migration.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,21 +18,29 @@ from koordpy.quota.quota_tree import TOP, QuotaNode
 
 @dataclass(frozen=True, slots=True)
 class QuotaFigures:
-    """Request, usage and runtime of one quota, for the keys of its max; of a built-in quota for all requested ones."""
+    """Request, usage and runtime of one quota, by resource.
+
+    For a quota the resources are the keys of its max; for a built-in quota all that pods request.
+    """
 
     name: str
     request: Amounts
+    """Requests of running and pending pods in the quota and below it; each child counts up to its max. At least min
+    for a quota that does not lend."""
     used: Amounts
+    """Requests of assigned pods in the quota and below it."""
     rigid_used: Amounts
     """The non-preemptible part of `used`."""
     runtime: Amounts = field(default_factory=dict)
+    """The amount that the quota may use now; empty for a built-in quota."""
     allocated: Amounts = field(default_factory=dict)
-    """Amounts guaranteed to children plus own usage; only with guaranteeUsage, else 0."""
+    """Only with `quota.guaranteeUsage`, else 0: usage of pods directly in the quota, plus `guaranteed` of children."""
     guaranteed: Amounts = field(default_factory=dict)
+    """Only with `quota.guaranteeUsage`, else 0: max(min, allocated), the amount that no other quota may use."""
 
     @property
     def over(self) -> Amounts:
-        """Amount by which usage exceeds the runtime, per resource; empty if within it."""
+        """Amount by which usage exceeds the runtime, by resource; empty if usage is within it."""
         return {r: self.used[r] - most for r, most in self.runtime.items() if self.used[r] > most}
 
 
@@ -39,8 +49,8 @@ def tree_figures(
 ) -> dict[str, QuotaFigures]:
     """Returns the `QuotaFigures` of every quota in natural name order.
 
-    promised: reserved amounts by quota, which guaranteeUsage counts as used. only: the one resource to compute; empty
-    for all.
+    promised: quota -> amounts reserved in it, which `guaranteeUsage` counts as used. only: the one resource to compute;
+    empty for all.
     """
     tree = quotas.tree
     per: dict[str, _Level] = {}
@@ -90,10 +100,11 @@ def limits(figures: Mapping[str, QuotaFigures], quotas: Quotas, settings: QuotaS
 def overdue(
     quotas: Quotas, figures: Mapping[str, QuotaFigures], settings: QuotaSettings, *, now: float
 ) -> dict[str, Amounts]:
-    """Returns quota -> amounts to give back per resource: usage above the runtime for delayEvictTime without a break.
+    """Returns quota -> amounts to give back by resource, in natural name order.
 
-    The condition OverUsed says since when; with a delay of 0 no condition is needed. Empty unless monitorAllQuotas is
-    on and runtimes are enabled. In natural name order.
+    These are quotas with usage above their runtime for `delayEvictTime` without a break. The condition OverUsed of the
+    ElasticQuota says since when; with a delay of 0 no condition is needed. Empty unless `monitorAllQuotas` is on and
+    runtimes are enabled. now: seconds since the epoch.
     """
     if not (settings.monitor_all_quotas and settings.enable_runtime_quota):
         return {}
@@ -107,7 +118,7 @@ def overdue(
 
 
 class _Level:
-    """Runtimes of one resource over the whole tree."""
+    """Runtimes of one resource over the whole tree. Each mapping is by name of a quota."""
 
     def __init__(self, quotas: Quotas, settings: QuotaSettings, resource: str, promised: Mapping[str, Amounts]) -> None:
         self.quotas, self.promised = quotas, promised
@@ -124,12 +135,13 @@ class _Level:
             self._share(tops, total)
 
     def _lends(self, quota: QuotaNode) -> bool:
+        """Returns True if other quotas may use the min that a quota does not request."""
         return quota.lends and not self.settings.guarantee_usage
 
     def _add_request(self, quota: QuotaNode) -> None:
-        """Computes request and guarantee of a quota after its children.
+        """Computes request and guarantee of a quota, after those of its children.
 
-        Pods directly in an inner quota count as well.
+        Pods directly in a quota with children count as well. A quota that does not lend requests at least its min.
         """
         resource, name = self.resource, quota.name
         if resource not in quota.max:
@@ -145,12 +157,14 @@ class _Level:
             self.guaranteed[name] = max(quota.least(resource), self.allocated[name])
 
     def _limited(self, name: str) -> int:
+        """Returns the request of a quota, at most its max."""
         return min(self.request[name], self.quotas.tree.quotas[name].max[self.resource])
 
     def _totals(self) -> dict[str, int]:
-        """Returns tree-id -> total of its top quotas.
+        """Returns tree-id -> total that the top quotas with this tree-id share.
 
-        The default tree gets the rest, without usage of built-in quotas.
+        A tree with an id has the totals of its top quotas (annotation total-resource, else min). The default tree, with
+        an empty id, has the rest of the cluster without usage of the built-in quotas, at least 0.
         """
         tree, resource = self.quotas.tree, self.resource
         totals: dict[str, int] = {}
@@ -174,7 +188,10 @@ class _Level:
             todo += [(children[name], self.runtime.get(name, amount)) for name in siblings if name in children]
 
     def _siblings(self, names: list[str], total: int) -> None:
-        """Steps 1 and 2: gives each sibling its min as far as requested; `_distribute` shares the rest."""
+        """Gives each sibling its min as far as requested (steps 1 and 2); `_distribute` shares out the rest.
+
+        If the mins exceed the total, they are scaled down in proportion (`enableMinQuotaScale`).
+        """
         resource, quotas = self.resource, self.quotas.tree.quotas
         least = {name: quotas[name].least(resource) for name in names}
         every = sum(least.values())
@@ -191,9 +208,9 @@ class _Level:
         self._distribute(sharing, total - sum(self.runtime[name] for name in names))
 
     def _distribute(self, sharing: list[str], rest: int) -> None:
-        """Steps 3 and 4: shares by weight in whole units.
+        """Shares out the rest by weight, in whole units (steps 3 and 4).
 
-        A quota with enough drops out, and its excess is shared again.
+        A quota with enough drops out, and its excess is shared again. sharing: the quotas that request more.
         """
         quotas = self.quotas.tree.quotas
         while rest > 0 and sharing:
