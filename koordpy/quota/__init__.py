@@ -1,6 +1,6 @@
-"""ElasticQuotas: the tree of quotas, the usage of each quota and user, and the history of preemption between units.
+"""ElasticQuotas as they take effect, the usage of each quota and user, and which unit was recently evicted for which.
 
-Amounts are updated per event and summed per snapshot, O(changed pods).
+Amounts are updated with each watch event and summed once a snapshot, O(changed pods).
 
 Main types: `QuotaTree` (`quota_tree.py`): quotas and parents; `QuotaBook` (`quota_book.py`): follows pods; `QuotaUse`
 (`quota_book.py`): amounts by quota.

@@ -1,4 +1,7 @@
-"""Usage of quotas and users with reservations, in which a terminating pod and the pod that replaces it count once."""
+"""Usage of quotas and users in which a terminating pod and the nominated pod that replaces it count once.
+
+Otherwise a quota would look fuller than it will be, and a search for victims would evict a second pod.
+"""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
@@ -8,15 +11,17 @@ from koordpy.quota.quota_book import QuotaUse, ShareQueue
 
 
 class NettedUse(QuotaUse):
-    """Usage with reservations and terminating pods.
+    """Usage with reservations and terminating pods, as the pods of one unit must respect it.
 
-    In quotas and for users of some pods, and all above them: usage plus the reserved amounts that exceed the
-    terminating ones. Elsewhere: usage without terminating pods.
+    In the unit's own quotas, users and queues, and all above them: usage plus the reserved amounts that exceed the
+    terminating ones. Elsewhere: usage less the terminating amounts.
     """
 
     def __init__(
         self, base: QuotaUse, *, pods: Collection[PodInfo], leaving: Iterable[PodInfo], coming: Iterable[PodInfo]
     ) -> None:
+        """base: usage of the draft. pods: those of the unit. leaving: terminating pods, which `base` still counts.
+        coming: nominated pods of other units with reservations closed to the unit, which `base` does not count."""
         super().__init__(base.quotas)
         quotas = base.quotas
         none = replace(quotas, held={}, waiting={})
@@ -30,6 +35,7 @@ class NettedUse(QuotaUse):
         self._own_queues = {quotas.queue_of(pod) for pod in pods}
 
     def _netted(self, held_in: Callable[[QuotaUse], int], *, own: bool) -> int:
+        """Returns one amount of usage. held_in: reads the amount. own: True for a quota, user or queue of the unit."""
         held, leaving = held_in(self._base), held_in(self._leaving)
         return held + max(0, held_in(self._coming) - leaving) if own else held - leaving
 

@@ -1,10 +1,10 @@
-"""Evictions of the last hour, by victim and preemptor: they keep reclaim from cycling (preemption.md 3.6).
+"""Which unit was evicted for which in the last hour, so that units do not evict each other in a cycle.
 
-If not all jobs can run, each may lawfully evict the next in a cycle. Every cycle contains a reclaim by share, or a
-reclaim by quota with a unit that brings its quota below min. Therefore an evicted unit reclaims nothing by fair share
-from the units that gained by it, also along a chain. By quota it reclaims only what leaves their quotas their min. Then
-every plan moves up in one order of units, so that no cycle repeats. Units are known by id: a recreated unit with the
-same name is the same unit. If the history is lost, a cycle runs once more.
+If not all jobs can run, the rules may allow each job to evict the next one in a cycle (preemption.md 3.6). Every cycle
+contains a reclaim by fair share, or a reclaim by quota that brings a quota below its min. Therefore an
+evicted unit reclaims nothing by fair share from its gainers: the unit that it was evicted for, the unit that this one
+was evicted for, and so on. By quota it reclaims from them only what leaves their quotas their min. Units are known by
+id: a recreated unit with the same name is the same unit. If the history is lost by a restart, a cycle runs once more.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from collections.abc import Mapping
 YIELD_SECONDS = 3600.0
 """Seconds for which an eviction is remembered; after that demand, and so entitlements, may have changed."""
 YIELDS = 10_000
-"""Maximum number of evictions that are remembered, the latest ones."""
+"""Maximum number of evictions that are remembered, the latest ones, so that memory is bounded."""
 
 Yielded = Mapping[str, tuple[str, ...]]
-"""Id of a unit -> ids of the units that it was evicted for."""
+"""Id of an evicted unit -> ids of the units that it was evicted for."""
 
 
 class PreemptionHistory:
@@ -23,7 +23,7 @@ class PreemptionHistory:
 
     def __init__(self) -> None:
         self.at: dict[tuple[str, str], float] = {}
-        """(loser, gainer) -> time in seconds since the epoch, the latest last."""
+        """(evicted unit, unit that it was evicted for) -> time in seconds since the epoch, the latest last."""
         self._seen: Yielded | None = None
         """Cached result of `view`; None after a change."""
 
@@ -36,7 +36,10 @@ class PreemptionHistory:
             del self.at[next(iter(self.at))]
 
     def view(self, now: float) -> Yielded:
-        """Returns the evictions that are remembered now. Cached between snapshots until one is added or expires."""
+        """Returns the evictions that are remembered now. now: seconds since the epoch.
+
+        The result is cached between snapshots until an eviction is added or expires.
+        """
         if self._seen is not None and (
             not self.at
             or (next(iter(self.at.values())) > now - YIELD_SECONDS and next(reversed(self.at.values())) <= now)

@@ -1,8 +1,8 @@
-"""The quota and user of every pod, and their usage: updated per event, summed per snapshot.
+"""The quota and user of every pod, and the usage and demand of each quota, user and queue (quota-fairness.md 1).
 
-Source: quota-fairness.md 1. Pods are grouped by the few labels that decide their quota and user (`Owner`), so 50,000
-pods are some hundred sums. A new or deleted quota moves sums, not pods. A Draft has a `QuotaUse` on top of the
-snapshot's `Quotas`, which follows every placement, eviction and undo.
+`QuotaBook` follows watch events. Pods are grouped by the few labels that decide their quota and user (`Owner`), so that
+50,000 pods are some hundred sums, and a new or deleted quota moves sums instead of pods. `Quotas` are the sums of a
+snapshot. `QuotaUse` adds the changes of a draft: it follows every placement, eviction and undo.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,9 +25,10 @@ from koordpy.quota.quota_reading import ReadQuotas, read_quotas
 from koordpy.quota.quota_tree import QuotaTree, over_since
 
 COUNT = "pods"
-"""Key for the number of an owner's pods, beside its resources."""
+"""Key for the number of pods in sums of requests."""
 CARDS = "cards"
-"""Key for accelerators in hundredths, in sums over pods; each card is counted once."""
+"""Key for accelerators, in hundredths of a device, in sums of requests. Each card is counted once, even if a pod
+requests it by several resource names."""
 
 _NOTHING: Mapping[str, int] = {}
 _DEVICES = frozenset(keys.ACCELERATORS)
@@ -35,16 +36,16 @@ K = TypeVar("K")
 
 
 def device_hundredths(requests: Mapping[str, int]) -> int:
-    """Returns the accelerators of a request, in hundredths of a device."""
+    """Returns the accelerators of a request, in hundredths of a device; all resource names are added up."""
     return sum(
         requests[name] * (1 if name in keys.HUNDREDTHS else 100) for name in keys.ACCELERATORS if name in requests
     )
 
 
 def card_hundredths(amounts: Mapping[str, int]) -> int:
-    """Returns the accelerators of one node or pod, in hundredths.
+    """Returns the accelerators of one node or pod, in hundredths of a device.
 
-    A card with several resource names is counted once.
+    GPU resources name the same cards in different ways, so the largest amount counts, and likewise for NPUs.
     """
     gpus = npus = 0
     for name, amount in amounts.items():
@@ -58,7 +59,7 @@ def card_hundredths(amounts: Mapping[str, int]) -> int:
 
 
 class ShareQueue(NamedTuple):
-    """A queue of the modes exact and kai: a quota, or a user beside the top quotas."""
+    """A tenant: an ElasticQuota (`quota` is set), or a user. In modes exact and kai these are the queues."""
 
     quota: str
     user: str = ""
@@ -70,15 +71,16 @@ Sums = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Quotas:
-    """Quotas and users at one moment. Amounts in milli-cores and whole units."""
+    """Quotas and users of one snapshot, with usage and demand. Amounts in milli-cores of cpu and whole units."""
 
     tree: QuotaTree = field(default_factory=QuotaTree)
     total: Amounts = field(default_factory=dict)
     """Allocatable of all nodes that are not being deleted."""
     held: Mapping[Owner, Mapping[str, int]] = field(default_factory=dict)
-    """Requests of assigned pods by owner, with their number under COUNT."""
+    """Usage: owner -> sum of the requests of assigned pods, with their number under COUNT."""
     waiting: Mapping[Owner, Mapping[str, int]] = field(default_factory=dict)
-    """Requests of ungated pending pods of koordpy's schedulers by owner, with their number under COUNT."""
+    """Demand: owner -> sum of the requests of ungated pending pods of koordpy's schedulers, with their number under
+    COUNT."""
     cards: int = 0
     """Accelerators of all nodes that are not being deleted, in hundredths, each card counted once."""
 
@@ -113,6 +115,7 @@ class Quotas:
         return said
 
     def _quota(self, owner: Owner) -> str:
+        """Returns the name of the quota of an owner's pods."""
         return self.tree.quota_of(owner.namespace, owner.quota, owner.queue)
 
     @cached_property
@@ -150,7 +153,7 @@ class Quotas:
 
     @cached_property
     def rigid_used(self) -> Sums:
-        """Quota -> the non-preemptible part of `used`."""
+        """Quota -> the part of `used` by non-preemptible pods."""
         return self._upwards(_summed((self._quota(one), held) for one, held in self.held.items() if one.rigid))
 
     @cached_property
@@ -160,6 +163,7 @@ class Quotas:
 
     @cached_property
     def users_waiting(self) -> Sums:
+        """User -> requests of its pending pods."""
         return _summed((self._users[owner], asked) for owner, asked in self.waiting.items())
 
     @cached_property
@@ -180,18 +184,21 @@ class Quotas:
 
     @cached_property
     def queues(self) -> Mapping[ShareQueue, Mapping[str, int]]:
-        """Queue -> requests of its assigned pods, without the system quota, which is subtracted from the total."""
+        """Queue -> requests of its assigned pods, without pods of the system quota, which reduce the total instead."""
         return _summed((self._queues[owner], held) for owner, held in self._sharing())
 
     @cached_property
     def queues_waiting(self) -> Mapping[ShareQueue, Mapping[str, int]]:
+        """Queue -> requests of its pending pods."""
         return _summed((self._queues[owner], asked) for owner, asked in self.waiting.items())
 
     def _sharing(self) -> Iterator[tuple[Owner, Mapping[str, int]]]:
+        """Returns the entries of `held` without pods of the system quota."""
         return ((owner, held) for owner, held in self.held.items() if self._quota(owner) != keys.SYSTEM_QUOTA)
 
     def _upwards(self, own: Sums) -> Sums:
-        """Returns sums of subtrees; the built-in quotas are beside the tree."""
+        """Returns sums over each quota with all quotas below it. Built-in quotas are not in the tree and stay as
+        are."""
         out: dict[str, Amounts] = {name: dict(amounts) for name, amounts in own.items()}
         for name in reversed(self.tree.downwards):
             parent = self.tree.quotas[name].parent
@@ -212,7 +219,7 @@ class _OwnerCache(dict[Owner, K]):
 
 
 class QuotaUse:
-    """Usage of quotas and users: a snapshot with a plan's changes on top.
+    """Usage of quotas, users and queues: that of a snapshot, with the changes of a draft added.
 
     `change` with the opposite sign undoes a change.
     """
@@ -220,13 +227,13 @@ class QuotaUse:
     def __init__(self, quotas: Quotas) -> None:
         self.quotas = quotas
         self._sums: dict[Owner, list[Amounts]] = {}
-        """The sums below that an owner's pods count in."""
+        """Owner -> all of the following sums in which its pods count; a cache. The sums are changes to the snapshot."""
         self._used: dict[str, Amounts] = {}
         self._rigid: dict[str, Amounts] = {}
         self._users: dict[str, Amounts] = {}
         self._queues: dict[ShareQueue, Amounts] = {}
         self.losses = 0
-        """Number of pods removed: if it has changed, usage may have fallen."""
+        """Number of pods removed so far. If it has changed, usage may have fallen, and queues are sorted again."""
 
     def change(self, pod: PodInfo, sign: int) -> None:
         """Counts a pod that was placed (1) or removed (-1)."""
@@ -244,6 +251,7 @@ class QuotaUse:
                 total[CARDS] = total.get(CARDS, 0) + cards
 
     def _find_sums(self, pod: PodInfo) -> list[Amounts]:
+        """Returns the sums in which a pod counts: its quota and those above it, its user, and its queue."""
         quota = self.quotas.quota_of(pod)
         path = self.quotas.tree.path(quota) or (quota,)
         sums = [self._used.setdefault(name, {}) for name in path]
@@ -258,7 +266,7 @@ class QuotaUse:
         return _sum_of(self.quotas.used.get(quota), self._used.get(quota), resource)
 
     def rigid_used(self, quota: str, resource: str) -> int:
-        """Returns the non-preemptible part of `used`."""
+        """Returns the part of `used` by non-preemptible pods."""
         return _sum_of(self.quotas.rigid_used.get(quota), self._rigid.get(quota), resource)
 
     def user(self, user: str, resource: str) -> int:
@@ -284,11 +292,12 @@ class QuotaBook:
         self._held: Tally[Owner, str] = Tally()
         self._waiting: Tally[Owner, str] = Tally()
         self.version = 0
-        """Grows with every change, also of an object's status."""
+        """Grows with every change of a pod or ElasticQuota, including an object's status."""
         self.tree_version = 0
         """Grows with every change after which the tree must be read again."""
 
     def put(self, quota: ElasticQuota) -> None:
+        """Adds or replaces an ElasticQuota. A change of its status alone does not cause the tree to be read again."""
         key = object_key(quota)
         self.version += 1
         old = self.objects.get(key)
@@ -298,6 +307,7 @@ class QuotaBook:
             self.tree_version += 1
 
     def drop(self, key: str) -> None:
+        """Removes an ElasticQuota, if it is known. key: `namespace/name`."""
         if self.objects.pop(key, None) is not None:
             self._read.pop(key, None)
             self.version += 1
@@ -306,6 +316,7 @@ class QuotaBook:
 
     @property
     def tree(self) -> QuotaTree:
+        """The quotas that take effect. Read again only after a change."""
         if self._tree is None:
             self._tree = read_quotas(self.objects.values(), self.settings, self._read)
         return self._tree
@@ -326,12 +337,13 @@ class QuotaBook:
         return Quotas(self.tree, total, self._held.frozen(), self._waiting.frozen(), cards)
 
     def _count(self, tally: Tally[Owner, str], pod: PodInfo, sign: int) -> None:
+        """Adds (1) or removes (-1) a pod in sums by owner."""
         self.version += 1
         tally.add_all(pod.owner, {COUNT: 1, CARDS: card_hundredths(pod.requests), **pod.requests}, sign)
 
 
 def _marks(quota: ElasticQuota) -> object:
-    """Returns the part of the metadata that has an effect."""
+    """Returns the part of an ElasticQuota's metadata and status that has an effect on the tree."""
     meta = quota.metadata
     said = {**meta.annotations, **meta.labels}
     own = {key: text for key, text in said.items() if key.startswith(keys.QUOTA_PREFIX)}
@@ -340,10 +352,12 @@ def _marks(quota: ElasticQuota) -> object:
 
 
 def _sum_of(held: Mapping[str, int] | None, changed: Mapping[str, int] | None, resource: str) -> int:
+    """Returns the amount of the snapshot plus the change on the draft; None counts as empty."""
     return (held.get(resource, 0) if held else 0) + (changed.get(resource, 0) if changed else 0)
 
 
 def _summed(parts: Iterable[tuple[K, Mapping[str, int]]]) -> dict[K, Amounts]:
+    """Returns key -> sum of the amounts of all parts with this key."""
     out: dict[K, Amounts] = {}
     for name, amounts in parts:
         held = out.get(name)

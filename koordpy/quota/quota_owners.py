@@ -1,7 +1,8 @@
-"""Rights on quotas: which ElasticQuotas take effect, what they may set, and pods of which namespaces may name them.
+"""Rights on quotas: which ElasticQuotas take effect, what they may set, and which pods may name them in a label.
 
-Without configuration every author has all rights (quota-fairness.md 1). Each setting of `quota` takes a right from
-tenants. A setting without the right has no effect, and its author gets a message.
+On a shared cluster, tenants may create ElasticQuotas in their namespaces. Without configuration every author has all
+rights (quota-fairness.md 1). Each setting of `quota` in the configuration takes a right from tenants. What an author
+sets without the right has no effect, and the author gets a message.
 """
 
 import json
@@ -24,26 +25,31 @@ from koordpy.pods.object_book import object_key
 EVERYBODY = Settings()
 """The settings without configuration: every author has all rights."""
 PARENT = f"metadata.labels[{keys.QUOTA_PARENT}]"
+"""The field that names a quota's parent, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaFault:
-    """One fault of one ElasticQuota: its key, the field, the error, and the remedy."""
+    """One fault of one ElasticQuota."""
 
     key: str
+    """`namespace/name` of the ElasticQuota."""
     field: str
+    """Path of the field at fault, such as `spec.min[cpu]`."""
     text: str
+    """The error."""
     remedy: str
+    """What applies instead, and what the owner can do."""
     about: str = ""
-    """Subject of the fault if that is no single object, such as the children of a parent; empty otherwise."""
+    """Subject of the fault if it concerns several objects, such as the children of a parent; empty for one object."""
     excess: int = 0
     """Amount by which a bound is exceeded; 0 without a bound."""
     of_rights: bool = False
-    """True if the configuration does not give the right to set it: the manifest may be valid elsewhere."""
+    """True if the author lacks the right in this cluster's configuration; the manifest may be valid elsewhere."""
 
     @property
     def told(self) -> str:
-        """Text of the object's condition and event."""
+        """Text of the ElasticQuota's condition and event."""
         return f"{self.field}: {self.text} ({self.remedy})"
 
     @property
@@ -75,7 +81,10 @@ def trusted(namespace: str, settings: Settings) -> bool:
 
 
 def ignored_labels(namespace: str, labels: Mapping[str, str], settings: Settings) -> list[str]:
-    """Returns the labels of a pod that have no effect for lack of a right; QuotaTree checks the quota label."""
+    """Returns the keys of a pod's labels that have no effect, because its namespace lacks the right to set them.
+
+    The label that names a quota is not among them: `QuotaTree.may_name` decides on it.
+    """
     if settings.labels_count(namespace):
         return []
     rigid = {keys.QUOTA_PREEMPTIBLE: "false", keys.DISABLE_PREEMPTIBLE: "true"}
@@ -96,7 +105,10 @@ def json_in(text: str) -> Any:
 
 @once
 def names_in(key: str, meta: ObjectMeta) -> tuple[str, ...] | None:
-    """Returns the namespaces that an annotation lists; None if it is not a JSON list of names."""
+    """Returns the namespaces that an annotation lists; empty without the annotation, None if it cannot be read.
+
+    key: the annotation, which must be a JSON list of names.
+    """
     if key not in meta.annotations:
         return ()
     raw = json_in(meta.annotations[key])
@@ -111,11 +123,11 @@ def parent_of(obj: ElasticQuota) -> str:
 
 
 def that_count(objects: Iterable[ElasticQuota], settings: Settings) -> tuple[list[ElasticQuota], list[QuotaFault]]:
-    """Returns the ElasticQuotas that take effect, one for each name, and the faults of the others.
+    """Returns (the ElasticQuotas that take effect, the faults of the other ElasticQuotas).
 
-    In the order of their rank, which also decides between two of one name: trusted ones first, then in the order of
-    `namespaces`, then the older. An untrusted one takes effect below a parent that takes effect and allows its
-    namespace.
+    Names are unique over all namespaces, so of two objects with one name the one of lower rank has no effect. Rank:
+    first objects of trusted namespaces, then by the order of `quota.namespaces`, then the older. The result is in this
+    order. An object of another namespace takes effect only below a parent that takes effect and allows the namespace.
     """
     order = {name: i for i, name in reversed(list(enumerate(settings.namespaces)))}
 
@@ -124,12 +136,13 @@ def that_count(objects: Iterable[ElasticQuota], settings: Settings) -> tuple[lis
         age = seconds(meta.creation_timestamp), natural_key(meta.namespace), natural_key(meta.name)
         return not trusted(meta.namespace, settings), order.get(meta.namespace, 0), age
 
+    # `level`: objects that may take effect now; `waiting`: name of a parent -> objects that need it to take effect
     found: dict[str, ElasticQuota] = {}
     faults: list[QuotaFault] = []
     waiting: dict[str, list[ElasticQuota]] = {}
     level: list[ElasticQuota] = []
     objects = [obj for obj in objects if obj.metadata.name not in keys.BUILT_IN_QUOTAS]
-    # tenants may have created any number of quotas without effect, so these are not sorted
+    # quotas of namespaces without effect are not sorted, because tenants may have created any number of them
     faults += [_ignored_namespace(obj) for obj in objects if not counts_in(obj.metadata.namespace, settings)]
     for obj in sorted((one for one in objects if counts_in(one.metadata.namespace, settings)), key=rank):
         if trusted(obj.metadata.namespace, settings):
@@ -156,6 +169,7 @@ def that_count(objects: Iterable[ElasticQuota], settings: Settings) -> tuple[lis
 
 
 def _allows(parent: ElasticQuota, namespace: str) -> bool:
+    """Returns True if a quota may have children from a namespace: its own, and those that its annotation lists."""
     open_to = names_in(keys.QUOTA_CHILDREN_FROM, parent.metadata) or ()
     return namespace == parent.metadata.namespace or namespace in open_to
 

@@ -1,4 +1,8 @@
-"""Reads ElasticQuotas as a tree: the limits and settings of each, its parent, and its faults."""
+"""Reads ElasticQuota objects as a `QuotaTree`: the limits and settings of each quota, its parent, and its faults.
+
+An invalid setting never stops the scheduler. It is recorded as a fault, and a defined value applies instead
+(quota-fairness.md 7). Objects that have not changed are not read again.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -33,24 +37,31 @@ from koordpy.quota.quota_owners import (
 from koordpy.quota.quota_tree import TOP, QuotaNode, QuotaTree, over_since
 
 ReadQuotas = dict[str, tuple[ElasticQuota, QuotaNode, tuple[QuotaFault, ...]]]
-"""Key -> object as it was read, with its node and its faults."""
+"""Key of an ElasticQuota -> (the object, its node of the tree, its faults), as they were last read."""
 
 
 def read_quotas(
     objects: Iterable[ElasticQuota], settings: Settings = EVERYBODY, known: ReadQuotas | None = None
 ) -> QuotaTree:
-    """Returns the tree of all ElasticQuotas, in any input order. known: results read earlier with the same settings."""
+    """Returns the tree of all ElasticQuotas. The order of the objects makes no difference.
+
+    known: results of earlier calls with the same settings, which are reused and updated; None for none.
+    """
     return _QuotaReading(objects, settings, {} if known is None else known).tree()
 
 
 class _QuotaReading:
-    """One pass over the objects by rank, so that of two conflicting objects the one that takes effect is read first."""
+    """One pass over the objects in the order of their rank (`that_count`), which decides between conflicting
+    objects."""
 
     def __init__(self, objects: Iterable[ElasticQuota], settings: Settings, known: ReadQuotas) -> None:
         self.settings = settings
         self.quotas: dict[str, QuotaNode] = {}
         self._cycles: dict[str, tuple[list[str], int]] = {}
-        """Name -> the cycle of parents that it is in, upwards, and its position there; an empty one for none."""
+        """Name of a quota -> (names of its cycle of parents, from child to parent; position of the quota in it).
+
+        The list is empty for a quota that is in no cycle.
+        """
         counted, self.faults = that_count(objects, settings)
         for obj in counted:
             key = object_key(obj)
@@ -66,6 +77,7 @@ class _QuotaReading:
         self._check_children()
 
     def tree(self) -> QuotaTree:
+        """Returns the result."""
         names, namespaces = sorted(self.quotas, key=natural_key), self._namespaces()
         quotas = {name: self.quotas[name] for name in names}
         return QuotaTree(
@@ -77,6 +89,7 @@ class _QuotaReading:
         )
 
     def _fault(self, key: str, where: str, text: str, remedy: str, *, about: str = "", excess: int = 0) -> None:
+        """Records a fault. where: the field at fault."""
         self.faults.append(QuotaFault(key, where, text, remedy, about, excess))
 
     # -- one object ---------------------------------------------------------------------------------------------------
@@ -110,7 +123,7 @@ class _QuotaReading:
         )
 
     def _amounts(self, key: str, where: str, raw: Quantities) -> Amounts:
-        """Reads a resource list; entries with a fault are left out."""
+        """Returns a resource list as amounts; entries with a fault are left out. where: the field that contains it."""
         out: Amounts = {}
         if said := too_many(len(raw), QUOTA_RESOURCES, "resources"):
             self._fault(key, where, said, "no more pods start in it: name fewer")
@@ -126,7 +139,10 @@ class _QuotaReading:
         return out
 
     def _minimum(self, key: str, least: Amounts, most: Amounts) -> Amounts:
-        """Returns min limited to max, without zeros; records the faults."""
+        """Returns the min of a quota, limited to its max and without zeros; records faults.
+
+        least, most: min and max as written. A resource that max lacks has no min.
+        """
         out: Amounts = {}
         for name, amount in least.items():
             if name not in most:
@@ -143,9 +159,9 @@ class _QuotaReading:
     def _annotated(
         self, key: str, notes: Mapping[str, str], name: str, read: Callable[[str, RawQuantity], int]
     ) -> Amounts | None:
-        """Returns a resource list in an annotation, each amount read by `read`.
+        """Returns a resource list in an annotation; None if it is absent or not a mapping.
 
-        None if it is absent or not a mapping.
+        name: the annotation. read: (resource, text) -> amount; raises ValueError for an invalid text.
         """
         if name not in notes:
             return None
@@ -169,7 +185,7 @@ class _QuotaReading:
         return out
 
     def _listed(self, obj: ElasticQuota) -> tuple[str, ...]:
-        """Returns the namespaces that a quota lists and may list."""
+        """Returns the namespaces of which a quota takes the pods without a label: those that it lists and may list."""
         meta = obj.metadata
         key, notes = object_key(obj), meta.annotations
         for name in (keys.QUOTA_NAMESPACES, keys.QUOTA_CHILDREN_FROM):
@@ -192,7 +208,7 @@ class _QuotaReading:
     # -- between objects ----------------------------------------------------------------------------------------------
 
     def _check_parents(self) -> None:
-        """Moves quotas without a valid parent to the top, with min 0."""
+        """Moves quotas without a valid parent to the top, with min 0, so that they guarantee nothing."""
         loose = []
         where, remedy = PARENT, "it is placed at the top with min 0: "
         for quota in self.quotas.values():
@@ -214,9 +230,9 @@ class _QuotaReading:
             self.quotas[quota.name] = replace(quota, parent=TOP, min={})
 
     def _cycle(self, name: str) -> list[str]:
-        """Returns the names on the way up from a quota that lead back to it; empty for none.
+        """Returns the names of the cycle of parents that a quota is in, starting with the quota; empty for none.
 
-        Of a long cycle only the first names. Each quota is visited once, however many are below it.
+        Of a long cycle only the first `CYCLE_NAMES` names are returned, then `...`.
         """
         if name not in self._cycles:
             self._find_cycle(name)
@@ -226,7 +242,7 @@ class _QuotaReading:
         return names if len(circle) <= CYCLE_NAMES else [*names, "..."]
 
     def _find_cycle(self, name: str) -> None:
-        """Records for a quota and those above it the cycle they are in."""
+        """Records the cycle of a quota and of all quotas on the way up from it, so that each is visited once."""
         way: dict[str, int] = {}
         at = name
         while at in self.quotas and at not in way and at not in self._cycles:
@@ -250,6 +266,7 @@ class _QuotaReading:
                 self._check_sum(parent, children)
 
     def _check_keys(self, child: QuotaNode, parent: QuotaNode) -> None:
+        """Records a fault if a child counts other resources than its parent, or names another tree-id."""
         if child.max.keys() != parent.max.keys():
             own, above = ", ".join(sorted(child.max)) or "none", ", ".join(sorted(parent.max)) or "none"
             text = f"keys of max ({own}) differ from those of parent {parent.name} ({above})"
@@ -260,9 +277,9 @@ class _QuotaReading:
             self._fault(child.key, where, text, "it counts in its parent's tree: give both the same tree-id")
 
     def _check_sum(self, parent: QuotaNode, children: list[QuotaNode]) -> None:
-        """Checks the sum of mins.
+        """Records a fault for each resource in which the mins of children exceed the parent's min.
 
-        The fault is that of the child, in order of age, with which the sum exceeds the parent's min.
+        It is recorded for one child: the first one, in the order of the objects, with which the sum exceeds it.
         """
         for resource in sorted({name for child in children for name in child.min}):
             total, over = 0, None
@@ -278,7 +295,10 @@ class _QuotaReading:
                 self._fault(over.key, key_path("spec.min", resource), text, remedy, about=about, excess=excess)
 
     def _namespaces(self) -> dict[str, str]:
-        """Returns namespace -> quota: the quota in it with the namespace's name, else the first quota that lists it."""
+        """Returns namespace -> quota of its pods without a label.
+
+        That is the quota in the namespace with the same name as the namespace, else the first quota that lists it.
+        """
         listed: dict[str, QuotaNode] = {}
         for quota in self.quotas.values():
             for namespace in quota.namespaces:
@@ -298,9 +318,9 @@ class _QuotaReading:
 
 
 def _thousandths(resource: str, raw: RawQuantity) -> int:
-    """Returns a weight, which may be a fraction of a device, rounded up.
+    """Returns a weight in thousandths, rounded up, because a weight may be a fraction of a device.
 
-    Raises ValueError if unreadable or negative.
+    Raises ValueError if it is unreadable or negative.
     """
     value = parse_exact(raw)
     if value < 0:

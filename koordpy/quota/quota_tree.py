@@ -1,8 +1,9 @@
-"""The tree of ElasticQuotas: limits in fixed units, parents, and every fault with the value that applies instead.
+"""The tree of ElasticQuotas as they take effect: min, max, weight and parent of each, and the quota of each namespace.
 
-Source: quota-fairness.md 1 and 7. A faulty quota never affects other quotas: each fault has a defined reading that the
-scheduler continues with, and a remedy for the owner. Names are unique over all namespaces; `quota_owners` decides which
-of two objects counts, and which settings their author may make.
+Source: quota-fairness.md 1 and 7. These are plain values; `quota_reading.py` reads them from the objects. A faulty
+object never affects other quotas: a defined value applies instead, and the fault is listed with a remedy for the owner.
+Names are unique over all namespaces; `quota_owners.py` decides which of two objects takes effect, and what its author
+may set.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from koordpy.quota.quota_owners import (
 )
 
 OVER_USED = "OverUsed"
-"""Condition of a quota with usage above its runtime."""
+"""Type of the condition of an ElasticQuota with usage above its runtime."""
 TOP = ""
 """Parent of the quotas at the top."""
 
@@ -32,7 +33,9 @@ class QuotaNode:
 
     name: str
     key: str
+    """`namespace/name` of the object."""
     created: float
+    """Creation of the object, in seconds since the epoch."""
     min: Amounts
     """Guaranteed amounts, limited to max; zeros are left out."""
     max: Amounts
@@ -40,38 +43,46 @@ class QuotaNode:
     weight: Amounts
     """Weight for every key of max, in thousandths of the written amount (of cores, devices, bytes)."""
     parent: str = TOP
+    """Name of the parent quota."""
     is_parent: bool = False
+    """True if the quota may have children. Its own pods are not scheduled then."""
     lends: bool = True
-    """True if other quotas may use its unrequested min."""
+    """True if other quotas may use the part of min that the quota does not request."""
     forced: bool = False
-    """True if its min need not fit into its parent's."""
+    """True if the sum of mins need not fit into the parent's min."""
     tree_id: str = ""
+    """Id of a separate tree with its own total; empty for the default tree."""
     total: Amounts | None = None
     """Amounts that the tree of a top quota shares (annotation total-resource); None without the annotation."""
     namespaces: tuple[str, ...] = ()
+    """Namespaces of which the quota takes the pods without a label."""
     over_since: float | None = None
-    """Time since when its condition OverUsed is True, in seconds since the epoch; None while it is not."""
+    """Time since when the condition OverUsed is True, in seconds since the epoch; None while it is not."""
     closed: bool = False
-    """True if its object cannot be read: its readable part may be less strict than its author meant."""
+    """True if the object cannot be read in full. No more pods start in the quota, because the readable part may be less
+    strict than the author meant."""
     doubts: tuple[str, ...] = ()
     """Messages on settings that cannot be read and have no effect."""
 
     def least(self, resource: str) -> int:
-        """Returns min of a resource; a key that min lacks is 0."""
+        """Returns the min of a resource; 0 if min does not name it."""
         return self.min.get(resource, 0)
 
 
 @dataclass(frozen=True)
 class QuotaTree:
-    """All quotas that take effect, by name in natural order; `faults` in the order of the objects' keys."""
+    """All quotas that take effect."""
 
     quotas: Mapping[str, QuotaNode] = field(default_factory=dict)
+    """Name -> quota, in natural order of names."""
     faults: tuple[QuotaFault, ...] = ()
+    """Faults of all ElasticQuotas, in the order of the objects' keys."""
     objects: Mapping[str, str] = field(default_factory=dict)
     """Key of an ElasticQuota that takes effect -> its name."""
     namespaces: Mapping[str, str] = field(default_factory=dict)
-    """Namespace -> quota of its pods without a label."""
+    """Namespace -> name of the quota of its pods without a label."""
     settings: Settings = EVERYBODY
+    """The part `quota` of the configuration."""
 
     @cached_property
     def warnings(self) -> tuple[tuple[str, str], ...]:
@@ -110,7 +121,7 @@ class QuotaTree:
         return self.paths.get(name, ())
 
     def closed(self, name: str) -> str:
-        """Returns the lowest quota from this one up that cannot be read; empty for none."""
+        """Returns the name of the nearest quota, from a quota upwards, that cannot be read; empty for none."""
         return next((at for at in reversed(self.path(name)) if self.quotas[at].closed), "")
 
     def quota_of(self, namespace: str, label: str, queue: str = "") -> str:
@@ -130,9 +141,9 @@ class QuotaTree:
         return keys.SYSTEM_QUOTA if namespace == keys.SYSTEM_NAMESPACE else keys.DEFAULT_QUOTA
 
     def tenant_of(self, namespace: str) -> str:
-        """Returns the tenant that a namespace shares planning time with, if that is shared by quota.
+        """Returns the tenant to which planning time for a namespace is charged with `planning.shareBy: quota`.
 
-        Labels of pods are ignored.
+        That is the quota of the namespace, else the namespace itself. Labels of pods are ignored.
         """
         found = self.namespaces.get(namespace)
         return namespace if found is None else f"ElasticQuota {found}"
