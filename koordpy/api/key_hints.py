@@ -41,6 +41,7 @@ def _places(labels: tuple[str, ...], annotations: tuple[str, ...]) -> dict[str, 
     return {**dict.fromkeys(labels, LABEL), **dict.fromkeys(annotations, ANNOTATION)}
 
 
+# keys of any pod
 _ANY_POD = _places(
     (
         keys.LABEL_POD_GROUP, keys.LABEL_POD_GROUP_X, keys.RANK_INDEX_LABEL, keys.QUOTA_NAME, keys.QUOTA_USER,
@@ -52,6 +53,7 @@ _ANY_POD = _places(
         keys.GPU_PARTITION_SPEC, keys.DEFRAG, *keys.ASCEND_ANNOTATIONS,
     ),
 )  # fmt: skip
+# sets of keys that several kinds of objects share
 _RUNTIME = _places((), (keys.MAX_RUNTIME,))
 _OF_GANG = _RUNTIME | _places(
     (),
@@ -77,6 +79,7 @@ READ: Mapping[Holder, Places] = {
     Holder.WORKLOAD: _OF_GANG | _AUTO | _places(keys.ASCEND_LABELS, (keys.GANG_MIN, *keys.ASCEND_ANNOTATIONS)),
 }
 """Keys that are read on each kind of object. Similar keys are searched in this order."""
+# all keys; of a key with two places the later one
 _PLACES: Places = dict(chain.from_iterable(places.items() for places in READ.values()))
 OF_WORKLOADS = frozenset(
     (

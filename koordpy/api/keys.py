@@ -8,64 +8,64 @@ DEFAULT_SCHEDULER_NAME = "koord-scheduler"
 
 # Gangs
 GANG_PREFIX = "gang.scheduling.koordinator.sh/"
-LABEL_POD_GROUP = "pod-group.scheduling.sigs.k8s.io"
-LABEL_POD_GROUP_X = "scheduling.x-k8s.io/pod-group"
-LABEL_GANG_NAME = "pod-group.scheduling.sigs.k8s.io/name"
-LABEL_GANG_MIN = "pod-group.scheduling.sigs.k8s.io/min-available"
-GANG_NAME = GANG_PREFIX + "name"
-GANG_MIN = GANG_PREFIX + "min-available"
-GANG_GROUPS = GANG_PREFIX + "groups"
-GANG_MODE = GANG_PREFIX + "mode"
-GANG_MATCH_POLICY = GANG_PREFIX + "match-policy"
-GANG_WAITING_TIME = GANG_PREFIX + "waiting-time"
-GANG_TOTAL = GANG_PREFIX + "total-number"
-GANG_TOPOLOGY = GANG_PREFIX + "networkTopologyAware"
+LABEL_POD_GROUP = "pod-group.scheduling.sigs.k8s.io"  # label of a pod: name of its PodGroup
+LABEL_POD_GROUP_X = "scheduling.x-k8s.io/pod-group"  # the same
+LABEL_GANG_NAME = "pod-group.scheduling.sigs.k8s.io/name"  # label of a pod: its gang, without a PodGroup
+LABEL_GANG_MIN = "pod-group.scheduling.sigs.k8s.io/min-available"  # label of a pod: minMember of that gang
+GANG_NAME = GANG_PREFIX + "name"  # annotation of a pod: its gang, without a PodGroup
+GANG_MIN = GANG_PREFIX + "min-available"  # annotation: minMember
+GANG_GROUPS = GANG_PREFIX + "groups"  # JSON list of gangs that are planned together
+GANG_MODE = GANG_PREFIX + "mode"  # Strict, NonStrict
+GANG_MATCH_POLICY = GANG_PREFIX + "match-policy"  # which members count for minMember
+GANG_WAITING_TIME = GANG_PREFIX + "waiting-time"  # Go duration
+GANG_TOTAL = GANG_PREFIX + "total-number"  # number of members, for messages only
+GANG_TOPOLOGY = GANG_PREFIX + "networkTopologyAware"  # JSON: locality in the network
 GANG_TOPOLOGY_ALIAS = GANG_PREFIX + "network-topology-spec"
 GANG_AUTO = GANG_PREFIX + "auto"  # on, off: whether the pods of a workload are a gang
-GANG_STALE_GRACE = GANG_PREFIX + "stale-grace"
-MAX_RUNTIME = "scheduling.koordinator.sh/max-runtime"
+GANG_STALE_GRACE = GANG_PREFIX + "stale-grace"  # Go duration, -1 for never
+MAX_RUNTIME = "scheduling.koordinator.sh/max-runtime"  # Go duration: the gang ends after it
 
 # Ranks
-RANK_INDEX_LABEL = "pod-group.scheduling.koordinator.sh/index"
+RANK_INDEX_LABEL = "pod-group.scheduling.koordinator.sh/index"  # rank of a pod; the first of these four that it has
 RANK_INDEX_ANNOTATION = "network-topology-index"
 RANK_INDEX_ANNOTATION_LONG = GANG_PREFIX + "network-topology-index"
 JOB_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 # Attraction
-TOPOLOGY_SELECTOR = "scheduling.koordinator.sh/network-topology-selector"
+TOPOLOGY_SELECTOR = "scheduling.koordinator.sh/network-topology-selector"  # pods with one value attract
 
 # Written with every Binding
-BOUND_DOMAIN = "scheduling.koordinator.sh/domain"
-BOUND_RANK = "scheduling.koordinator.sh/rank"
-BIND_GROUP_ID = "internal.scheduling.koordinator.sh/bind-gang-group-id"
-BIND_MEMBER_COUNT = "internal.scheduling.koordinator.sh/bind-gang-member-count"
-BOUND_EPOCH = "internal.scheduling.koordinator.sh/epoch"
-BOUND_LEASE = "internal.scheduling.koordinator.sh/lease"
+BOUND_DOMAIN = "scheduling.koordinator.sh/domain"  # path of the lowest domain with all bound members
+BOUND_RANK = "scheduling.koordinator.sh/rank"  # rank in the gang, from 0
+BIND_GROUP_ID = "internal.scheduling.koordinator.sh/bind-gang-group-id"  # equal for pods that were bound together
+BIND_MEMBER_COUNT = "internal.scheduling.koordinator.sh/bind-gang-member-count"  # number of these pods
+BOUND_EPOCH = "internal.scheduling.koordinator.sh/epoch"  # epoch of the leader
+BOUND_LEASE = "internal.scheduling.koordinator.sh/lease"  # namespace/name of the Lease of the leader
 
 # Marks the substitute of an object that cannot be read; never written
 UNREADABLE = "internal.scheduling.koordinator.sh/unreadable"
 
 # Quotas and users
 QUOTA_PREFIX = "quota.scheduling.koordinator.sh/"
-QUOTA_NAME = QUOTA_PREFIX + "name"
-QUOTA_USER = QUOTA_PREFIX + "user"
-QUOTA_PREEMPTIBLE = QUOTA_PREFIX + "preemptible"
-DISABLE_PREEMPTIBLE = "scheduling.koordinator.sh/disable-preemptible"
-QUOTA_PARENT = QUOTA_PREFIX + "parent"
-QUOTA_IS_PARENT = QUOTA_PREFIX + "is-parent"
-QUOTA_LENDS = QUOTA_PREFIX + "allow-lent-resource"
-QUOTA_TREE_ID = QUOTA_PREFIX + "tree-id"
-QUOTA_FORCE = QUOTA_PREFIX + "allow-force-update"
-QUOTA_WEIGHT = QUOTA_PREFIX + "shared-weight"
-QUOTA_NAMESPACES = QUOTA_PREFIX + "namespaces"
-QUOTA_TOTAL = QUOTA_PREFIX + "total-resource"
-QUOTA_CHILDREN_FROM = QUOTA_PREFIX + "allow-children-from"
+QUOTA_NAME = QUOTA_PREFIX + "name"  # label of a pod: its ElasticQuota
+QUOTA_USER = QUOTA_PREFIX + "user"  # label of a pod: its user
+QUOTA_PREEMPTIBLE = QUOTA_PREFIX + "preemptible"  # label of a pod: "false" forbids its eviction for a quota
+DISABLE_PREEMPTIBLE = "scheduling.koordinator.sh/disable-preemptible"  # label of a pod: "true" means the same
+QUOTA_PARENT = QUOTA_PREFIX + "parent"  # label of an ElasticQuota: the quota above
+QUOTA_IS_PARENT = QUOTA_PREFIX + "is-parent"  # "true": other quotas are below it
+QUOTA_LENDS = QUOTA_PREFIX + "allow-lent-resource"  # "false": its min is not lent
+QUOTA_TREE_ID = QUOTA_PREFIX + "tree-id"  # puts a quota into a separate tree
+QUOTA_FORCE = QUOTA_PREFIX + "allow-force-update"  # "true": mins of quotas below may exceed its own
+QUOTA_WEIGHT = QUOTA_PREFIX + "shared-weight"  # JSON: share of free capacity by resource
+QUOTA_NAMESPACES = QUOTA_PREFIX + "namespaces"  # JSON list: namespaces of its pods
+QUOTA_TOTAL = QUOTA_PREFIX + "total-resource"  # JSON: total resources of the tree
+QUOTA_CHILDREN_FROM = QUOTA_PREFIX + "allow-children-from"  # JSON list: namespaces of quotas below
 DEFAULT_QUOTA = "koordinator-default-quota"
 SYSTEM_QUOTA = "koordinator-system-quota"
 ROOT_QUOTA = "koordinator-root-quota"
 BUILT_IN_QUOTAS = (DEFAULT_QUOTA, SYSTEM_QUOTA, ROOT_QUOTA)
 SYSTEM_NAMESPACE = "kube-system"
-MIRROR = "kubernetes.io/config.mirror"
+MIRROR = "kubernetes.io/config.mirror"  # annotation of static pods, which the kubelet creates
 
 # Keys that prevent a running pod from being moved
 DEFRAG = "scheduling.koordinator.sh/defrag"
@@ -89,19 +89,19 @@ HUNDREDTHS = ("koordinator.sh/gpu",)
 """Resources counted in hundredths of a device."""
 
 # Ascend (ascend.md 2 and 4 to 6): keys of jobs and nodes
-ACCELERATOR_TYPE = "accelerator-type"
-SCHEDULE_POLICY = "huawei.com/schedule_policy"
-AFFINITY_CONFIG = "huawei.com/affinity-config"
-RECOVER_POLICY = "huawei.com/recover_policy_path"
-SP_BLOCK = "sp-block"
-SUPER_POD_AFFINITY = "super-pod-affinity"
-SUPER_POD_ID = "huawei.com/topotree.superpodid"
-SUPER_POD_ID_ANNOTATION = "superPodID"
-TOR_AFFINITY = "tor-affinity"
-NPU_310_STRATEGY = "npu-310-strategy"
-NPU_DUO = "duo"
-NPU_DISTRIBUTED = "distributed"
-FAULT_SCHEDULING = "fault-scheduling"
+ACCELERATOR_TYPE = "accelerator-type"  # label of a node: product of its NPUs
+SCHEDULE_POLICY = "huawei.com/schedule_policy"  # annotation of a job: preset for the choice of NPUs
+AFFINITY_CONFIG = "huawei.com/affinity-config"  # annotation of a job: sizes of its groups by layer
+RECOVER_POLICY = "huawei.com/recover_policy_path"  # annotation of a job: pod, job; what may move after a fault
+SP_BLOCK = "sp-block"  # annotation of a job: NPUs in one block of a SuperPoD
+SUPER_POD_AFFINITY = "super-pod-affinity"  # label of a job: hard, soft
+SUPER_POD_ID = "huawei.com/topotree.superpodid"  # label of a node: its SuperPoD
+SUPER_POD_ID_ANNOTATION = "superPodID"  # the same as an annotation
+TOR_AFFINITY = "tor-affinity"  # label of a job: placement by leaf switches
+NPU_310_STRATEGY = "npu-310-strategy"  # label of a job; card: all NPUs of a pod on one card
+NPU_DUO = "duo"  # label of a job; "true": Duo cards
+NPU_DISTRIBUTED = "distributed"  # label of a job; "true": the job has one NPU pod
+FAULT_SCHEDULING = "fault-scheduling"  # label of a job: grace, force
 
 ASCEND_LABELS = (TOR_AFFINITY, SUPER_POD_AFFINITY, NPU_310_STRATEGY, NPU_DUO, NPU_DISTRIBUTED, FAULT_SCHEDULING)
 ASCEND_ANNOTATIONS = (SCHEDULE_POLICY, SP_BLOCK, AFFINITY_CONFIG, RECOVER_POLICY)
@@ -109,44 +109,44 @@ ASCEND_ANNOTATIONS = (SCHEDULE_POLICY, SP_BLOCK, AFFINITY_CONFIG, RECOVER_POLICY
 
 # Ascend: annotations in every Binding of an NPU pod, in addition to the annotation named like its resource
 DISTRIBUTED_JOB = "distributed-job"
-RANK_INDEX = "hccl/rankIndex"
-SHARED_TOR = "isSharedTor"
-TOR_HEALTHY = "isHealthy"
-SHARED_TOR_IP = "sharedTorIp"
-SUPER_POD_RANK = "super-pod-rank"
-BOUND_SUPER_POD = "super-pod-id"
+RANK_INDEX = "hccl/rankIndex"  # rank of the pod
+SHARED_TOR = "isSharedTor"  # 0: one leaf; 2: the leaf belongs to the job; 1: other leaves
+TOR_HEALTHY = "isHealthy"  # "1" or "0"
+SHARED_TOR_IP = "sharedTorIp"  # address of that switch
+SUPER_POD_RANK = "super-pod-rank"  # number of the block
+BOUND_SUPER_POD = "super-pod-id"  # SuperPoD of the block
 PREDICATE_TIME = "predicate-time"
 """Unix nanoseconds of the Binding; the device plugin serves waiting pods in this order. Live only."""
 
 # Ascend: ConfigMaps
-DEVICE_INFO_PREFIX = "mindx-dl-deviceinfo-"
-DEVICE_INFO_KEY = "DeviceInfoCfg"
-SWITCH_TABLE = "basic-tor-node-cm"
+DEVICE_INFO_PREFIX = "mindx-dl-deviceinfo-"  # followed by the name of the node: its NPUs
+DEVICE_INFO_KEY = "DeviceInfoCfg"  # key of the JSON in such a ConfigMap
+SWITCH_TABLE = "basic-tor-node-cm"  # nodes by leaf switch
 SWITCH_TABLE_KEY = "tor_info"
 SWITCH_LEVEL_KEY = "tor_level"
 
 # GPUs in a node
-GPU_GROUP_NAME = "gputopology.scheduling.koordinator.sh/name"
-GPU_GROUP_REPLICA = "gputopology.scheduling.koordinator.sh/replica"
-GPU_MIN_BANDWIDTH = "gputopology.scheduling.koordinator.sh/min-bandwidth"
-GPU_ALLOCATION = "topology.scheduling.koordinator.sh/gpu"
-GPU_NVIDIA_VISIBLE = "topology.scheduling.koordinator.sh/nvidia-visible-devices"
+GPU_GROUP_NAME = "gputopology.scheduling.koordinator.sh/name"  # label of a pod: its GPU group, with the next label
+GPU_GROUP_REPLICA = "gputopology.scheduling.koordinator.sh/replica"  # both must be equal for the pods of a group
+GPU_MIN_BANDWIDTH = "gputopology.scheduling.koordinator.sh/min-bandwidth"  # annotation of a pod: GB/s
+GPU_ALLOCATION = "topology.scheduling.koordinator.sh/gpu"  # of a Binding, JSON: GPUs by container
+GPU_NVIDIA_VISIBLE = "topology.scheduling.koordinator.sh/nvidia-visible-devices"  # of a Binding: UUIDs of its GPUs
 GPU_CUDA_VISIBLE_PREFIX = "topology.scheduling.koordinator.sh/cuda-visible-devices."
 """Prefix; followed by the index of the container in spec.containers, or by INIT_PREFIX and its index in
 spec.initContainers."""
 INIT_PREFIX = "init-"
-DEVICE_ALLOCATED = "scheduling.koordinator.sh/device-allocated"
+DEVICE_ALLOCATED = "scheduling.koordinator.sh/device-allocated"  # of a Binding, JSON: all GPUs of the pod
 GPUSHARE_ASSIGNED = "ALIYUN_COM_GPU_ASSIGNED"
 GPUSHARE_ASSUME_TIME = "ALIYUN_COM_GPU_ASSUME_TIME"
 GPUSHARE_ID_PREFIX = "ALIYUN_COM_GPU_ID_"
 """Prefix; followed by the minor of a GPU."""
 GSOC_PREFIX = "GSOC_ID_"
 """Prefix on nodes; followed by two GPUs joined by `_`. The value is the link between them."""
-GPU_PARTITIONS = "scheduling.koordinator.sh/gpu-partitions"
-GPU_PARTITION_SPEC = "scheduling.koordinator.sh/gpu-partition-spec"
-GPU_PARTITION_POLICY = "node.koordinator.sh/gpu-partition-policy"
-GPU_MODEL = "node.koordinator.sh/gpu-model"
-GPU_DELIVERY = "scheduling.koordinator.sh/gpu-delivery"
+GPU_PARTITIONS = "scheduling.koordinator.sh/gpu-partitions"  # of a Device, JSON: sets of GPUs
+GPU_PARTITION_SPEC = "scheduling.koordinator.sh/gpu-partition-spec"  # of a pod, JSON: how strictly they apply
+GPU_PARTITION_POLICY = "node.koordinator.sh/gpu-partition-policy"  # label of a node: the same for all pods
+GPU_MODEL = "node.koordinator.sh/gpu-model"  # label of a node: selects a built-in table of partitions
+GPU_DELIVERY = "scheduling.koordinator.sh/gpu-delivery"  # label of a Device: how containers get their GPUs
 DEVICE_BOOT = "scheduling.koordinator.sh/boot-id"
 """Boot id of the node at which a Device was written: a Device keeps GPUs that vanish during this boot."""
 NVIDIA_VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
@@ -258,6 +258,6 @@ NODE_LAYER = "nodeLayer"
 
 # Priorities that exist on every API server
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-SYSTEM_PRIORITY_FLOOR = 2_000_000_000
+SYSTEM_PRIORITY_FLOOR = 2_000_000_000  # priorities from here on are reserved for system classes
 PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
 """Default preemptionPolicy of an API server; the other value is Never."""

@@ -19,6 +19,7 @@ def _text(pattern: str, noun: str) -> Meta:
     return Meta(pattern=f"^{pattern}$", max_length=253, extra={"noun": noun})
 
 
+# patterns of names, and types of fields in the configuration
 OBJECT_NAME = _SUBDOMAIN
 ObjectName = Annotated[str, _text(_SUBDOMAIN, "name of an object (as in koordpy)")]
 NamespaceName = Annotated[str, _text(_LABEL, "name of a namespace (as in kube-system)")]

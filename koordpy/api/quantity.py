@@ -12,6 +12,7 @@ from koordpy.api.bounded_memory import remembered
 from koordpy.api.field_faults import UnreadableError
 from koordpy.api.keys import ACCELERATORS
 
+# number and suffix; the suffix is a unit or an exponent
 _NUMBER = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(.*)", re.ASCII | re.DOTALL)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,4})", re.ASCII)
 _SUFFIX = {

@@ -19,6 +19,7 @@ from koordpy.api.objects import (
     Wire,
 )
 
+# annotations of claims and storage classes
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"

@@ -39,6 +39,7 @@ class DisruptionBudgets:
             self._timer = None
 
     def _changed(self, shelf: str, change: Change) -> None:
+        """Marks the namespace of a changed pod or budget for an update. Called after every change in the store."""
         if shelf not in ("pods", BUDGETS) or not self._store.shelf(BUDGETS).entries:
             return
         self._stale.add(change.entry.obj["metadata"]["namespace"])

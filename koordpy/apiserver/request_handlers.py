@@ -20,6 +20,7 @@ from koordpy.apiserver.subresources import bind, evict
 from koordpy.apiserver.table_documents import table_of
 from koordpy.apiserver.watch_streams import Stream, watch
 
+# accepted media types of patches, for the message about another one
 _PATCHES = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, "
 _PATCHES += "application/apply-patch+yaml"
 _Handler = Callable[[web.BaseRequest, Call], Awaitable[web.StreamResponse]]

@@ -95,9 +95,9 @@ class Shelf:
         """Version of the last change that is no longer stored."""
         self.history = 10_000
         """Maximum number of changes that are stored, so that a watch can resume from an older version."""
-        self._changes: deque[Change] = deque()
+        self._changes: deque[Change] = deque()  # the oldest first
         self._watchers: dict[Watcher, None] = {}
-        self._ordered: list[tuple[Key, ShelfEntry]] | None = None
+        self._ordered: list[tuple[Key, ShelfEntry]] | None = None  # sorted entries; None after a change
 
     def ordered(self) -> list[tuple[Key, ShelfEntry]]:
         """Returns every entry, sorted by namespace and name. The list is shared and must not be changed."""

@@ -25,6 +25,7 @@ REASONS = {
     504: "Timeout",
 }
 
+# subresources that the embedded server does not support
 OF_CONTAINERS = ("log", "exec", "attach", "portforward")
 """Subresources of pods that need a real kubelet."""
 SUCCESS_201 = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'

@@ -36,6 +36,7 @@ _BACKOFF_LIMIT = 6
 """Default number of failed pods that a Job tolerates."""
 _LOG = logging.getLogger(__name__)
 
+# the definition of JobSet without a schema, so that any spec is accepted
 _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 JOBSET_DEFINITION: Object = {
     "apiVersion": "apiextensions.k8s.io/v1",

@@ -20,6 +20,7 @@ from koordpy.decoding.wire_json import Undecodable, read_plain
 from koordpy.simulation.server_defaults import NAMESPACE_NAME_LABEL, PREEMPT, Priorities, filled_pod
 
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+# the rule of names in kube-apiserver's words
 _RULE = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
     "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "

@@ -15,7 +15,8 @@ from koordpy.api.json_text import read_json
 from koordpy.api.reading_limits import GATHER_ENTRIES, some, too_many
 from koordpy.api.spelling import hint
 
-# names of fields and their values in the annotation
+# in this order: values of `strategy`; fields of the annotation; fields of a rule; values of `scope`; fields of an entry
+# of parallelModel; values of `parallelStrategy`
 STRATEGIES = ("PreferGather", "MustGather")
 FIELDS = ("gatherStrategy", "parallelModel")
 RULE_FIELDS = ("layer", "strategy", "podCountMultiple", "scope")

@@ -47,6 +47,7 @@ _PATTERNS = re.compile(
     r"|iluvatar\.ai/(.+-vgpu|.+\.vCore|.+\.vMem)"
 )
 """Further names of the empty family: virtual NPUs of Ascend, and virtual GPUs of Iluvatar."""
+# time-slicing shares that the NVIDIA device plugin renames
 _SHARES = re.compile(r"nvidia\.com/(gpu|mig-.+)\.shared")
 _MIG = "nvidia.com/mig-"
 

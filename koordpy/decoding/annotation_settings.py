@@ -78,6 +78,7 @@ _POLICIES = ("once-satisfied", "only-waiting", "waiting-and-running")
 """Values of match-policy (gang-network.md 2.4); the first is the default."""
 Settings = Mapping[tuple[str, str], Check]
 """(label or annotation, key) -> check of its value."""
+# settings of workloads with a maximum runtime, of gangs, of pods and of quotas
 OF_RUNS: Settings = MappingProxyType({(ANNOTATION, keys.MAX_RUNTIME): _duration("its end is not known")})
 OF_GANGS: Settings = MappingProxyType(
     {
@@ -125,6 +126,7 @@ def _half_group(labels: Mapping[str, str]) -> Iterator[str]:
         yield f"labels {keys.GPU_GROUP_NAME} and {keys.GPU_GROUP_REPLICA} form a GPU group only together"
 
 
+# kind of object -> settings that are checked on it
 _VALUES: Mapping[Holder, Settings] = {
     Holder.GROUP: OF_GANGS,
     Holder.PLAIN: {**OF_PODS, **OF_RUNS},

@@ -64,6 +64,7 @@ class Stage:
         return Path(self._folder.name) / "scheduler.log"
 
     async def __aenter__(self) -> Self:
+        """Starts everything except the scheduler."""
         self._open.callback(self._folder.cleanup)
         try:
             self._write_log()

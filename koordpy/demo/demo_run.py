@@ -28,6 +28,7 @@ START_SECONDS = 0.4
 """Seconds from a Binding until the pod runs at speed 1, if the picture is shown."""
 SETTLE_SECONDS = 20.0
 """Seconds after which the demo no longer waits for an example; the checks at the end report what is missing."""
+# hint at the end of the output
 GOALS = (
     f"A gang requests network locality with the PodGroup annotation {keys.GANG_TOPOLOGY}\n"
     "(see examples/prefer-gather.yaml). The default for gangs without it is gangs.defaults.gather in the configuration."

@@ -18,6 +18,7 @@ from rich.text import Text
 from koordpy.api.natural_order import natural_key
 from koordpy.demo.demo_scene import DemoScene, DemoSeat, Row
 
+# colours of gangs, by their letters
 PALETTE = (
     "bright_cyan",
     "bright_green",
@@ -105,6 +106,7 @@ class Picture:
         return Group(self._title(seconds, status), Text(), *tree, Text(), rows, *tail)
 
     def _title(self, seconds: float, status: str) -> Text:
+        """Returns the first line of the picture."""
         nodes = self.tree.node_names
         line = Text("koordpy demo", style="bold")
         line.append(f"   {seconds:5.1f} s   {len(nodes)} nodes, ", style="not bold")

@@ -44,6 +44,7 @@ TRAINING = Programme(
 )
 """A cluster with GPUs. The plain pod is created first, so that the blocks differ and best fit has a choice."""
 
+# a cluster with NPUs
 ASCEND = Programme(
     name="ascend",
     about="Ascend NPUs: modules, leaf switches, SuperPoDs",

@@ -359,6 +359,8 @@ def _pod_fields(key: str) -> dict[str, str]:
 
 
 def _quota_fields(key: str, figures: QuotaFigures, quota: QuotaNode | None) -> dict[str, Any]:
+    """Returns an entry of `quotas` in the output. quota: None for a built-in quota, which has no min and max."""
+
     def shown(amounts: Mapping[str, int]) -> dict[str, Any]:
         return {r: cpu_text(amount) if r == "cpu" else amount for r, amount in sorted(amounts.items())}
 
@@ -376,6 +378,7 @@ def _quota_fields(key: str, figures: QuotaFigures, quota: QuotaNode | None) -> d
 
 
 def _gang_fields(report: GangReport, proof: str) -> dict[str, Any]:
+    """Returns an entry of `gangs` in the output."""
     domain = report.domain
     return {
         "name": report.name,

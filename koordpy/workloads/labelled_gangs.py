@@ -23,6 +23,7 @@ from koordpy.workloads.workload_manifest import Head
 from koordpy.workloads.workload_model import NO_TEMPLATE, JobPart, PodSeat, Role, StepCondition, Workload
 from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun, by_age
 
+# labels and annotations of Kueue's pod groups
 KUEUE = "kueue.x-k8s.io/pod-group-name"
 KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 KUEUE_FREE = ("kueue.x-k8s.io/pod-group-fast-admission", "kueue.x-k8s.io/pod-group-serving")

@@ -39,6 +39,7 @@ class BucketGangs:
 
 
 NO_GANGS = BucketGangs()
+"""Result of a bucket with plain pods, or without pods."""
 
 
 @dataclass(eq=False, slots=True)

@@ -23,6 +23,7 @@ from koordpy.workloads.workload_model import SharedDomain
 from koordpy.workloads.workload_runs import WorkloadPod, by_age
 
 GROUP = "scheduling.volcano.sh"
+# annotations or labels of pods: task, and index in the task
 TASK = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"
 SOURCE = "volcano"

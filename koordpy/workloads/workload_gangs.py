@@ -102,7 +102,7 @@ class Derived:
         return self.source != "volcano"
 
     @property
-    def key(self) -> str:
+    def key(self) -> str:  # `namespace/name`
         return f"{self.namespace}/{self.name}"
 
 

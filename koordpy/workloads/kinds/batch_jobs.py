@@ -13,11 +13,13 @@ from koordpy.workloads.pod_indexes import Indexes, indexes
 from koordpy.workloads.workload_manifest import Head, Source, index_in, note_of
 from koordpy.workloads.workload_model import Filling, JobPart, PodSeat, Role, Slot, Template, Workload
 
+# labels that the Job controller writes on pods
 JOB_NAME = "batch.kubernetes.io/job-name"
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 JOB_TOTALS = ("kai.scheduler/batch-min-member", "scheduling.volcano.sh/group-min-member")
 """Annotations of other schedulers (KAI, Volcano) with the minimum number of pods of a Job."""
 PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+"""Annotation of Kueue with the minimum number of pods of a Job."""
 
 
 def sizes(spec: Source) -> tuple[int, int | None]:

@@ -39,8 +39,11 @@ from koordpy.workloads.workload_model import (
 
 JOBSET = "JobSet"
 PREFIX = "jobset.sigs.k8s.io/"
+"""Prefix of the labels and annotations that the JobSet controller writes."""
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+"""Annotation with a node label: each Job has a domain of this label alone."""
 NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"
+"""Annotation: an administrator has labelled the nodes for the Jobs, so that the domains need no affinity terms."""
 LEADERS, FOLLOWERS = "-leaders", "-followers"
 """Suffixes of the two roles of a split replicatedJob: pods with index 0, and the other pods."""
 JobStates = Mapping[tuple[str, str], Workload]
@@ -221,6 +224,7 @@ def _conditions(source: Source, listed: _Listed, *, in_order: bool) -> Iterator[
     before = listed.replicas
 
     def condition(name: str, state: str) -> StepCondition:
+        """Returns the condition that an earlier replicatedJob has a state, and whether the status shows it."""
         counts = listed.status_of(name)
         # Jobs that ended were Ready before, so they count for both states; failed ones are never Complete
         fields = ("succeeded",) if state == "Complete" else ("failed", "ready", "succeeded")

@@ -119,6 +119,7 @@ BY_KEY: Mapping[tuple[str, str], WorkloadKind] = MappingProxyType(
 """(API group, kind) -> workload kind."""
 _WATCHED = {one.kind: one for one in WORKLOAD_KINDS if one.versions}
 """Kind -> its entry, only kinds that are watched."""
+# objects that are read but are no workloads: templates of TrainJobs, and Volcano's gangs
 RUNTIMES = (("trainer.kubeflow.org", "TrainingRuntime"), ("trainer.kubeflow.org", "ClusterTrainingRuntime"))
 VOLCANO_GROUP = ("scheduling.volcano.sh", "PodGroup")
 KINDS = frozenset({*BY_KEY, *RUNTIMES, VOLCANO_GROUP})

@@ -27,7 +27,9 @@ from koordpy.workloads.workload_model import (
 
 PREFIX = "leaderworkerset.sigs.k8s.io/"
 EXCLUSIVE = PREFIX + "exclusive-topology"
+"""Annotation with a node label: each group has a domain of this label alone."""
 LEADER, WORKERS = "leader", "workers"
+"""Names of the roles and parts."""
 
 
 class _Groups:
@@ -37,16 +39,16 @@ class _Groups:
         spec = source.at("spec")
         inner = spec.at("leaderWorkerTemplate")
         self.head = head
-        self.size = inner.count("size", 1)
+        self.size = inner.count("size", 1)  # pods of one group, with its leader
         if self.size < 1:
             inner.fault("size", f"{self.size} is below 1")
-        self.replicas = spec.count("replicas", 1)
+        self.replicas = spec.count("replicas", 1)  # number of groups
         if not can_make(spec, "replicas", self.replicas * self.size, self.replicas, "groups"):
             self.replicas = 0
         self.workers = Template.of(inner.at("workerTemplate"))
         self.leader = Template.of(inner.at("leaderTemplate")) if inner.has("leaderTemplate") else self.workers
         self._ready = spec.word("startupPolicy", "LeaderCreated", "LeaderReady") == "LeaderReady"
-        self._key = head.annotations.get(EXCLUSIVE, "")
+        self._key = head.annotations.get(EXCLUSIVE, "")  # node label of exclusive domains; empty for none
         self._subgroups = inner.at("subGroupPolicy")
         self._claims = claim_templates(inner, "volumeClaimTemplates")
         self._is_alike = self.leader is self.workers  # True if one template makes leaders and workers

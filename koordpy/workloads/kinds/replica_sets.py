@@ -25,6 +25,7 @@ from koordpy.workloads.workload_model import (
     starts_of,
 )
 
+# labels with the index of a pod, then Volcano's annotation with the minimum of a StatefulSet
 POD_INDEX = "apps.kubernetes.io/pod-index"
 GROVE_INDEX = "grove.io/podclique-pod-index"
 GROUP_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"

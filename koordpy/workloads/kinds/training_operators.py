@@ -26,6 +26,7 @@ TYPES = ("Master", "Chief", "PS", "Worker", "Evaluator")
 """Names of roles in the spec, in any case, in role order."""
 MPI_TYPES = ("Launcher", "Worker")
 """Names of roles of an MPIJob, in role order."""
+# fields with a minimum over all roles, for messages
 MIN_AVAILABLE = "spec.runPolicy.schedulingPolicy.minAvailable"
 ELASTIC = "spec.elasticPolicy.minReplicas"
 
