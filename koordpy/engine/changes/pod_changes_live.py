@@ -1,6 +1,7 @@
-"""Handles changes of pods: updates the cluster state and the queue, wakes pending units, and notes foreign Bindings.
+"""Handles watch events of pods: updates the cache and the queue, wakes pending units, and records foreign Bindings.
 
-Pods of all namespaces are watched without a selector; our pods are recognized by schedulerName (kube-parity.md 4.1).
+Pods of all namespaces are watched without a selector, because pods of other schedulers use capacity, too. Our pods are
+recognized by schedulerName (kube-parity.md 4.1).
 """
 
 import logging
@@ -32,28 +33,30 @@ class PodChanges:
     def __init__(self, hub: Hub, claiming: ClaimUsers) -> None:
         """claiming: index of the claims that pending pods name; updated here."""
         self.foreign: list[PodInfo] = []
-        """Pods bound by other schedulers or with increased requests, since the loop cleared this list at a snapshot."""
+        """Pods that use capacity which no plan of this process has assigned: bound by another scheduler, bound to
+        another node than assumed, or with changed requests. The loop clears the list before it takes a snapshot."""
         self.foreign_marks: dict[str, int] = {}
-        """Node -> number of such pods so far."""
+        """Node -> number of pods that were ever added to `foreign` for the node."""
         self.gated: set[str] = set()
         """Keys of our pods that have scheduling gates."""
         self._hub, self._state, self._queue = hub, hub.state, hub.queue
         self._claiming = claiming
         self._intake = PodIntake()
         self._ahead: dict[str, tuple[str, str]] = {}
-        """Key of a pod that was read ahead of the watch -> uid, resource version."""
+        """Key of a pod that was read by GET -> (uid, resourceVersion). Older states from the watch are ignored."""
         self._ended: set[str] = set()
         """uids of pods that are known to be deleted before the watch shows it."""
 
     # -- updates of the state -----------------------------------------------------------------------------------------
 
     def take_in(self, pod: Pod) -> Pod | None:
-        """Returns the pod as it is stored; None if it is not needed."""
+        """Returns the pod reduced to the fields in use; None if it is not stored at all (`PodIntake`)."""
         if pod.status.phase == "Failed" and pod.status.reason in REJECTIONS:
             self._count_rejection(pod)
         return self._intake(pod)
 
     def _count_rejection(self, pod: Pod) -> None:
+        """Reports a pod of ours that its kubelet has rejected, once."""
         known = self._state.pod(pod.key)
         ours = pod.spec.scheduler_name in self._state.scheduler_names
         if ours and known is not None and known.uid == pod.metadata.uid and not known.finished:
@@ -71,6 +74,7 @@ class PodChanges:
             self._apply(kept)
 
     def upsert(self, pod: Pod, old: Pod | None) -> None:
+        """Implements `Sink.upsert`: records a state from the watch, unless a newer one was read by GET."""
         if pod.metadata.uid in self._ended:
             return
         if self._ahead and (ahead := self._ahead.get(pod.key)) is not None:
@@ -80,6 +84,7 @@ class PodChanges:
         self._apply(pod)
 
     def _apply(self, pod: Pod) -> None:
+        """Stores a pod in the cache, and handles the consequences. Raises UnreadableError if it cannot be read."""
         key = pod.key
         before = self._state.pod(key)
         assumed = self._state.assumed_node(key) is not None
@@ -91,6 +96,7 @@ class PodChanges:
         self._changed(key, before, self._state.pod(key), assumed=assumed)
 
     def delete(self, pod: Pod) -> None:
+        """Implements `Sink.delete`: removes a pod."""
         self._intake.gone(pod)
         self._ended.discard(pod.metadata.uid)
         self._ahead.pop(pod.key, None)
@@ -114,6 +120,12 @@ class PodChanges:
     # -- consequences -------------------------------------------------------------------------------------------------
 
     def _changed(self, key: str, before: PodInfo | None, after: PodInfo | None, *, assumed: bool) -> None:
+        """Handles the consequences of a pod's change for the queue, for pending units, and for listeners.
+
+        before, after: the pod in the cache; None if it was or is not there. assumed: True if `before` was on its node
+        by assumption only.
+        """
+        # 1. the queue and the indexes of pending pods
         if after is not None and after.pending:
             # an assumed pod is not pending, so this pod waits for a node
             if before is None or before.uid != after.uid or not before.pending or changes_itself(before.pod, after.pod):
@@ -129,15 +141,18 @@ class PodChanges:
             self.gated.add(key)
         else:
             self.gated.discard(key)
+        # 2. wake-ups of pending units
         wake = of_pod(before, after)
         if wake:
             event = "UnscheduledPodDelete" if wake == Wake.ASKED else "AssignedPodUpdate"
             self._queue.broadcast(wake, "AssignedPodDelete" if wake & Wake.ROOM else event)
+        # 3. load that no plan of this process has assigned
         if after is not None and after.bound:
             grown = before is not None and before.bound and before.requests != after.requests
             elsewhere = assumed and before is not None and before.node != after.node
             if grown or elsewhere or (wake & Wake.POD_BOUND and not assumed):
                 self._note_foreign_load(after)
+        # 4. listeners
         if assumed and after is not None and after.pod.spec.node_name:
             for on_confirmed in self._hub.listeners.confirmed:
                 on_confirmed(after)
@@ -147,16 +162,18 @@ class PodChanges:
         if after is None or after.finished:
             for gone in self._hub.listeners.pod_gone:
                 gone(key)
-        # a pod that changes its gang affects both gangs
+        # 5. gangs; a pod that changes its gang affects both
         for ref in dict.fromkeys(info.gang for info in (before, after) if info is not None and info.gang is not None):
             self._gang_changed(ref, before, after)
 
     def _is_newly_bound(self, before: PodInfo, after: PodInfo) -> bool:
+        """Returns True if the API server shows one of our pods on a node for the first time."""
         if before.uid != after.uid or not after.pod.spec.node_name or before.pod.spec.node_name:
             return False
         return after.pod.spec.scheduler_name in self._state.scheduler_names
 
     def _gang_changed(self, ref: GangRef, before: PodInfo | None, after: PodInfo | None) -> None:
+        """Handles a change of a pod for one gang: that of its state before, or of its state after the change."""
         names = self._hub.names
         came_or_went = before is None or after is None or before.gang != after.gang
         if ref.source is GangSource.NAMED:
@@ -177,7 +194,10 @@ class PodChanges:
         self.foreign_marks[info.node] = self.foreign_marks.get(info.node, 0) + 1
 
     def regrouped(self, moved: Mapping[str, GangRef | None], altered: Iterable[GangRef]) -> None:
-        """Handles pods that changed their gang (pod key -> its former gang), and gangs that changed themselves."""
+        """Handles the result of a new derivation of gangs from workloads.
+
+        moved: key of a pod with another gang or rank -> its former gang. altered: gangs that changed in other ways.
+        """
         concerned = dict.fromkeys(altered)
         for key, before in moved.items():
             info = self._state.pod(key)
@@ -192,6 +212,7 @@ class PodChanges:
                 listener(ref)
 
     def enqueue(self, info: PodInfo, *, event: str) -> None:
+        """Adds a pending pod to the queue, in its unit. event: name of the event in metrics."""
         pod = QueuedPod(
             key=info.key,
             uid=info.uid,
@@ -206,7 +227,7 @@ class PodChanges:
 
 
 def _counts(info: PodInfo | None) -> tuple[bool, bool]:
-    """Returns if a pod counts as a member of its gang, and if it has Succeeded, so that fewer members are needed."""
+    """Returns (True if a pod counts as a member of its gang, True if it has Succeeded so that fewer are needed)."""
     if info is None:
         return False, False
     return info.bound or info.pending or info.finished, info.succeeded

@@ -1,7 +1,8 @@
-"""Handles changes of workloads, from which the number and grouping of pods is derived. Workloads are never written.
+"""Handles watch events of workloads (Job, JobSet, PyTorchJob and others) and of Volcano PodGroups.
 
-Fields that cannot affect a gang are dropped: of pod templates all but metadata, scheduler and PodGroup, of a status all
-but the fields that are counted. Sources: workloads.md 1, 4, 5.1 and 11.
+For pods that name no gang, the gang and its number of members are derived from the workload. Workloads are never
+written. Fields that cannot affect a gang are dropped: of pod templates all but metadata, scheduler and PodGroup, of a
+status all but the fields that are counted. Sources: workloads.md 1, 4, 5.1 and 11.
 """
 
 import logging
@@ -23,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 VOLCANO_VERSION = "scheduling.volcano.sh/v1beta1"
 WATCHED, NOT_SERVED, FORBIDDEN = "watched", "not-served", "forbidden"
+"""States of the watch of a kind. NOT_SERVED: the API server does not know the kind. FORBIDDEN: a list got 403."""
 _META = ("name", "namespace", "uid", "creationTimestamp", "labels", "annotations", "ownerReferences")
 _ANY = ""
 """Key in `_COUNTED` that matches any field name."""
@@ -42,13 +44,13 @@ class WatchedKinds:
         """wake: called when gangs may have changed."""
         self.book, self.wake = book, wake
         self.seen: dict[str, bytes] = {}
-        """uid of a workload -> digest of the fields that were read."""
+        """uid of a workload -> digest of the fields that were read, to ignore changes of all other fields."""
         self.states: dict[str, str] = {}
-        """Kind -> watched, not-served or forbidden."""
+        """Kind -> WATCHED, NOT_SERVED or FORBIDDEN."""
 
 
 class VolcanoChanges:
-    """Handles Volcano PodGroups."""
+    """Sink of Volcano PodGroups."""
 
     def __init__(self, hub: Hub, wake: Callable[[], None]) -> None:
         """wake: called when gangs may have changed."""
@@ -57,13 +59,14 @@ class VolcanoChanges:
         """`namespace/name` -> PodGroup as last seen."""
 
     def set_watch_state(self, state: str, why: str = "") -> None:
-        """Records the state of the watch."""
+        """Records the state of the watch. why: error of a forbidden list. PodGroups are read only while WATCHED."""
         if state == FORBIDDEN:
             logger.warning("gangs.volcano: PodGroups of Volcano may not be listed (403): %s: they are ignored", why)
         self._state.read_volcano(state == WATCHED)
         self._wake()
 
     def upsert(self, obj: WorkloadObject, old: WorkloadObject | None) -> None:
+        """Implements `Sink.upsert`. Only a change of spec or annotations is read; others only reach the listeners."""
         key = object_key(obj)
         self.groups[key] = obj
         self._notify(key)
@@ -81,6 +84,7 @@ class VolcanoChanges:
         self._wake()
 
     def delete(self, obj: WorkloadObject) -> None:
+        """Implements `Sink.delete`: the pods of the group are in another gang, or in none, now."""
         key = object_key(obj)
         self.groups.pop(key, None)
         self._notify(key)
@@ -93,7 +97,7 @@ class VolcanoChanges:
 
 
 class WorkloadChanges:
-    """Handles workloads of one kind."""
+    """Sink of workloads of one kind."""
 
     def __init__(self, kind: WorkloadKind, kinds: WatchedKinds) -> None:
         self.kind, self._kinds = kind, kinds
@@ -121,7 +125,8 @@ class WorkloadChanges:
             self._kinds.wake()
 
     def set_watch_state(self, state: str, why: str = "") -> None:
-        """Records the state of the watch, and logs it once."""
+        """Records the state of the watch, and logs it once. why: error of a forbidden list. Pods of a kind that is not
+        WATCHED are grouped by their labels."""
         kind, states = self.kind, self._kinds.states
         if states.get(kind.kind) == state:
             return
@@ -135,6 +140,7 @@ class WorkloadChanges:
         self._kinds.wake()
 
     def delete(self, obj: WorkloadObject) -> None:
+        """Removes a workload that was deleted or is being deleted."""
         if self._kinds.seen.pop(obj.metadata.uid, None) is not None:
             self._kinds.book.drop_workload(obj.metadata.uid)
             self._kinds.wake()

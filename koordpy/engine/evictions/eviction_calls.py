@@ -1,7 +1,8 @@
-"""API calls of a plan with victims: status patches, deletes and evictions; each can be repeated safely.
+"""API calls of a plan with victims: status patches, deletes and evictions, with retries.
 
-Sources: kube-parity.md 4.5 and 4.7, preemption.md 8. A victim that is already deleted counts as success. A refusal,
-the end of leadership or an unreachable API server drops the plan.
+Every call names the uid of the pod, so that repeating it is safe. A victim that is already deleted counts as success. A
+refusal, the end of leadership, or an API server that stays unreachable drops the plan (`Dropped`). Sources:
+kube-parity.md 4.5 and 4.7, preemption.md 8.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from koordpy.pods.pod_info import PodInfo
 WORKERS = 32
 """Maximum number of parallel calls, by measurement: 16 are slower, and 64 are not faster."""
 TRIES = 4
+"""Maximum number of tries of one call."""
 Thing = TypeVar("Thing")
 Reply = TypeVar("Reply")
 TOO_MANY, NOT_FOUND, CONFLICT = 429, 404, 409
@@ -45,7 +47,7 @@ class EvictionCalls:
         self._slots = asyncio.Semaphore(WORKERS)
 
     async def each(self, things: Sequence[Thing], call: Callable[[Thing], Awaitable[None]]) -> None:
-        """Runs a call for every item. Raises the first error after all calls have ended."""
+        """Runs a call for every item, in parallel. Raises the first error after all calls have ended."""
 
         async def one(thing: Thing) -> None:
             async with self._slots:
@@ -94,7 +96,11 @@ class EvictionCalls:
         victim: PodInfo | None = None,
         wanted: Wanted = lambda: None,
     ) -> Reply | None:
-        """Sends a call up to `TRIES` times. Returns the reply; None if the pod is deleted already. Raises Dropped."""
+        """Sends a call up to `TRIES` times. Returns the reply; None if the pod is deleted or replaced already.
+
+        key: of the pod, for messages. victim: the pod if the call ends it, else None: a conflict (409) of another call
+        means that the pod was replaced. wanted: called before each try. Raises Dropped.
+        """
         backoff = Backoff(first_seconds=0.05, most_seconds=2.0)
         while True:
             asked_to_wait = 0.0
@@ -109,6 +115,7 @@ class EvictionCalls:
                 if error.status == CONFLICT and (victim is None or await self._has_gone(victim)):
                     return None
                 if error.status == TOO_MANY and "disruption" in str(error).lower():
+                    # a PodDisruptionBudget refuses the eviction; any other 429 is a rate limit
                     raise Dropped(f"pod {key}: {error}") from None
                 asked_to_wait = min(error.retry_after or 0.0, MAX_RETRY_AFTER_SECONDS)
                 if (error.status < 500 and error.status not in (TOO_MANY, CONFLICT)) or backoff.tries == TRIES - 1:
@@ -128,6 +135,8 @@ class EvictionCalls:
 
 
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    """The metadata that proves a deletion (`is_gone`)."""
+
     uid: str = ""
     deletion_grace_period_seconds: int | None = None
     finalizers: list[str] | None = None

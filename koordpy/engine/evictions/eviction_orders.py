@@ -1,7 +1,7 @@
-"""Turns the victims of a plan into an order for the evictor, and queues the unit again when the order has ended.
+"""Hands the victims of a unit's plan to the evictor, and queues the unit again when the evictions have begun.
 
 Victims are selected on a snapshot. If a victim changed since, or if capacity was freed that may make the victims
-unnecessary, the unit is planned once more. Without an evictor (dry run) victims are counted and logged.
+unnecessary, the unit is planned once more instead. A dry run has no evictor: victims are only counted and logged.
 """
 
 from collections.abc import Iterable, Sequence
@@ -47,8 +47,8 @@ class RoomMaking:
         return True
 
     def start(self, plan: RoundPlan, unit: str, victims: Sequence[Eviction], entry: Entry | None) -> None:
-        """Starts the evictions for a unit. The unit is queued again when its victims are terminating, and then waits
-        for them.
+        """Starts the evictions for a unit. When its victims are terminating, the unit is queued again; the next round
+        finds that it waits for them. If the plan is dropped because of an error, the unit waits for its back-off.
 
         entry: None for evictions without a preemptor, of a stale gang or of a quota above its runtime.
         """

@@ -1,9 +1,10 @@
-"""Carries out plans with victims: writes nominations first, then evicts.
+"""Carries out plans with victims: writes nominations first, then evicts the victims.
 
-Sources: kube-parity.md 4.5 and 4.7, preemption.md 4 and 8. Priority preemption marks the victim (DisruptionTarget) and
-deletes it. All other rules use the eviction API, and one refusal (429, a PodDisruptionBudget) drops the rest of the
-plan. Nothing is bound here. The members are planned again once the victims have ended. Until then, or until the longest
-grace period and a minute have passed, their nominations reserve the capacity (`nominations.py`).
+Rule `priority` marks a victim with the condition DisruptionTarget and deletes it, as kube-scheduler does. All other
+rules use the eviction API. If that refuses one victim (429, a PodDisruptionBudget), the rest of the plan is dropped.
+Nothing is bound here. The members are planned again once the victims have ended. Until then their nominations reserve
+the capacity, at most for the longest grace period and a minute (`nominations.py`). Sources: kube-parity.md 4.5 and 4.7,
+preemption.md 4 and 8.
 """
 
 import asyncio
@@ -30,8 +31,11 @@ from koordpy.reservations.reservation_ledger import parties
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
+"""Interval of the checks for nominations that have ended."""
 CONFIRM_SECONDS = 30.0
+"""Maximum wait for the Binding of a victim that is still assumed."""
 OUTDATED = "capacity was freed while the plan was made"
+"""Reason of a dropped plan that may not need its victims any more. Its unit is planned again without a back-off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +48,13 @@ class EvictionPlan:
     benefit: Benefit | None = None
     beneficiary: ObjectReference | None = None
     capacity_changes: Callable[[], int] = lambda: 0
-    """Returns a counter of freed capacity. If it changes while nominations are written, victims may be unnecessary."""
+    """Returns a counter that increases when capacity is freed. If it changes while nominations are written, the plan is
+    dropped, because its victims may be unnecessary. A constant turns that check off."""
     overtaken: Callable[[], str] = lambda: ""
     """Returns what was lost of the planned nodes and devices; empty for nothing. Cheap while they do not change."""
     losers: frozenset[ShareQueue] = frozenset()
-    """Quotas and users that lose capacity. It is closed to them until the unit uses it (preemption.md 4)."""
+    """Quotas and users that lose capacity by the plan. They may not use that capacity before the unit does
+    (preemption.md 4)."""
     beside: frozenset[str] = frozenset()
     """Nominated pods of other units of the same round. The plan was made with these pods in place, and may use capacity
     of their victims."""
@@ -62,7 +68,7 @@ class Evictor:
     """Carries out plans with victims. Owned by the event loop; `run` works until cancelled."""
 
     def __init__(self, context: Context, gang_evicted: Callable[[GangRef, Sequence[Eviction]], None]) -> None:
-        """gang_evicted: called with the members of a gang that one plan has evicted."""
+        """gang_evicted: called with a gang, and the evictions of its members by one plan."""
         self._calls, self._gang_evicted = EvictionCalls(context), gang_evicted
         self._feeds, self._state = context.feeds, context.state
         self._announcer, self._metrics = context.announcer, context.metrics
@@ -103,6 +109,7 @@ class Evictor:
     # -- one plan -----------------------------------------------------------------------------------------------------
 
     async def _carry_out(self, plan: EvictionPlan, done: Done) -> None:
+        """Carries out one plan, and calls `done`. An error drops the rest of the plan."""
         gone: set[str] = set()
         by_gang: dict[GangRef, list[Eviction]] = {}
         why = ""
@@ -162,8 +169,11 @@ class Evictor:
         return info
 
     async def _clear_less_important(self, plan: EvictionPlan) -> None:
-        """Clears nominations of less important pods on the same nodes, which will not get the capacity. All their units
-        are planned again."""
+        """Clears nominations of pods with a lower priority on the plan's nodes, because the plan uses their capacity.
+
+        Each affected unit is planned again as a whole. Not cleared are nominations of the same round (`beside`), and
+        nominations with capacity that is closed to the plan's quotas and users: the plan does not use that capacity.
+        """
         if not plan.nominations:
             return
         members = {one.pod_key for one in plan.nominations}
@@ -191,12 +201,17 @@ class Evictor:
         await self.nominations.give_up(units, {info.key: info for info in (*less_important, *of_units)}.values())
 
     async def _evict_all(self, plan: EvictionPlan, gone: set[str], by_gang: dict[GangRef, list[Eviction]]) -> None:
+        """Evicts all victims in parallel. Raises Dropped after the first refusal; later evictions are then not sent.
+
+        gone: gets the keys of victims that are evicted or have left by themselves. by_gang: gets gang -> its evictions.
+        """
         refused: list[str] = []
         keys = [one.pod_key for one in plan.nominations]
         waiting: list[PodInfo] = []
 
         def wanted() -> None:
-            # no victim is evicted for a unit that does not need it any more, or that gains nothing by it
+            # Raises Dropped if the plan's nodes or devices are lost, or if a member is not pending with its nomination
+            # any more. `waiting` has the members as last checked, so that the check costs nothing without a change.
             if why := plan.overtaken():
                 raise Dropped(f"overtaken_{why}")
             if len(waiting) < len(keys) or not all(map(is_, map(self._state.pod, keys), waiting)):
@@ -227,10 +242,10 @@ class Evictor:
             raise Dropped(refused[0])
 
     async def _evict(self, eviction: Eviction, wanted: Wanted) -> PodInfo | None:
-        """Evicts one victim. Returns None if it left its node by itself. Raises Dropped.
+        """Evicts one victim, and returns it; None if it left its node by itself. Raises Dropped.
 
-        A victim that the reply shows as removed frees its capacity at once: with hundreds of victims the watch is half
-        a second later.
+        If the reply shows that the victim is removed already, its capacity is free at once. The watch would show that
+        up to half a second later with hundreds of victims.
         """
         info = await self._confirmed(eviction)
         if info is None:
@@ -244,7 +259,10 @@ class Evictor:
         return info
 
     async def _confirmed(self, eviction: Eviction) -> PodInfo | None:
-        """Returns the victim once it is certainly on its node; None if it was deleted, or will not be bound at all."""
+        """Returns the victim once the watch shows it on its node; None if it was deleted, or will not be bound at all.
+
+        Raises Dropped if it is on another node, or if its Binding is not confirmed in time.
+        """
         until = self._clock() + CONFIRM_SECONDS
         while True:
             info = self._state.pod(eviction.pod_key)

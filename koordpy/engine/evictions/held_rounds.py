@@ -1,10 +1,10 @@
-"""Requests rounds without a due unit: for stale gangs (members lost), and for quotas above their runtime.
+"""Requests rounds that must run although no unit of the queue is due: for stale gangs and for quotas above runtime.
 
-A stale gang is detected at once, and its PodGroup's condition says so. When its grace is over, a round tries to place
-the missing members; if that fails, it evicts the rest of the gang (preemption.md 7). For quotas that stay above their
-runtime a round runs even if no pod is pending (quota-fairness.md 5). The planner decides what is evicted; this module
-decides when, and notifies the writers of status. The start of the grace is read from the condition of the PodGroup or
-quota (OverUsed), so that a new process continues the same grace.
+A stale gang has lost bound members that it needs. The condition of its PodGroup says so at once. When its grace is
+over, a round tries to place the missing members; if that fails, it evicts the rest of the gang (preemption.md 7). For a
+quota that stays above its runtime, a round evicts pods even if no pod is pending (quota-fairness.md 5). The planner
+decides what is evicted; this module decides when, and notifies the writers of status. The start of a grace is read from
+the condition of the PodGroup (Stale) or of the quota (OverUsed), so that a new process continues the same grace.
 """
 
 import asyncio
@@ -32,10 +32,13 @@ class StaleWatch:
         self.half_over_listeners: list[Callable[[GangRef], None]] = []
         """Called with a stale gang when half of its grace is over."""
         self._reminded: set[GangRef] = set()
+        """Stale gangs for which `half_over_listeners` were called."""
         self._feeds, self._wake, self._now = context.feeds, wake, context.now
         self._settings = context.settings.config.stale_gangs
         self._dirty: dict[GangRef, None] = {}
+        """Gangs that changed since the last call of `look`."""
         self._stale: dict[GangRef, StaleState] = {}
+        """Stale gang -> its state: missing members and grace."""
         self.due: dict[GangRef, float] = {}
         """Stale gang -> time of the round that handles it, in seconds since the epoch."""
         self._said: dict[GangRef, str] = {}
@@ -49,6 +52,7 @@ class StaleWatch:
         """Updates the state of gangs that changed since the last call."""
         dirty, self._dirty = self._dirty, {}
         state = self._feeds.state
+        # cheap checks first, because the exact one needs a snapshot
         suspects = [ref for ref in dirty if ref in self._stale or any(pod.bound for pod in state.gangs.members(ref))]
         suspects = [ref for ref in suspects if ref in self._stale or self._may_be_stale(ref)]
         # the watch has delivered the condition, which has the start of the grace
@@ -90,6 +94,8 @@ class StaleWatch:
         return group is None or bound < group.spec.min_member
 
     def _began(self, ref: GangRef) -> str:
+        """Returns the start of a gang's grace (RFC 3339) by condition Stale of its PodGroup; empty if it is not
+        True."""
         group = self._feeds.state.gangs.groups.get(ref.key) if ref.source is GangSource.GROUP else None
         said = condition_of(group.status.conditions, STALE) if group is not None else None
         return (said.last_transition_time or "") if said is not None and said.status == "True" else ""
@@ -104,7 +110,8 @@ class StaleWatch:
         return found.text(key) if found is not None else ""
 
     def take(self) -> list[str]:
-        """Returns the units with due gangs, for the round that begins now. They are due again after a pause."""
+        """Returns the ids of the units with due gangs, for the round that begins now. They are due again after a pause,
+        in case the round cannot act on them."""
         now = self._now()
         due = [ref for ref, at in self.due.items() if at <= now]
         for ref in due:
@@ -113,13 +120,15 @@ class StaleWatch:
 
 
 class OveruseWatch:
-    """Tracks when quotas above their runtime have to evict; only with monitorAllQuotas. Owned by the event loop."""
+    """Tracks when quotas above their runtime have to evict pods. Exists only with `quota.monitorAllQuotas`. Owned by
+    the event loop."""
 
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
         """wake: called when a quota may have become due."""
         self._state, self._wake, self._now = context.state, wake, context.now
         self._settings = context.settings.config.quota
         self._seen: object = None
+        """`ClusterState.quota_marks` at the last call of `look`."""
         self._due: dict[str, float] = {}
         """Quota above its runtime -> time at which it is due, in seconds since the epoch."""
         self._held: dict[str, float] = {}

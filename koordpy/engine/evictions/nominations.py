@@ -1,8 +1,9 @@
-"""Nominations while their victims terminate: each ends when its pod is bound, when it is void, or at its time limit.
+"""Tracks nominations (status.nominatedNodeName) from the eviction of their victims until they end.
 
-Sources: kube-parity.md 4.5, preemption.md 4. A nomination is status.nominatedNodeName at the API server. It takes
-effect here as soon as it is decided (`cache/expected_pods.py`). A nomination that is cleared ends here at once, and at
-the API server as soon as that can be reached. Nominations of an earlier process last `RESTORED_SECONDS`.
+A nomination reserves capacity on a node for a pod. It ends when the pod is bound, when the node cannot hold the pod any
+more, or at its time limit. In the cache a nomination begins as soon as it is decided, and ends as soon as it is cleared
+(`cache/expected_pods.py`); the API server follows once it can be reached. Nominations that an earlier process has
+written last `RESTORED_SECONDS`. Sources: kube-parity.md 4.5, preemption.md 4.
 """
 
 import asyncio
@@ -33,13 +34,13 @@ class Nominations:
 
     def __init__(self, context: Context, calls: EvictionCalls) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
-        """Tasks that clear void nominations."""
+        """Tasks that clear void nominations. The evictor adds its own tasks to the set."""
         self._state, self._queue, self._calls = context.state, context.queue, calls
         self._may_write, self._clock, self._now = context.may_write, context.clock, context.now
         self.reserved: dict[str, Members] = {}
-        """Unit -> reservations of its members."""
+        """Id of a unit -> reservations of its nominated members."""
         self._planned_again: set[str] = set()
-        """Units that were planned again after their victims had ended."""
+        """Ids of units that were woken once after their victims had ended."""
         self._clearing: dict[str, asyncio.Event] = {}
         """Key of a pod -> event that is set when the write that clears its nomination has ended."""
         self._uncleared: dict[str, str] = {}
@@ -58,6 +59,7 @@ class Nominations:
         self._planned_again.discard(unit)
 
     def _forget(self, unit: str) -> None:
+        """Removes the record of a unit's nominations, without clearing them at the API server."""
         self.reserved.pop(unit, None)
         self._planned_again.discard(unit)
 
@@ -108,7 +110,7 @@ class Nominations:
                 self.reserved.setdefault(unit, {})[info.key] = _restored(info, until)
 
     async def look(self) -> None:
-        """Ends nominations of units that are bound or deleted, and nominations that are void or at their time limit."""
+        """Checks all nominations. Wakes units after their victims have ended; clears void and expired ones."""
         for unit, members in list(self.reserved.items()):
             if self.reserved.get(unit) is not members:
                 # cleared or replaced while nominations of another unit were cleared
@@ -138,8 +140,8 @@ class Nominations:
             await self.clear([info for info, uid in there if info is not None and info.uid == uid and info.pending])
 
     def refused(self, unit: str, pods: Iterable[PodInfo]) -> None:
-        """Clears the nominations of a unit that was planned again without success, except while pods are terminating on
-        its nominated nodes."""
+        """Clears the nominations of a unit that was planned again without success, except while its victims, or other
+        pods on the nominated nodes, are terminating. pods: members that stay pending."""
         members = self.reserved.get(unit)
         if members is not None and self._has_victims(members):
             return
@@ -175,7 +177,8 @@ class Nominations:
         return [info for info in pods if info is not None and info.nominated_node and info.uid == members[info.key].uid]
 
     def _terminating(self, members: Members, waiting: Iterable[PodInfo]) -> bool:
-        """Returns True if victims still exist. If they are unknown: if pods terminate on the nominated nodes."""
+        """Returns True if victims still exist. Victims of an earlier process are not known; then all terminating pods
+        on the nominated nodes count as victims."""
         if any(one.victims for one in members.values()):
             return self._has_victims(members)
         return any(self._state.leaving(info.nominated_node) for info in waiting)

@@ -1,7 +1,8 @@
-"""All watches of the scheduler: one reflector per resource, each with a handler of its kind (`engine/changes`).
+"""All watches of the scheduler: one reflector (list and watch) per resource, as the informers of kube-scheduler.
 
-No round starts before every feed is in sync. A resource that the API server does not serve counts as empty. It is
-looked for again every ten minutes, and when a CustomResourceDefinition changes.
+Each reflector passes changes to the handler of its kind (`engine/changes`). No round starts before every reflector has
+listed its resource once. A resource that the API server does not serve counts as empty. It is looked for again every
+ten minutes, and when a CustomResourceDefinition changes.
 """
 
 import asyncio
@@ -83,8 +84,9 @@ class Feeds:
             api_resources.ELASTIC_QUOTAS, api_resources.ELASTIC_QUOTAS_X, quota_changes(hub)
         )
         self.served: dict[Wanted, Resource | None] = {}
-        """Optional resource -> the served version; None if it is not served."""
+        """Optional resource -> the served version; None if it is not served. No entry before the first discovery."""
         devices = claimed_changes(hub, claiming, of_devices)
+        # optional resource -> (kind of its objects, their handler); a reflector exists only while it is served
         self._optional: dict[Wanted, tuple[type[Any], Sink[Any]]] = {
             api_resources.UPSTREAM_POD_GROUPS: (UpstreamPodGroup, group_changes(hub, GangSource.UPSTREAM)),
             api_resources.HYPERNODES: (HyperNode, hypernode_changes(hub)),
@@ -107,12 +109,15 @@ class Feeds:
         self._client, self._rediscovery, self._clock = client, rediscovery_seconds, clock
         self._on_applied, self._on_unreadable = on_applied, on_unreadable
         self.reflectors: dict[str, Reflector[Any]] = {}
-        """Name of the resource -> reflector."""
+        """Name (`_name_of`) -> reflector."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        """Name -> running task of the reflector."""
+        # set to ask for a discovery; set after the first one; the error of the last one; True while `run` runs
         self._recheck = asyncio.Event()
         self._discovered = asyncio.Event()
         self._undiscovered = ""
         self._watches = False
+        # resources that every API server has, or that koordpy installs
         self._feed(
             api_resources.PODS,
             Pod,
@@ -263,6 +268,7 @@ class Feeds:
         self._recheck.set()
 
     async def _discover_for_ever(self) -> None:
+        """Discovers optional resources periodically, and several times within seconds after a `rediscover`."""
         soon: list[float] = []
         while True:
             seconds = soon.pop() if soon else self._rediscovery
@@ -282,6 +288,10 @@ class Feeds:
             soon = [10.0, 3.0, 1.0]
 
     async def _discover(self) -> None:
+        """Finds the served versions of optional resources; starts, replaces and stops their reflectors accordingly.
+
+        Also restarts the reflectors of required resources that were not served, so that they try again at once.
+        """
         found = await discover(self._client, self._optional)
         for want, resource in found.items():
             before = self.served.get(want)
@@ -314,6 +324,7 @@ class Feeds:
         transform: Callable[[Any], Any] | None = None,
         knows: Callable[[str], bool] | None = None,
     ) -> None:
+        """Creates the reflector of a resource. transform, knows: see `Reflector`."""
         self.reflectors[_name_of(resource, sink)] = Reflector(
             self._client,
             resource,
@@ -328,11 +339,13 @@ class Feeds:
         )
 
     def _start(self, name: str) -> None:
+        """Starts the task of a reflector, unless everything is only listed once (`list_once`)."""
         if not self._watches:
             return
         self._tasks[name] = asyncio.create_task(self.reflectors[name].run(), name=f"watch {name}")
 
     async def _stop(self, name: str, sink: Sink[Any]) -> None:
+        """Stops and removes a reflector. All its objects are deleted from the sink."""
         task, reflector = self._tasks.pop(name, None), self.reflectors.pop(name, None)
         if task is not None:
             task.cancel()
@@ -343,6 +356,7 @@ class Feeds:
 
 
 def _may_list(sink: WorkloadChanges | VolcanoChanges, allowed: bool, why: str) -> None:
+    """Passes on whether an optional resource may be listed (`on_access` of its reflector)."""
     sink.set_watch_state(WATCHED if allowed else FORBIDDEN, why)
 
 

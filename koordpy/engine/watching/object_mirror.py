@@ -1,7 +1,7 @@
-"""The objects of one resource as last seen, with a sink that is called once for each change.
+"""The objects of one resource as last seen, and the sink that is called once for each change of them.
 
-The changes of a list are computed and passed on like those of a watch. If the sink fails on one object, the error is
-logged, and the sink still gets all other objects.
+A list is compared with the stored objects, and the differences are passed to the sink as if they were watch events. If
+the sink fails on one object, the error is logged, and the sink still gets all other objects.
 """
 
 import logging
@@ -19,7 +19,9 @@ class HasMeta(Protocol):
     """An object of the API server."""
 
     @property
-    def metadata(self) -> ObjectMeta: ...
+    def metadata(self) -> ObjectMeta:
+        """Its metadata."""
+        ...
 
 
 T = TypeVar("T", bound=HasMeta)
@@ -42,7 +44,7 @@ class Sink(Protocol[S_contra]):
 
 
 class Mirror(Generic[T]):
-    """`objects` by uid, equal to what the sink was given."""
+    """Stores the objects of one resource by uid: exactly those that the sink was called with and that still exist."""
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class Mirror(Generic[T]):
         self._name, self._sink, self._transform, self._on_refused = name, sink, transform, on_refused
 
     def kept(self, obj: T) -> T | None:
-        """Returns the object as it is stored; None if it is dropped."""
+        """Returns the object after `transform`; None if `transform` drops it."""
         if self._transform is None:
             return obj
         try:
@@ -80,6 +82,7 @@ class Mirror(Generic[T]):
             logger.exception("%s: the change of %s could not be handled", self._name, label_of(obj.metadata))
 
     def drop(self, uid: str) -> None:
+        """Removes an object, and deletes it from the sink. An unknown uid is ignored."""
         known = self.objects.pop(uid, None)
         if known is None:
             return
@@ -89,7 +92,10 @@ class Mirror(Generic[T]):
             logger.exception("%s: the deletion of %s could not be handled", self._name, label_of(known.metadata))
 
     def become(self, fresh: dict[str, T]) -> Iterator[None]:
-        """Applies a whole list (uid -> object), one change per step."""
+        """Applies a whole list, one change per step, so that the caller can give way to other tasks between steps.
+
+        fresh: uid -> object, after `transform`; an unchanged object is the stored object itself.
+        """
         vanished = {
             (old.metadata.namespace, old.metadata.name): uid for uid, old in self.objects.items() if uid not in fresh
         }

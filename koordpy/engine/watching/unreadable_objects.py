@@ -1,4 +1,4 @@
-"""Objects that cannot be read: the object, the reason, and the consequence."""
+"""The record of an object that cannot be read, because a field has a wrong type or value, and its log line."""
 
 import logging
 from dataclasses import dataclass
@@ -12,12 +12,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An object that cannot be read, the reason (`why`), and the consequence (`meaning`)."""
+    """An object that cannot be read."""
 
     resource: Resource
     names: Names
+    """Name, namespace and uid of the object; empty as far as they cannot be read."""
     why: str
+    """The reason: the field, and what is wrong with it."""
     meaning: str
+    """The consequence for the object, as a clause: `it accepts no new pods`."""
 
 
 def log_unreadable(found: Unreadable) -> None:
