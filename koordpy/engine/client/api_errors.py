@@ -1,10 +1,11 @@
-"""Errors of calls to the API server."""
+"""Errors of calls to the API server: a reply that is an error, or no valid reply at all."""
 
 
 class ApiError(Exception):
-    """The API server replied with an error. The request was not carried out, except for 5xx, where that is unknown.
+    """The API server replied with an error. The request was not carried out; after a 5xx that is unknown.
 
-    retry_after: seconds; None if the server did not say.
+    status: HTTP status; 200 with reason Undecodable for a reply that cannot be decoded. retry_after: seconds that the
+    server asks to wait; None if it did not ask.
     """
 
     def __init__(self, status: int, reason: str = "", message: str = "", *, retry_after: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Types of replies of the API server: pages of lists, errors, objects of any kind; and the order of versions."""
+"""Types of the API server's replies (pages of lists, errors, objects), and the comparison of resource versions."""
 
 import functools
 from collections.abc import Callable
@@ -13,6 +13,8 @@ T = TypeVar("T")
 
 
 class ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Metadata of a page. continue_: token of the next page; empty for the last page."""
+
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
 
@@ -46,7 +48,7 @@ def shown(body: bytes) -> str:
 
 
 def is_older(version: str, than: str) -> bool:
-    """Returns True if a resource version is certainly older than another."""
+    """Returns True if a resource version is older than another. False if one is not a number: the order is unknown."""
     numbers = all(text.isascii() and text.isdigit() for text in (version, than))
     return numbers and int(version) < int(than)
 

@@ -26,6 +26,7 @@ class Resource:
 
     @property
     def api_version(self) -> str:
+        """`group/version`, or the version alone for the core API, as in manifests."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
@@ -91,7 +92,7 @@ OWNERS: dict[Resource, type[Wire]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A resource that is supported in several versions, the newest first."""
+    """A resource that the API server may serve in one of several versions, or not at all. versions: newest first."""
 
     group: str
     plural: str

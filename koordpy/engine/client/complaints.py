@@ -1,7 +1,7 @@
-"""Reports problems that all calls have in common, once: certificates, credentials (401) and permissions (403).
+"""Logs problems that many calls have in common: the certificate, credentials (401) and permissions (403).
 
-Without permissions twenty lists and the Lease are refused again and again. One line lists what is missing, at once
-and then every ten minutes while the problem lasts.
+Without permissions all lists and the Lease are refused, again and again. Instead of a log line per call, one line lists
+all missing permissions, at once and then every ten minutes while the problem lasts.
 """
 
 import asyncio
@@ -20,19 +20,24 @@ UNAUTHORIZED, FORBIDDEN = 401, 403
 GATHER_SECONDS = 1.0
 """Refusals within this time are reported in one line."""
 AGAIN_SECONDS = 600.0
+"""Seconds after which a problem that lasts is logged again."""
 
 
 class Complaints:
-    """Reports problems of one client. Owned by the event loop."""
+    """Logs such problems of one client. Owned by the event loop."""
 
     def __init__(self, access: "ClusterAccess", *, clock: Callable[[], float] = time.monotonic) -> None:
         self._access, self._clock = access, clock
+        # clock times of the last line about credentials, and about permissions
         self._rejected_at = self._told_at = float("-inf")
         self._missing: dict[tuple[str, str], str] = {}
         """(verbs, resource) -> the API server's message, since the last report."""
         self._told: set[tuple[str, str]] = set()
+        """(verbs, resource) that were reported before."""
         self._gathering = False
+        """True while refusals are collected for the next line."""
         self._distrust = "", float("-inf")
+        """Last reason for not trusting the certificate, and clock time of its line."""
 
     def distrust(self, why: str) -> None:
         """Reports that the API server's certificate is not trusted."""
@@ -43,9 +48,8 @@ class Complaints:
             logger.error("%s; nothing can be read or written; retrying", why)
 
     def take(self, error: "ApiError", verbs: str, resource: str) -> bool:
-        """Reports a refused call. Returns False if the error is neither about credentials nor about permissions.
-
-        verbs, resource: what the call was to do.
+        """Reports a refused call. Returns False if the error is neither about credentials nor about permissions, so
+        that the caller logs it. verbs, resource: what the call was to do, as in a Role.
         """
         now = self._clock()
         if error.status == UNAUTHORIZED:
@@ -66,6 +70,7 @@ class Complaints:
         return True
 
     def _tell(self) -> None:
+        """Logs the missing permissions in one line."""
         by_verbs: dict[str, list[str]] = {}
         for verbs, resource in self._missing:
             by_verbs.setdefault(verbs, []).append(resource)

@@ -1,7 +1,7 @@
-"""Finds the API server and the credentials: kubeconfig files and the in-cluster service account.
+"""Finds the API server and the credentials: from kubeconfig files, or from the service account of the pod.
 
 Tokens, token files, client certificates and basic auth are read here. Exec plugins and OIDC use the loader of
-kubernetes_asyncio, which is imported only if needed, because its import takes most of a second.
+kubernetes_asyncio. It is imported only if needed, because its import takes most of a second.
 """
 
 import asyncio
@@ -33,15 +33,21 @@ async def _anonymous(rejected: bool) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
-    """Access to one API server. server: URL without a trailing slash. source: where it was read from, for messages."""
+    """Address and credentials of one API server."""
 
     server: str
+    """URL without a trailing slash."""
     ssl_context: ssl.SSLContext | None = None
+    """Trusted authorities and client certificate; None for a server by plain http."""
     headers: HeaderSource = _anonymous
     namespace: str = "default"
+    """Namespace of the context or of the service account."""
     proxy: str | None = None
+    """URL of an http proxy; None for none."""
     server_hostname: str | None = None
+    """Host name that the certificate must have; None for that of `server`."""
     source: str = ""
+    """File or folder that the access was read from, for messages."""
 
     @property
     def host(self) -> str:
@@ -76,6 +82,7 @@ def _own() -> Path | None:
 
 
 def _present(named: str) -> list[Path]:
+    """Returns the paths in a list joined by ":", without absent files. Raises CredentialError if all are absent."""
     paths = [Path(os.path.expanduser(part)) for part in named.split(os.pathsep) if part]
     # kubectl skips absent files of a list, but a single absent file is an error
     present = [path for path in paths if path.exists()] if len(paths) > 1 else paths
@@ -126,6 +133,7 @@ class TokenFile:
         return token
 
     async def headers(self, rejected: bool) -> Mapping[str, str]:
+        """Returns the Authorization header (`HeaderSource`); reads the file again after a minute, and after a 401."""
         if rejected or self.clock() - self._read_at >= TOKEN_REREAD_SECONDS:
             try:
                 self.read()
@@ -137,6 +145,8 @@ class TokenFile:
 
 
 async def _from_kubeconfig(paths: list[Path], named: str | None) -> ClusterAccess:
+    """Returns access by merged kubeconfig files. named: context; None for the current one. Raises CredentialError."""
+    # 1. the entries of context, cluster and user
     config = merged(paths)
     where = ", ".join(map(str, paths))
     wanted = named or config.current_context
@@ -150,6 +160,7 @@ async def _from_kubeconfig(paths: list[Path], named: str | None) -> ClusterAcces
     server = cluster.text("server", required=True).rstrip("/")
     if not server.startswith(("http://", "https://")):
         raise CredentialError(f"{cluster.at('server')}: {server!r} is not an http or https URL")
+    # 2. credentials, by the first of the user's fields that is set; a client certificate may be set in addition
     headers: HeaderSource = _anonymous
     cert, key = user.file_or_data("client-certificate"), user.file_or_data("client-key")
     if (cert is None) != (key is None):
@@ -170,6 +181,7 @@ async def _from_kubeconfig(paths: list[Path], named: str | None) -> ClusterAcces
         headers = plugin.headers
         if plugin.cert_file and plugin.key_file:
             cert, key = _read(plugin.cert_file), _read(plugin.key_file)
+    # 3. TLS
     context_of_tls = None
     if server.startswith("https://"):
         context_of_tls = _ssl_context(
@@ -202,9 +214,11 @@ def _constant(authorization: str) -> HeaderSource:
 
 
 class _Plugin:
-    """Exec plugins and OIDC, by kubernetes_asyncio's loader, which caches a token until shortly before it expires."""
+    """Credentials by an exec plugin or OIDC. The loader of kubernetes_asyncio runs the plugin, and caches a token until
+    shortly before it expires."""
 
     def __init__(self, config: dict[str, Any], context: str, folder: str, where: str) -> None:
+        """config: merged kubeconfig. folder: base of relative paths. where: location of the field, for messages."""
         self._config, self._context, self._folder, self._where = config, context, folder, where
         self._loader: Any = None
         self._lock = asyncio.Lock()
@@ -213,6 +227,7 @@ class _Plugin:
         self.cert_file = self.key_file = ""
 
     async def refresh(self, *, again: bool = False) -> None:
+        """Reads the current credentials. again: True to ignore cached ones. Raises CredentialError."""
         from kubernetes_asyncio.client import Configuration
         from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
@@ -232,6 +247,7 @@ class _Plugin:
         self._refreshed_at = time.monotonic()
 
     async def headers(self, rejected: bool) -> Mapping[str, str]:
+        """Returns the Authorization header (`HeaderSource`); asks the loader every minute, and after a 401."""
         if rejected or time.monotonic() - self._refreshed_at >= TOKEN_REREAD_SECONDS:
             asked_at = time.monotonic()
             async with self._lock:
@@ -244,6 +260,11 @@ class _Plugin:
 def _ssl_context(
     ca: bytes | Path | None, cert: bytes | None, key: bytes | None, *, insecure: bool = False, where: str
 ) -> ssl.SSLContext:
+    """Returns a TLS context. Raises CredentialError.
+
+    ca: authorities as PEM, or their file; None for those of the system. cert, key: client certificate as PEM; None for
+    none. insecure: True to accept any server certificate. where: location of the field, for messages.
+    """
     try:
         context = trusting(
             ca_file=str(ca) if isinstance(ca, Path) else None,

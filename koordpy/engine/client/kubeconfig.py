@@ -1,4 +1,7 @@
-"""Reads kubeconfig files: entries by name, merging of several files, and errors with file and field."""
+"""Reads and merges kubeconfig files as kubectl does. Errors name the file and the field.
+
+`credentials.py` makes the access to an API server from the result.
+"""
 
 import base64
 import binascii
@@ -19,12 +22,14 @@ class CredentialError(Exception):
 
 @dataclass(slots=True)
 class KubeconfigSection:
-    """The fields of one named entry of a kubeconfig, with its file for messages and relative paths."""
+    """One named entry of a kubeconfig (context, cluster or user), with the file that it was read from."""
 
     fields: Mapping[str, Any]
     file: str
     path: str
+    """Path of the entry in the file, for messages: `users[name].user`."""
     folder: Path
+    """Folder of the file, to which paths in the entry are relative."""
 
     def at(self, name: str) -> str:
         """Returns the location of a field, for messages."""

@@ -1,8 +1,9 @@
-"""Leader election on a coordination.k8s.io Lease (kube-parity.md 4.8).
+"""Leader election on a coordination.k8s.io Lease, as client-go's leaderelection (kube-parity.md 4.8).
 
-Clocks of different machines are never compared. The lease of another process counts from the moment its record was
-seen to change. The own lease counts from the moment before the last successful renewal was sent. Both err on the safe
-side. The clock is monotonic and also counts the time that the machine sleeps, if the system has such a clock.
+Only the leader writes to the cluster. Clocks of different machines are never compared. The lease of another process is
+timed from the moment at which this process saw its record change. The own lease is timed from the moment before the
+last successful renewal was sent. Both err on the safe side, so that two processes do not lead at the same time. The
+clock is monotonic and also counts the time that the machine sleeps, if the system has such a clock.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 NOT_FOUND, CONFLICT = 404, 409
 NO_NAME = (400, 405, 422)
+"""HTTP statuses of an invalid name or namespace of the Lease."""
 
 
 def boot_clock() -> float:
@@ -62,16 +64,20 @@ class LeaderElector:
         self._retry_seconds = election.retry_period
         self._path = LEASES.path(self._namespace, self._name)
         self._lease: dict[str, Any] | None = None
+        """The Lease as last read or written; None if it does not exist, or must be read before the next write."""
         self._record: tuple[object, ...] | None = None
+        """The fields of the spec that a renewal changes, as last seen; None before the first read."""
         self._observed_at = 0.0
+        """Clock time at which `_record` was first seen."""
         self._renewed_at = float("-inf")
+        """Clock time just before the last successful renewal was sent."""
         self._leading = False
         self.quiet_seconds = 0.0
         """Seconds without a write of the last leader when this term began; it stops writing at its renew deadline."""
         self.epoch = self._seen_transitions = -1
         """leaseTransitions of this term, written as fencing number into every Binding. -1 before the first term."""
         self._told: dict[str, float] = {}
-        """Text that a candidate has logged -> clock time."""
+        """Text that was logged -> clock time of its last line."""
 
     @property
     def leader(self) -> str:
@@ -168,6 +174,11 @@ class LeaderElector:
         return True
 
     async def _take_or_renew(self) -> bool:
+        """Makes one try. Returns True if this process holds the lease afterwards.
+
+        Takes a lease that is free or expired, or renews its own. A leader with a lease that was released or taken in
+        between returns False, and so ends its term.
+        """
         if self._lease is None or not self._leading:
             await self._read()
         if self._lease is None:
@@ -189,6 +200,7 @@ class LeaderElector:
         return True
 
     async def _create(self) -> bool:
+        """Creates the Lease with this process as its holder. Raises ApiError if another process was faster."""
         # a deleted Lease loses the count of terms; counting on keeps the epochs distinct
         began, transitions = self._clock(), self._seen_transitions + 1
         body = {
@@ -220,6 +232,7 @@ class LeaderElector:
         self._observe(await self._client.put(self._path, {**self._lease, "spec": spec}, type=dict[str, Any]))
 
     def _observe(self, lease: dict[str, Any] | None) -> None:
+        """Stores the Lease as read or written, and the time at which its record changed."""
         self._lease = lease
         spec = self._spec()
         self._seen_transitions = max(self._seen_transitions, int(spec.get("leaseTransitions") or 0) if spec else -1)

@@ -1,4 +1,7 @@
-"""Verifies the API server's certificate as Go clients do, and says why a certificate is refused."""
+"""Verifies the API server's certificate by the rules of Go clients (kubectl), and says why a certificate is refused.
+
+Python's ssl module refuses some certificates that Go accepts, and only returns OpenSSL's numbers.
+"""
 
 import ssl
 import time

@@ -1,4 +1,4 @@
-"""A token bucket: limits the rate of calls, with a burst."""
+"""A token bucket: limits the average rate of calls, and allows a burst (clientConnection.qps and burst)."""
 
 import asyncio
 import time
@@ -19,6 +19,7 @@ class TokenBucket:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        """qps: tokens per second. burst: maximum number of saved tokens, which are there at the start."""
         self.qps, self.burst = qps, max(1, burst)
         self._clock, self._sleep = clock, sleep
         self._tokens, self._filled_at = float(self.burst), clock()
@@ -33,8 +34,10 @@ class TokenBucket:
         return max(0.0, -self._tokens / self.qps)
 
     async def take(self) -> None:
+        """Waits for a token, and takes it."""
         if wait := self.reserve():
             await self._sleep(wait)
 
 
 UNLIMITED = TokenBucket(0.0, 1)
+"""A bucket without a limit."""

@@ -1,4 +1,8 @@
-"""Sends events (events.k8s.io/v1), best effort, from a bounded queue, after Bindings (kube-parity.md 4.6)."""
+"""Sends Kubernetes events (events.k8s.io/v1), best effort: a bounded queue, a rate limit, and Bindings first.
+
+Equal events are counted in a series: the first one creates an Event object, and repetitions patch its count at most
+every six minutes, as client-go does. Events beyond the limits are dropped and counted. Source: kube-parity.md 4.6.
+"""
 
 import asyncio
 import contextlib
@@ -27,11 +31,15 @@ from koordpy.pods.pod_info import PodInfo
 logger = logging.getLogger(__name__)
 
 NOTE_BYTES = 1024
+"""Maximum length of an event's note, by the API."""
 SERIES_REFRESH_SECONDS = 360.0
+"""Minimum interval of two writes of one series, as in client-go."""
 HOLD_SECONDS = 5.0
 """Maximum delay of an event while more urgent writes are pending."""
 HOLD_STEP_SECONDS = 0.05
+"""Interval of the checks whether such writes are still pending."""
 SERIES_KEPT = 8192
+"""Maximum number of remembered series, the latest ones."""
 QUEUE_LENGTH = 8192
 WARNINGS_A_MINUTE = 25
 """Limit of different warnings per object and minute, as in kube-scheduler's events."""
@@ -50,10 +58,12 @@ class ObjectReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults
 
 
 def of_pod(info: PodInfo) -> ObjectReference:
+    """Returns the reference of a pod."""
     return ObjectReference("v1", "Pod", info.name, info.namespace, info.uid)
 
 
 def of_object(resource: Resource, meta: ObjectMeta | Names) -> ObjectReference:
+    """Returns the reference of an object of a served resource."""
     namespace = meta.namespace if resource.namespaced else ""
     return ObjectReference(resource.api_version, resource.kind, meta.name, namespace, meta.uid)
 
@@ -71,12 +81,20 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Series:
+    """Equal events about one object."""
+
     name: str
+    """Name of the Event object."""
     count: int
+    """Number of events so far."""
     sent_count: int
+    """Value of `count` when the series was last sent; 0 if it was not sent yet."""
     last_seen: float
+    """Time of the last event, in seconds since the epoch."""
     sent_at: float
+    """Clock time of the last write; -inf before the first."""
     queued: bool
+    """True if the series is in the queue."""
     due: float = 0.0
     """Clock time from which the event is sent even if more urgent writes are pending."""
 
@@ -96,6 +114,7 @@ class _Line(asyncio.Queue[_Key]):
         self._queue: ByTurns[_Key] = ByTurns()
 
     def qsize(self) -> int:
+        """Returns the number of queued events. Overridden, because `ByTurns` replaces the queue's deque."""
         return len(self._queue)
 
     def _put(self, item: _Key) -> None:
@@ -105,7 +124,8 @@ class _Line(asyncio.Queue[_Key]):
         return self._queue.next()
 
     def make_room(self, namespace: str) -> _Key | None:
-        """Drops the last event of the namespace with the most events, if it has more than the given one; else None."""
+        """Removes and returns the last event of the namespace with the most events, to make room for an event of
+        `namespace`. None if no namespace has more events than `namespace` itself."""
         dropped = self._queue.drop(len(self._queue.lines.get(namespace, ())))
         if dropped is not None:
             self.task_done()
@@ -135,6 +155,7 @@ class EventRecorder:
         sent: queue_full, too_many (of one object) or failed."""
         self._busy, self._on_lost = busy, on_lost
         self.sent = 0
+        """Number of accepted writes."""
         self._client, self._clock, self._now = client, clock, now
         self._controller = controller
         self._instance = f"{controller}-{socket.gethostname()}"[:128]
@@ -197,6 +218,7 @@ class EventRecorder:
         ended = self._clock() - SERIES_REFRESH_SECONDS
         self._warned.forget(there, self._clock())
         for key, series in list(self._series.items()):
+            # told: every event of the series was sent; vain: a warning that no user needs once its object is deleted
             told = not series.queued and series.count == series.sent_count
             vain = key.type == "Warning" and key.action in ("Scheduling", "Validating")
             if (told and series.sent_at < ended) or ((told or vain) and not there(key.regarding)):
@@ -205,6 +227,7 @@ class EventRecorder:
     # -- implementation -----------------------------------------------------------------------------------------------
 
     def _queue_if_due(self, key: _Key, series: _Series) -> None:
+        """Queues a series, unless it is queued already or was sent a short time ago. A full queue drops an event."""
         if series.queued or self._clock() - series.sent_at < SERIES_REFRESH_SECONDS:
             return
         if self._queue.full():
@@ -226,6 +249,7 @@ class EventRecorder:
             self.refresh_due()
 
     async def _work(self) -> None:
+        """Sends queued events, one at a time, until cancelled."""
         while True:
             key = await self._queue.get()
             try:
@@ -247,6 +271,7 @@ class EventRecorder:
             await asyncio.sleep(HOLD_STEP_SECONDS)
 
     async def _send(self, key: _Key, series: _Series) -> None:
+        """Sends a series: creates its Event object, or patches the count. Raises as the client does."""
         series.queued, series.sent_at = False, self._clock()
         before, series.sent_count = series.sent_count, series.count
         namespace = key.regarding.namespace or "default"
@@ -269,6 +294,7 @@ class EventRecorder:
         self.sent += 1
 
     def _body(self, key: _Key, series: _Series) -> dict[str, Any]:
+        """Returns a new Event object."""
         body: dict[str, Any] = {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,

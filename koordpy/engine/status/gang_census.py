@@ -1,6 +1,7 @@
-"""Counts gangs by status for the gauges: all gangs with a pending or running member.
+"""Counts gangs by status, origin and gate for the gauges of /metrics: all gangs with a pending or bound member.
 
-Running gangs are recognized by their pods. The reason why a gang does not run is that of the last round that tried it.
+A gang with its minimum bound is recognized by its pods. For any other gang the reason of the last round that tried it
+is remembered here (`hear`).
 """
 
 from collections import Counter
@@ -11,6 +12,7 @@ from koordpy.plan.round_plan import GangReport, GangStatus
 from koordpy.pods.gang_refs import GangRef, GangSource
 
 REFUSED = (GangStatus.UNSCHEDULABLE, GangStatus.INVALID)
+"""Statuses of a gang that a round has refused. Incomplete is none of them: its pods are not created yet."""
 
 
 ORIGINS = {GangSource.GROUP: "podgroup", GangSource.UPSTREAM: "upstream", GangSource.NAMED: "named"}
@@ -21,6 +23,7 @@ class GangCounts:
     """Numbers of gangs."""
 
     by_status: Counter[GangStatus]
+    """Status -> number of gangs. A gang that no round has refused, and that has not its minimum, is Incomplete."""
     by_origin: Counter[str]
     """Source -> number of gangs: podgroup, upstream, volcano, named, kueue, workload, labels."""
     gated: Counter[str]
@@ -35,6 +38,7 @@ class Census:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._refused: dict[GangRef, GangStatus] = {}
+        """Gang that the last round which tried it has refused -> its status in `REFUSED`."""
 
     def hear(self, report: GangReport) -> None:
         """Records the report of a round on a gang."""
@@ -72,7 +76,11 @@ class Census:
         return derived.source if derived is not None else ORIGINS.get(ref.source, "workload")
 
     def _gate(self, ref: GangRef, waiting: int, need: int) -> str:
-        """Returns the gate of a gang without running members: `owner`, `unreadable` or `members`; empty for none."""
+        """Returns what a gang without bound members waits for before it is tried; empty if nothing blocks it.
+
+        `owner`: its workload is not known yet, or is about to delete the pending pods (suspended). `unreadable`: a
+        setting is invalid. `members`: pods are missing.
+        """
         derived = self._state.gangs.derived.get(ref)
         if derived is not None and (derived.is_awaited or derived.halted):
             return "owner"

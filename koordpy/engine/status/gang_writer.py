@@ -1,9 +1,9 @@
-"""Events of gangs from every source: start, refusal, evictions and losses.
+"""Emits the events of gangs: start, refusal, evictions and losses of members. Base class of their status writers.
 
-A gang without a PodGroup is reported to its workload, or to the controller of its pods, such as a Job, because its
-owner looks there; without one to its oldest pod. Only the permission for events is needed. Such a gang has no
-status. Losses of members, their end and evictions are reported to both the PodGroup and the workload, because alerts
-show the first and owners look at the second.
+The event is about the PodGroup of the gang. A gang without a PodGroup is reported to its workload, or to the controller
+of its pods (such as a Job), because its owner looks there; without a controller to its oldest pod. Only the permission
+for events is needed for that, and such a gang has no status. Losses of members, the end of a loss, and evictions are
+reported to both the PodGroup and the workload, because alerts show the first, and owners look at the second.
 """
 
 import abc
@@ -29,9 +29,10 @@ from koordpy.pods.gang_refs import GangRef, GangSource
 
 
 class GangWriter(Reconciler):
-    """Reports gangs of one source, and marks them for an update of their status."""
+    """Reports gangs of one source, by `namespace/name`, and marks them for an update of their status."""
 
     source: GangSource
+    """Gangs of all other sources are ignored."""
 
     def __init__(self, context: Context, stale: StaleWatch | None = None) -> None:
         """stale: state of gangs that have lost members; None if another writer reports losses of this source."""
@@ -56,7 +57,8 @@ class GangWriter(Reconciler):
             self.mark(ref.key)
 
     def verdict(self, report: GangReport, waiting_seconds: float) -> None:
-        """Called with the report of a round that tried a gang."""
+        """Called with the report of a round that tried a gang. waiting_seconds: waiting time that the gang's owner has
+        set, after which its status says so."""
         if report.source is self.source:
             self._record_report(report, waiting_seconds)
             self.mark(report.name)
@@ -104,6 +106,7 @@ class GangWriter(Reconciler):
                 self._report_to_both(ref, GANG_REPAIRED, f"{counted(number, 'member')} bound or Succeeded")
 
     def _grace_half_over(self, ref: GangRef) -> None:
+        """Called when half of the grace of a stale gang is over: warns again, with the remaining time."""
         if ref.source is self.source and self._losses is not None and (found := self._losses.state(ref)) is not None:
             self._report_to_both(ref, GANG_DEGRADED, found.warning(ref.key, self._context.now()))
 
@@ -134,6 +137,7 @@ class GangWriter(Reconciler):
         return
 
     def _begins(self, keys: Iterable[str]) -> None:
+        """Forgets the start of gangs of which no member is bound any more, so that the next start is reported."""
         for key in self._started.keys() & set(keys):
             if not self._context.state.gangs.gang(GangRef.of(key, self.source)).of_run:
                 del self._started[key]
@@ -150,6 +154,7 @@ class GangWriter(Reconciler):
         self._context.announcer.tell(event, about, message)
 
     def _record_report(self, report: GangReport, waiting_seconds: float) -> None:
+        """Stores the report of a round, from which the status is rendered. Arguments as in `verdict`."""
         self._reports[report.name] = report
 
     def _forget(self, key: str) -> None:
@@ -175,10 +180,12 @@ class NamedGangTeller(GangWriter):
     """Reports gangs that are defined by name in pod labels, or derived from workloads."""
 
     def __init__(self, context: Context, stale: StaleWatch, source: GangSource = GangSource.NAMED) -> None:
+        """source: NAMED or WORKLOAD."""
         self.source = source
         super().__init__(context, stale)
 
     def _record_report(self, report: GangReport, waiting_seconds: float) -> None:
+        """Emits an event for a refusal, because there is no status to write."""
         if report.status not in REFUSED or report.awaits:
             return
         derived = self._context.state.gangs.derived.get(report.ref)

@@ -1,10 +1,11 @@
-"""Renders the status of a PodGroup: counts, phase and conditions.
+"""Renders the status of a PodGroup of coscheduling: counts, phase and conditions. A pure function of the gang's state.
 
-Phases are those of the coscheduling PodGroup: Pending (members are missing), Scheduling, Scheduled, Running, Finished,
-Failed. Conditions follow the state. Scheduled is True while the minimum is bound or has Succeeded. Stale is True while
-members are lost. DisruptionTarget is True from an eviction by koordpy until the minimum is bound again. After its
-waiting time a gang that never fitted gets the reason WaitingTimeExceeded; it is still tried (gang-network.md 2.9).
-PodGroups are ignored if all their pods have other scheduler names.
+Phases are those of the coscheduling plugin: Pending (members are missing), Scheduling, Scheduled, Running, Finished,
+Failed. There are three conditions:
+- Scheduled is True while the minimum is bound or has Succeeded. A gang that is not placed within its waiting time gets
+  the reason WaitingTimeExceeded; it is still tried (gang-network.md 2.9).
+- Stale is True while members are lost that the gang needs.
+- DisruptionTarget is True from an eviction by koordpy until the minimum is bound again.
 """
 
 from collections.abc import Mapping
@@ -25,7 +26,9 @@ from koordpy.pods.pod_info import PodInfo
 
 TIMED_OUT = "WaitingTimeExceeded"
 WHOLE, DISBANDED = "MinimumMet", "NoneBound"
+"""Reasons with which the condition Stale becomes False: the gang has its minimum again, or no bound member any more."""
 COUNTS = ("scheduled", "running", "succeeded", "departed", "failed")
+"""Fields of the status with numbers of members. `departed`: Succeeded members with deleted pods."""
 ENDED = ("Finished", "Failed")
 MADE_AGAIN_SECONDS = 600.0
 """Seconds after a failure within which a controller may recreate the pod: the longest back-off of a Job."""
@@ -45,10 +48,10 @@ def counts_of(gang: Members) -> dict[str, int]:
 
 
 def phase_of(gang: Members, counts: Mapping[str, int], *, need: int, now: float) -> str:
-    """Returns the phase of a gang.
+    """Returns the phase of a gang. counts: by `counts_of`. need: minimum. now: seconds since the epoch.
 
-    A failed pod counts only if it is not replaced: not if it was evicted or is being deleted, and not while its
-    controller may recreate it.
+    The phase is Failed only if the failed pods were needed and will not be replaced. Pods that were evicted or are
+    being deleted do not count as failed, and no pod does while its controller may recreate it.
     """
     running, succeeded, live = counts["running"], counts["succeeded"], len(gang.members)
     if succeeded >= need and not live:
@@ -71,10 +74,12 @@ def made_again_until(gang: Members) -> float:
 
 
 def _failures(gang: Members) -> list[PodInfo]:
+    """Returns the pods that failed by themselves."""
     return [pod for pod in gang.failed if not _ended_from_outside(pod)]
 
 
 def _ended_from_outside(pod: PodInfo) -> bool:
+    """Returns True if a pod was evicted, preempted or deleted."""
     return bool(pod.pod.metadata.deletion_timestamp) or any(
         (said.type, said.status) == (DISRUPTED, "True") for said in pod.pod.status.conditions
     )
@@ -92,9 +97,9 @@ def group_status(
 ) -> PodGroupStatus:
     """Returns the whole status of a PodGroup.
 
-    report: the gang's report of the last round; None before the first. waiting_seconds: its waiting time. stale: the
-    message for a gang that has lost members that it needs; else empty. evicted: reason and message of the last eviction
-    of members by koordpy; empty for none.
+    report: the gang's report of the last round; None before the first. waiting_seconds: the gang's waiting time. stale:
+    the message for a gang that has lost members that it needs; else empty. evicted: reason and message of the last
+    eviction of members by koordpy; empty for none. now: seconds since the epoch.
     """
     before, need = group.status, max(1, group.spec.min_member)
     counts = counts_of(gang)
@@ -122,9 +127,11 @@ def group_status(
 
 
 def _occupied(group: PodGroup, gang: Members) -> tuple[str, str]:
-    """Returns names of the members' owners, and uids of the controllers with members counted in `succeeded`.
+    """Returns the values of occupiedBy and occupiedByUid.
 
-    There is one controller, or several that ran at the same time.
+    The first lists `namespace/name` of the owners of the pods. The second lists the uids of the controllers of the
+    present run, so that a later process knows which run the counts are about. It is empty if pods have several
+    controllers that did not run together. Without a run both keep their values.
     """
     owners = {
         f"{pod.namespace}/{owner.name}"
@@ -148,7 +155,10 @@ def _scheduled(
     *,
     now: float,
 ) -> Condition | None:
-    """Returns the condition Scheduled; None if it stays as it is."""
+    """Returns the condition Scheduled; None if it stays as it is. Arguments as in `group_status`.
+
+    started: scheduleStartTime (RFC 3339); empty if no round has tried the gang with all its members.
+    """
     have, least = counts["scheduled"], group.spec.min_member
     old = condition_of(group.status.conditions, SCHEDULED)
     if have >= max(1, least):
@@ -176,12 +186,19 @@ def _scheduled(
 
 
 def waits_since(started: str, gang: Members) -> float:
-    """Returns the time since which members wait, in seconds since the epoch; members of an earlier run do not count."""
+    """Returns the time since which the pending members wait, in seconds since the epoch.
+
+    started: scheduleStartTime. If all pending members were created later, because the gang runs again, their creation
+    counts.
+    """
     return max(seconds(started), min((pod.created for pod in gang.pending), default=0.0))
 
 
 def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
-    """Returns the condition Stale; None if unchanged. Its lastTransitionTime starts the grace (preemption.md 7)."""
+    """Returns the condition Stale; None if it stays as it is. text: message if members are lost; empty otherwise.
+
+    The grace begins with the lastTransitionTime of the condition (preemption.md 7).
+    """
     old = condition_of(group.status.conditions, STALE)
     if text:
         return condition_for(group, STALE, "True", MEMBERS_MISSING, text)
@@ -200,7 +217,7 @@ def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
 
 
 def _disruption(group: PodGroup, evicted: tuple[str, str], *, met: bool) -> Condition | None:
-    """Returns the condition DisruptionTarget, True until the gang has its minimum again; None if unchanged."""
+    """Returns the condition DisruptionTarget; None if it stays as it is. met: True if the gang has its minimum."""
     old = condition_of(group.status.conditions, DISRUPTED)
     if any(evicted) and not met:
         return condition_for(group, DISRUPTED, "True", *evicted)

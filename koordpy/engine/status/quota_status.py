@@ -1,7 +1,7 @@
-"""The status of ElasticQuotas: used, request, runtime, and the conditions Valid and OverUsed.
+"""Writes the status of ElasticQuotas: used, request, runtime, and the conditions Valid and OverUsed.
 
-At most one write per second and quota, and only on change (quota-fairness.md 6 and 7). Assumed pods count, so that the
-amounts are those that the next round decides by.
+There is at most one write per second and quota, and only on change (quota-fairness.md 6 and 7). Assumed pods count, so
+that the amounts are those that the next round decides by.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,12 +20,16 @@ from koordpy.quota.quota_owners import QuotaFault
 from koordpy.quota.quota_tree import OVER_USED
 
 VALID = "Valid"
+"""Type of the condition that is False if a quota contradicts itself or the tree, with all faults in its message."""
 
 
 def quota_status(
     quota: ElasticQuota, figures: QuotaFigures | None, faults: list[QuotaFault], *, now: float
 ) -> ElasticQuotaStatus:
-    """Returns the whole status of an ElasticQuota. figures: its amounts; None if the quota is not honoured."""
+    """Returns the whole status of an ElasticQuota.
+
+    figures: its amounts; None if the quota is not honoured, because of a fault or its namespace.
+    """
     found = figures or QuotaFigures(quota.metadata.name, {}, {}, {})
     conditions = merged_conditions(quota.status.conditions, [_valid(quota, faults), _over_used(quota, found)], now=now)
     return ElasticQuotaStatus(
@@ -64,11 +68,15 @@ class QuotaStatusWriter(WholeStatusWriter[ElasticQuota, ElasticQuotaStatus]):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._marks: object = None
+        """`ClusterState.quota_marks` when `_figures` was computed."""
         self._figures: dict[str, QuotaFigures | None] = {}
         """Key of an ElasticQuota -> its amounts; None for a quota that is not honoured."""
         self._faults: dict[str, list[QuotaFault]] = {}
+        """Key of an ElasticQuota -> its faults; only of quotas with faults."""
 
     def _overdue(self) -> Iterable[str]:
+        """Computes the amounts of all quotas if anything changed, and returns all quotas. A pod may change the amounts
+        of any quota, so single quotas are not marked."""
         state = self._context.state
         if state.quota_marks == self._marks or not (state.quotas.objects or self._figures):
             return ()

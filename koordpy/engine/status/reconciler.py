@@ -1,8 +1,12 @@
-"""A reconciler for statuses: collects the objects to update, renders their statuses, and patches the differences.
+"""Base classes of the writers of status: a level-triggered reconciler, as in Kubernetes controllers.
 
-A change only marks an object. Once per interval every marked object is rendered level-triggered, as in controllers:
-`render` computes the status from the current state, and a difference to the API server's status is patched. The last
-write of this process counts as the current status until the watch shows it. An object stays marked until then.
+A change only marks an object. Once per interval, `_render` computes the wanted status of each marked object from the
+current cache, and a difference to the API server's status is patched. So many changes within an interval cause one
+write, and a lost write is repeated. The last write of this process counts as the current status until the watch shows
+it, and the object stays marked until then.
+
+`Reconciler` marks and processes objects. `StatusWriter` adds the comparison and the write. `WholeStatusWriter` writes
+custom resources of which this process owns the whole status.
 """
 
 import abc
@@ -27,7 +31,7 @@ logger = logging.getLogger(__name__)
 Seen = TypeVar("Seen", bound=Any)
 """Type of the objects of a kind."""
 Said = TypeVar("Said")
-"""Type of the part of a status that is compared."""
+"""Type of the part of a status that a writer compares and writes: "the status" in this module."""
 
 TRUSTED_SECONDS = 10.0
 """Seconds for which the last write of this process takes precedence over the watch."""
@@ -43,6 +47,7 @@ class Reconciler(abc.ABC):
 
     def __init__(self, context: Context) -> None:
         self.sent = 0
+        """Number of accepted writes."""
         self._context = context
         self._marked: dict[str, float] = {}
         """Key of a marked object -> clock time before which it is not processed."""
@@ -83,6 +88,7 @@ class Reconciler(abc.ABC):
             line.add(_namespace(key), key)
 
         async def look_in_turn() -> None:
+            # processes one object after the other; several of these run in parallel
             while line:
                 await self._look_once(line.next())
 
@@ -94,6 +100,7 @@ class Reconciler(abc.ABC):
                 self.under_way.discard(line.next())
 
     async def _look_once(self, key: str) -> None:
+        """Processes one object. Marks it again if it must be processed again, or if this process may not write now."""
         try:
             async with self._gate.turn(_namespace(key)):
                 # checked before each write, because the lease may expire between two writes
@@ -161,20 +168,23 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
     """Writes the statuses of one kind. `_render` must be a pure function of the state; `_send` writes."""
 
     keeps_foreign_changes = False
-    """True if changes by other writers remain until this writer has something else to write."""
+    """False: a status that another writer has changed is written again. True: such a change remains until this writer
+    wants another status than in its last write."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         keep = inf if self.keeps_foreign_changes else max(TRUSTED_SECONDS, context.settings.wobble_hold_seconds)
         self._writes: LastWrites[Said] = LastWrites(context.clock, keep)
         self._unsure: set[str] = set()
-        """Keys of objects with a last write of unknown outcome."""
+        """Keys of objects with a last write of unknown outcome: the status is then written in any case."""
 
     async def _look(self, key: str) -> bool:
+        """Writes the status of one object if it differs. Returns False if the object must be processed again."""
         found = self._find(key)
         if found is None:
             self._forget(key)
             return True
+        # seen: by the watch. there: current, with our last write. said: what the wanted status is compared with.
         obj, resource = found
         uid, seen, there = obj.metadata.uid, self._read(obj), self._current(key, obj)
         last, age = self._writes.last(key, uid)
@@ -226,10 +236,10 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
 
     @abc.abstractmethod
     def _render(self, key: str, obj: Seen, there: Said) -> Said | None:
-        """Returns the wanted status; None if the status stays as it is."""
+        """Returns the wanted status; None if the status stays as it is. there: the current status."""
 
     def _differ_in_numbers_only(self, said: Said, wanted: Said) -> bool:
-        """Returns True if two statuses differ in numbers only, so that the write may wait."""
+        """Returns True if two statuses differ in numbers of messages only, so that the write may wait."""
         return False
 
     @abc.abstractmethod
@@ -237,7 +247,7 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
         """Writes the status. Returns False if the object does not exist any more. Raises as the client does."""
 
     def _written(self, key: str, said: Said, wanted: Said) -> None:
-        """Called after the API server has accepted a write."""
+        """Called after the API server has accepted a write. said: the status before."""
         return
 
 

@@ -1,6 +1,7 @@
-"""The events of the scheduler (kube-parity.md 4.6): type and action by reason, and the objects that they are about.
+"""Defines the Kubernetes events of the scheduler, and finds the objects that they are about (kube-parity.md 4.6).
 
-`References` finds kind, name and uid of an object on the API server from a pod, a gang or a name.
+`EVENTS` has type and action of each reason. `Announcer` records events. `References` finds kind, name and uid of an
+object on the API server from a pod, a gang or a name. `event_recorder.py` sends the events.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.pods.pod_info import PodInfo
 from koordpy.workloads.workload_manifest import Head
 
+# reasons of events
 GANG_SCHEDULED, GANG_UNSCHEDULABLE, GANG_EVICTED = "GangScheduled", "GangUnschedulable", "GangEvicted"
 GANG_DEGRADED, GANG_REPAIRED = "GangDegraded", "GangRepaired"
 TOPOLOGY_DEGRADED, TOPOLOGY_REPAIRED = "TopologyDegraded", "TopologyRepaired"
@@ -50,11 +52,15 @@ EVENTS: Mapping[str, tuple[EventType, str]] = {
 }
 """Reason of an event -> (type, action)."""
 RECLAIMED: tuple[EventType, str] = "Normal", "Reclaiming"
-"""Type and action of an eviction event with any other reason."""
+"""Type and action of events with a reason that is not in `EVENTS`: evictions by a rule other than priority."""
 
 
 class Announcer:
-    """Records events under the pod's scheduler name. Without recorders (dry run) it only counts invalid objects."""
+    """Passes events to the recorder of their scheduler name. Without recorders (dry run) it only counts invalid
+    objects.
+
+    An event about a pod is reported under the pod's scheduler name, any other event under the first one.
+    """
 
     def __init__(self, recorders: Mapping[str, EventRecorder], on_refused: Callable[[str, str], None]) -> None:
         """recorders: one per scheduler name. on_refused: called with the kind of an object that has an invalid setting,
@@ -70,7 +76,8 @@ class Announcer:
     def tell(
         self, reason: str, about: ObjectReference | PodInfo, note: str, related: ObjectReference | None = None
     ) -> None:
-        """Records an event about an object."""
+        """Records an event about an object. reason: key of `EVENTS`, or the reason of an eviction. note: its message.
+        related: another object that the event concerns; None for none."""
         recorder = self._default
         if isinstance(about, PodInfo):
             recorder, about = self._recorders.get(about.pod.spec.scheduler_name, recorder), of_pod(about)
@@ -82,10 +89,12 @@ class Announcer:
 
 
 def _known(resource: Resource | None, obj: Any) -> ObjectReference | None:
+    """Returns the reference of an object; None if the object does not exist, or if its resource is not served."""
     return of_object(resource, obj.metadata) if obj is not None and resource is not None else None
 
 
 def _titled(title: Head | None) -> ObjectReference | None:
+    """Returns the reference of a workload; None for none, and for one that is known by name only."""
     if title is None or not title.uid:
         return None
     return ObjectReference(title.api_version, title.kind, title.name, title.namespace, title.uid)
@@ -108,10 +117,10 @@ class References:
         return _known(self._feeds.served.get(UPSTREAM_POD_GROUPS), self._state.gangs.upstream.get(key))
 
     def named_gang(self, key: str, source: GangSource) -> ObjectReference | None:
-        """Returns the topmost workload of a gang without a PodGroup, else the controller of its pods, else its oldest
-        pod.
+        """Returns the object that events of a gang without a PodGroup are about: its topmost workload, else the
+        controller of its pods, else its oldest pod.
 
-        None if the gang has none of these. key: `namespace/name`.
+        None if the gang has none of these. key: `namespace/name`. source: how the pods name the gang.
         """
         ref = GangRef.of(key, source)
         derived = self._state.gangs.derived.get(ref)
@@ -132,7 +141,7 @@ class References:
         return None
 
     def owner(self, ref: GangRef) -> ObjectReference | None:
-        """Returns the controller of a gang's pods, such as a Job; that of the oldest pod with one; None for none."""
+        """Returns the controller, such as a Job, of the oldest pod of a gang that has one; None for none."""
         owners = (pod.pod.metadata.controller for pod in self._oldest_first(ref))
         found = next(filter(None, owners), None)
         if found is None:
@@ -140,7 +149,8 @@ class References:
         return ObjectReference(found.api_version, found.kind, found.name, ref.namespace, found.uid)
 
     def _oldest_first(self, ref: GangRef) -> list[PodInfo]:
-        """Returns the pods of a gang, oldest first. Pods of an earlier Job only if there are no others."""
+        """Returns the members of a gang, oldest first; without members all its pods, such as those of an earlier
+        Job."""
         gang = self._state.gangs.gang(ref)
         return sorted(gang.members or gang.pods, key=lambda pod: (pod.created, natural_key(pod.name)))
 

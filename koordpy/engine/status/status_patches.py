@@ -1,5 +1,7 @@
-"""Status patches (kube-parity.md 4.5): functions that build their bodies, and the call that sends them.
+"""Builds the bodies of status patches, and sends them (kube-parity.md 4.5).
 
+There are three kinds of patches. A strategic merge changes single conditions of built-in types. A merge patch of a
+custom resource must contain the whole list of conditions. Server-side apply changes only the fields of one manager.
 Bodies are built without I/O, so that tests and dry runs can inspect them.
 """
 
@@ -79,11 +81,12 @@ async def patch_status(
     *,
     kind: PatchKind = "merge",
 ) -> bool:
-    """Merges fields into an object's status; a None value removes a field. Raises as the client does.
+    """Writes fields of an object's status; a None value removes a field. Raises as the client does.
 
-    Returns False if the object does not exist any more. kind: strategic merges conditions by type, for types that the
-    API server knows. apply leaves fields of other managers. Both write only to the object with this uid, so that an
-    object created again under the name does not get the status of its predecessor.
+    Returns False if the object does not exist any more, or if another writer kept changing it (409). meta: metadata of
+    the object. kind: `strategic` merges conditions by type, for built-in types. `apply` leaves fields of other
+    managers. Both write only to the object with this uid, so that an object created again under the name does not get
+    the status of its predecessor. `merge` does not check the uid.
     """
     body: dict[str, Any] = {"status": status}
     if kind == "strategic":
@@ -103,7 +106,7 @@ async def patch_status(
 
 
 def status_patch(wanted: Wire, there: Wire) -> dict[str, Any]:
-    """Returns a merge patch from status `there` to status `wanted`; fields that are no longer set are null."""
+    """Returns a merge patch that turns status `there` into status `wanted`; null removes fields that are not wanted."""
     new, old = _body(wanted), _body(there)
     patch: dict[str, Any] = {}
     for name in dict.fromkeys((*new, *old)):

@@ -1,4 +1,4 @@
-"""All writers of status: pods, gangs, quotas and Devices."""
+"""Creates and runs all writers of status: for pods, gangs of each source, quotas and Devices. A dry run has none."""
 
 import asyncio
 import contextlib
@@ -18,9 +18,10 @@ from koordpy.pods.gang_refs import GangRef, GangSource
 
 
 class Writers:
-    """One writer per kind. A dry run has none."""
+    """One writer per kind of object, and per source of gangs."""
 
     def __init__(self, context: Context, stale: StaleWatch) -> None:
+        """stale: state of gangs that have lost members."""
         self.pods = PodStatusWriter(context)
         self.gangs: Sequence[GangWriter] = (
             GroupStatusWriter(context, stale),
@@ -34,7 +35,7 @@ class Writers:
         context.feeds.listeners.pod_gone.append(self.pods.gone)
 
     def take_over(self) -> None:
-        """Called when this process becomes the leader."""
+        """Called when this process becomes the leader, so that events of the last leader are not repeated."""
         for writer in self.gangs:
             writer.take_over()
 

@@ -1,8 +1,9 @@
-"""The status of Volcano PodGroups: phase, counts, and a condition on the minimum.
+"""Writes the status of Volcano PodGroups: phase, counts, and a condition on the minimum.
 
-Written to groups with at least one of our pods. With `gangs.volcano: take`, groups without a phase or with phase
-Pending get phase Inqueue, because some controllers create their pods only then. Changes by other writers remain until
-our status changes. Source: workloads.md 9.
+Volcano's controllers read this status, and koordpy replaces Volcano's scheduler. It is written to groups with at least
+one pod of our scheduler names. With `gangs.volcano: take`, groups without a phase or with phase Pending get phase
+Inqueue, because some controllers create their pods only then. Changes by other writers remain until our status changes.
+Source: workloads.md 9.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,16 +23,19 @@ from koordpy.plan.round_plan import GangReport, GangStatus
 from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.workloads.workload_runs import WorkloadPod
 
+# phases, types of conditions, and reasons, in Volcano's words
 PENDING, INQUEUE, RUNNING, COMPLETED = "Pending", "Inqueue", "Running", "Completed"
 SCHEDULED, UNSCHEDULABLE = "Scheduled", "Unschedulable"
 OURS = (SCHEDULED, UNSCHEDULABLE)
+"""Types of the conditions that are written; at most one of them is True."""
 TOO_FEW, NO_ROOM = "NotEnoughPods", "NotEnoughResources"
 COUNTS = ("running", "succeeded", "failed")
+"""Fields of the status with numbers of pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class VolcanoStatus:
-    """The parts of a status that are written. reason is empty while no condition is known."""
+    """The parts of a status that are written. reason and message are those of the condition; empty for none."""
 
     phase: str
     running: int = 0
@@ -44,7 +48,11 @@ class VolcanoStatus:
 
 
 def wanted_status(least: int, pods: Sequence[WorkloadPod], report: GangReport | None) -> VolcanoStatus:
-    """Returns the status of a group with these pods, at least one. least: minMember of the group."""
+    """Returns the status of a group.
+
+    least: minMember of the group. pods: its pods, at least one. report: of the last round that tried the gang; None if
+    none has, or if it was scheduled since.
+    """
     least = max(1, least)
     succeeded, failed = sum(one.succeeded for one in pods), sum(one.failed for one in pods)
     running = sum(one.bound and not one.leaving and one.pod.status.phase == "Running" for one in pods)
@@ -78,7 +86,10 @@ def current_status(group: WorkloadObject) -> tuple[VolcanoStatus, list[Mapping[s
 def patch_of(
     wanted: VolcanoStatus, there: VolcanoStatus, conditions: Sequence[Mapping[str, Any]], now: float
 ) -> dict[str, Any]:
-    """Returns the changed fields of a status. A patch replaces lists, so it has conditions of other writers."""
+    """Returns the changed fields of a status as a merge patch; empty if nothing changed. now: seconds since the epoch.
+
+    A merge patch replaces lists. So the patch also contains the `conditions` of other writers, as they are.
+    """
     patch: dict[str, Any] = {
         name: getattr(wanted, name) for name in ("phase", *COUNTS) if getattr(wanted, name) != getattr(there, name)
     }
@@ -93,14 +104,15 @@ def patch_of(
 
 
 def _no_more(condition: Mapping[str, Any], now: float) -> Mapping[str, Any]:
-    """Returns another condition; of the two exclusive types the other one becomes False."""
+    """Returns a condition of another type than the one that becomes True. It stays as it is, unless it is one of
+    `OURS`: these exclude each other, so it becomes False."""
     if condition.get("type") not in OURS or condition.get("status") == "False":
         return condition
     return {**condition, "status": "False", "lastTransitionTime": rfc3339(now)}
 
 
 class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus]):
-    """Writes Volcano PodGroups, by `namespace/name`. Their events are emitted as for other derived gangs."""
+    """Writes Volcano PodGroups, by `namespace/name`. Their events are emitted by `NamedGangTeller`."""
 
     source = GangSource.WORKLOAD
     keeps_foreign_changes = True
@@ -110,10 +122,13 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
         context.feeds.listeners.volcano_group.append(self.mark)
 
     def changed(self, ref: GangRef) -> None:
+        """Marks the PodGroup of a gang that changed."""
         if ref.source is self.source and (key := _group_of(ref)) in self._context.feeds.volcano.groups:
             self.mark(key)
 
     def verdict(self, report: GangReport, waiting_seconds: float) -> None:
+        """Records the report of a round on a gang of a Volcano PodGroup. Gangs that are derived from a workload object
+        have no PodGroup to write."""
         derived = self._context.state.gangs.derived.get(report.ref)
         if derived is not None and not derived.by_workload:
             key = _group_of(report.ref)

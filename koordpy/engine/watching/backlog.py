@@ -1,8 +1,9 @@
-"""Lines of a watch that were read and not handled yet. New pods overtake other lines, with namespaces in turn.
+"""Queues the lines of a watch between reading and handling, so that one tenant's updates do not delay new pods.
 
-A watch delivers all namespaces in one order, so large and frequent updates of one tenant would delay the new pods of
-all others. The watch is therefore read while earlier lines are handled, and lines of new pods are moved ahead. That is
-safe: a pending pod neither uses nor frees capacity, and no earlier line is about it.
+A watch delivers the events of all namespaces in one order. Large and frequent updates of one tenant would delay the new
+pods of all other tenants. So the watch is read while earlier lines are handled, and lines of new pending pods overtake
+all other lines, with namespaces in turn. That is safe, because a pending pod neither uses nor frees capacity, and
+because no earlier line is about the same pod.
 """
 
 import asyncio
@@ -24,13 +25,13 @@ _NAMES = re.compile(
 
 
 class Backlog:
-    """Lines in the order in which they are handled."""
+    """The lines of one watch that wait to be handled. Owned by the event loop."""
 
     def __init__(
         self, knows: Callable[[str], bool] | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """knows: returns True if an object with this `namespace/name` exists, so that its lines stay in order. None:
-        all lines stay in order."""
+        """knows: returns True if an object with this `namespace/name` exists in the cache; its lines stay in order.
+        None: all lines stay in order (of all resources except pods)."""
         self._knows, self._clock = knows, clock
         self._batches: deque[tuple[float, deque[tuple[str, bytes]]]] = deque()
         """Batches in order: clock time of arrival, and lines, each with the `namespace/name` of its object."""
@@ -43,6 +44,7 @@ class Backlog:
         order is handled, so that a tenant that keeps creating pods does not delay other updates."""
         self._waiting: dict[str, int] = {}
         """`namespace/name` -> number of waiting lines about it."""
+        # bytes of all lines; events: a batch arrived or the watch ended, the reader may go on; True after the end
         self._bytes = 0
         self._changed, self._room = asyncio.Event(), asyncio.Event()
         self._ended = False
@@ -84,6 +86,8 @@ class Backlog:
 
     def take(self) -> tuple[bytes, bool] | None:
         """Returns the next line, and True if it overtakes others; None if the current batch is finished."""
+        # An overtaking line is next if it is its turn, if the batch is empty, or if the next line in order is of an
+        # unknown object or of a new pod that still waits to overtake: that pod's first line must come before it.
         batch = self._batches[0][1]
         if self._turns.lines and (self._due or not batch or not batch[0][0] or batch[0][0] in self._new):
             self._due = max(0, self._due - 1)
@@ -98,6 +102,7 @@ class Backlog:
         return self._batches.popleft()[0]
 
     def _remove_line(self, key: str, line: bytes) -> bytes:
+        """Takes a line out of all counts, and returns it."""
         self._waiting[key] -= 1
         if not self._waiting[key]:
             del self._waiting[key]

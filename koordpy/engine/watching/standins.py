@@ -1,9 +1,9 @@
-"""Substitutes for objects that cannot be read. A substitute never offers more capacity, or fewer rules, than the
-object.
+"""Creates substitutes for objects that cannot be read, because a field has a wrong type or value.
 
-Only the parts with faults are replaced: by their last readable state, else by what can be read of them. Then each kind
-is restricted in its own way: by something that decisions know (a cordoned node, a gated pod), or by a mark in its
-annotations. The mark is never written to the API server.
+A substitute is stored in the cache instead of the object. It never offers more capacity than the object, and never has
+fewer rules. Parts with faults are replaced by their last readable state, else by what can be read of them. Then the
+substitute is restricted, in a way that depends on its kind: a node is cordoned, a pod gets a scheduling gate. Other
+kinds only have a mark in their annotations, which decisions read. The mark is never written to the API server.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,11 @@ class Closure:
 
 
 def stand_in(kind: type[Any], error: Undecodable[Any], known: Any | None) -> Any | None:
-    """Returns the substitute for an object that cannot be read; None for none. known: its last readable state."""
+    """Returns the substitute for an object that cannot be read; None if the object is to be ignored.
+
+    error: the fault, with the readable rest of the object and the names of the parts that have faults. known: the last
+    readable state; None if there is none.
+    """
     base = error.rest
     if base is None or not base.metadata.name:
         return known
@@ -58,14 +62,17 @@ def stand_in(kind: type[Any], error: Undecodable[Any], known: Any | None) -> Any
 
 
 def closure_of(kind: type[Any]) -> Closure:
+    """Returns how objects of a kind are restricted; a kind without a rule stays as it was last readable."""
     return CLOSURES.get(kind, _KEPT)
 
 
 def _node(node: Node) -> Node:
+    """Cordons a node."""
     return replace(node, spec=replace(node.spec, unschedulable=True))
 
 
 def _pod(pod: Pod) -> Pod:
+    """Adds a scheduling gate to a pod without a node. On a node it stays as it was, so that it uses capacity."""
     gates = [gate for gate in pod.spec.scheduling_gates if gate.name != keys.UNREADABLE]
     if not pod.spec.node_name:
         gates.append(SchedulingGate(name=keys.UNREADABLE))
@@ -73,12 +80,14 @@ def _pod(pod: Pod) -> Pod:
 
 
 def _device(device: Device) -> Device:
+    """Marks all GPUs of a Device as unhealthy, or adds an unhealthy one, so that no pod gets them."""
     entries = {entry.minor: replace(entry, health=False) for entry in device.spec.devices if entry.minor is not None}
     sick = list(entries.values()) or [DeviceEntry(type="gpu", minor=0, health=False)]
     return replace(device, spec=replace(device.spec, devices=sick))
 
 
 def _budget(budget: PodDisruptionBudget) -> PodDisruptionBudget:
+    """Lets a PodDisruptionBudget allow no disruption; with an unreadable selector it covers its whole namespace."""
     spec = budget.spec
     if spec.selector is None or "spec.selector" in unreadable(budget.metadata):
         # it may select any pod of its namespace
@@ -88,6 +97,7 @@ def _budget(budget: PodDisruptionBudget) -> PodDisruptionBudget:
 
 
 def _driver(driver: CSIDriver) -> CSIDriver:
+    """Lets a CSIDriver create volumes only where it reports capacity."""
     return replace(driver, spec=replace(driver.spec, storage_capacity=True))
 
 
@@ -121,4 +131,5 @@ CLOSURES: dict[type[Any], Closure] = {
     ResourceSlice: _ABSENT,
     DeviceClass: _ABSENT,
 }
-"""Kinds that are missing here only rank, count or name: namespaces, priority classes, attachments, owners, reports."""
+"""Kind -> restriction. Kinds without an entry (namespaces, priority classes, attachments, owners, device reports) keep
+their last readable state, because they only influence ranking, counting or naming."""

@@ -1,7 +1,8 @@
-"""Decodes the lines of a watch and the items of a list: typed if possible, else as many fields as can be read.
+"""Decodes the lines of a watch and the items of a list.
 
-One typed decode of the whole line takes 30 us. Lines that it cannot decode are decoded in parts: bookmarks, errors,
-nulls, and objects of which only the name can be read.
+The fast way is one typed decode of a whole line, which takes 30 us. It fails for bookmarks, errors, objects with nulls,
+and objects with a field of a wrong type. Such lines are decoded in two steps: the type of the event, then the object
+with as many fields as can be read.
 """
 
 from collections.abc import Callable
@@ -17,11 +18,15 @@ T = TypeVar("T")
 
 
 class Event(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """One event with its decoded object. type: ADDED, MODIFIED or DELETED."""
+
     type: str
     object: T
 
 
 class RawEvent(msgspec.Struct, frozen=True, gc=False):
+    """One event with its object as JSON. type: also BOOKMARK or ERROR."""
+
     type: str
     object: msgspec.Raw
 
@@ -36,12 +41,15 @@ class Names(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Named(msgspec.Struct, frozen=True, gc=False):
+    """An object of which only the names are decoded."""
+
     metadata: Names = Names()
 
 
 _raw_events = msgspec.json.Decoder(RawEvent)
 _named = msgspec.json.Decoder(_Named)
 OBJECT_EVENTS = (b'{"type":"MODIFIED"', b'{"type":"ADDED"', b'{"type":"DELETED"')
+"""Beginnings of the lines that the fast way can decode."""
 
 
 class Malformed(Exception):
@@ -74,7 +82,7 @@ def names_in(raw: msgspec.Raw) -> Names:
 
 
 def refusal(raw: msgspec.Raw) -> ApiError:
-    """Returns the error that ended a watch."""
+    """Returns the error in an event of type ERROR, which ends a watch. raw: its Status object."""
     try:
         status = reader_of(Status)(raw)
     except ValueError:
