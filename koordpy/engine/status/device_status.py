@@ -1,8 +1,9 @@
-"""The status of Devices: allocations of GPUs to pods, and faults of the link matrices that the scheduler reads.
+"""Writes the status of Devices: which pods use which GPUs, and faults in the matrices of GPU links.
 
-Sources: vocabulary.md 3, gpu-topology.md 1. The node's agent writes the conditions that it can judge. The scheduler
-writes AsymmetricLink and TopologyMalformed, because it reads the matrices. Server-side apply with a separate field
-manager keeps the two apart: each owns the conditions that it writes. The spec is never written.
+A node's agent writes the spec of its Device, and the conditions that it can judge. The scheduler writes the conditions
+AsymmetricLink and TopologyMalformed, because it is the one that reads the matrices. Both use server-side apply with
+different field managers, so that each changes only the conditions that it owns. Sources: vocabulary.md 3,
+gpu-topology.md 1.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,9 +23,9 @@ _REASONS = {ASYMMETRIC: ("DirectionsDiffer", "DirectionsAgree"), MALFORMED: ("Ma
 
 
 def device_conditions(device: Device, faults: Sequence[tuple[str, str]]) -> list[Condition]:
-    """Returns the conditions that the scheduler writes: current faults, and earlier faults that have ended.
+    """Returns the conditions that the scheduler writes: True for current faults, False for faults that have ended.
 
-    A condition of another writer is left unchanged while there is no fault.
+    faults: (type of condition, text). A condition of another writer is left unchanged while there is no fault.
     """
     out = []
     for type, (wrong, right) in _REASONS.items():
@@ -51,6 +52,7 @@ class DeviceStatusWriter(WholeStatusWriter[Device, DeviceStatus]):
     """Writes all Devices, by name."""
 
     def _overdue(self) -> Iterable[str]:
+        """Returns the Devices with allocations or faults that changed since the last call."""
         return gpu_book(self._context.state).take_unreported()
 
     def _find(self, key: str) -> tuple[Device, Resource] | None:

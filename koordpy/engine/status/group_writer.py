@@ -1,6 +1,6 @@
-"""Writes the statuses of PodGroups, at most once a second and only on change, and emits their events.
+"""Writes the statuses of coscheduling PodGroups, at most once a second and only on change, and emits their events.
 
-A PodGroup is ignored if all its pods have other scheduler names.
+The status itself is rendered in `group_status.py`. A PodGroup is ignored if all its pods have other scheduler names.
 """
 
 from collections.abc import Iterable
@@ -49,29 +49,34 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         """Gang with failed pods -> time until which controllers may recreate them, in seconds since the epoch."""
 
     async def flush(self) -> None:
-        """Updates the stale state first, so that a loss of members causes one write and not two."""
+        """Processes marked PodGroups. Updates the stale state first, so that a loss of members causes one write and not
+        two."""
         if self._context.may_write():
             self._stale.look()
         await super().flush()
 
     def scheduled(self, report: GangReport) -> None:
+        """Called when a gang's Bindings have ended and its minimum is bound. An earlier refusal is dropped."""
         super().scheduled(report)
         if report.source is self.source:
             self._tried.add(report.name)
             self._verdicts.pop(report.name, None)
 
     def _record_eviction(self, ref: GangRef, reason: str, text: str) -> None:
+        """Records an eviction for condition DisruptionTarget, if the gang has lost its minimum."""
         group, gang = self._context.state.gangs.groups.get(ref.key), self._context.state.gangs.gang(ref)
         if group is not None and len(gang.standing) + gang.succeeded < group.spec.min_member:
             self._evicted[ref.key] = reason, text
             self.mark(ref.key)
 
     def _was_reported_degraded(self, ref: GangRef) -> bool:
+        """Returns True if condition Stale of the PodGroup is True."""
         group = self._context.state.gangs.groups.get(ref.key)
         said = condition_of(group.status.conditions, STALE) if group is not None else None
         return said is not None and said.status == "True"
 
     def _record_report(self, report: GangReport, waiting_seconds: float) -> None:
+        """Stores the report of a round with the gang's waiting time, and emits the event of a refusal."""
         if self._about(report.name) is None:
             return
         self._tried.add(report.name)
@@ -80,7 +85,8 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
             self._refused(report.name, report.status.value, report.message)
 
     def _overdue(self) -> Iterable[str]:
-        """Returns gangs with a waiting time, or a time to recreate pods, that has ended."""
+        """Returns gangs of which the waiting time has ended, or the time in which failed pods may be recreated: their
+        status changes without an event."""
         now = self._context.now()
         for key, until in list(self._made_again.items()):
             if now >= until:
@@ -120,6 +126,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         return (group, resource) if group is not None and resource is not None and self._is_ours(group) else None
 
     def _render(self, key: str, obj: PodGroup, there: PodGroupStatus) -> PodGroupStatus:
+        """Returns the wanted status. obj: the PodGroup with its current status."""
         gang, now = self._gang(obj), self._context.now()
         if (until := made_again_until(gang)) > now:
             self._made_again[key] = until
@@ -133,6 +140,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
     _differ_in_numbers_only = staticmethod(differ_in_numbers_only)
 
     def _written(self, key: str, said: PodGroupStatus, wanted: PodGroupStatus) -> None:
+        """Emits an event when the waiting time has ended, which no round reports."""
         before, after = (condition_of(status.conditions, SCHEDULED) for status in (said, wanted))
         if after is not None and after.reason == TIMED_OUT and (before is None or before.reason != TIMED_OUT):
             self._refused(key, TIMED_OUT, after.message)

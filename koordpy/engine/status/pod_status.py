@@ -1,8 +1,9 @@
 """Writes the condition PodScheduled=False of pending pods, as seldom as possible (kube-parity.md 4.5).
 
-A patch is sent only if reason or message differ from the pod's condition. Messages that differ in numbers only wait
-for 30 s. A gang that waits for members gets its condition after a moment, and later while members are created. So a
-thousand unschedulable pods in an idle cluster cause one patch each. A FailedScheduling event follows each patch.
+A round's verdict on a pod (reason and message) is patched only if it differs from the pod's condition. If the messages
+differ in numbers only, the patch waits for 30 s. The pods of a gang that lacks members get the condition a moment
+later, because most gangs are complete by then. So a thousand unschedulable pods in an idle cluster cause one patch
+each. A FailedScheduling event follows each patch.
 
 A pod has one patch in flight at a time; otherwise an older one could arrive last. Changes of the condition by other
 writers remain until the pod gets a new verdict.
@@ -32,14 +33,17 @@ Said = tuple[str, str] | None
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
+    """A verdict that is not written yet."""
+
     uid: str
+    """uid of the pod."""
     said: Said
     since: float
     """Clock time at which the verdict first differed from the pod's condition."""
 
 
 class PodStatusWriter(StatusWriter[Pod, Said]):
-    """Accepts verdicts at any time, and sends each of them once."""
+    """Accepts verdicts at any time, and writes the latest one of each pod."""
 
     most_at_a_time = 16
     """Maximum number of parallel writes; more are not faster for a gang with hundreds of members."""
@@ -47,11 +51,16 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._verdicts: dict[str, _Verdict] = {}
+        """Pod key -> its latest verdict, until that is written."""
         self.news = asyncio.Event()
         """Set while a verdict is due and waits only for its turn."""
 
     def tell(self, pending: PendingPod, info: PodInfo) -> None:
-        """Accepts a verdict on a pending pod."""
+        """Accepts a verdict on a pending pod. Drops the pod's earlier verdict if that is not written yet.
+
+        Marks the pod for a write now, or later for a gated pod and for a change of numbers only.
+        """
+        # known: the condition as last written or seen
         key, said = pending.pod_key, (pending.reason.value, pending.message)
         known = self._current(key, info.pod)
         if said == known and key not in self._unsure:
@@ -66,6 +75,7 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
             due = now + hold
         waiting = self._verdicts.get(key)
         if waiting is not None and waiting.uid == info.uid:
+            # grows: a gang that lacks members got another one, so its next verdict is likely to differ again
             since = waiting.since
             grows = known is None and pending.gated and waiting.said != said
             # delayed from its first difference, not from its last
@@ -81,16 +91,19 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
         self._marked.pop(key, None)
 
     def forget(self, there: object) -> None:
-        """Forgets old writes; a reply may arrive after the deletion of its pod."""
+        """Forgets writes of pods that were deleted before the reply arrived. there: not used, because old writes of all
+        pods are dropped."""
         self._writes.forget_old()
 
     async def _pause(self) -> None:
+        """Waits for a verdict that is due at once, at most `LOOK_SECONDS`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_SECONDS):
                 await self.news.wait()
         self.news.clear()
 
     async def _look(self, key: str) -> bool:
+        """As `StatusWriter._look`; a verdict that arrived during the write is processed without a pause."""
         looked = await super()._look(key)
         if key in self._marked:
             self.news.set()
@@ -119,6 +132,7 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
         return False
 
     def _written(self, key: str, said: Said, wanted: Said) -> None:
+        """Drops the written verdict, and emits its FailedScheduling event."""
         if (verdict := self._verdicts.get(key)) is not None and verdict.said == wanted:
             del self._verdicts[key]
         info = self._context.state.pod(key)

@@ -1,8 +1,9 @@
-"""The condition of scheduling.k8s.io PodGroups: True if their minimum was ever scheduled (KEP-4671, KEP-5832).
+"""Writes the condition of scheduling.k8s.io PodGroups, which says whether their minimum was ever scheduled.
 
-PodGroupInitiallyScheduled is True once minCount pods have a node (with the basic policy, one); True is final. Until
+PodGroupInitiallyScheduled is True once minCount pods have a node (one pod with the basic policy); True is final. Until
 then it is False with reason Unschedulable or SchedulerError, once the group was tried. v1alpha2 names the condition
-PodGroupScheduled, so groups of that version get both names.
+PodGroupScheduled, so groups of that version get both names. A controller may create such a PodGroup by default for pods
+that are in another gang; then the condition follows that gang. Sources: KEP-4671, KEP-5832.
 """
 
 from typing import Any
@@ -41,9 +42,10 @@ def condition(status: str, reason: str, message: str) -> Condition:
 def wanted_condition(
     group: UpstreamPodGroup, members: Members, report: GangReport | None, minimum: int = 0
 ) -> Condition | None:
-    """Returns the wanted condition; None if it stays as it is, always after it was True.
+    """Returns the wanted condition; None if it stays as it is. Once it is True, it always stays.
 
-    minimum: minimum of the gang that contains the pods of a group that was created by default.
+    members, report: of the gang that has the pods of the group. minimum: minimum of that gang, used if the group states
+    none because a controller created it by default.
     """
     old = condition_of(group.status.conditions, CONDITION)
     if old is not None and old.status == "True":
@@ -66,11 +68,13 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition 
     keeps_foreign_changes = True
 
     def changed(self, ref: GangRef) -> None:
+        """Marks the group of a gang that changed, and groups that were created by default for its pods."""
         super().changed(ref)
         for key in self._context.state.gangs.made_of(ref):
             self.mark(key)
 
     def verdict(self, report: GangReport, waiting_seconds: float) -> None:
+        """Records the report of a round, also for groups that were created by default for the gang's pods."""
         super().verdict(report, waiting_seconds)
         for key in self._context.state.gangs.made_of(report.ref):
             self._reports[key] = report  # a group created by default gets its condition from the gang of its pods
@@ -88,6 +92,7 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition 
         return condition(there.status, there.reason, there.message) if there is not None else None
 
     def _render(self, key: str, obj: UpstreamPodGroup, there: Condition | None) -> Condition | None:
+        """Returns the wanted condition; None if it stays as it is."""
         last, _ = self._writes.last(key, obj.metadata.uid)
         if last is not None and last.status == "True":
             return None
@@ -104,6 +109,7 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition 
         return differs_in_numbers(said.message, wanted.message)
 
     async def _send(self, obj: UpstreamPodGroup, resource: Resource, wanted: Condition | None, there: Any) -> bool:
+        """Writes the condition under all its names. Returns False if the group does not exist any more."""
         assert wanted is not None
         made = (
             condition_patch(
@@ -117,6 +123,7 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition 
         return await patch_status(self._context.client, resource, obj.metadata, status, kind="strategic")
 
     def _written(self, key: str, said: Condition | None, wanted: Condition | None) -> None:
+        """Emits the event of a refusal, after its condition was written."""
         about = self._about(key)
         if self._context.state.gangs.gangs_of_made(key):
             return  # the workload gets the event
