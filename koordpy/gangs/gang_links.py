@@ -43,7 +43,8 @@ class Links:
     groups: Mapping[GangRef, tuple[GangRef, ...]]
     """Gang -> the gangs of its GangGroup in natural order; only of linked gangs."""
     binding: Mapping[GangRef, tuple[str, ...]]
-    """Gang -> `namespace/name` of the gangs that it must start with by its own annotation, also of missing ones."""
+    """Gang -> `namespace/name` of the gangs in its own annotation with which it must start, also of gangs that do not
+    exist. Links that are not valid are left out."""
     doubts: Mapping[GangRef, tuple[str, ...]] = field(default_factory=dict)
     """Gang -> warnings about its links that are not valid."""
 

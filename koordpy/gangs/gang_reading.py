@@ -238,7 +238,7 @@ def read_from(snapshot: Snapshot, ref: GangRef) -> tuple[object, ...]:
 
 def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
     """Returns a gang of the snapshot with all settings. Topology keys and disruption mode of a PodGroup that a
-    controller made by default are added, else those of the Job's spec.scheduling (groups.md 2.4)."""
+    controller made by default are added, else those of the Job's spec.scheduling (workloads.md 2)."""
     gang, groups = _read_own(snapshot, ref), snapshot.made_groups.get(ref, ())
     hard, one_victim = gang.hard_keys, gang.one_victim
     if groups:
@@ -254,8 +254,8 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
 
 
 def _read_own(snapshot: Snapshot, ref: GangRef) -> Gang:
-    """Returns a gang without the settings of a PodGroup that a controller created by default, and of its Job (groups.md
-    2.4)."""
+    """Returns a gang without the settings of a PodGroup that a controller created by default, and without those of its
+    Job's spec.scheduling (workloads.md 2)."""
     if (derived := snapshot.derived.get(ref)) is not None:
         return _derived_gang(snapshot, ref, derived)
     pods = snapshot.members.get(ref, ())

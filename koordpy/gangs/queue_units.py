@@ -142,8 +142,8 @@ class Unit:
         return len(gang.members) + ended
 
     def ranks(self) -> dict[str, int]:
-        """Returns pod key -> rank of each member (2.5). The rank is the position, or the index while later steps of its
-        workload are missing, because their pods get the ranks between."""
+        """Returns pod key -> rank of each member (2.5): the position in `members`. While some roles of a workload are
+        not created yet, the rank is the pod's index instead, because pods of these roles get the ranks between."""
         indexes = [pod.index for pod in self.members]
         if any(gang.derived is not None and gang.derived.steps for gang in self.gangs):
             known = [index for index in indexes if index is not None]
@@ -280,8 +280,8 @@ class Groups:
         return tuple(dict.fromkeys((*self.snapshot.linkers, *more)))
 
     def find(self, key: str) -> GangRef | None:
-        """Returns the gang with the key `namespace/name`: that of a PodGroup, else of an upstream PodGroup, else one by
-        name. None if there is none."""
+        """Returns the gang with a key `namespace/name`; None if there is none. If gangs of several sources have the
+        key, the first in the order of `GangSource`: a PodGroup precedes a gang that pods name."""
         return self._named.get(key)
 
     @cached_property

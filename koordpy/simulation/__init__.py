@@ -1,8 +1,8 @@
 """Scheduling rounds without a cluster, for `koordpy simulate` and `koordpy explain`.
 
-The input is manifests, or a snapshot of a cluster. The planner of the live scheduler plans each round on a cache. After
-each round, its bindings and evictions, and the work of controllers, are applied to the cache: created pods, claims and
-the status of disruption budgets.
+The objects are read once, from manifests or from a cluster, and nothing is written to any cluster. The planner of the
+live scheduler plans each round on a cache. After each round, its bindings and evictions are applied to the cache, and
+so is the work of controllers: created pods, claims, and the status of disruption budgets.
 
 Main types: `SimulationResult` (`simulated_rounds.py`): the rounds; `BudgetLedger` (`budget_ledger.py`): disruption
 budgets; `Expansion` (`pod_making.py`): created pods.

@@ -1,4 +1,4 @@
-"""`koordpy explain` for manifests: explains why a pod is bound to its node, or why it is pending.
+"""`koordpy explain`: explains why a pod is bound to its node, or why it is pending.
 
 It runs the rounds of `koordpy simulate` on the same input, keeps the snapshot of the round that decided for the pod,
 and explains the pod on that snapshot. The round that decided is:

@@ -1,4 +1,4 @@
-"""`koordpy simulate`: runs rounds of the live scheduler's planner on a cluster from manifests, until nothing changes.
+"""`koordpy simulate`: runs rounds of the live scheduler's planner on a cache of objects, until a round changes nothing.
 
 Each round plans on one snapshot; then its evictions and bindings are applied, evicted pods are recreated, and workloads
 create further pods. The output is JSON as simulate.md 3 defines it, sorted so that the order of the input does not

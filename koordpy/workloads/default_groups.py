@@ -2,7 +2,7 @@
 
 A controller such as the one for Jobs creates a PodGroup for each workload. Such a PodGroup does not decide which pods
 are a gang: the gang is derived from the workload instead.
-Source: groups.md 2.4.
+Source: workloads.md 2.
 """
 
 from collections.abc import Iterable

@@ -68,7 +68,7 @@ class DerivedBook:
         self.meant: Mapping[str, tuple[str, ...]] = {}
         """Workload -> its gangs, unless it has one gang of its own name; () if the workload is finished."""
         self.made: dict[str, tuple[OwnerReference, ...]] = {}
-        """PodGroup of scheduling.k8s.io that a controller may have created by default -> its owners (groups.md 2.4)."""
+        """PodGroup of scheduling.k8s.io that a controller may have made by default -> its owners (workloads.md 2)."""
         self._naming: dict[str, dict[str, None]] = {}  # PodGroup of scheduling.k8s.io -> pods that name it
         self._now = 0.0  # of the last `update`, in seconds since the epoch
         self._gone: set[str] = set()  # uids of deleted workloads and leaders that still have pods
@@ -151,7 +151,7 @@ class DerivedBook:
             self._refile(list(self.of_group(key)))
 
     def put_made(self, key: str, owners: tuple[OwnerReference, ...]) -> None:
-        """Stores the owners of a PodGroup (`namespace/name`) that its controller may have created by default."""
+        """Stores the owners of a PodGroup that a controller may have created by default; () removes the PodGroup."""
         if owners == self.made.get(key, ()):
             return
         if owners:

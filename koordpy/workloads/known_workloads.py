@@ -29,7 +29,8 @@ class Lineage(Struct, frozen=True):
     chain: tuple[Workload, ...] = ()
     """From the object that controls or lists the pod up to the topmost known object."""
     missing: OwnerReference | None = None
-    """The first unknown owner: the topmost known object, or a pod without a known one, names it; None for none."""
+    """The first owner that is not known. An ownerReference of the topmost known object names it, or of the pod if no
+    owner is known. None if there is no such owner."""
     workload: Workload = NO_WORKLOAD
     """The workload with the roles that define the gang; `NO_WORKLOAD` for none."""
     seat: PodSeat = NOWHERE

@@ -3,7 +3,7 @@
 Four sources: labels of a LeaderWorkerSet (`lws`), PET_NNODES of torchrun (`pet`), min-available without a gang name
 (`owner`), and pod groups of Kueue (`kueue`). `label_group` finds the source of a pod, and `run_by_labels` builds a
 `Workload` from the pods, so that the same derivation applies as for workloads that are read.
-Sources: workloads.md 2 (8) and 3 (labels).
+Sources: workloads.md 2 and 3 (labels).
 """
 
 import re

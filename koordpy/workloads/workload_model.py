@@ -83,7 +83,7 @@ class SlotClaim(Struct, frozen=True):
     """A PersistentVolumeClaim that is created with a pod, unless it exists."""
 
     volume: str
-    """Name of the pod's volume that refers to it."""
+    """Name of the pod's volume that refers to the claim."""
     name: str
     template: PersistentVolumeClaim
     """The claim without its name and namespace."""
@@ -174,7 +174,7 @@ class JobPart:
         return (self.slot(i) for i in self.indexes if i not in closed) if self.slot is not None else iter(())
 
     def counts(self, index: int | None) -> bool:
-        """Returns whether a completion index is within the indexes that the Job still has."""
+        """Returns whether a pod with this completion index counts. False only for an index that a Job no longer has."""
         return self.filling is not Filling.INDEX or index is None or index < self.indexes.stop
 
     def wanted(self, succeeded: int, alive: int) -> int:

@@ -146,8 +146,8 @@ class WorkloadRun:
     def templates(self, role: Role) -> Sequence[Template]:
         """Returns the pod templates of a role, at least one.
 
-        For ReplicaSets of one Deployment, those of sets with wanted or existing pods, the newest first: other sets
-        exist only for a rollback.
+        For ReplicaSets of one Deployment, only templates of ReplicaSets with wanted or existing pods are returned, the
+        newest first, because the other ReplicaSets exist only for a rollback.
         """
         if not self.workload.sets:
             return role.templates

@@ -85,7 +85,7 @@ def deadline(spec: Source) -> Mapping[str, str]:
 
 
 def _scheduling(source: Source) -> tuple[str, int | None, tuple[str, ...], bool]:
-    """Returns four values of spec.scheduling (groups.md 2.4): the policy (`gang`, `basic` or empty), its minCount or
+    """Returns four values of spec.scheduling (workloads.md 2): the policy (`gang`, `basic` or empty), its minCount or
     None, node labels that all pods share, and True if all pods are evicted together.
     """
     policy = source.at("schedulingPolicy")

@@ -24,14 +24,15 @@ Reader = Callable[[Source, Head], Workload]
 
 
 class Child(NamedTuple):
-    """An object that another object creates under its own name. Its controller creates the pods."""
+    """A workload that another object creates, such as the Job of a CronJob. The controller of the child creates the
+    pods. Offline, the child gets the name of the creating object."""
 
     api_version: str
     kind: str
     spec: tuple[str, ...]
-    """Path of its spec in the creating object; the JobSet of a TrainJob is in its runtime (`trainer`)."""
+    """Path of the child's spec in the creating object; for a TrainJob, in its TrainingRuntime."""
     meta: tuple[str, ...] = ("metadata",)
-    """Path of its labels and annotations in the creating object."""
+    """Path of the child's labels and annotations in the creating object."""
 
 
 class WorkloadKind(NamedTuple):
