@@ -179,6 +179,7 @@ class RejectedUnit(_Outcome):
 
 PlacedUnit = BoundUnit | PreemptingUnit
 """Outcomes with nodes."""
+# DecidedUnit: all except `DeferredUnit`. UnitOutcome: all.
 DecidedUnit = BoundUnit | PreemptingUnit | WaitingUnit | RejectedUnit
 UnitOutcome = BoundUnit | PreemptingUnit | WaitingUnit | RejectedUnit | DeferredUnit
 

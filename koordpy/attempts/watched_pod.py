@@ -92,7 +92,9 @@ class Watch(Generic[T]):
     answer: T | None = None
     """The result of `look`; None if the round did not try the pod."""
     _unit: str = field(default="", init=False)
+    """Id of the pod's unit."""
     _mark: int = field(default=0, init=False)
+    """The draft's mark just before the unit was tried."""
 
     def begins(self, round_state: RoundState) -> None:
         """Called at the beginning of a round, before any unit is tried."""

@@ -52,6 +52,7 @@ class ExpectedPods:
 
     def __init__(self) -> None:
         self._by_pod: dict[str, _Expected] = {}
+        """Pod key -> its expectations; only pods with at least one."""
 
     def seen(self, pod: Pod) -> Pod:
         """Ends the expectations that a new state from the API server fulfils. Returns the state with the others."""

@@ -73,6 +73,7 @@ class GangBook:
         """(kind of object, key) of an object or pod with a `groups` annotation -> its gang."""
         self._history = GangHistory()
         self._tallies: dict[GangRef, GangTally] = {}
+        """Gang -> its counts; only gangs with pods."""
         self._uncounted: dict[GangRef, None] = {}
         """Gangs with pods of several owners that changed since the members of their present run were last counted."""
         self._default_members: dict[str, dict[str, PodInfo]] = {}
@@ -80,6 +81,7 @@ class GangBook:
         self._default_counts: dict[GangRef, dict[str, int]] = {}
         """Gang -> default PodGroup of its pods -> number of these pods."""
         self._default_groups: dict[GangRef, tuple[UpstreamPodGroup, ...]] = {}
+        """Last result of `made_groups`."""
         self._podless: dict[GangRef, None] = {}
         """Gangs by name without pods, but with Succeeded members; the gang that lost its last pod latest comes last."""
         self.recorded: dict[GangRef, None] = {}

@@ -20,7 +20,9 @@ class Members:
     """All known pods that name a gang, and the gang's history."""
 
     pods: tuple[PodInfo, ...]
+    """Pending, bound and finished pods, also those that are not members."""
     past: Past = NO_PAST
+    """History of the gang: what its existing pods do not show."""
 
     @cached_property
     def members(self) -> tuple[PodInfo, ...]:

@@ -29,8 +29,11 @@ class NodeBook:
         self._amendments: dict[str, dict[str, Amendment]] = {}
         """Node -> family of devices -> corrections of the node's amounts."""
         self.topology: ClusterNetworkTopology | None = None
+        """The ClusterNetworkTopology named `default`, as last seen; None if there is none."""
         self.topology_faults: list[TopologyFault] = []
+        """Faults of that object; while it has some, `layers` are those of its last valid state."""
         self.layers: Layers = FLAT
+        """Layers of the tree; FLAT without a topology."""
         self.hypernode_faults: Warnings = ()
         """Faults of the HyperNodes; the faulty parts are not in the tree."""
         self.static_version = 0

@@ -35,6 +35,7 @@ class Usage:
 
     def __init__(self) -> None:
         self._by_node: dict[str, _Use] = {}
+        """Node name -> used amounts; only nodes with pods."""
         self.columns = Columns()
         """Columns of the arrays; replaced if nodes have other resources."""
         self._rows: tuple[Ints, Ints, Ints, Ints] | None = None

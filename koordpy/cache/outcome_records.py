@@ -19,6 +19,7 @@ class RecordBook:
 
     def __init__(self) -> None:
         self._records: dict[str, Record] = {}
+        """uid of a controller -> its record."""
         self._gangs: dict[str, frozenset[GangRef]] = {}
         """uid of a controller -> gangs that its pod templates name."""
         self._naming: dict[GangRef, dict[str, None]] = {}

@@ -55,7 +55,7 @@ class Columns(dict[str, int]):
 
 
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-"""Taint of a cordoned node, added here if the node controller has not added it yet."""
+"""Taint that every cordoned node has in a Snapshot, whether or not the node controller has added it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ class NodeInfo:
     name: str
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
+    """Taints of the node; for a cordoned node also `UNSCHEDULABLE_TAINT`."""
     unschedulable: bool
     """True if the node is cordoned."""
     allocatable: Amounts

@@ -42,6 +42,7 @@ class UnlabelledNodes:
 
     layer: Layer
     nodes: tuple[str, ...]
+    """Names of the nodes, in natural order."""
     counted: int
     """Number of checked nodes."""
     bare: bool
@@ -67,7 +68,9 @@ class SplitDomain:
     """A domain name below several parents."""
 
     layer: str
+    """Name of the layer."""
     name: str
+    """Name of the domains."""
     places: tuple[tuple[str, int], ...]
     """(path, number of nodes) of each domain with the name."""
 
@@ -107,6 +110,7 @@ class TopologyGaps:
 
 
 NO_GAPS = TopologyGaps()
+"""A topology without gaps."""
 
 
 def bare_text(layer: Layer, meant: str, *, named: bool = False) -> str:

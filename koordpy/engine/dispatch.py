@@ -77,6 +77,7 @@ class _Round:
 
     plan: RoundPlan
     begun: RoundInput
+    """The input of the round."""
     seconds: float
     """Planning time."""
     placements: Mapping[str, list[Placement]]

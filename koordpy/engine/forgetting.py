@@ -40,6 +40,7 @@ class Forgetting:
         feeds = context.feeds
         self._state, self._queue, self._reflectors = feeds.state, feeds.queue, feeds.reflectors
         self._watched: dict[tuple[str, str], list[Reflector[Any]]] = {}
+        """(apiVersion, kind) -> reflectors of the kind, as of the last `look` that freed memory."""
         self._decisions, self._census, self._refusals = decisions, census, refusals
         self._of_objects, self._of_rounds = tuple(of_objects), of_rounds
         self._gone = self._again = 0

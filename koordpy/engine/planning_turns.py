@@ -64,6 +64,7 @@ class Turnstile:
         self._free = most
         """Number of free places."""
         self._waiting: ByTurns[asyncio.Future[None]] = ByTurns()
+        """Futures of the tasks that wait for a place; one is completed when its task gets a place."""
 
     @contextlib.asynccontextmanager
     async def turn(self, namespace: str) -> AsyncGenerator[None]:

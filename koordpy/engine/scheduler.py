@@ -103,6 +103,7 @@ class Scheduler:
         )
         self.feeds.listeners.conflict.append(lambda reason: conflicts.labels(f"kubelet_{reason}").inc())
         self.elector: LeaderElector | None = None
+        """None without leader election: this process then leads at once."""
         if settings.election is not None:
             self.elector = LeaderElector(client, settings.election, clock=awake, now=time_of_day)
         client.may_repeat = self._may_repeat

@@ -197,6 +197,7 @@ class PlanGround:
         self._state, self._placements, self._victims = state, placements, victims
         self._nodes = {one.node: state.nodes.get(one.node) for one in placements}
         self._seen: list[object] = []
+        """Result of `ClusterState.ground` for which `_lost` was computed; empty before the first call of `lost`."""
         self._lost = ""
 
     def lost(self) -> str:

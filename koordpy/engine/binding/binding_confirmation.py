@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Unconfirmed:
-    """One accepted Binding."""
+    """One accepted Binding: uid and node name of the pod."""
 
     uid: str
     node: str

@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Finalizer of an allocated claim, which keeps the claim until the claim controller has deallocated it."""
-MAX_RESERVE_TRIES = 5
-MAX_RELEASE_TRIES = 6
+MAX_RESERVE_TRIES = 5  # conflicts (409) of one claim before a plan is void
+MAX_RELEASE_TRIES = 6  # failed calls before a release is given up; the sweep tries again
 POLL_SECONDS = 0.2
 """Interval of the checks of a claim that another unit's pod allocates; that takes one write."""
 ASKED_AGAIN_SWEEPS = 20

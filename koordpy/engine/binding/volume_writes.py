@@ -79,7 +79,8 @@ class PodClaims:
 
 @dataclass(frozen=True, slots=True)
 class _Awaited:
-    """A claim that is waited for. Older versions from the watch than those of our writes are ignored."""
+    """A claim that is waited for, as last known, and the node of its pod. Older versions from the watch than those of
+    our writes are ignored."""
 
     claim: PersistentVolumeClaim
     node: str

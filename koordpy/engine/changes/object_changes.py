@@ -81,6 +81,7 @@ class ServedVersions(Generic[T]):
         """Key -> API resource of the object that takes effect."""
         self._sink = sink
         self._known: dict[Resource, dict[str, T]] = {first: {}, second: {}}
+        """Resource -> key -> object, in the order of precedence."""
 
     def sinks(self) -> dict[Resource, Sink[Any]]:
         """Returns a sink for each of the two resources."""
@@ -239,6 +240,7 @@ class ClaimUsers:
 
     def __init__(self) -> None:
         self._users: dict[str, dict[str, None]] = {}
+        """Claim -> keys of the pending pods that name it."""
         self.named: dict[str, tuple[str, ...]] = {}
         """Key of a pending pod -> claims that it names; only pods with claims."""
 

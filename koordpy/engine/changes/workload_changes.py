@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 VOLCANO_VERSION = "scheduling.volcano.sh/v1beta1"
 WATCHED, NOT_SERVED, FORBIDDEN = "watched", "not-served", "forbidden"
 """States of the watch of a kind. NOT_SERVED: the API server does not know the kind. FORBIDDEN: a list got 403."""
+# metadata that is stored of a workload
 _META = ("name", "namespace", "uid", "creationTimestamp", "labels", "annotations", "ownerReferences")
 _ANY = ""
 """Key in `_COUNTED` that matches any field name."""

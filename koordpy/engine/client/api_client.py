@@ -48,6 +48,7 @@ WATCH_BUFFER_BYTES = 4 << 20
 """Watch data that may wait while the process is busy: the API server ends a watch if its reader is slow."""
 MAX_RETRIES_ON_429 = 5
 MAX_RETRY_AFTER_SECONDS = 30.0
+"""Longest pause after a 429, whatever the server asks for."""
 
 
 for _name in ("pre_encoded_url", "from_parts"):

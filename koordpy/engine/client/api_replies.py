@@ -27,7 +27,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class Status(msgspec.Struct, frozen=True, gc=False):
-    """The reply that describes an error, or that ends a watch."""
+    """The reply that describes an error, or that ends a watch. code: HTTP status."""
 
     code: int = 500
     reason: str = ""

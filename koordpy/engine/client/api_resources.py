@@ -47,6 +47,7 @@ class Resource:
         return "/".join(parts)
 
 
+# Resources that are watched always. "_X" is the older group scheduling.x-k8s.io of the same kind.
 PODS = Resource("", "v1", "pods", "Pod")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
@@ -99,11 +100,13 @@ class Wanted:
     versions: tuple[str, ...]
 
 
+# optional resources, which may be missing
 UPSTREAM_POD_GROUPS = Wanted(keys.GROUP_UPSTREAM, "podgroups", ("v1beta1", "v1alpha3", "v1alpha2"))
 VOLCANO_GROUPS = Wanted("scheduling.volcano.sh", "podgroups", ("v1beta1",))
 HYPERNODES = Wanted(keys.GROUP_VOLCANO_TOPOLOGY, "hypernodes", ("v1alpha1",))
 _DRA_VERSIONS = ("v1", "v1beta2", "v1beta1")
 RESOURCE_CLAIMS = Wanted("resource.k8s.io", "resourceclaims", _DRA_VERSIONS)
+# resource of dynamic resource allocation (DRA) -> type of its objects
 DYNAMIC_RESOURCES: dict[Wanted, type[Wire]] = {
     RESOURCE_CLAIMS: claim_objects.ResourceClaim,
     Wanted("resource.k8s.io", "resourceslices", _DRA_VERSIONS): claim_objects.ResourceSlice,

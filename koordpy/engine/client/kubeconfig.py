@@ -71,6 +71,8 @@ class Kubeconfig:
     def __init__(self) -> None:
         self.current_context = ""
         self.files: list[str] = []
+        """Paths of the merged files, in order."""
+        # `contexts`, `clusters` or `users` -> name -> entry
         self.sections: dict[str, dict[str, KubeconfigSection]] = {"contexts": {}, "clusters": {}, "users": {}}
 
     def entry(self, section: str, name: str) -> KubeconfigSection:

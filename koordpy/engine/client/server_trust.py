@@ -6,10 +6,10 @@ Python's ssl module refuses some certificates that Go accepts, and only returns 
 import ssl
 import time
 
+# OpenSSL's numbers of certificate errors (X509_V_ERR_*), by cause
 EXPIRED, NOT_YET_VALID = (10,), (9,)
 OF_ANOTHER_HOST = (62, 64)
 UNKNOWN_AUTHORITY = (2, 7, 18, 19, 20, 21, 24, 30)
-"""OpenSSL's numbers of certificate errors (X509_V_ERR_*)."""
 
 
 def trusting(*, ca_file: str | None = None, ca_text: str | None = None) -> ssl.SSLContext:

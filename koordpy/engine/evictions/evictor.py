@@ -40,13 +40,17 @@ OUTDATED = "capacity was freed while the plan was made"
 
 @dataclass(frozen=True, slots=True)
 class EvictionPlan:
-    """One unit's victims, and the nodes of its members. unit: empty for evictions of quotas above their runtime."""
+    """One unit's victims, and the nodes of its members."""
 
     unit: str
+    """Id of the preemptor's unit; empty for evictions of quotas above their runtime."""
     evictions: tuple[Eviction, ...]
     nominations: tuple[Nomination, ...] = ()
+    """Members of the unit with their nodes; empty if no pod gains by the evictions."""
     benefit: Benefit | None = None
+    """Totals of the plan, for the condition of the members and the event; None without a preemptor."""
     beneficiary: ObjectReference | None = None
+    """Object that the events on victims name; None for none."""
     capacity_changes: Callable[[], int] = lambda: 0
     """Returns a counter that increases when capacity is freed. If it changes while nominations are written, the plan is
     dropped, because its victims may be unnecessary. A constant turns that check off."""

@@ -41,9 +41,11 @@ HOLD_STEP_SECONDS = 0.05
 SERIES_KEPT = 8192
 """Maximum number of remembered series, the latest ones."""
 QUEUE_LENGTH = 8192
+"""Maximum number of queued series."""
 WARNINGS_A_MINUTE = 25
 """Limit of different warnings per object and minute, as in kube-scheduler's events."""
 WORKERS = 4
+"""Maximum number of parallel writes of events."""
 EventType = Literal["Normal", "Warning"]
 
 
@@ -162,6 +164,7 @@ class EventRecorder:
         self._bucket = TokenBucket(qps, burst)
         self._queue = _Line(QUEUE_LENGTH)
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
+        """Identity -> series, the latest last."""
         self._warned = Lately(WARNINGS_A_MINUTE)
 
     def record(

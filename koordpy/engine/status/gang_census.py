@@ -16,6 +16,7 @@ REFUSED = (GangStatus.UNSCHEDULABLE, GangStatus.INVALID)
 
 
 ORIGINS = {GangSource.GROUP: "podgroup", GangSource.UPSTREAM: "upstream", GangSource.NAMED: "named"}
+"""Source of a gang that is not derived -> value of the label `origin`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,13 @@ from koordpy.plan.round_plan import GangReport, GangStatus
 from koordpy.pods.pod_info import PodInfo
 
 TIMED_OUT = "WaitingTimeExceeded"
+"""Reason of Scheduled=False after the waiting time."""
 WHOLE, DISBANDED = "MinimumMet", "NoneBound"
 """Reasons with which the condition Stale becomes False: the gang has its minimum again, or no bound member any more."""
 COUNTS = ("scheduled", "running", "succeeded", "departed", "failed")
 """Fields of the status with numbers of members. `departed`: Succeeded members with deleted pods."""
 ENDED = ("Finished", "Failed")
+"""Phases that stay after the pods of the gang are deleted."""
 MADE_AGAIN_SECONDS = 600.0
 """Seconds after a failure within which a controller may recreate the pod: the longest back-off of a Job."""
 

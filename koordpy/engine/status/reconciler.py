@@ -175,6 +175,7 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
         super().__init__(context)
         keep = inf if self.keeps_foreign_changes else max(TRUSTED_SECONDS, context.settings.wobble_hold_seconds)
         self._writes: LastWrites[Said] = LastWrites(context.clock, keep)
+        """The last write of each object; never forgotten by time if changes of other writers are to remain."""
         self._unsure: set[str] = set()
         """Keys of objects with a last write of unknown outcome: the status is then written in any case."""
 

@@ -29,7 +29,9 @@ GANG_DEGRADED, GANG_REPAIRED = "GangDegraded", "GangRepaired"
 TOPOLOGY_DEGRADED, TOPOLOGY_REPAIRED = "TopologyDegraded", "TopologyRepaired"
 SCHEDULED, FAILED = "Scheduled", "FailedScheduling"
 FOREIGN = "ForeignBinding"
+"""Another process binds pods of our scheduler names."""
 ROOM_MADE, LEADS, UNREADABLE, INVALID = "RoomMade", "LeaderElection", "UnreadableObject", "InvalidAnnotation"
+# ROOM_MADE: the victims of a plan are evicted; LEADS: this process became leader; INVALID: a setting has no effect
 INVALID_SPEC = "InvalidSpec"
 """Reason of an event about an ElasticQuota that contradicts itself, such as min above max."""
 EVENTS: Mapping[str, tuple[EventType, str]] = {

@@ -38,6 +38,7 @@ class VolcanoStatus:
     """The parts of a status that are written. reason and message are those of the condition; empty for none."""
 
     phase: str
+    """Empty if the status has none yet."""
     running: int = 0
     succeeded: int = 0
     failed: int = 0

@@ -77,6 +77,7 @@ class Feeds:
         hub, claiming = Hub(state, queue), ClaimUsers()
         self.state, self.queue, self.names, self.listeners = state, queue, hub.names, hub.listeners
         self.pods = PodChanges(hub, claiming)
+        # PodGroups and ElasticQuotas may be served by two API groups
         self.groups: ServedVersions[PodGroup] = ServedVersions(
             api_resources.POD_GROUPS, api_resources.POD_GROUPS_X, group_changes(hub, GangSource.GROUP)
         )

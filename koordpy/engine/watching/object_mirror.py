@@ -56,6 +56,7 @@ class Mirror(Generic[T]):
         """name: of the resource, for messages. transform: runs before the sink; None drops the object, and deletes it
         from the sink if it is there. on_refused: called with an object that the sink cannot read, and the reason."""
         self.objects: dict[str, T] = {}
+        """uid -> object as it was passed to the sink last."""
         self._name, self._sink, self._transform, self._on_refused = name, sink, transform, on_refused
 
     def kept(self, obj: T) -> T | None:

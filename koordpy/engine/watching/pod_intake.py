@@ -48,6 +48,7 @@ ANNOTATIONS_UNREAD = (
     "k8s.ovn.org/",
     "prometheus.io/",
 )
+"""Prefixes of annotations that no decision reads, and that many pods have."""
 ANNOTATIONS_OF_FINISHED = frozenset({keys.MAX_RUNTIME, keys.JOB_COMPLETION_INDEX})
 """Annotations of finished pods that are stored, besides those of gangs and workloads."""
 SIBLINGS_KEPT = 4096
@@ -55,14 +56,18 @@ SIBLINGS_KEPT = 4096
 
 TEXTS_KEPT = 1 << 14
 """Maximum number of shared strings: names of nodes, keys and short values. Further strings need more memory."""
+# string -> the one object that all pods share
 _TEXTS: dict[str, str] = {}
 forgotten_by(_TEXTS.clear)
 
+# fields of metadata and spec that a pod shares with its sibling if they are equal
 _SHARED_META = ("owner_references", "creation_timestamp", "deletion_timestamp", "namespace")
 _SHARED_SPEC = tuple(name for name in PodSpec.__struct_fields__ if name != "node_name")
+# fields of a volume that some filter reads; a volume without any of them is dropped
 _VOLUME_SOURCES = tuple(name for name in Volume.__struct_fields__ if name != "name")
 _sources_of = attrgetter(*_VOLUME_SOURCES)
 _NO_SOURCES = (None,) * len(_VOLUME_SOURCES)
+# the empty list and mapping that all pods share
 _EMPTIES: tuple[Any, ...] = ([], {})
 
 

@@ -33,10 +33,11 @@ Close = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """How the objects of a kind are restricted, and the consequence for their owner as a sentence."""
+    """How the objects of a kind are restricted if they cannot be read."""
 
     close: Close
     meaning: str
+    """The consequence for users, as a clause: `it accepts no new pods`."""
 
 
 def stand_in(kind: type[Any], error: Undecodable[Any], known: Any | None) -> Any | None:
