@@ -223,7 +223,7 @@ class MemberConstraintReader:
             if not self._other_members(shape, meant):
                 continue
             domains = self.table.of(term.topology_key)
-            whole = self.most
+            whole = self.most  # capacity of a column on a labelled node, and the amount of a pod with the term
             if shape not in meant or not domains.one_node_each:
                 self.ties.append(Apart(self.position[shape], self._positions(meant), domains.of))
                 if shape in meant:  # a column too, as a tighter bound: at most one pod of the shape on a labelled node
@@ -245,7 +245,7 @@ class MemberConstraintReader:
             for disk, read_only in pod_disks(pod):
                 others = holders.setdefault(disk, {})
                 others[shape] = others.get(shape, True) and read_only
-        whole = self.most
+        whole = self.most  # capacity of a column, and the amount of a writer
         for shapes in holders.values():
             if all(shapes.values()) or sum(self.number[shape] for shape in shapes) < 2:
                 continue
@@ -270,6 +270,7 @@ class MemberConstraintReader:
             if key in objects.claims and objects.is_delayed(objects.claims[key])
         }
         of_class = Counter(waiting.values())
+        # storage classes of which several claims compete for existing volumes
         contested = {name for name, count in of_class.items() if count > 1 and name in objects.contested}
         if contested and all(users[key] == 1 for key in waiting):
             found = volumes_among(self.kinds, self.draft, self.table, sorted(contested))
@@ -318,7 +319,7 @@ class MemberConstraintReader:
             uses = Counter(
                 volume for shape, found in kinds.items() for volume in found for _ in range(self.number[shape])
             )
-            held = self._volumes_on_nodes(driver)
+            held = self._volumes_on_nodes(driver)  # node -> volumes that it has already
             if max(uses.values()) > 1 or any(volume in there for there in held.values() for volume in uses):
                 for shape in kinds:
                     self._refuse(shape, "NodeVolumeLimits", "volumes of drivers with a limit")

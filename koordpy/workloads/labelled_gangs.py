@@ -107,7 +107,7 @@ def run_by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, you
     of which no pod exists.
     """
     pods = by_age(members)
-    namespace, how, name, uid = group
+    namespace, how, name, uid = group  # how: the source
     pod = pods[0].pod
     notes, owner = pod.metadata.annotations, pod.metadata.controller
     head = Head(owner.api_version if owner else "", owner.kind if owner else "job", namespace, name, uid)

@@ -136,11 +136,11 @@ class Derivation:
         """schedulers: names of this scheduler; naming_roles: roles with pods that name a gang themselves."""
         self.run, self.top, self._seen = run, run.lineage.top, self._pod_properties(run, naming_roles)
         self._workload, head = run.workload, run.workload.head
-        every = run.roles
+        every = run.roles  # all roles of the run
         ours = [role for role in every if self._is_served(role, schedulers)]
         self._others = [role for role in every if role not in ours]
         """Roles of pods that another scheduler places."""
-        self._several = len(every) > 1
+        self._several = len(every) > 1  # True if the names of gangs contain the role
         self._metas = {role.name: _meta(run, role) for role in ours}
         """Role -> annotations that apply to it."""
         self._roles = [
@@ -163,7 +163,7 @@ class Derivation:
         self._is_read = bool(self._roles) and (self._by_labels or of_kinds) and run.workload.policy != "basic"
         # an unreadable value makes a gang too, because the gang then reports the fault and blocks the pods
         odd = any(one.get(keys.GANG_AUTO, "off") not in ("on", "off") for one in said)
-        one = run.workload.counted and sum(role.number for role in every) <= 1
+        one = run.workload.counted and sum(role.number for role in every) <= 1  # the spec makes a single pod
         self.is_gang = self._is_read and (self._asked or odd or (run.workload.by_default and not one))
         """True if the pods are a gang, not plain pods (workloads.md 3)."""
 
@@ -209,7 +209,7 @@ class Derivation:
         self.run, self._live_counts = run, _live_counts(run)
         if self._workload.sets:
             self.top = run.head
-        born = [role for role in self._roles if not role.after or run.members.get(role.name)]
+        born = [role for role in self._roles if not role.after or run.members.get(role.name)]  # that exist (6)
         self._later = tuple(
             (role.name, role.number, ", ".join(one.text for one in role.after if not one.met) or role.after[0].text)
             for role in self._roles
@@ -228,7 +228,7 @@ class Derivation:
             halted = self._halted(role) if not wanted else ""
             self._wanted_by_set = {part.key: number for part, number in parts}
             beyond = self._beyond(role, members, parts) if is_counted and not (halted and self.is_gang) else []
-            gone = {key for _, _, found in beyond for key in found}
+            gone = {key for _, _, found in beyond for key in found}  # surplus pods, which form separate blocked groups
             members = [one for one in members if one.key not in gone]
             if not (members or wanted or gone):
                 continue
@@ -273,7 +273,7 @@ class Derivation:
         """Returns the gang of a role. wanted: pods that the controller keeps alive; own: default minimum of the kind;
         runs: True if a pod of the run is bound."""
         workload, head, group = self._workload, self.run.head, self.run.seat.group
-        said = self._minima[role.name]
+        said = self._minima[role.name]  # the minimum by settings
         least, by, fault = own, "", said.fault
         if said.number is not None and not said.fault:
             least = min(wanted, said.number) if workload.counted else said.number
@@ -285,7 +285,7 @@ class Derivation:
             fault = f"annotation {keys.GANG_AUTO} cannot be read: {literal(auto)} is neither on nor off"
         held = {one.seat.index for one in members if one.bound} - {None}  # indexes with a failed pod that was replaced
         failed = [one for one in self.run.members.get(role.name, ()) if one.failed and one.seat.index not in held]
-        there = [one for one in members if one.alive and (one.bound or one.is_placeable)]
+        there = [one for one in members if one.alive and (one.bound or one.is_placeable)]  # that run or may be placed
         bound = any(one.bound for one in there)
         older = self._of_older_sets(role, members)
         name = f"{head.name}-{group}" if group else head.name

@@ -108,7 +108,7 @@ class _ReplicatedJob:
         self._head, self._note, self.first, self._job = head, note, first, source.at("template")
         self.name, self.replicas = source.text("name"), source.count("replicas", 1)
         over = listed.status_of(self.name)
-        self._over = over.count("succeeded") + over.count("failed")
+        self._over = over.count("succeeded") + over.count("failed")  # number of finished Jobs
         group = source.text("groupName", "default")
         self._labels = {
             "jobset-name": head.name,
@@ -124,13 +124,14 @@ class _ReplicatedJob:
         listed.before += self.replicas
         listed.group_before[group] += self.replicas
         parallelism, completions = sizes(self._job.at("spec"))
-        self.each = parallelism if completions is None else min(parallelism, completions)
+        self.each = parallelism if completions is None else min(parallelism, completions)  # pods of one Job
         notes = {**head.annotations, **self._job.at("metadata").strings("annotations")}
         # node label of the exclusive domains; empty for none, also if an administrator labels the nodes instead
         self._key = notes.get(EXCLUSIVE, "") if NODE_SELECTOR not in notes else ""
         mode = self._job.at("spec").word("completionMode", "Indexed", "NonIndexed")
         mounted = _mounts(self._job.at("spec", "template")) if listed.claims else ()
         self._claims = tuple(one for one in listed.claims if one.volume in mounted)
+        # the first pod of each Job is placed alone, before its other pods are created
         self.is_split = bool(self._key) and self.each > 1 and mode == "Indexed"
 
     def seat(self, index: int | None, job: int | None, part: str, run: str) -> PodSeat:
@@ -272,7 +273,7 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
         owner = pod.metadata.controller
         job = labels.get(JOB_NAME) or (owner.name if owner is not None and owner.kind == "Job" else "")
         stem, _, end = job.rpartition("-")
-        own = stem.removeprefix(prefix) if stem.startswith(prefix) else ""
+        own = stem.removeprefix(prefix) if stem.startswith(prefix) else ""  # replicatedJob by the name of the Job
         role = named.get(labels.get(PREFIX + "replicatedjob-name") or own)
         if role is None:
             return None

@@ -63,7 +63,7 @@ def _read(field: str, source: Source, head: Head) -> Workload:
     given = {name.lower(): name for name in specs.raw if not is_mpi or (name in types and specs.has(name))}
     # once the launcher of an MPIJob has Succeeded, no workers are wanted
     ended = is_mpi and bool(states.at("Launcher").count("succeeded"))
-    works = is_mpi and spec.flag("runLauncherAsWorker")
+    works = is_mpi and spec.flag("runLauncherAsWorker")  # the launcher is also the first worker
     waits = is_mpi and spec.word("launcherCreationPolicy", "AtStartup", "WaitForWorkersReady") == "WaitForWorkersReady"
     roles: list[Role] = []
     for name in (one.lower() for one in types if one.lower() in given):
