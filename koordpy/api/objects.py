@@ -62,7 +62,7 @@ class ObjectMeta(Wire, frozen=True, gc=True, weakref=True):
         return None
 
     def __post_init__(self) -> None:
-        """Drops annotations above the limit, except those that koordpy reads: they would fill the memory."""
+        """Drops annotations above the limit that koordpy does not read, because they would stay in memory."""
         notes = self.annotations
         if len(notes) > ANNOTATIONS:
             first = islice((key for key in notes if not is_read(key)), ANNOTATIONS)

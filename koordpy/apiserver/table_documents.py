@@ -125,7 +125,8 @@ def _node_roles(node: Object) -> str:
 
 
 def _event_seen(event: Object) -> str | None:
-    """Returns when an event was last seen; events of both API groups have different fields for it."""
+    """Returns when an event was last seen, None if unknown. The two API groups of events have different fields for the
+    time."""
     series = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("deprecatedLastTimestamp"))
     found: str | None = next(filter(None, (*times, event.get("eventTime"))), event["metadata"].get("creationTimestamp"))

@@ -167,7 +167,8 @@ class WorkloadControllers:
     # The Jobs of a JobSet
 
     def _keep_jobs(self, source: Source, jobset: Workload) -> None:
-        """Creates Jobs that may start now, suspends them with the JobSet, and deletes unfinished ones at its end."""
+        """Creates the Jobs of a JobSet that may start now, suspends and resumes them with the JobSet, and deletes
+        unfinished Jobs once the JobSet is finished."""
         head, suspended = jobset.head, source.at("spec").flag("suspend")
         if jobset.note == "finished":
             for one in self._living(JOBS, head.namespace):

@@ -78,7 +78,7 @@ class Gang(Members):
 
     @property
     def by_workload(self) -> bool:
-        """True if its size follows the number of pods that a controller keeps alive."""
+        """True if the size of the gang follows the number of pods that a controller keeps alive."""
         return self.derived is not None and self.derived.by_workload
 
     @property
@@ -103,12 +103,12 @@ class Gang(Members):
 
     @property
     def has_object(self) -> bool:
-        """True if an object has its settings; otherwise its oldest pod has them."""
+        """True if a PodGroup has the settings of the gang; otherwise its oldest pod or its workload has them."""
         return self.ref.source in (GangSource.GROUP, GangSource.UPSTREAM)
 
     @property
     def subject(self) -> str:
-        """The object with its settings, as `Kind namespace/name` or `Kind/namespace/name`."""
+        """The object with the settings of the gang, for warnings, as `Kind namespace/name` or `Kind/namespace/name`."""
         if self.derived is not None and self.derived.title is not None:
             return f"{self.derived.title.kind} {self.ref.namespace}/{self.derived.title.name}"
         if self.derived is not None and not self.derived.by_workload and self.exists:

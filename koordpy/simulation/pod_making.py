@@ -273,7 +273,8 @@ class Expansion:
         return list(free if part.filling is Filling.NODE else islice(free, wanted))
 
     def _named(self, step: _Step, part: JobPart) -> Iterable[Slot]:
-        """Returns the slots of pods with fixed names; for a DaemonSet, those of nodes without its pod."""
+        """Returns the slots of a part with fixed names of pods; for a DaemonSet, the slots of nodes that have no pod of
+        it."""
         if part.filling is not Filling.NODE or step.role.template.pod is None:
             return part.slots()
         head, filled = step.workload.head, {node_of_daemon(one.pod) for one in step.of_part(part)}
