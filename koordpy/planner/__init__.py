@@ -1,7 +1,8 @@
-"""A round: plans units in queue order on one snapshot, then reports why units stay pending.
+"""A round: plans all pending pods on one snapshot of the cluster, unit by unit in queue order.
 
-`plan_round` is a pure function of snapshot and configuration. A round is a list of actions (`actions`) on one context;
-`queue` gives the order.
+The result says which pods are bound where, which pods are evicted, and why other pods stay pending. `plan_round` is a
+pure function of snapshot and configuration. It runs a list of actions (`actions`) on one context; `queue` gives the
+order of the units.
 
 Main types: `plan_round` (`planning_round.py`): the entry; `RoundContext` (`round_context.py`): a round's state;
 `BoundedRound` (`bounded_round.py`): live time limits.

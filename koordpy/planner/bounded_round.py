@@ -1,4 +1,7 @@
-"""Attempts of a round with a limit on its planning time (`planning_budget.py`)."""
+"""Limits the planning time of a live round: defers the units that are left when the time is over.
+
+The limit, and how tenants share the time, are in `plan/planning_budget.py`.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -19,7 +22,7 @@ class BoundedRound:
         attempt: Callable[[Unit], UnitOutcome],
         units: Iterable[Unit],
     ) -> None:
-        """units: all units that the round is to try."""
+        """budget: None for no limit. attempt: plans one unit. units: all units that the round is to try."""
         self._budget, self._attempt = budget, attempt
         by_quota = round_state.config.planning.share_by == "quota"
         tenant_of = round_state.snapshot.quotas.tree.tenant_of if by_quota else str
@@ -29,16 +32,21 @@ class BoundedRound:
         """True once the budget has ended: units of tenants that used their part are deferred from then on."""
 
     def attempt_by(self, attempt: Callable[[Unit], UnitOutcome]) -> None:
-        """Makes another function try later units."""
+        """Replaces the function that plans a unit, for all later units."""
         self._attempt = attempt
 
     def take_turn(self, unit: Unit) -> None:
-        """Records that a unit has its turn."""
+        """Records that a unit has its turn, so that its tenant has one unit less that waits."""
         if self._shares is not None:
             self._shares.take_turn(unit)
 
     def attempt(self, unit: Unit) -> UnitOutcome:
-        """Tries the next unit of the queue, or defers it."""
+        """Tries the next unit of the queue, or defers it.
+
+        Deferred are units of tenants that used their part of the time while other tenants wait (`TURN`), and units
+        after the end of the budget, except of tenants that have not had their part (`CUT`). The first unit is always
+        tried.
+        """
         budget, shares = self._budget, self._shares
         if budget is None or shares is None:
             return self._attempt(unit)
@@ -50,7 +58,7 @@ class BoundedRound:
         return self.try_now(unit)
 
     def try_now(self, unit: Unit) -> UnitOutcome:
-        """Tries a unit whatever time is left, and charges its tenant."""
+        """Tries a unit even if no time is left, and charges the time to the unit's tenant."""
         budget, shares = self._budget, self._shares
         if budget is None or shares is None:
             return self._attempt(unit)

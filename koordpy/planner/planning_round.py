@@ -1,8 +1,8 @@
-"""One round: a list of actions on one snapshot, and the report of their decisions.
+"""The entry of the planner: `plan_round` plans the pending pods of one snapshot.
 
-The live scheduler, `simulate`, `explain` and the tests all call `plan_round`. The same Snapshot and configuration give
-the same RoundPlan: between calls only state that depends on the nodes alone is cached (`PlannerCache`). Sources:
-gang-network.md sections 2, 6 and 8; simulate.md 2.
+The live scheduler, `simulate`, `explain` and the tests all call it. The same Snapshot and configuration give the same
+RoundPlan. Between calls only state that depends on the nodes alone is cached (`PlannerCache`). Sources: gang-network.md
+sections 2, 6 and 8; simulate.md 2.
 """
 
 from collections.abc import Sequence
@@ -37,11 +37,12 @@ def plan_round(
     budget: PlanningBudget | None = None,
     watch: Watch[Any] | None = None,
 ) -> RoundPlan:
-    """Plans the pending units (or those of `only`, by unit id) in queue order.
+    """Plans the pending units in queue order.
 
-    evict: True if pods may be evicted for units without capacity, as far as the configuration allows. ways: the ways of
-    choosing victims that are tried. budget: the time limit of the round, None for none; units that it leaves undecided
-    are the plan's `deferred`. watch: a pending pod; it receives the decision on that pod with the round state.
+    only: ids of the units that are due; None for all. evict: True if pods may be evicted for units without capacity, as
+    far as the configuration allows. ways: the ways of choosing victims that are tried. budget: the time limit of the
+    round, None for no limit; units that it leaves undecided are the plan's `deferred`. watch: an observer of one
+    pending pod, which gets the decision on that pod with the round state; None for none.
 
     The plan reports all gangs of the snapshot; with `only`, those of the units tried.
     """
@@ -53,7 +54,7 @@ def plan_round(
         only=only,
         ways=ways if evict else (),
         gives_back=budget is None or budget.gives_back,
-        # backfill knows only at the end of a round which units may pass the first of the queue
+        # backfill must try the whole queue: only then is it known which units may use capacity reserved for the first
         budget=None if config.queue.backfill else budget,
         watch=watch,
     )
@@ -67,7 +68,7 @@ def plan_round(
 
 
 def _report(context: RoundContext) -> RoundPlan:
-    """Returns the plan of the round after its actions, and passes the decision on the watched pod to `watch`."""
+    """Returns the plan of the round after all actions, and passes the decision on the watched pod to the observer."""
     withheld = context.withheld
     outcomes = [one for one in context.outcomes if context.is_due(one.unit)]
     plan = report_round(

@@ -1,7 +1,7 @@
-"""The state of one round: the request, the cluster, and the decisions so far. The actions of the round change it.
+"""The state of one round, which its actions share: what is requested, the cluster, and the decisions so far.
 
 An action (`actions`) reads the outcomes of the actions before it, changes the draft in `round_state`, and adds
-outcomes, evictions, rejected plans and warnings. The report of the round uses nothing else.
+outcomes, evictions, rejected plans and warnings. The report of the round is made from these alone.
 """
 
 from collections.abc import Sequence
@@ -34,15 +34,15 @@ class RoundContext:
     ways: Sequence[Way] = ()
     """Ways of choosing victims; empty for a round without evictions."""
     gives_back: bool = True
-    """True if quotas above their runtime give back in this round."""
+    """True if units of quotas above their runtime may be evicted in this round."""
     budget: PlanningBudget | None = None
     """Limit of the planning time; None for no limit."""
     watch: Watch[Any] | None = None
-    """A pending pod that receives the decision on it with the round state; None for none."""
+    """An observer that gets the decision on one pending pod, with the round state; None for none."""
     outcomes: list[UnitOutcome] = field(default_factory=list)
     """Outcomes of the units tried so far, in the order of their turns."""
     evictions: list[Eviction] = field(default_factory=list)
-    """Evictions that free capacity for no unit of the round."""
+    """Evictions for no unit of the round: by quotas that give back, and of stale gangs."""
     rejected: list[RejectedPlan] = field(default_factory=list)
     """Plans of actions that their check rejected; rejected plans of units are in `outcomes`."""
     warnings: list[tuple[str, str]] = field(default_factory=list)
@@ -55,6 +55,7 @@ class RoundContext:
     bound: BoundedRound | None = None
     """Attempts within the limit of the planning time; None before units are tried, and without a limit."""
     _preemptor: PreemptionSearch | None = None
+    """Cache of `preemptor`."""
 
     def __post_init__(self) -> None:
         if self.watch is not None:
@@ -80,7 +81,8 @@ class RoundContext:
 
     @property
     def defers(self) -> bool:
-        """True if units that need victims, units to move, or the solver are left to a search."""
+        """True in an ordinary live round: units that need victims, units to move, or the solver are left to a
+        search."""
         return self.budget is not None and not self.budget.searches
 
     @property
@@ -108,7 +110,7 @@ class RoundContext:
     # --- conditions of actions ----------------------------------------------------------------------------------------
 
     def has_overuse_check(self) -> bool:
-        """Returns True if quotas above their runtime give back."""
+        """Returns True if the action `give_back_overuse` runs: quotas above their runtime give back in this round."""
         return self.evicts and self.gives_back and self.round_state.config.quota.monitor_all_quotas
 
     def has_followers(self) -> bool:
@@ -140,7 +142,10 @@ class RoundContext:
         return self.place(unit) if self.bound is None else self.bound.attempt(unit)
 
     def attempt_in_free_capacity(self, unit: Unit, round_state: RoundState) -> UnitOutcome:
-        """Tries a unit whatever time is left. No pod is evicted for it. round_state: in any view."""
+        """Tries a unit even if no time is left. No pod is evicted for it.
+
+        round_state: that of the round, possibly in another view (other demand for runtimes).
+        """
 
         def place(unit: Unit) -> UnitOutcome:
             self._note(unit)
@@ -152,7 +157,7 @@ class RoundContext:
         return self.bound.try_now(unit)
 
     def place(self, unit: Unit) -> UnitOutcome:
-        """Tries a unit under the policies of the round."""
+        """Tries a unit under the policies of the round. Each policy wraps the attempt of the policies before it."""
         self._note(unit)
         attempt = self._place
         for policy in self.policies:
@@ -160,9 +165,11 @@ class RoundContext:
         return attempt(unit)
 
     def _place(self, unit: Unit) -> UnitOutcome:
+        """Tries a unit without policies, with victims if the round may evict."""
         preemptor = (lambda: self.preemptor) if self.evicts else None
         return plan_unit(unit, self.round_state, preemptor, defers=self.defers)
 
     def _note(self, unit: Unit) -> None:
+        """Informs the observer that a unit is tried next."""
         if self.watch is not None:
             self.watch.comes(unit, self.round_state)

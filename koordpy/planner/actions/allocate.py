@@ -20,11 +20,12 @@ from koordpy.planner.queue.unit_order import UnitOrder
 from koordpy.planner.round_context import RoundContext
 
 Failures = Mapping[Hashable, WaitingUnit | DeferredUnit]
-"""Equivalence class -> the outcome of its units."""
+"""Equivalence class -> the outcome of the first of its units, which lacks capacity or was deferred to a search."""
 
 
 def allocate(context: RoundContext) -> None:
     """Gives each due unit its turn, and adds its outcome to the context."""
+    # the queue, the policies that reserve capacity for its head, and the limit of the planning time
     round_state, outcomes = context.round_state, context.outcomes
     units = queued_units(context)
     queue = order_units(units, context)
@@ -32,6 +33,7 @@ def allocate(context: RoundContext) -> None:
     if context.budget is not None:
         due = (unit for unit in units if context.is_due(unit))
         context.bound = BoundedRound(round_state, context.budget, context.place, due)
+    # each unit in turn; a unit of a class that has failed already shares its outcome without an attempt
     failures: dict[Hashable, WaitingUnit | DeferredUnit] = {}
     for unit in queue:
         if not is_tried(unit, context):
@@ -48,6 +50,7 @@ def allocate(context: RoundContext) -> None:
         if isinstance(outcome, PlacedUnit):
             queue.placed()
         elif key is not None and holds_for_class(outcome):
+            # a follower may fit after a later placement (`retry_followers.py`), so its failure is not shared
             if unit.plain is not None and outcome.refusal is None and round_state.of(unit.plain).follows:
                 context.followers.append(len(outcomes) - 1)
             else:
@@ -55,7 +58,10 @@ def allocate(context: RoundContext) -> None:
 
 
 def queued_units(context: RoundContext) -> list[Unit]:
-    """Returns the due units, and further units for which capacity may have to be reserved."""
+    """Returns the due units, and further units for which capacity may have to be reserved.
+
+    With backfill these are all pending units; otherwise units that may be starving.
+    """
     groups, only, config = context.round_state.groups, context.only, context.round_state.config
     if only is None or config.queue.backfill:
         return groups.units()
@@ -91,7 +97,7 @@ def is_tried(unit: Unit, context: RoundContext) -> bool:
 
 
 def failure_key(unit: Unit, failures: Failures, context: RoundContext) -> Hashable | None:
-    """Returns the key of the units that share an outcome; None if the unit's outcome holds for no other unit."""
+    """Returns the key of the equivalence class with which a unit shares a failure; None if it shares none."""
     if context.is_cut and not failures:
         return None  # few units are tried from here on, and none of them has a known outcome
     key = equivalence_class(unit, context.round_state)

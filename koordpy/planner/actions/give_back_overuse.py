@@ -1,12 +1,17 @@
-"""Evicts units of quotas that use more than their runtime for too long, before any unit is planned.
+"""Evicts units of quotas that have used more than their runtime for too long, before any unit is planned.
 
-Source: quota-fairness.md 5. Units are chosen from the least important on, until the quota is within its runtime. Then a
-reprieve keeps units, from the most important on: units that are not needed for that, and units that no pod needs to
-start (a dry run of the queue). Disruption budgets and protected pods are respected.
+Only with `quota.monitorAllQuotas`. Source: quota-fairness.md 5.
 
-Usage of pods in no quota is ignored as far as they would yield to a unit (quota-fairness.md 4). Otherwise that unit
-would use the capacity, and have to give it back again. Capacity of terminating pods counts as given back. Otherwise
-every round until they are gone would evict more.
+1. `_due`: for each quota, units are chosen from the least important on, until the quota is within its runtime. Units
+   that are not needed for that are spared.
+2. `_reprieve`: further units are spared, from the most important on, if their eviction lets no pod of another quota
+   start (a dry run of the queue).
+3. The independent check, then the evictions.
+
+PodDisruptionBudgets and protected pods are respected. Usage of pods in no quota is ignored as far as these would yield
+to a unit (quota-fairness.md 4). Otherwise the unit would be evicted, take the capacity of these pods, and have to give
+it back again. Capacity of terminating pods counts as given back, because otherwise every round until they are gone
+would evict more.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -40,25 +45,31 @@ _Unit = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """The units that one overdue quota would give back."""
+    """The units that one overdue quota would give back. Units are positions in the pool."""
 
     name: str
     limit: Amounts
+    """The quota's runtime, by resource."""
     over: Amounts
+    """Usage of the quota above `limit`; empty if it is within."""
     floors: Mapping[int, Amounts]
-    """Unit -> usage of the quota above its runtime, with the runtime computed without demand of other units."""
+    """Unit -> usage of the quota above its runtime, if that is computed without demand of other units. At least this
+    amount must be given back whatever pods wait."""
     taken: list[int]
+    """Units that are given back, before the reprieve."""
     held: Mapping[int, Amounts]
     """Unit -> amounts that it uses in the quota."""
     multiples: Sequence[Multiple]
+    """podCountMultiple of the gangs in the quota."""
 
 
 def give_back_overuse(context: RoundContext) -> None:
     """Evicts the units that overdue quotas give back, except units that the independent check rejects.
 
-    Nothing is evicted for units that cannot start anyway. For each victim unit the runtime is computed with the demand
-    of only those pending units that could use its nodes; otherwise the freed capacity would be lent to the quota again
-    (`lend_runtimes.py`). Of these victim units only those are evicted that let pods of other quotas start.
+    Nothing is evicted for units that cannot start anyway. For each victim unit, the runtime is computed with the demand
+    of only those pending units that could use its nodes. Otherwise capacity would be freed that these units cannot use,
+    and `lend_runtimes` would lend it to the quota again. Of the victim units only those are evicted that let pods of
+    other quotas start.
     """
     round_state, pool = context.round_state, context.preemptor.pool
     draft = round_state.draft
@@ -82,7 +93,10 @@ def give_back_overuse(context: RoundContext) -> None:
 
 
 def _due(pool: Pool, round_state: RoundState) -> list[_Due]:
-    """Returns the units that each overdue quota would give back, and evicts them from the draft."""
+    """Returns the units that each overdue quota would give back, and evicts them from the draft.
+
+    `startless` units cannot start anyway, so their demand does not count.
+    """
     admission, quotas = round_state.admission, round_state.snapshot.quotas
     names = overdue(quotas, admission.figures, round_state.config.quota, now=round_state.snapshot.now)
     waiting = round_state.groups.units() if names else []
@@ -126,9 +140,10 @@ def _due(pool: Pool, round_state: RoundState) -> list[_Due]:
 
 
 def _reprieve(pool: Pool, round_state: RoundState, due: Sequence[_Due]) -> list[list[int]]:
-    """Reprieves units that no pod needs: keeps each unit that lets no pod start, the most important first.
+    """Returns for each quota the units that are still evicted after a reprieve, the most important spared first.
 
-    Only pods of other quotas count. The draft is unchanged afterwards.
+    A unit is spared if its eviction lets no pod of another quota start. The draft is unchanged afterwards. After
+    `GIVE_BACK_TRIALS` dry runs of the queue no further unit is spared.
     """
     draft, quotas, pods = round_state.draft, round_state.snapshot.quotas, round_state.snapshot.pods
     ending = round_state.reservations.terminating
@@ -170,9 +185,9 @@ def _runtime(
     asking: Collection[str],
     freed: Mapping[str, int] = MappingProxyType({}),
 ) -> Amounts:
-    """Returns the limit of a quota's use.
+    """Returns the runtime of a quota if only the units of `asking` have demand there and in other quotas.
 
-    Its runtime if only the units of `asking` have demand, and if pods in no quota use `freed` less.
+    waiting: all pending units. asking: ids of units. freed: amounts by which pods in no quota use less.
     """
     admission, quotas = round_state.admission, round_state.snapshot.quotas
     others = [unit for unit in waiting if unit.id not in asking]
@@ -181,9 +196,9 @@ def _runtime(
 
 
 def _excess(name: str, limit: Amounts, round_state: RoundState) -> Amounts:
-    """Returns by how much the use exceeds a limit, by resource; without terminating pods.
+    """Returns by how much the usage of a quota exceeds a limit, by resource; empty if it is within the limit.
 
-    Empty if it is within the limit.
+    Terminating pods do not count.
     """
     quotas, use = round_state.snapshot.quotas, round_state.draft.quotas
     ending = [
@@ -194,7 +209,7 @@ def _excess(name: str, limit: Amounts, round_state: RoundState) -> Amounts:
 
 
 def _multiples(pool: Pool, round_state: RoundState, held: Collection[int]) -> list[Multiple]:
-    """Returns the multiples that gangs must keep after evictions."""
+    """Returns podCountMultiple of the gangs of some units, as conditions on which of the units may be evicted."""
     own = {i: [i] for i in held}
     groups = {unit.group: round_state.groups.unit(unit.gang) for i in held if (unit := pool.units[i]).gang is not None}
     return [one for group in groups.values() for one in multiples_of(group, pool, round_state, own)]
@@ -205,15 +220,18 @@ def _select_units(
 ) -> list[int]:
     """Returns the positions of the units to evict.
 
-    inside: unit -> amounts that it uses in the quota. over_of: unit -> amounts that must be evicted before it may stay.
+    inside: unit -> amounts that it uses in the quota. over_of: unit -> amounts that must be evicted in total before
+    this unit may stay.
     """
     held = {i: inside[i] for i, over in over_of.items() if any(inside[i].get(r) for r in over)}
     order = sorted(held, key=lambda i: pool.ranks[i])
     budgets = pool.budgets
 
     def stays(i: int, some: list[int]) -> bool:
+        """Returns True if evicting some units is enough for unit `i` to stay."""
         return all(sum(held[k].get(r, 0) for k in some) >= amount for r, amount in over_of[i].items())
 
+    # the least important first; a unit is skipped if it may stay, unless its eviction may complete a multiple
     taken: list[int] = []
     for i in order:
         if stays(i, taken) and not any(i in dict(one.terms) for one in uneven(multiples, taken)):
@@ -221,8 +239,10 @@ def _select_units(
         trial = _with_unit(pool, taken, i)
         if trial and not forbid(budgets, [pod for k in trial for pod in pool.units[k].pods]):
             taken = trial
+    # if no further unit was found to complete a multiple, its units stay
     while broken := uneven(multiples, taken):
         taken = [k for k in taken if k not in dict(broken[0].terms)]
+    # a reprieve, the most important first: later choices may have made earlier ones unnecessary
     left = [i for i in order if i not in taken and stays(i, taken)]
     for i in sorted(taken, key=lambda i: -pool.ranks[i]):
         rest = [k for k in taken if k != i]
@@ -233,9 +253,10 @@ def _select_units(
 
 
 def _with_unit(pool: Pool, taken: list[int], i: int) -> list[int]:
-    """Returns `taken` with one more unit.
+    """Returns `taken` with one more unit; empty if the unit may not be added.
 
-    Empty if its gang is evicted as a whole already, or may not lose more members.
+    It may not if the core of its gang is taken already, or if the gang has no more surplus to give. A core replaces all
+    other units of its GangGroup.
     """
     unit = pool.units[i]
     if unit.kind is UnitKind.CORE:
@@ -254,9 +275,9 @@ def _with_unit(pool: Pool, taken: list[int], i: int) -> list[int]:
 
 
 def _units_inside(pool: Pool, round_state: RoundState, name: str) -> dict[int, Amounts]:
-    """Returns unit -> amounts it uses in a quota and below.
+    """Returns unit -> amounts that it uses in a quota and below, for units with all pods inside the quota.
 
-    Only units of koordpy's schedulers wholly inside the quota.
+    Units with pods of other schedulers are left out.
     """
     holdings, party = pool.holdings(Mins(round_state.snapshot.quotas)), Tenant(name)
     out: dict[int, Amounts] = {}

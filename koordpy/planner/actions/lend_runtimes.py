@@ -1,14 +1,15 @@
-"""Gives units that a runtime refuses a second turn, without demand that cannot use the reserved quota.
+"""Gives each unit that a quota's runtime refused a second turn, in which unusable demand of other quotas is left out.
 
-Demand of pending units reserves runtime. Two units that each request more than the other leaves would therefore block
-each other in an empty cluster. A unit that no node can hold, or that waits for a full node pool, would reserve runtime
-that it cannot use. So at the end of a round each unit that a runtime refuses is tried again, in queue order:
+The demand of a pending unit raises the runtime of its quota, and so reserves quota for the unit. Two units that each
+request more than the other leaves would therefore block each other in an empty cluster. And a unit that no node can
+hold, or that waits for a full node pool, would reserve quota that it cannot use. So at the end of a round each unit
+that a runtime refused is tried again, in queue order:
 
 - First, runtimes are computed without unsatisfiable demand of other quotas.
-- If a runtime still refuses the unit, demand of units that cannot use all of its nodes is left out, too. Capacity
-  that these units can use is closed to it.
+- If a runtime still refuses the unit, the demand of other units that cannot use all of the unit's nodes is left out,
+  too. Then capacity that these other units can use is closed to the unit.
 
-The unit gets free capacity only: no pod is evicted for it. Own decision: Koordinator leaves such a unit waiting.
+The unit gets free capacity only: no pod is evicted for it. Koordinator has no such step: it leaves the unit pending.
 """
 
 from collections.abc import Hashable, Iterable
@@ -38,6 +39,7 @@ def lend_runtimes(context: RoundContext) -> None:
 
     Also runs after the planning time is used up: a unit refused in this round is not tried in the next round.
     """
+    # units that got capacity have no demand any more; quotas with a later start must not be lent from
     outcomes, round_state = context.outcomes, context.round_state
     second = [one for one in outcomes if is_refused_by_runtime(one)]
     served = [one for one in outcomes if isinstance(one, PlacedUnit) or (isinstance(one, WaitingUnit) and one.awaits)]
@@ -63,7 +65,10 @@ def lend_runtimes(context: RoundContext) -> None:
 
 
 def _quotas_of_later_starts(outcomes: list[UnitOutcome], round_state: RoundState) -> frozenset[str]:
-    """Returns the quotas, with those above them, of pods that start in a later round on freed or reserved capacity."""
+    """Returns the quotas, with their ancestors, of pods that will start in a later round on freed or reserved capacity.
+
+    These are pods with victims in this round, and nominated pods.
+    """
     pods, draft, quotas = round_state.snapshot.pods, round_state.draft, round_state.snapshot.quotas
     keys = {key for one in outcomes if isinstance(one, PreemptingUnit) for key in one.nodes}
     keys |= {key for key in round_state.reservations.feasible if key not in draft.placed}
@@ -71,9 +76,10 @@ def _quotas_of_later_starts(outcomes: list[UnitOutcome], round_state: RoundState
 
 
 class _Loans:
-    """The quota lent in the second turns of a round."""
+    """The second turns of a round, and the demand that is left out in them."""
 
     def __init__(self, waiting: list[Unit], context: RoundContext) -> None:
+        """waiting: pending units without capacity. `vain` ones can never start: their demand is unsatisfiable."""
         round_state = context.round_state
         vain = startless(waiting, round_state)
         self._round_state, self._reaches = round_state, Reaches(round_state)
@@ -85,11 +91,14 @@ class _Loans:
             for unit in waiting
             if unit.id not in self._unsatisfiable
         }
-        """Other pending units, each with its quotas and those above them."""
+        """Id -> (unit, its quotas with their ancestors) of the other pending units."""
         self._demands: dict[Hashable, QuotaDemand] = {}
 
     def attempt(self, unit: Unit) -> UnitOutcome:
-        """Tries a unit without unsatisfiable demand; if refused, only with capacity that other units could not use."""
+        """Tries a unit without unsatisfiable demand of other quotas.
+
+        If a runtime still refuses the unit, it is tried with only the capacity that other units could not use.
+        """
         round_state, quotas = self._round_state, self._round_state.snapshot.quotas
         own = frozenset(quotas.quota_of(pod) for pod in unit.pending)
         outcome = self._attempt(unit, self._state_without(own, []))
@@ -112,9 +121,10 @@ class _Loans:
         return [other for other in others if (reach & ~self._reaches.of(other)).any()]
 
     def _state_without(self, own: frozenset[str], apart: list[Unit]) -> RoundState:
-        """Returns round state without unsatisfiable demand and without that of `apart`.
+        """Returns the round state with runtimes computed without some demand: unsatisfiable units, and units of
+        `apart`.
 
-        Demand in quotas of `own` still counts.
+        Demand in the quotas `own` still counts.
         """
         key = own, frozenset(unit.id for unit in apart)
         if key not in self._demands:

@@ -1,8 +1,8 @@
-"""Evicts the remaining members of gangs that lost members, once their grace period is over.
+"""Evicts the remaining members of stale gangs, which have lost members that they need, after a grace period.
 
-Source: preemption.md 7. The action runs after the units were tried: a gang is repaired if its missing members got
-nodes. The round keeps no memory of stale gangs: the start of the grace period follows from the PodGroup's condition, or
-from the members that failed (`preemption/search/stale_gangs.py`).
+Source: preemption.md 7. The action runs after the units were tried, because a gang is repaired if its missing members
+got nodes in this round. The round has no memory of stale gangs: the start of the grace period follows from the
+PodGroup's condition, or from the members that failed (`preemption/search/stale_gangs.py`).
 """
 
 from koordpy.api.natural_order import natural_key
@@ -19,7 +19,10 @@ from koordpy.verify.eviction_check import STALE_GANG, EvictedUnit, Round, check_
 
 
 def release_stale_gangs(context: RoundContext) -> None:
-    """Evicts the members of stale gangs; of gangs with pending members only if the round has tried them."""
+    """Evicts the members of stale gangs; of gangs with pending members only if the round has tried these.
+
+    A gang that the independent check rejects keeps its members, and the rejected plan is recorded.
+    """
     round_state = context.round_state
     settings, snapshot, draft, groups = (
         round_state.config.stale_gangs,
@@ -55,6 +58,10 @@ def release_stale_gangs(context: RoundContext) -> None:
 
 
 def _is_evictable(pods: tuple[PodInfo, ...], round_state: RoundState) -> bool:
+    """Returns True if all members may be evicted together.
+
+    None may be protected or of another scheduler, and no PodDisruptionBudget may be exceeded.
+    """
     names = round_state.snapshot.scheduler_names
     if any(untouchable(pod) or pod.pod.spec.scheduler_name not in names for pod in pods):
         return False

@@ -1,11 +1,15 @@
-"""Tries plain pods again if a pod placed after them may have satisfied their affinity or spread."""
+"""Tries followers again: plain pods that failed, although a pod placed after them may satisfy their affinity or spread.
+
+Example: a pod that requires a database pod near it comes before the database pod in the queue.
+"""
 
 from koordpy.attempts.unit_outcome import PlacedUnit
 from koordpy.planner.round_context import RoundContext
 
 
 def retry_followers(context: RoundContext) -> None:
-    """Tries each follower that has a slot, until a pass places none."""
+    """Tries each follower that fits some node now, and repeats until a pass places none, because one may help
+    another."""
     round_state, outcomes = context.round_state, context.outcomes
     has_placed = True
     while has_placed:

@@ -1,7 +1,7 @@
-"""The queue of a round: the order of units, starving units, backfill, and the rank of a waiting unit.
+"""The queue of a round: in which order pending units are tried, and for which of them capacity is reserved.
 
-Units are ordered by priority and by the fairness of their queue. Policies may reserve capacity for the head of the
-queue.
+Queues of users or ElasticQuotas take turns by fair share; within a queue, units are ordered by priority. Two policies
+reserve capacity for a unit that would otherwise never start: the starvation guard, and backfill.
 
 Main types: `UnitOrder` (`unit_order.py`): the order; `StarvationGuard` (`starvation.py`): starving units; `Backfill`
 (`backfill.py`): reservations with an end.

@@ -1,10 +1,10 @@
-"""Reserve and backfill (`queue.backfill`): small units do not starve a large unit before them (docs/queueing.md).
+"""Backfill (`queue.backfill`): small units use capacity that waits for a large unit, without delaying that unit.
 
-EASY backfilling: the first unit of the queue that lacks capacity, and would fit an empty cluster, gets a reservation.
-Its start is the earliest time at which enough running pods with a known end have ended. Its nodes are those of the
-placement then. Later units may use reserved capacity only if they end by that time; otherwise they get the rest. No
-state is kept between rounds: each round computes the reservation from the snapshot and `now`. Placements in between can
-only make the start earlier.
+EASY backfilling (docs/queueing.md): the first unit of the queue that lacks capacity, and would fit an empty cluster,
+gets a reservation. Its promised start is the earliest time at which enough running pods with a known end have ended.
+Its nodes are those of a placement at that time. Later units may use the reserved capacity only if they end by the
+promised start; otherwise they get what is left. No state is kept between rounds: each round computes the reservation
+from the snapshot and its time `now`.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -45,17 +45,17 @@ def moment(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Promise:
-    """A reservation as later units of the round see it."""
+    """A promised start, as later units of the round must respect it."""
 
     unit: Unit
     start: float
+    """The promised start, in seconds since the epoch."""
     nodes: Mapping[str, int]
     """Pod key -> node position."""
     asked: Ints
     """[nodes, resources] amounts that the unit will use."""
     leaving: Mapping[int, Sequence[PodInfo]]
-    """Node position -> pods running there that will have ended by the start, so that their capacity is available
-    then."""
+    """Node position -> pods running there that will have ended by the start. Their capacity is part of the promise."""
 
 
 class Backfill(QueuePolicy):
@@ -67,8 +67,10 @@ class Backfill(QueuePolicy):
         self._all_ended = AllEnded(round_state)
         self.runtimes = Runtimes(round_state.snapshot)
         self._has_head = False
-        """True once the first unit that lacks capacity was tried."""
+        """True once the first unit was found that lacks capacity and would fit an empty cluster, also if no start can
+        be promised to it."""
         self._reserved_start: _Promise | None = None
+        """The promised start; None if there is none yet, or if none can be promised."""
         self._messages: dict[str, str] = {}
         """Id of each unit that may not use reserved capacity -> its message."""
 
@@ -87,7 +89,7 @@ class Backfill(QueuePolicy):
         return replace(plan, reservation=self.promise, warnings=tuple(warnings))
 
     def extend_key(self, unit: Unit, key: Hashable) -> Hashable:
-        """Returns an equal key for units of one class that end on the same side of the promised start."""
+        """Returns a key that is equal only for units that end on the same side of the promised start."""
         return key, self._has_head, self._reserved_start is not None and self._ends_in_time(unit, self._reserved_start)
 
     def considers(self, unit: Unit) -> bool:
@@ -95,7 +97,10 @@ class Backfill(QueuePolicy):
         return not self._has_head
 
     def attempt(self, unit: Unit, attempt: Callable[[Unit], UnitOutcome]) -> UnitOutcome:
-        """Places one unit on the round's draft, without delaying the promised start."""
+        """Places one unit on the round's draft, without delaying the promised start.
+
+        The first unit that lacks capacity gets the promise, if its start can be computed.
+        """
         if self._reserved_start is None:
             outcome = attempt(unit)
             if self._has_head or not _lacks_capacity(outcome):
@@ -111,7 +116,10 @@ class Backfill(QueuePolicy):
     # -- the reservation ----------------------------------------------------------------------------------------------
 
     def _nodes_at(self, unit: Unit, end: float) -> Mapping[str, int] | None:
-        """Returns the unit's nodes once every pod with a known end until `end` has ended; None if it does not fit."""
+        """Returns the unit's nodes at the time `end`; None if the unit does not fit then.
+
+        At that time, all pods with a known end up to `end` have ended, running ones and those placed in this round.
+        """
         snapshot, main = self._round_state.snapshot, self._round_state.draft
         draft = Draft(snapshot)
         own = {pod.key for pod in unit.members}
@@ -132,7 +140,7 @@ class Backfill(QueuePolicy):
         return self.runtimes.known(self._round_state.snapshot.pods.values())
 
     def _placed_end(self, key: str) -> float:
-        """Returns the end of a pod that this round has placed."""
+        """Returns the end of a pod that this round has placed, in seconds since the epoch; infinite if unknown."""
         pod = self._round_state.snapshot.pods[key]
         unit = Unit(id=key, gangs=(), plain=pod) if pod.gang is None else self._round_state.groups.unit(pod.gang)
         return self.runtimes.end_from_now(unit)
@@ -153,9 +161,10 @@ class Backfill(QueuePolicy):
 
     @property
     def withheld(self) -> Reservation | None:
-        """The reservation less the capacity of pods that end by the start, both running and placed in this round.
+        """The part of the promised capacity that is free now; None without a promise.
 
-        It counts as used for units that do not end by then. None without a promise.
+        That is the unit's requests, less the capacity of pods that end by the promised start, both running and placed
+        in this round. It counts as used for units that do not end by the promised start.
         """
         held = self._reserved_start
         if held is None:
@@ -169,9 +178,10 @@ class Backfill(QueuePolicy):
         return withheld(held.unit.title, ClosedTo.LONGER, np.asarray(np.maximum(out, 0)), held.start)
 
     def _earliest(self, unit: Unit) -> tuple[float, Mapping[str, int]] | None:
-        """Returns (time, pod key -> node) of the earliest end after which the unit can be placed.
+        """Returns (time, pod key -> node) of the earliest end of a pod after which the unit can be placed.
 
-        None if there is none.
+        None if the unit does not even fit once all pods with a known end have ended. Found by bisection, because more
+        ended pods leave more capacity.
         """
         own = {pod.key for pod in unit.members}
         ends = {end for end, pod in self._ends if pod.key not in own}
@@ -201,10 +211,14 @@ class Backfill(QueuePolicy):
     # -- later units --------------------------------------------------------------------------------------------------
 
     def _ends_in_time(self, unit: Unit, held: _Promise) -> bool:
+        """Returns True if a unit that is placed now ends by the promised start."""
         return self.runtimes.end_from_now(unit) <= held.start
 
     def _attempt_after_promise(self, unit: Unit, held: _Promise) -> UnitOutcome:
-        """Places a later unit; unless it ends by the promised start, it may not use reserved capacity."""
+        """Places a unit after the promise was made; unless it ends by the promised start, without reserved capacity.
+
+        A placement that would delay the promised start by other means than capacity is undone.
+        """
         closed = None if self._ends_in_time(unit, held) else self.withheld
         # a separate search, because victims are those of the draft as it is now
         search = cache(lambda: PreemptionSearch(self._round_state, self._ways)) if self._ways else None
@@ -231,7 +245,11 @@ class Backfill(QueuePolicy):
         return outcome.note_capacity(promise=reserved, beside_promise=True)
 
     def _delays_start(self, outcome: PlacedUnit, held: _Promise) -> bool:
-        """Returns True if a placement delays the reserved unit by other means than capacity, such as affinity."""
+        """Returns True if a placement delays the promised start by other means than capacity, such as affinity.
+
+        Most placements cannot: pods without constraints, devices by name, claims or victims. These are not checked,
+        unless the unit with the promise depends on other pods near it.
+        """
         draft, nodes = self._round_state.draft, outcome.nodes
         plain = not any(self._round_state.snapshot.pods[key].ties or draft.given(key) for key in nodes)
         plain = plain and not isinstance(outcome, PreemptingUnit)
@@ -245,9 +263,9 @@ class Backfill(QueuePolicy):
         return [self._round_state.of(pod).slots.copy() for pod in {pod.shape: pod for pod in unit.pending}.values()]
 
     def _blocked_message(self, unit: Unit, held: _Promise, slots: Sequence[Ints]) -> str:
-        """Returns a message with the number of nodes on which the reservation costs a unit slots; empty for none.
+        """Returns a message with the number of nodes where the unit has fewer slots because of the reservation.
 
-        slots: as `_slots`, with the reservation.
+        Empty if there are none. slots: the result of `_slots` with the reservation in force.
         """
         smaller = [free > beside for free, beside in zip(self._slots(unit), slots, strict=True)]
         count = int(np.logical_or.reduce(smaller).sum())

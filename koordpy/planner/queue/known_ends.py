@@ -1,8 +1,9 @@
-"""Known ends of running pods, from annotation scheduling.koordinator.sh/max-runtime.
+"""When running pods will end, for backfill: from the annotation scheduling.koordinator.sh/max-runtime.
 
-A gang runs from the earliest start of its pods. A pod without status.startTime counts as started at its creation
-(simulate.md 1.3). A plain pod may carry the annotation itself. A pod that exceeds its runtime counts as ending now
-until it has run twice as long; after that its end is unknown. The end of a terminating pod is unknown, too.
+The annotation is on the PodGroup, or on a pod without a gang. A gang runs from the earliest start of its pods. A pod
+without status.startTime counts as started at its creation (simulate.md 1.3). A pod that exceeds its maximum runtime
+counts as ending now until it has run twice as long. After that its end is unknown. The end of a terminating pod is
+unknown, too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +21,10 @@ from koordpy.preemption.selection.victim_units import started
 
 
 class Runtimes:
-    """Maximum runtimes of the gangs and plain pods of a snapshot, and the ends of the running pods that follow."""
+    """Maximum runtimes of the gangs and plain pods of a snapshot, and the ends of running pods by them.
+
+    Runtimes are in seconds, ends in seconds since the epoch. Infinite means unknown.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -30,6 +34,7 @@ class Runtimes:
         """Object (`PodGroup/ns/name`, `Pod/ns/name`) -> the error in its annotation."""
 
     def _read(self, annotations: Mapping[str, str], subject: str) -> float:
+        """Returns the maximum runtime in some annotations. An error is recorded in `unreadable` under `subject`."""
         if keys.MAX_RUNTIME not in annotations:
             return inf
         wrong = next(odd_values(OF_RUNS, {}, annotations), "")
@@ -49,11 +54,13 @@ class Runtimes:
         return found
 
     def _of(self, pod: PodInfo) -> float:
+        """Returns the maximum runtime of a pod: that of its gang, else its own."""
         if pod.gang is not None:
             return self.of_gang(pod.gang)
         return self._read(pod.pod.metadata.annotations, f"Pod/{pod.key}")
 
     def _start(self, pod: PodInfo) -> float:
+        """Returns the start of a bound pod, for a member the earliest start in its gang, in seconds since the epoch."""
         if pod.gang is None:
             return started(pod)
         found = self._starts.get(pod.gang)
@@ -63,10 +70,7 @@ class Runtimes:
         return found
 
     def end_of(self, pod: PodInfo) -> float:
-        """Returns the time at which a bound pod ends, at least now, in seconds since the epoch.
-
-        Infinite if its end is unknown.
-        """
+        """Returns the time at which a bound pod ends, not before now; infinite if the end is unknown."""
         length = inf if pod.pod.metadata.deletion_timestamp else self._of(pod)
         if length == inf:
             return inf
@@ -74,9 +78,9 @@ class Runtimes:
         return max(now, start + length) if now < start + 2 * length else inf
 
     def end_from_now(self, unit: Unit) -> float:
-        """Returns the time at which a unit placed now ends; infinite unless every gang in it has a maximum runtime.
+        """Returns the time at which a unit that is placed now ends; infinite unless each gang has a maximum runtime.
 
-        A gang that is running already ends when it would without the new pods.
+        A gang that runs already ends when it would without the new pods.
         """
         now = self._snapshot.now
         if unit.plain is not None:

@@ -1,6 +1,6 @@
-"""The protocol of policies that reserve capacity for units at the head of the queue.
+"""The interface of policies that reserve capacity for units at the head of the queue.
 
-The round calls its policies for each unit of the queue, in order. This base class reserves nothing; `Backfill` and
+The round calls its policies for each unit, in queue order. This base class reserves nothing. `Backfill` and
 `StarvationGuard` are the policies of a round (`policies_of` in `planner/actions/allocate.py`).
 """
 
@@ -26,19 +26,25 @@ class QueuePolicy:
         return None
 
     def considers(self, unit: Unit) -> bool:
-        """Considers a unit that is not due in the round. Returns True if the round is to try it all the same."""
+        """Returns True if the round is to try a unit that is not due. Called for such units in queue order.
+
+        A policy may also reserve capacity for the unit here.
+        """
         return False
 
     def extend_key(self, unit: Unit, key: Hashable) -> Hashable:
-        """Returns a key that is equal for units of one equivalence class with the same outcome under the policy."""
+        """Returns a key for units of one equivalence class that also have the same outcome under the policy.
+
+        key: that of the equivalence class, extended by earlier policies.
+        """
         return key
 
     def attempt(self, unit: Unit, attempt: Callable[[Unit], UnitOutcome]) -> UnitOutcome:
-        """Tries a unit. attempt: how the round tries it without the policy."""
+        """Tries a unit. attempt: tries it without the policy."""
         return attempt(unit)
 
     def settle(self, unit: Unit, outcome: UnitOutcome) -> UnitOutcome:
-        """Returns the outcome with the policy's additions; may reserve capacity for the unit."""
+        """Returns the outcome of an attempt with the policy's additions; may reserve capacity for the unit."""
         return outcome
 
     def complete(self, plan: RoundPlan) -> RoundPlan:

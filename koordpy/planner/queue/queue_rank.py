@@ -1,8 +1,8 @@
-"""The rank of a waiting unit in the queue, and usage and share of its user or queue.
+"""The rank of a pending unit in the queue, with usage and share of its user or queue, as shown to users.
 
-Source: quota-fairness.md 2 and 3. The rank assumes that every unit before it is placed; nothing is placed here. Units
-that a gate blocks (missing members, invalid settings) have no rank. Shares are the entitlements by which capacity is
-reclaimed (preemption.md 3.3).
+Source: quota-fairness.md 2 and 3. The rank is computed as if every unit before it were placed; nothing is placed here.
+Units that a gate blocks (missing members, invalid settings) have no rank. Shares are the entitlements by which capacity
+is reclaimed (preemption.md 3.3).
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,9 +30,11 @@ class Standing:
     """The rank of one unit in the queue."""
 
     place: int | None
-    """Rank from 1 among `waiting` units; None if a gate blocks the unit."""
+    """Rank from 1 on among `waiting` units; None if a gate blocks the unit."""
     waiting: int
+    """Number of pending units that no gate blocks."""
     mode: str
+    """The fairness mode."""
     owner: str
     """The user, or in modes exact and kai the queue; empty in mode off."""
     held: Mapping[str, str]
@@ -63,7 +65,10 @@ def standing(unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConf
 
 
 def in_turn(units: list[Unit], snapshot: Snapshot, config: KoordpyConfiguration) -> Iterator[Unit]:
-    """Yields the units in the order that they have if each is placed in its turn."""
+    """Yields the units in the order of their turns, if each is placed in its turn.
+
+    Pending pods of a unit are added to usage after its turn, because usage decides which queue is next.
+    """
     ahead = Draft(snapshot).quotas
     order = UnitOrder(units, use=ahead, pods=snapshot.pods.values(), config=config.fairness, now=snapshot.now)
     for one in order:
@@ -74,7 +79,7 @@ def in_turn(units: list[Unit], snapshot: Snapshot, config: KoordpyConfiguration)
 
 
 def waiting(groups: Groups, snapshot: Snapshot, config: KoordpyConfiguration) -> tuple[list[Unit], list[Unit]]:
-    """Returns the units that wait for capacity, the next one first, and the units that a gate blocks, by name."""
+    """Returns (units that wait for capacity, the next one first; units that a gate blocks, by name)."""
     held = {one.id: one for one in groups.units() if one.plain is None and gate(one, groups) is not None}
     units = [one for one in groups.units() if one.id not in held]
     return list(in_turn(units, snapshot, config)), sorted(held.values(), key=lambda one: natural_key(one.group_id))

@@ -1,4 +1,7 @@
-"""A dry run of the queue: the pods that would start on the draft as it is, on free capacity. The draft is unchanged."""
+"""A dry run of the queue: which pending pods would start on the draft as it is, on free capacity alone.
+
+`give_back_overuse` uses it to find out whether an eviction helps any pod. The draft is unchanged afterwards.
+"""
 
 from collections.abc import Hashable
 
@@ -10,7 +13,7 @@ from koordpy.planner.queue.unit_order import UnitOrder
 
 
 def starters(round_state: RoundState) -> frozenset[str]:
-    """Returns the keys of the pods that would be placed."""
+    """Returns the keys of the pods that would be placed. Units of an equivalence class that failed are not tried."""
     draft, snapshot = round_state.draft, round_state.snapshot
     pods, fairness = snapshot.pods.values(), round_state.config.fairness
     queue = UnitOrder(round_state.groups.units(), use=draft.quotas, pods=pods, config=fairness, now=snapshot.now)

@@ -1,9 +1,10 @@
-"""The starvation guard: withholds nodes for a unit that has waited too long.
+"""The starvation guard: reserves nodes for a unit that has waited too long (`fairness.starvationAfter`).
 
-Source: quota-fairness.md 2. A unit that fits an empty cluster but not the present one would never start, because small
-units keep using its nodes. So the first such unit gets, for one round, a reservation on the nodes of one placement:
-with the fewest accelerators still to be freed, then the fewest pods to end, then natural order. Resources that the unit
-lacks there are closed to all later units; other resources of these nodes are not.
+A large unit may never start, because small units always use the capacity that becomes free before there is enough for
+it (quota-fairness.md 2). So the first such unit that would fit an empty cluster gets, for one round, a reservation on
+the nodes of one placement: with the fewest accelerators still to be freed, then the fewest pods that must end, then
+natural order. Resources that the unit lacks there are closed to all later units. Other resources of these nodes are
+not.
 """
 
 import heapq
@@ -36,7 +37,8 @@ from koordpy.quota.quota_book import card_hundredths
 def starving_beside(groups: Groups, only: Collection[str], latest: float) -> list[Unit]:
     """Returns units that are not due in this round and may be starving, the longest wait first.
 
-    Nodes are reserved for them, too. latest: latest creation time of a starving pod, in seconds since the epoch.
+    Nodes are reserved for these, too, although the round does not try them. At most `STARVING_BESIDE` units. only: ids
+    of the due units. latest: latest creation time of a starving pod, in seconds since the epoch.
     """
     waiting = sorted((pod for pod in groups.snapshot.pending if pod.created <= latest), key=lambda pod: pod.created)
     out: dict[str, Unit] = {}
@@ -50,14 +52,14 @@ def starving_beside(groups: Groups, only: Collection[str], latest: float) -> lis
 
 
 class AllEnded:
-    """The cluster once every pod that can end has ended, and placements there."""
+    """The cluster as if every pod that can end had ended, for the question whether a unit could ever fit."""
 
     def __init__(self, round_state: RoundState) -> None:
         self._round_state = round_state
         self._known: RoundState | None = None
 
     def round_state(self, unit: Unit) -> RoundState:
-        """Returns the round state of that cluster, in which the unit's bound members stay."""
+        """Returns the round state of that cluster. Bound members of the unit stay on their nodes."""
         own = {pod.key for pod in unit.members if pod.bound}
         if own:
             return emptied(self._round_state, but=own)
@@ -65,7 +67,7 @@ class AllEnded:
         return self._known
 
     def attempt(self, unit: Unit) -> UnitOutcome:
-        """Returns the outcome of the unit there; the draft is unchanged afterwards."""
+        """Returns the outcome of a unit on that cluster. Nothing stays placed."""
         ended = self.round_state(unit)
         with ended.draft.trial():
             return plan_unit(unit, ended)
@@ -75,8 +77,8 @@ class StarvationGuard(QueuePolicy):
     """The policy of one round: at most one reservation for a starving unit."""
 
     def __init__(self, round_state: RoundState, starving: Collection[str], backfill: QueuePolicy | None = None) -> None:
-        """starving: ids of units. backfill: the backfill policy; its promised start replaces this reservation. None
-        without it."""
+        """starving: ids of the units that have waited too long. backfill: the backfill policy, None if it is off. If
+        that promises a start, this policy reserves nothing."""
         self._round_state, self._ended = round_state, AllEnded(round_state)
         self._starving, self._backfill = starving, backfill
         self._reservation: Reservation | None = None
@@ -108,9 +110,9 @@ class StarvationGuard(QueuePolicy):
         return f"holding nodes [{' '.join(names)}]" + (f": waiting for {waiting}" if waiting else "")
 
     def settle(self, unit: Unit, outcome: UnitOutcome) -> UnitOutcome:
-        """Reserves nodes for a starving unit without capacity.
+        """Reserves nodes if a starving unit lacks capacity.
 
-        Adds to other outcomes on how many nodes the reservation blocks.
+        The message of a unit without capacity also says on how many nodes the reservation keeps it from starting.
         """
         if not isinstance(outcome, WaitingUnit) or not outcome.lacks_capacity:
             return outcome
@@ -121,9 +123,9 @@ class StarvationGuard(QueuePolicy):
         return outcome
 
     def considers(self, unit: Unit) -> bool:
-        """Reserves nodes also for a starving unit that is not due.
+        """Reserves nodes for a starving unit that is not due, if it does not fit now.
 
-        Returns False: only backfill tries units that are not due.
+        Returns False, because the unit is not to be placed in this round.
         """
         if self._backfill is None and self._reservation is None and unit.id in self._starving:
             with self._round_state.draft.trial():
@@ -133,7 +135,10 @@ class StarvationGuard(QueuePolicy):
         return False
 
     def blocked_message(self, unit: Unit) -> str:
-        """Returns a message with the number of nodes where a unit would fit without the reservation; empty for none."""
+        """Returns a message with the number of nodes where a pod of the unit would fit without the reservation.
+
+        Empty if there are none.
+        """
         hold = self._reservation
         if hold is None or hold.amounts is None:
             return ""
@@ -155,7 +160,11 @@ class StarvationGuard(QueuePolicy):
         )
 
     def _needs_of(self, unit: Unit) -> dict[int, Amounts]:
-        """Returns node -> requests of the unit's pods there (their number under PODS), once all pods have ended."""
+        """Returns node -> requests of the unit's pods there, with their number under PODS, by a placement as if all
+        other pods had ended. Empty if the unit does not even fit then.
+
+        For interchangeable pods, nodes are chosen where the fewest accelerators must still be freed.
+        """
         found = self._ended.attempt(unit)
         if not isinstance(found, PlacedUnit):
             return {}
@@ -179,7 +188,10 @@ def _is_interchangeable(unit: Unit, problem: Problem) -> bool:
 
 
 def _cheapest(pod: PodInfo, number: int, problem: Problem, round_state: RoundState) -> list[int]:
-    """Returns the nodes of `number` equal pods in natural order, each chosen where the next pod waits for the least."""
+    """Returns the nodes of `number` equal pods in natural order, chosen where the least must still be freed.
+
+    problem: on the cluster as if all pods had ended. All pods are in one domain of the hard layer, if there is one.
+    """
     shape = problem.members[problem.pending[0]].shape
     slots = problem.slots_of[shape]
     level = problem.tree.levels[problem.hard]
@@ -220,7 +232,7 @@ def _fill(
 
 
 class _EndingCounts:
-    """Counts what must end on a node before a number of pods of one kind fits."""
+    """Counts what must end on a node before a number of pods of one kind fits there."""
 
     def __init__(self, pod: PodInfo, round_state: RoundState) -> None:
         self.snapshot: Snapshot = round_state.snapshot

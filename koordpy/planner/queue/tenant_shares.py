@@ -21,15 +21,16 @@ Amount = int | float | str
 
 @dataclass(frozen=True, slots=True)
 class TenantShare:
-    """One tenant.
-
-    used, share: cards in mode gpu-count, else by resource. usage: always None, because past use is not counted.
-    """
+    """Usage and share of one tenant."""
 
     queue: str
+    """Name of the user or queue."""
     used: Amount | Mapping[str, Amount]
+    """Cards in mode gpu-count; in other modes resource -> amount."""
     share: Amount | Mapping[str, Amount]
+    """In the form of `used`."""
     usage: float | None = None
+    """Always None, because past usage is not counted."""
 
 
 def tenant_shares(snapshot: Snapshot, fairness: Fairness) -> tuple[TenantShare, ...]:
@@ -58,11 +59,13 @@ def _share(tenant: Tenant, lines: EntitlementLines, use: QuotaUse, mode: str) ->
 
 
 def _cards(hundredths: Fraction | int) -> Amount:
+    """Returns hundredths of devices as devices."""
     cards = Fraction(hundredths) / 100
     return int(cards) if cards.denominator == 1 else float(cards)
 
 
 def _amount(resource: str, amount: Fraction | int) -> Amount:
+    """Returns an amount for the output: cpu as a quantity such as `500m`, everything else as a number."""
     if resource == "cpu":
         return cpu_text(int(amount))
     value = Fraction(amount)

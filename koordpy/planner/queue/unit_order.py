@@ -1,9 +1,10 @@
-"""The order of the units of one round, and which of them have waited too long.
+"""The order in which a round tries pending units, and which units have waited too long.
 
-Source: quota-fairness.md 2. Half-bound gangs come first, then system priorities, then starving units, then a tree of
-queues. At each level the queue with the lowest key comes next; after every placement the queues on the path to it are
-compared again. Each fairness mode gives a queue its key (`fairness`). Units of one queue are ordered by priority, age
-and name. A unit that fails passes its turn to the next unit of its queue.
+Source: quota-fairness.md 2. Half-bound gangs come first, then units of system priority, then starving units, then a
+tree of queues. At each level of the tree the queue with the lowest key has the next turn. The fairness mode computes
+the key (`fairness/order_registry.py`). Units of one queue are ordered by priority, age and name. If a unit is placed,
+the queues on its path are compared again, because usage has grown. If it fails, the next unit of the same queue
+follows.
 """
 
 import heapq
@@ -29,7 +30,7 @@ def half_bound(unit: Unit) -> bool:
 
 @dataclass(eq=False, slots=True)
 class _QueueNode:
-    """A queue with jobs, with child queues, or both."""
+    """A node of the tree of queues: it has jobs, child queues, or both."""
 
     queue: ShareQueue
     parent: "_QueueNode | None" = None
@@ -39,10 +40,10 @@ class _QueueNode:
     heap: list[Any] = field(default_factory=list)
     """(key, tie-break, child) of the children that have a next job."""
     ages: list[tuple[float, str]] = field(default_factory=list)
-    """(age, unit id) of the jobs in it and below it, the oldest last."""
+    """(age, unit id) of the jobs of this queue and of all queues below it, the oldest last."""
 
     def head(self) -> Job:
-        """Returns the next job of the queue."""
+        """Returns the next job of the queue or of the queues below it."""
         node = self
         while not node.jobs:
             node = node.heap[0][-1]
@@ -50,15 +51,17 @@ class _QueueNode:
 
     @property
     def empty(self) -> bool:
+        """True if no job is left in the queue and below it."""
         return not self.jobs and not self.heap
 
 
 def _by_name(node: _QueueNode) -> Any:
+    """Returns the sort key for the natural order of names."""
     return natural_key(node.queue.quota), natural_key(node.queue.user)
 
 
 class UnitOrder:
-    """Yields the units one by one. The caller reports with `placed` that the last unit was placed."""
+    """Yields the units one by one. After each unit that is placed, the caller calls `placed`."""
 
     def __init__(
         self, units: list[Unit], *, use: QuotaUse, pods: Iterable[PodInfo], config: Fairness, now: float
@@ -77,11 +80,16 @@ class UnitOrder:
             (first if half else system if job.priority >= keys.SYSTEM_PRIORITY_FLOOR else rest).append(job)
         starving = sorted((job for job in rest if self._starves(job, now)), key=attrgetter("since"))
         self.starving = frozenset(job.unit.id for job in starving)
-        """Ids of units that have waited too long and are in a period in which nodes may be reserved for them."""
+        """Ids of units that have waited too long, and for which nodes may be reserved now."""
         self._first = [*first, *system, *starving]
         self._rest = [job for job in rest if job.unit.id not in self.starving]
 
     def _starves(self, job: Job, now: float) -> bool:
+        """Returns True if a unit is starving now.
+
+        After `fairness.starvationAfter` seconds, periods of that length alternate: one as a starving unit, one without.
+        So a unit that waiting does not help cannot leave nodes idle for ever.
+        """
         after = self._config.starvation_after
         waited = now - job.since
         return after > 0 and waited >= after and waited // after % 2 == 1
@@ -91,6 +99,7 @@ class UnitOrder:
         self._got = True
 
     def __iter__(self) -> Iterator[Unit]:
+        """Yields the units: first those outside the tree of queues, then by queue."""
         for job in self._first:
             yield job.unit
         keys_: QueueKeys = ORDERS[self._config.mode](self._use, self._config, self._pods)
@@ -107,7 +116,7 @@ class UnitOrder:
                 self._gone.add(job.unit.id)
                 yield job.unit
             if self._got and any(keys_.queue_of_pod(pod) != leaf.queue for pod in job.unit.pending):
-                self._fill(root, keys_)  # members are in several queues: usage of these has grown, too
+                self._fill(root, keys_)  # the unit has members in several queues, so the usage of all these has grown
             else:
                 self._ascend(leaf, keys_)
 
@@ -149,6 +158,7 @@ class UnitOrder:
             heapq.heapify(node.heap)
 
     def _entry(self, node: _QueueNode, keys_: QueueKeys) -> Any:
+        """Returns the entry of a queue in the heap of its parent."""
         return keys_.key(node.queue, node.head(), self._oldest(node)), natural_key(node.queue.user), node
 
     def _oldest(self, node: _QueueNode) -> float:
@@ -158,13 +168,17 @@ class UnitOrder:
         return node.ages[-1][0] if node.ages else INFINITE
 
     def _descend(self, root: _QueueNode) -> _QueueNode:
-        """Returns the queue that has the next turn. It and the queues above it are off their heaps until `_ascend`."""
+        """Returns the queue with the next turn.
+
+        This queue and the queues above it are removed from the heaps until `_ascend` puts them back.
+        """
         node = root
         while not node.jobs:
             node = heapq.heappop(node.heap)[-1]
         return node
 
     def _ascend(self, leaf: _QueueNode, keys_: QueueKeys) -> None:
+        """Puts a queue and the queues above it back on the heaps, with new keys; empty queues are left out."""
         node = leaf
         while node.parent is not None:
             if not node.empty:
