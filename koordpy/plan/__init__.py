@@ -1,6 +1,7 @@
-"""The planner's result: a RoundPlan of plain values; the thresholds of the planner; the time limit of a round.
+"""What a round of planning returns, and what limits it: `RoundPlan`, the planner's thresholds, the time limit.
 
-Every threshold is in `limits.py`, with its unit. A plan has no references to the planner's state.
+A plan says which pods are bound, evicted or stay pending, as plain values without references to the planner's state.
+Every threshold is in `limits.py`, with its unit.
 
 Main types: `RoundPlan` (`round_plan.py`): the result; `Placement` (`round_plan.py`): a pod and its node;
 `PlanningBudget` (`planning_budget.py`): the time limit.

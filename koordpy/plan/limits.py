@@ -1,17 +1,20 @@
 """Every threshold of the planner, with its unit: when another method is used, and how much work each method may do.
 
-docs/design.md, "Methods", says which method runs when.
+These are not settings: they bound the time of a round. Work is limited by counts or by CP-SAT's deterministic time
+instead of wall time, so that the same input gives the same plan on any machine. A unit of deterministic time is about a
+second. docs/design.md, "Methods", says which method runs when.
 """
 
 # --- Placement: exact counting ---
 TABLES_AT_ONCE = 64
 """Number of kinds of equal domains of a level from which their tables are computed in one array operation."""
 TABLE_AT_ONCE_ENTRIES = 512
-"""Maximum number of entries of a table for that; longer tables are as fast one at a time."""
+"""Maximum number of entries of a table for `TABLES_AT_ONCE`; longer tables are as fast one at a time."""
 MEASURES = 2
 """Number of capacity measures (resources) that are counted for a region, the scarcest first."""
 MEASURE_UNITS = 2048
-"""Maximum number of units in which a measure is counted; larger amounts are rounded in favour of the bound."""
+"""Maximum number of units in which a measure is counted. Larger amounts are counted in coarser units, rounded such that
+the bound stays valid."""
 
 # --- Messages ---
 SENTENCE_CHARACTERS = 120
@@ -26,15 +29,16 @@ SICK_GPU_NODES_TRIED = 4
 LIMITING_RULES_TRIED = 4
 """Maximum number of rules among the members of a gang that are dropped, one by one, to find which one blocks it."""
 LIMITING_RULES_MEMBERS = 64
-"""Maximum number of pending members for that, if the gang has several rules."""
+"""Maximum number of pending members for which `LIMITING_RULES_TRIED` applies, if the gang has several rules."""
 
 # --- Suggestions ---
 ADVICE_TRIALS = 40
 """Maximum number of rounds that are planned to find what would help one unit."""
 ADVICE_TRIALS_LEAST = 12
-"""Number of such rounds that are allowed in a cluster of any size."""
+"""Number of rounds to find what would help one unit that are allowed in a cluster of any size."""
 ADVICE_WORK = 4_000_000
-"""Limit on pods times nodes, summed over these rounds. Above it only the least number of rounds is planned."""
+"""Limit on pods times nodes, summed over the rounds for one unit. Above it only `ADVICE_TRIALS_LEAST` rounds are
+planned."""
 ADVICE_REDUCTIONS = 32
 """Maximum number of further what-ifs that reduce one suggestion; a suggestion that needs more is not shown."""
 ADVICE_LINES = 5
@@ -48,7 +52,7 @@ ADVICE_PAIRED = 2
 ADVICE_TEMPLATES = 3
 """Maximum number of node templates of which new nodes are tried, and of node counts tried for each."""
 ADVICE_NEW_NODES = 64
-"""Maximum number of new nodes."""
+"""Maximum number of new nodes that one suggestion proposes."""
 ADVICE_ENDING = 8
 """Maximum number of pods of one node that are tried as ended, to gain one more slot."""
 ADVICE_ENDING_TRIED = 16
@@ -77,9 +81,10 @@ UNPROVEN_SHARE = 0.1
 """Factor on a stage's share once an earlier stage is unproven: a proof is impossible, and good answers are found
 early."""
 MODEL_NODES = 384
-"""Number of nodes with capacity in a region from which only a part of the region is modelled first."""
+"""Number of nodes with capacity in a region from which on only a part of the region is modelled first."""
 MODEL_FILLINGS = 24
-"""Number of maximal fillings above which a node type is modelled node by node."""
+"""Number of maximal fillings (sets of pods to which none can be added) above which a node type is modelled node by
+node."""
 MODEL_VARIABLES = 20_000
 """Maximum number of 0/1 variables of one model; above it the goal is left out and nothing is proven."""
 DOMAINS_TRIED = 16
@@ -96,14 +101,15 @@ OPENED_PLACES = 256
 """Maximum number of domains in which a gang with required affinity to itself may start for which each is tried by
 counting. Above it a model chooses."""
 OPENED_MODELS = 8
-"""The same limit for pods of several kinds, where each distinct domain needs a model."""
+"""The limit in place of `OPENED_PLACES` for pods of several kinds, where each distinct domain needs a model."""
 COMPARED_COLUMNS = 64
 """Maximum number of resources for which dominated resources are searched."""
 NAMED_VARIABLES = 1_000
-"""Maximum number of variables of a model of single nodes that also decides their names: one or two solves for each
-pod."""
+"""Maximum number of variables of a model of single nodes that also breaks ties by node name. This takes one or two
+solves for each pod."""
 NAMES_SHARE = 0.1
-"""Share of the remaining deterministic time for one such solve; after a solve that is not proven none follows."""
+"""Share of the remaining deterministic time for one solve by node name; after a solve that is not proven none
+follows."""
 SPLITS = 200
 """Maximum number of partitions of a unit's nodes that are tried if devices cannot serve its pods together."""
 OFFLINE_WATCHDOG_SECONDS = 3600.0
@@ -129,7 +135,8 @@ NODE_COVER_STATES = 4096
 """Maximum number of states of the dynamic program that finds the cheapest victims of one node; above it CP-SAT
 chooses."""
 NODE_COVER_COMBINATIONS = 8
-"""Maximum number of combinations of gangs broken or not that it tries; above it CP-SAT chooses."""
+"""Maximum number of combinations of gangs broken or not that the dynamic program for one node tries; above it CP-SAT
+chooses."""
 MOVES = 20_000
 """Maximum of pods times nodes for which running pods are moved to free capacity."""
 LEVEL_9_UNITS = 40
@@ -137,27 +144,29 @@ LEVEL_9_UNITS = 40
 PRIORITY_PARTS = 4
 """Maximum number of priorities for which victims are searched separately, before all priorities are."""
 LEVEL_WEIGHT = 1 << 26
-"""Weight of the first of several cost levels that one solve decides; larger models solve the levels in turn."""
+"""Maximum weight of the first of several cost levels that one solve decides; larger models solve the levels in turn."""
 EARLY_LEVEL_SHARE = 0.35
 """Share of the remaining deterministic time for a solve of cost levels 1 to 6: twice the time hardly ever proves a
 solve that is unproven by then."""
 LATE_LEVEL_SHARE = 0.1
 """Share of the remaining deterministic time for a solve of cost levels 7 to 9, which the proof does not cover."""
 BEST_PLACES_SHARE = 0.1
-"""Deterministic time to find the best placement with the chosen victims, as a share of a placement's: the model has
-some already."""
+"""Deterministic time to find the best placement with the chosen victims, as a share of a placement's. It is small
+because the model has some placement already."""
 VICTIM_TRIES = 200
 """Maximum number of victim choices that the dry run may reject before the search gives up."""
 ASCEND_VICTIM_TRIES = 20
-"""The same limit if the Ascend planner orders the members itself; after it the greedy way runs."""
+"""The limit in place of `VICTIM_TRIES` if the Ascend planner orders the members itself; after it the greedy way
+runs."""
 VICTIM_TRIALS = 24
 """Maximum number of placements tried for a rejected choice, to learn how many victims are still too few."""
 REPRIEVES = 150
 """Maximum number of reprieves that are tried for an unproven plan."""
 REPRIEVE_PODS = 100_000
-"""Limit on nodes times kinds of pods, summed over these tries; a try with twice as many takes twice as long."""
+"""Limit on nodes times kinds of pods, summed over the reprieves of a plan, because the time of a reprieve grows with
+both."""
 REPRIEVE_SHARE = 0.05
-"""Deterministic time of one try, as a share of a placement's."""
+"""Deterministic time of one reprieve, as a share of a placement's."""
 NEEDLESS_UNITS_TRIED = 4
 """Maximum number of victim units of one plan that are tried with all filters, to count plans that are not minimal."""
 
@@ -169,18 +178,20 @@ STARVING_BESIDE = 64
 """Maximum number of starving units that are not due and are checked in a round."""
 
 EMPTIED_UNITS = 16
-"""Maximum number of kinds of units that a round places on the emptied cluster, to learn whether they could ever fit."""
+"""Maximum number of kinds of units that a round places on the emptied cluster (as if all pods had ended), to learn
+whether they could ever fit."""
 EMPTIED_PODS = 20_000
 """Maximum number of pods removed from the emptied cluster in a round, for all units together: 3 us each, and more if
 filters depend on them."""
 EMPTIED_OFFLINE = 25
 """Factor on both limits offline, where no pod waits for the round."""
 EMPTIED_REGIONS = 32
-"""Maximum number of domains that one such placement tries; if more could hold the unit, the answer is unknown."""
+"""Maximum number of domains that a placement on the emptied cluster tries; if more could hold the unit, the answer is
+unknown."""
 EMPTIED_TIME = 0.2
-"""Deterministic time of one such placement; if it is used up, the unit counts as one that may fit."""
+"""Deterministic time of a placement on the emptied cluster; if it is used up, the unit counts as one that may fit."""
 NEVER_KEPT = 4_000
-"""Maximum number of answers "could the unit ever fit" that are cached between rounds."""
+"""Maximum number of answers to the question whether a unit could ever fit that are cached between rounds."""
 
 GIVE_BACK_TRIALS = 64
 """Maximum number of dry runs of the queue in a round, to find which units start with capacity that quotas give back.
@@ -198,7 +209,7 @@ FEW_ROWS = 4
 CEL_NESTING = 50
 """Maximum nesting of brackets and negations; an API server's parser gives up at 250."""
 NODE_PODS = 1 << 16
-"""Limit on a node's number of pods: larger numbers are not realistic. It keeps products of it small."""
+"""Limit on a node's number of pods: larger numbers are not realistic. It keeps products with that number small."""
 
 # --- Devices ---
 EXACT_GPUS = 16
@@ -238,15 +249,15 @@ REVIEWS_KEPT = 1_024
 BOARD_SECONDS = 2.0
 """Seconds for which the cluster view that answers requests is cached."""
 BOARD_PACE = 10.0
-"""Minimum lifetime of that view, as a multiple of the seconds that it took to build."""
+"""Minimum lifetime of the cluster view, as a multiple of the seconds that it took to build."""
 WORK_PACE = 4.0
 """Seconds of pause after one second of explaining, for all tenants together."""
 WORK_PAUSE_SECONDS = 10.0
-"""Maximum length of that pause, in seconds."""
+"""Maximum length of the pause by `WORK_PACE`, in seconds."""
 TENANT_PACE = 20.0
 """Seconds of pause after one second of explaining for one tenant, for that tenant."""
 TENANT_PAUSE_SECONDS = 300.0
-"""Maximum length of that pause, in seconds."""
+"""Maximum length of the pause by `TENANT_PACE`, in seconds."""
 ANSWER_SECONDS = 10.0
 """Seconds that a request waits for its explanation; after that the answer has none."""
 ANSWERS_HELD_SECONDS = 20.0
@@ -256,6 +267,6 @@ ANSWERS_KEPT = 256
 ANSWER_ROWS = 500
 """Maximum number of pods, units or domains that one answer lists; the rest is counted."""
 ASKED_NAME_BYTES = 512
-"""Maximum number of bytes of a name in a request; no object has a longer name."""
+"""Maximum number of bytes of a name in a request: more than any name of an object has."""
 HINTED_NAMES = 500
 """Maximum number of names of a namespace that are compared with a misspelt name."""

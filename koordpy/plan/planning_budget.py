@@ -1,9 +1,9 @@
 """The time limit of one live round, and how its planning time is divided among tenants.
 
-An ordinary round places what fits and does not search: it defers units that need victims, units to move, or the solver.
-A search is a round of such units alone. It runs beside ordinary rounds on a separate snapshot and draft
-(`engine/search_worker.py`) and is never interrupted. Offline rounds have no budget, so that the same input gives the
-same plan.
+Live, there are two kinds of rounds. An ordinary round is short: it places what fits, and defers units that need
+victims, units to move, or the solver. A search is a round of such units alone. It runs concurrently with ordinary
+rounds on a separate snapshot and draft (`engine/search_worker.py`), and is never interrupted. Offline rounds have no
+budget, so that the same input gives the same plan.
 """
 
 from collections import Counter, defaultdict
@@ -15,27 +15,28 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class PlanningBudget:
-    """The time limit of one round. Its functions are called in the planner's thread; times are seconds of `clock`."""
+    """The time limit of one round. The functions are called in the planner's thread; times are seconds of `clock`."""
 
     searches: bool
     """True for a search. False for an ordinary round, which defers every unit that needs a search."""
     ends: Callable[[], bool]
-    """Returns True if the round ends after the current unit; units that had no turn are deferred. At least one unit is
-    tried. An ordinary round still tries units of tenants that used less than their part of the time (`shared`)."""
+    """Returns True if the round must end now; units that had no turn are deferred. At least one unit is tried before.
+    Units of tenants that used less than their part of the time (`shared`) are still tried."""
     begins: Callable[[], None] = lambda: None
     """Called before the first unit is tried."""
     gives_back: bool = True
-    """True if quotas above their runtime give back in this round."""
+    """True if units of quotas above their runtime may be evicted in this round."""
     clock: Callable[[], float] | None = None
     """Returns the time in seconds; None if attempts are not measured."""
     shared: Callable[[], float] = lambda: inf
-    """Returns the seconds of planning after which tenants that used their part of them let other tenants go first."""
+    """Returns the seconds of planning that tenants share in equal parts. After these, a tenant that used its part is
+    passed over while other tenants wait. Infinite: time is not shared."""
     came: Callable[[], Mapping[str, int]] = dict
-    """Returns the namespaces of pods created since the round began -> the highest priority of these pods."""
+    """Returns, for the pods created since the round began, namespace -> the highest priority of these pods there."""
 
 
 class Turn(Protocol):
-    """A unit, as far as its tenant's part of the round depends on it."""
+    """What the division of planning time reads of a unit: its namespace and its priority."""
 
     @property
     def namespace(self) -> str: ...
@@ -57,14 +58,16 @@ class RoundShares:
     """
 
     def __init__(self, units: Iterable[Turn], budget: PlanningBudget, tenant_of: Callable[[str], str] = str) -> None:
-        """units: all units that the round tries. tenant_of: namespace -> tenant."""
+        """units: all units that the round tries. tenant_of: returns the tenant of a namespace."""
         self._whole, self._of = budget.shared, tenant_of
         self._had: defaultdict[str, float] = defaultdict(float)
+        """Tenant -> seconds of planning that it used."""
         self._lasted = 0.0
+        """Seconds of planning that all tenants used."""
         self._passed: set[str] = set()
         """Tenants that were passed over once: their later units are passed over, too."""
         self._left: dict[int, Counter[str]] = {}
-        """Priority -> tenant -> units that have not had their turn."""
+        """Priority -> tenant -> number of units that have not had their turn."""
         for unit in units:
             self._left.setdefault(unit.priority, Counter())[self._of(unit.namespace)] += 1
         self._tenants = {tenant for left in self._left.values() for tenant in left}
@@ -77,7 +80,7 @@ class RoundShares:
             del left[own]
 
     def charge(self, unit: Turn, seconds: float) -> None:
-        """Charges an attempt to the unit's tenant."""
+        """Charges the time of an attempt to the unit's tenant."""
         self._had[self._of(unit.namespace)] += seconds
         self._lasted += seconds
 
@@ -87,9 +90,9 @@ class RoundShares:
         return whole == inf or self._had[self._of(unit.namespace)] * len(self._tenants) >= whole
 
     def passes_over(self, unit: Turn, came: Mapping[str, int]) -> bool:
-        """Returns True if other tenants go first.
+        """Returns True if the unit is passed over, because other tenants have used less time and wait.
 
-        came: namespaces of pods created during the round -> the highest priority of these pods.
+        came: as the result of `PlanningBudget.came`.
         """
         whole = self._whole()
         if self._lasted < whole:
@@ -97,11 +100,12 @@ class RoundShares:
         own, priority = self._of(unit.namespace), unit.priority
         if own in self._passed:
             return True
+        # other tenants: first those with new pods, as they also reduce the part of each; then those with units left
         others = {self._of(namespace) for namespace, highest in list(came.items()) if highest >= priority}
         if self._had[own] * len(self._tenants | others) < whole:
             return False
         others |= {tenant for level, left in self._left.items() if level >= priority for tenant in left}
-        # a tenant that used more does not go first
+        # a tenant that used as much or more does not go first
         if not any(self._had[other] < self._had[own] for other in others - self._passed):
             return False
         self._passed.add(own)

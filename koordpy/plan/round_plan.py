@@ -1,6 +1,7 @@
-"""The result of a round: a RoundPlan of plain values, the same offline and live.
+"""The result of a round: which pods to bind where, which to evict, and why other pods stay pending.
 
-Values have no reference back to the planner. An unschedulable unit is a value with its explanation, never an exception.
+`RoundPlan` contains plain values, the same offline and live, without references to the planner. A unit that does not
+fit is a value with its explanation, never an exception.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,15 +17,19 @@ class Proof(StrEnum):
     """Certainty of an answer (simulate.md 3.4)."""
 
     OPTIMAL = "optimal"
+    """A placement was found, and none is better."""
     FEASIBLE = "feasible"
+    """A placement was found; a better one may exist."""
     INFEASIBLE = "infeasible"
+    """No placement exists."""
     UNKNOWN = "unknown"
+    """No placement was found within the limits; one may exist."""
 
 
 def proof_of(*, placed: bool, sure: bool) -> Proof:
     """Returns the certainty of a search's answer.
 
-    placed: a placement was found. sure: the search left nothing undecided.
+    placed: True if a placement was found. sure: True if the search left nothing undecided.
     """
     if placed:
         return Proof.OPTIMAL if sure else Proof.FEASIBLE
@@ -34,13 +39,13 @@ def proof_of(*, placed: bool, sure: bool) -> Proof:
 def combined(proofs: Iterable[Proof], *, placed: bool) -> Proof:
     """Returns the certainty of the best of several answers.
 
-    proofs: of each answer. placed: at least one placement exists.
+    proofs: the certainty of each answer. placed: True if at least one of the answers has a placement.
     """
     return proof_of(placed=placed, sure=set(proofs) <= {Proof.OPTIMAL, Proof.INFEASIBLE})
 
 
 class Reason(StrEnum):
-    """Reason of PodScheduled=False, and of `pending[]` offline."""
+    """Reason of the condition PodScheduled=False, and of the list `pending` in the output of offline commands."""
 
     UNSCHEDULABLE = "Unschedulable"
     NEVER_FITS = "NeverFits"
@@ -53,9 +58,13 @@ class GangStatus(StrEnum):
     """Status of a gang after a round (gang-network.md 6)."""
 
     SCHEDULED = "Scheduled"
+    """At least one member and at least minMember members are bound."""
     INCOMPLETE = "Incomplete"
+    """The PodGroup, a linked gang, or pods that the gang needs do not exist yet."""
     INVALID = "Invalid"
+    """A setting of the gang or its job cannot take effect, or its plan failed the independent check."""
     UNSCHEDULABLE = "Unschedulable"
+    """The gang waits: it does not fit, or a quota refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +91,11 @@ class FamilyAllocation:
     """Devices of one family for a plan's pods, by pod key (`namespace/name`)."""
 
     given: Mapping[str, Any] = field(default_factory=dict)
-    """Devices of each pod, in the family's form. A pod without devices by name has no entry."""
+    """Pod key -> devices that are allocated by name, in the family's form. Pods without such devices have no entry."""
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Annotations of the pod's Binding."""
+    """Pod key -> annotations of the pod's Binding."""
     faults: tuple[str, ...] = ()
-    """Reasons why pods cannot have the devices they were placed for. A plan with faults is not carried out."""
+    """Reasons why pods cannot have the devices that they were placed for. A plan with faults is not carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +108,7 @@ class PlanAllocation:
 
 
 NOTHING_ALLOCATED = PlanAllocation()
+"""The allocation of a plan without devices by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +121,7 @@ class Eviction:
     rule: str
     """`priority`, `quota`, `fair-share`, `consolidation` or `stale-gang`."""
     beneficiary: str | None
-    """`namespace/name` of the pod or gang that the eviction is for; None if a quota gives back."""
+    """`namespace/name` of the pod or gang that the eviction is for; None if a quota gives back, for no certain pod."""
     unit: str = ""
     """Id of the preemptor's unit, which is bound once the victims are gone; empty if a quota gives back."""
     reason: str = ""
@@ -119,12 +129,13 @@ class Eviction:
     message: str = ""
     """Message of the event on the victim."""
     priority: int = 0
+    """Priority of the victim."""
     grace_seconds: int = 30
     """Termination grace period of the pod's spec, in seconds."""
     returns_to: str = ""
     """Node on which capacity is reserved for the moved pod (rule consolidation); empty for other rules."""
     yields: str = ""
-    """Id of the victim's unit, which must not reclaim from `unit` for a while (preemption.md 3.6); empty if no rule
+    """Id of the victim's unit, which must not reclaim from `unit` for an hour (preemption.md 3.6); empty if no rule
     reclaims."""
 
 
@@ -140,11 +151,14 @@ class Nomination:
 
 @dataclass(frozen=True, slots=True)
 class Benefit:
-    """The totals of one beneficiary's plan, for its event: the cost, and whether that is proven least."""
+    """The totals of one plan with victims, for the event on the pod or gang that benefits."""
 
     unit: str
+    """Id of the unit."""
     beneficiary: str
+    """`namespace/name` of the pod or gang."""
     message: str
+    """The cost of the plan, and that it is not proven to be the lowest, if so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +176,7 @@ class PendingPod:
     plugins: tuple[str, ...] = ()
     """Filters that refused a node; empty if the verdict is about the gang."""
     never: str = ""
-    """Why its unit can never fit, as in the message (gang-network.md 6); empty if it may fit."""
+    """Why the pod's unit can never fit, as in the message (gang-network.md 6); empty if it may fit."""
 
     @property
     def offline_reason(self) -> Reason:
@@ -186,7 +200,7 @@ class GangReport:
     message: str
     source: GangSource = GangSource.GROUP
     origin: str = ""
-    """Why the pods are a gang."""
+    """Why the pods are a gang, for messages; empty for a gang from a group."""
     workload: Mapping[str, str] | None = None
     """The workload from which the gang is derived; None for a gang from a group."""
     remark: str = ""
@@ -215,8 +229,8 @@ class SolverRun:
 
 
 RANKS, NAMES = "ranks", "names"
-"""Stages that order pods on chosen nodes: the ring of ranks (gang-network.md 5, goal 7), and ties by natural name. If
-they are unproven, the proof of earlier goals stays valid."""
+"""Names of the last stages of a placement: the order of ranks on the chosen nodes (gang-network.md 5, goal 7), and ties
+by natural name. If these stages are unproven, the proof of earlier goals stays valid."""
 
 
 RANKS_OPEN = SolverRun(RANKS, Proof.UNKNOWN, 0.0)
@@ -224,20 +238,27 @@ RANKS_OPEN = SolverRun(RANKS, Proof.UNKNOWN, 0.0)
 
 
 def ranks_proven(runs: Iterable[SolverRun]) -> bool:
-    """Returns True if no order of ranks is better (goal 7).
+    """Returns True if the order of ranks is proven to be the best (goal 7).
 
-    An unproven order is still the same for the same problem.
+    An unproven order is still the same whenever the same problem is solved.
     """
     return all(run.stage != RANKS for run in runs)
 
 
 class Method(StrEnum):
-    """The method that found a unit's plan, or showed that there is none; with victims it is `victims-` and the way."""
+    """The method that found a unit's plan, or showed that there is none.
+
+    A plan with victims has the method `victims-` and the way of choosing them, such as `victims-counting`.
+    """
 
     SCORES = "scores"
+    """The node with the best score, for a plain pod."""
     COUNTING = "counting"
+    """Exact counting over the network tree."""
     SOLVER = "cp-sat"
+    """The solver."""
     RULES = "rules"
+    """The rules of a device family, such as Ascend NPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +270,7 @@ class UnitReport:
     placed: int
     proof: Proof
     layer: str | None
-    """Lowest common layer that a gather goal reached."""
+    """Lowest common layer that a gather goal reached; None without one."""
     method: str = ""
     """Method of the answer; empty if no placement was searched."""
     seconds: float | None = None
@@ -295,7 +316,7 @@ class RejectedPlan:
 
     @property
     def text(self) -> str:
-        """Message for users."""
+        """The message for users."""
         return f"a plan was refused by its check ({', '.join(self.checks)}): {self.faults[0][1]}"
 
 
@@ -305,9 +326,9 @@ class PromisedStart:
 
     unit: str
     start: float
-    """Promised start, seconds since the epoch."""
+    """The promised start, in seconds since the epoch."""
     nodes: Mapping[str, str]
-    """Pod key -> node of the placement then."""
+    """Pod key -> name of the node on which the pod will start."""
     kept: Mapping[str, str] = field(default_factory=dict)
     """Id of each unit that may not use reserved capacity although it would fit -> message for that unit."""
 
@@ -316,7 +337,7 @@ class DeferralReason(StrEnum):
     """Why a round did not decide a unit."""
 
     SEARCH = "search"
-    """The unit needs victims, units to move, or the solver. A search decides."""
+    """The unit needs victims, units to move, or the solver. A later search decides."""
     CUT = "cut"
     """The round ended before the unit's turn."""
     TURN = "turn"
@@ -351,10 +372,11 @@ class RoundPlan:
     warnings: tuple[tuple[str, str], ...] = ()
     """(object such as PodGroup/default/g, text): InvalidAnnotation events live, lines on stderr offline."""
     counted: tuple[tuple[str, str], ...] = ()
-    """(object, resource) of resources that mean parts of devices but are counted by number, each with the first
-    pod of the round that requests it. It is reported once a run or process."""
+    """(object, resource) of resources that mean parts of devices, but are counted by number. The object is the first
+    pod of the round that requests the resource. Each resource is reported once per run or process."""
     rejected: tuple[RejectedPlan, ...] = ()
     reservation: PromisedStart | None = None
+    """The promised start; None without one."""
     deferred: tuple[Deferral, ...] = ()
     """Units that were not decided, in queue order."""
     not_minimal: tuple[str, ...] = ()
