@@ -1,7 +1,7 @@
-"""Reserved capacity in a round: one ledger computes the capacity that is available to a unit, on nodes and in quotas.
+"""Reserved capacity in a round: how much of the free capacity is available to a unit, on nodes and in quotas.
 
-Nominations, policies of the queue and units in progress reserve capacity. Available capacity is free capacity less the
-reservations of other holders.
+Capacity is reserved for nominated pods while their victims terminate, and for units at the head of the queue. What is
+available to a unit is the free capacity less the reservations of other holders that are closed to the unit.
 
 Main types: `ReservationLedger` (`reservation_ledger.py`): reservations; `AvailableCapacity` (`available_capacity.py`):
 nodes; `View` (`capacity_view.py`): a unit's view.

@@ -1,8 +1,9 @@
-"""Capacity that is available to a unit: free capacity without reservations of other holders (kube-parity.md 2.2).
+"""The nominated pods that one unit must respect, and the filters with these pods on their nodes (kube-parity.md 2.2).
 
-The result of `ReservationLedger.available_to`. A pod must pass every filter twice: with the nominated pods that have
-capacity closed to it, and without them. So it neither uses their capacity nor depends on a pod that may never start. As
-in kube-scheduler, a node is filtered with the pods nominated to it, not with pods nominated to other nodes.
+The result of `ReservationLedger.available_to`. A pod must pass every filter twice: once with the nominated pods on
+their nodes, and once without them. So the pod neither uses the capacity of a nominated pod nor depends on a nominated
+pod, which may never start. As in kube-scheduler, a node is filtered with the pods nominated to it, and not with pods
+nominated to other nodes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,16 +28,19 @@ from koordpy.pods.pod_info import PodInfo
 
 @dataclass(frozen=True, eq=False)
 class AvailableCapacity:
-    """Reservations of other holders that one unit must respect. Arrays are computed on first use."""
+    """Reservations of other pods that one unit must respect. Arrays are computed on first use.
+
+    "[n]" in this class is one entry for each node with such nominated pods, in the order of `at`.
+    """
 
     snapshot: Snapshot
     others: Mapping[str, int]
-    """Key -> node position of the nominated pods that have capacity closed to the unit; at least one."""
+    """Pod key -> node position of the nominated pods with capacity closed to the unit; at least one."""
     freed: Callable[[int], Ints]
-    """Returns for a node position [resources]: requests of the pods that are terminating there."""
+    """Returns, for a node position, [resources]: requests of the pods that are terminating there."""
     takes_freed: Callable[[PodInfo, str], bool]
-    """Returns True if a nominated pod is charged first to capacity that terminating pods free on the node of that
-    name."""
+    """(nominated pod, node name) -> True if the pod first uses the capacity that terminating pods free on the node, so
+    that only the rest of its requests reduces the present capacity."""
 
     @cached_property
     def pods(self) -> Mapping[int, Sequence[PodInfo]]:
@@ -48,12 +52,13 @@ class AvailableCapacity:
 
     @cached_property
     def at(self) -> Ints:
-        """[n] positions of the nodes with such nominated pods, ascending."""
+        """[n] positions of the nodes with nominated pods of `others`, ascending."""
         return np.array(sorted(self.pods), dtype=np.int64)
 
     @cached_property
     def held(self) -> Ints:
-        """[n, resources] requests of the nominated pods on these nodes, beyond freed capacity."""
+        """[n, resources] requests of the nominated pods on each node, beyond the capacity that terminating pods
+        free."""
         snapshot = self.snapshot
         out = np.zeros((len(self.at), snapshot.allocatable.shape[1]), dtype=np.int64)
         for i, node in enumerate(self.at.tolist()):
@@ -82,9 +87,11 @@ class AvailableCapacity:
         request: Sequence[tuple[int, int]],
         names: Sequence[str],
     ) -> Verdict:
-        """Returns the verdict of all filters with the nominated pods on their nodes.
+        """Returns the verdict of all filters with the nominated pods on their nodes; nodes without such pods pass.
 
-        Nodes without nominated pods pass.
+        rules: filters that depend on other pods. used: [nodes, resources] on the draft. request: (column, amount) of
+        the pod. names: resource of each column. Of several refusals on a node, the first in kube-scheduler's order of
+        filters counts.
         """
         which = np.zeros(len(snapshot.nodes), dtype=np.int32)
         refusals: list[Refusal] = []
@@ -103,7 +110,7 @@ class AvailableCapacity:
         return Verdict(which, tuple(refusals))
 
     def copies(self, rules: Sequence[Rule], columns: Mapping[str, int]) -> Ints:
-        """Returns [n]: how many copies of the pod every rule allows on each node beside the nominated pods.
+        """Returns [n]: how many copies of the pod all rules allow on each node together with the nominated pods.
 
         columns: resource -> its column of `held`.
         """
@@ -113,6 +120,7 @@ class AvailableCapacity:
         return np.fromiter(found, dtype=np.int64, count=len(rows))
 
     def _copies_beside(self, rules: Sequence[Rule], i: int, columns: Mapping[str, int]) -> list[tuple[int, Refusal]]:
+        """Returns (copies, refusal of a further copy) by each rule that limits copies on the i-th node."""
         held, node = self.requests(i, columns), int(self.at[i])
         return [found for rule in rules if (found := rule.beside(node, held)) is not None]
 
@@ -125,6 +133,7 @@ class AvailableCapacity:
         return {name: row[column] for name, column in columns.items() if row[column]}
 
     def _change_nominated(self, rules: Sequence[Rule], node: int, sign: int) -> bool:
+        """Adds (1) or removes (-1) the nominated pods of a node in all rules. Returns True if a rule counts any."""
         moved = False
         for pod in self.pods[node]:
             for rule in rules:
@@ -135,8 +144,8 @@ class AvailableCapacity:
 class ClaimsOfNominated:
     """Volumes and devices that the claims of nominated pods need on their nodes, computed once a round.
 
-    No other claim may use them, wherever its pod is placed: they may be reachable from several nodes, and without them
-    a nominated pod has evicted victims for nothing.
+    No claim of another pod may use these volumes and devices, on whatever node that pod is placed, because they may be
+    reachable from several nodes. Otherwise pods would have been evicted for a nominated pod that cannot start.
     """
 
     def __init__(self, snapshot: Snapshot, reach: VolumeReach) -> None:
@@ -146,7 +155,8 @@ class ClaimsOfNominated:
     def of(self, keys: Iterable[str], nodes: Mapping[str, int], ledger: Mapping[str, Reservation]) -> list[Reservation]:
         """Returns the reservations of some nominated pods, with their volumes and devices.
 
-        nodes: key -> node position of all nominated pods; each pod uses what the pods before it left.
+        keys: of these pods. nodes: key -> node position of all nominated pods, in the order in which they choose.
+        ledger: key -> reservation without volumes and devices.
         """
         for key, node in nodes.items():
             if key not in self._known:
@@ -154,7 +164,10 @@ class ClaimsOfNominated:
         return [self._known[key] for key in keys]
 
     def _take(self, pod: PodInfo, node: int, reservation: Reservation) -> Reservation:
-        """Assigns a nominated pod on the draft, and returns its reservation with volumes and devices of its claims."""
+        """Returns the reservation of a nominated pod with volumes and devices of its claims.
+
+        The pod is assigned on a private draft, so that the next pod gets other volumes and devices.
+        """
         draft, storage = self._draft, self._draft.snapshot.storage
         offered = claim_view(draft.snapshot.families).objects
         claims: dict[str, str] = {}

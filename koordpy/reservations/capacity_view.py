@@ -1,7 +1,8 @@
-"""The view that round state and admission limits are computed in: what counts as used, and which demand shares
-runtimes.
+"""Views: what counts as used when one question of the planner is answered.
 
-A view is fixed when round state or limits are created (`RoundState.of_view`, `Admission.of_view`), and never switched.
+Whether a unit can start now, once terminating pods are gone, or with victims are different questions. They differ in
+what is counted as used on nodes and in quotas, and in the demand from which runtimes of quotas are computed. A view is
+fixed when round state or limits are created (`RoundState.of_view`, `Admission.of_view`), and never switched.
 """
 
 from collections.abc import Hashable, Mapping
@@ -16,20 +17,21 @@ class QuotaDemand:
     """Demand from which the runtimes of quotas are computed, instead of the demand of the snapshot."""
 
     quotas: Quotas
+    """The quotas of the snapshot, with other pending pods."""
     limits: dict[Hashable, Mapping[str, Amounts]] = field(default_factory=dict)
     """Reserved amounts by quota -> limits of all quotas with them; a cache of `Admission`."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What counts as used when one question is answered. Each field is independent of the others."""
+    """What counts as used when one question is answered. The fields are independent of each other."""
 
     net: bool = False
-    """Nominated pods count less the capacity that terminating pods free on their node or in their quota."""
+    """True: nominated pods count less the capacity that terminating pods free on their node or in their quota."""
     relief: bool = False
-    """In runtimes, pods that the draft has evicted and terminating pods count as gone (quota-fairness.md 4)."""
+    """True: for runtimes, terminating pods and pods that the draft has evicted count as gone (quota-fairness.md 4)."""
     placed: bool = False
-    """In runtimes, placements of the round count: in the built-in quotas, with guaranteeUsage in all quotas."""
+    """True: for runtimes, placements of the round count. Without `quota.guaranteeUsage` only in the built-in quotas."""
     demand: QuotaDemand | None = None
     """Demand for the runtimes; None for the demand of the snapshot."""
 
@@ -39,7 +41,9 @@ PLAIN = View()
 RELIEVED = View(relief=True)
 """View for a unit that starts once terminating pods, and pods that the draft has evicted, are gone."""
 STARTED = View(relief=True, placed=True)
-"""View for a unit that starts after that, and after the units that this round has placed."""
+"""View for a unit that starts once terminating and evicted pods are gone, and after the units that this round has
+placed."""
 PREEMPTOR = View(net=True, relief=True, placed=True)
-"""View for the selection of victims. A terminating pod and the pod nominated to its node count once. A unit that
-admission would reject after the evictions gets no victims."""
+"""View for a preemptor, used to choose victims. A terminating pod and the pod nominated to its node count once. Quotas
+have the limits that they will have after the evictions, so that no pod is evicted for a unit that admission would then
+reject."""

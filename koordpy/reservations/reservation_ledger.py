@@ -1,9 +1,9 @@
-"""The ledger of a round's reservations: which capacity is available to a unit, on nodes and in quotas.
+"""The ledger of a round's reservations: which reserved capacity a unit must respect, on nodes and in quotas.
 
-Sources: preemption.md 4, kube-parity.md 2.2. A terminating pod and the pod nominated to its node use the same capacity.
-Counting both would evict two pods where one is enough. A search for victims therefore sees the node without the
-terminating pod and with the nominated pod. Quota usage is netted in the same way. A nomination counts only if the pod
-would still fit the node once the terminating pods are gone.
+Sources: preemption.md 4, kube-parity.md 2.2. A nominated pod waits until its victims on the node have terminated. The
+terminating pod and the nominated pod need the same capacity, so counting both would evict two pods where one is enough.
+A search for victims therefore counts the capacity once, on the node and in quotas ("net"). A nomination counts only if
+the pod would still fit the node once the terminating pods are gone.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -47,9 +47,11 @@ class ReservationLedger:
         """reach: returns the nodes that volumes can be used on; called only if a nominated pod has claims."""
         self.draft, self.snapshot, self.config, self._reach = draft, draft.snapshot, config, reach
         self._losers: dict[str, frozenset[ShareQueue]] = {}
+        """Cache: key of a nominated pod -> tenants from which its capacity was reclaimed."""
         self._by_gang: tuple[Mapping[str, object], dict[GangRef | None, list[str]]] = {}, {}
 
     def __bool__(self) -> bool:
+        """Returns True if any pod is nominated."""
         return self.draft.has_nominations
 
     # -- available capacity -------------------------------------------------------------------------------------------
@@ -59,10 +61,10 @@ class ReservationLedger:
     ) -> AvailableCapacity | None:
         """Returns the reservations of other holders that are closed to pods of one unit; None if there are none.
 
-        The pod with the lowest priority decides. together: keys of the pods that are planned with them; reservations of
-        these are available. net: every nominated pod is charged first to capacity that terminating pods free. Without
-        net only some are: pods nominated to a node to which a pod of `together` is nominated, of at most the lowest
-        priority.
+        Of `pods`, the one with the lowest priority decides. together: keys of the pods that are planned together;
+        reservations of these are available. net: True if every nominated pod first uses the capacity that terminating
+        pods free. Otherwise only some nominated pods do: those on a node to which a pod of `together` is nominated, and
+        of at most the lowest priority.
         """
         asker = min(pods, key=lambda pod: pod.priority)
         others = {key: node for key, node in self.feasible.items() if self._is_closed(key, node, asker, together)}
@@ -77,16 +79,20 @@ class ReservationLedger:
         return AvailableCapacity(self.snapshot, others, self.freed, takes_freed)
 
     def claims_closed_to(self, pod: PodInfo, together: Collection[str]) -> list[Reservation]:
-        """Returns the reservations of other pods, with the volumes and devices that their claims need."""
+        """Returns the reservations of other pods that are closed to a pod, with the volumes and devices of their
+        claims.
+
+        together: as for `available_to`.
+        """
         found = self.available_to([pod], together)
         return self._claims.of(found.others, self.feasible, self.draft.reservations) if found is not None else []
 
     def use(self, unit: Unit, base: QuotaUse, *, net: bool, at: Callable[[int], bool] | None = None) -> QuotaUse:
         """Returns usage of quotas and users with the reservations that the pending members of a unit must respect.
 
-        `base` itself if nothing is reserved or terminating. net: reserved amounts count less what is terminating in the
-        quota, and terminating pods do not count. at: selects the node positions (-1: unknown node) that `base` counts;
-        None for all.
+        Returns `base` itself if nothing is reserved or terminating. net: True if reserved amounts count less what is
+        terminating in the quota, and terminating pods do not count. at: returns True for a node position (-1: unknown
+        node) that `base` counts; None if it counts all.
         """
         gone, index = self.draft.evicted, self.snapshot.index
         terminating = [pod for pod in self.terminating if pod.key not in gone] if net else []
@@ -100,9 +106,11 @@ class ReservationLedger:
         return NettedUse(base, pods=unit.pending, leaving=terminating, coming=coming)
 
     def _is_closed(self, key: str, node: int, asker: PodInfo, together: Collection[str]) -> bool:
-        """Returns True if the capacity of a nominated pod that the draft has not placed is closed to a pod.
+        """Returns True if the capacity of a nominated pod is closed to a pod (`ClosedTo`).
 
-        See `ClosedTo`.
+        It is not closed to pods of the same unit, and not if the draft has placed the nominated pod already. Otherwise
+        it is closed to pods of the same or a lower priority, to tenants that it was reclaimed from, and, if the
+        nomination is of this round, to all later units except those that it waits for.
         """
         if key in together or key in self.draft.placed:
             return False
@@ -122,7 +130,7 @@ class ReservationLedger:
         return pod.key in self.draft.reservations
 
     def members(self, gangs: Collection[GangRef]) -> frozenset[str]:
-        """Returns the keys of the members of gangs for which capacity is reserved."""
+        """Returns the keys of the members of some gangs, as far as capacity is reserved for them."""
         ledger, pods = self.draft.reservations, self.snapshot.pods
         if self._by_gang[0] is not ledger:
             by_gang: dict[GangRef | None, list[str]] = {}
@@ -133,9 +141,10 @@ class ReservationLedger:
 
     @property
     def feasible(self) -> dict[str, int]:
-        """Nominated pods with a valid reservation -> position of their node.
+        """Nominated pods that count: pod key -> node position.
 
-        These are pods of earlier rounds that fit once terminating pods are gone, and all nominations of this round.
+        These are nominations of earlier rounds that fit once terminating pods are gone, and all nominations of this
+        round.
         """
         at, ledger = self.snapshot.index, self.draft.reservations
         found = {key: at[one.node] for key, one in ledger.items() if one.closed_to is ClosedTo.ALL}
@@ -145,7 +154,7 @@ class ReservationLedger:
     def _feasible_before(self) -> dict[str, int]:
         """Nominations of earlier rounds that fit their node, in the form of `feasible`.
 
-        More important nominations on the same node come first.
+        On each node, capacity is given to nominated pods by descending priority, then to the older pod.
         """
         snapshot = self.snapshot
         known = snapshot.reservations
@@ -199,7 +208,10 @@ class ReservationLedger:
         return self.snapshot.asked(pod for pod in self._terminating_on.get(node, ()) if pod.key not in gone)
 
     def _was_reclaimed_from(self, pod: PodInfo, node: int, asker: PodInfo) -> bool:
-        """Returns True if the reserved capacity was reclaimed from a tenant of `asker` (preemption.md 4)."""
+        """Returns True if the capacity of a nominated pod was reclaimed from a tenant of `asker` (preemption.md 4).
+
+        Such a tenant may not use it, whatever the priority of its pods.
+        """
         losers = self._losers.get(pod.key)
         if losers is None:
             known = self.snapshot.reservations.get(pod.key)
@@ -208,10 +220,11 @@ class ReservationLedger:
         return bool(losers) and not losers.isdisjoint(parties(asker, self.snapshot.quotas))
 
     def _inferred_losers(self, pod: PodInfo, node: int) -> frozenset[ShareQueue]:
-        """Returns the quotas and users from which capacity was reclaimed for a nominated pod.
+        """Returns the quotas and users from which capacity was reclaimed for a nominated pod, as far as pods show it.
 
-        Judged by the pods that terminate on its node: reclaim is assumed if such a pod is not less important, or if the
-        eviction API evicted it.
+        Needed after a restart, when the reasons of evictions are forgotten. Reclaim is assumed for a pod that
+        terminates on the node if it is not less important than the nominated pod, because priority would not have
+        evicted it; or if the eviction API evicted it, because priority deletes pods directly.
         """
         quotas, fairness = self.snapshot.quotas, self.config.fairness
         by_quota = fairness.reclaim != "off" and self.config.preemption.across_quotas != "any"
@@ -234,14 +247,17 @@ class ReservationLedger:
     # -- quotas -------------------------------------------------------------------------------------------------------
 
     def allowed(self, view: View) -> View:
-        """Returns the view, without relief if `quota.noQuotaYields` is `never`."""
+        """Returns the view, without relief if `quota.noQuotaYields` is `never`.
+
+        Then capacity that pods in no quota free does not raise runtimes.
+        """
         return replace(view, relief=False) if self.config.quota.no_quota_yields == "never" else view
 
     def reserved_by_quota(self, *, relief: bool) -> dict[str, Amounts]:
-        """Returns quota, a built-in one too -> requests of nominated pods minus requests of terminating pods.
+        """Returns quota -> requests of nominated pods minus requests of terminating pods, as far as above 0.
 
-        Amounts are above 0. relief: pods that the draft has evicted from the built-in quotas are subtracted there, and
-        amounts of these quotas may be below 0.
+        Also for built-in quotas. relief: True if pods that the draft has evicted from the built-in quotas are
+        subtracted there; amounts of these quotas may then be below 0.
         """
         out = self._unplaced_by_quota()
         for key, pod in self.draft.evicted.items() if relief else ():
@@ -252,8 +268,8 @@ class ReservationLedger:
     def committed_by_quota(self, *, relief: bool) -> dict[str, Amounts]:
         """Returns `reserved_by_quota` plus requests that the draft has placed, minus requests that it has evicted.
 
-        These changes count in every quota with guaranteeUsage, else in the built-in quotas only. relief: amounts of
-        built-in quotas may be below 0.
+        With `quota.guaranteeUsage` the draft's changes count in every quota, else in the built-in quotas only. relief:
+        True if amounts of built-in quotas may be below 0.
         """
         draft, quotas, out = self.draft, self.snapshot.quotas, self._unplaced_by_quota()
         if self.config.quota.guarantee_usage:
@@ -269,9 +285,10 @@ class ReservationLedger:
         return _without_zeros(out, relief=relief)
 
     def _unplaced_by_quota(self) -> dict[str, Amounts]:
-        """Returns quota -> reserved minus terminating requests.
+        """Returns quota -> reserved minus terminating requests; amounts may be below 0.
 
-        Reserved are nominated pods that the draft has not placed. Terminating are pods that it has not evicted.
+        Reserved are the requests of nominated pods that the draft has not placed. Terminating are those of terminating
+        pods that the draft has not evicted.
         """
         pods, quotas, draft = self.snapshot.pods, self.snapshot.quotas, self.draft
         out: dict[str, Amounts] = {}
