@@ -89,6 +89,7 @@ def _admitted(nodes: Mapping[str, int], round_state: RoundState) -> list[str]:
     draft, quotas, pods = round_state.draft, round_state.snapshot.quotas, round_state.snapshot.pods
     limits = round_state.of_view(STARTED).admission.admission_limits()
     left = {name: {r: n - draft.quotas.used(name, r) for r, n in of.items()} for name, of in limits.items()}
+    # nominated pods that are not on the draft will use quota; terminating pods will not
     coming = [(1, pods[key]) for key in nodes if key not in draft.placed]
     for sign, pod in coming + [
         (-1, pod) for pod in round_state.reservations.terminating if pod.key not in draft.evicted

@@ -167,6 +167,7 @@ class GangBook:
             tally.ours += sign
         if info.made_group:
             self._count_default(gang, info, sign)
+        # the history includes the records of the owners, so it changes with the set of owners
         owner = info.controller
         if owner not in tally.owners and self._records.of(owner).number:
             self._history.changed.add(gang)

@@ -81,6 +81,7 @@ class NodeBook:
         )
         old = self._nodes.get(info.name)
         self._nodes[info.name] = info
+        # invalidate what depends on a changed field
         if old is None or (old.labels, old.node.metadata.annotations) != (info.labels, node.metadata.annotations):
             self._look_at_keys(info)
         if old is None or old.allocatable != info.allocatable or old.going != info.going:

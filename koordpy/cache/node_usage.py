@@ -83,6 +83,7 @@ class Usage:
         cut at `MAX_SUM`.
         """
         tree = nodes.tree
+        # arrays of the last call, if neither the set of nodes nor allocatable amounts nor the order changed
         rows = self._rows if self._rows_of == (nodes.static_version, nodes.capacity_version) else None
         index = tree.index
         todo = [name for name in self._touched if name in index]
@@ -98,6 +99,7 @@ class Usage:
             todo = [name for name in self._by_node if name in index]
             self._rows = rows
             self._rows_of = nodes.static_version, nodes.capacity_version
+        # rows of nodes with changed pods, or of all nodes with pods in new arrays
         _, used, score_used, staying = rows
         for name in todo:
             i = index[name]

@@ -155,7 +155,7 @@ class PodBook:
             self._put_again([info.key for info in self._pods.values() if group_of_pod(info.pod)])
 
     def _counts_finished(self, info: PodInfo) -> bool:
-        """Returns whether a Succeeded pod counts as a member of a derived gang: one of a PodGroup of Volcano."""
+        """Returns True for a Succeeded pod of a Volcano PodGroup: it counts as a member of its derived gang."""
         return self.workloads.volcano and info.succeeded and bool(group_of_pod(info.pod))
 
     def put_volcano_group(self, key: str, group: VolcanoGroup | None) -> None:
@@ -163,7 +163,7 @@ class PodBook:
         self._put_again(self.workloads.put_group(key, group))
 
     def _put_again(self, pods: Iterable[str]) -> None:
-        """Reads pods again, because settings changed that their labels or annotations refer to."""
+        """Reads stored pods (keys) again, because objects or settings changed that they refer to."""
         for key in pods:
             if key in self._pods:
                 self.put_pod(self.expected.bare(self._pods[key].pod), seen=False)
@@ -187,7 +187,7 @@ class PodBook:
         return in_group(info, *self.gangs.rank_of(info))
 
     def regroup(self, now: float) -> None:
-        """Derives the gangs of workloads and pods. now: seconds since the epoch."""
+        """Derives gangs from workloads again, and moves pods to them (`moved`). now: seconds since the epoch."""
         for ref in self.workloads.pass_over(self.gangs.groups):
             named = ((one, gang_ref(one.pod, volcano=self.workloads.volcano)) for one in self._pods.values())
             self._put_again([one.key for one, gang in named if ref in (one.gang, gang)])
@@ -375,7 +375,7 @@ class PodBook:
         return [info for info in pods if info.pod.metadata.deletion_timestamp]
 
     def nominated(self) -> list[PodInfo]:
-        """Returns the pods with a reservation."""
+        """Returns the nominated pods."""
         return [self._pods[key] for key in self._reservations]
 
     def reservations(self) -> dict[str, Reservation]:

@@ -47,6 +47,7 @@ def without_pods(snapshot: Snapshot, gone: Iterable[PodInfo]) -> Snapshot:
     used, scored = snapshot.used.copy(), snapshot.score_used.copy()
     for pod in bound:
         _subtract(pod, snapshot, used, scored)
+    # counts that filters read, without those of the removed pods
     counts = _counts(bound, snapshot)
     members = _filtered(snapshot.members, pods)
     return replace(
@@ -133,6 +134,7 @@ def with_pods(snapshot: Snapshot, pods: Iterable[PodInfo]) -> Snapshot:
     before = [snapshot.pods[key] for key in given if key in snapshot.pods]
     if any(pod.bound for pod in (*before, *given.values())):
         raise VariantError
+    # changed pods are removed from their gangs and added again, at their former positions
     members: dict[GangRef, tuple[PodInfo, ...]] = _filtered(snapshot.members, given)
     order = {key: place for place, key in enumerate(snapshot.pods)}
     for pod in given.values():

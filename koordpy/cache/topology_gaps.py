@@ -239,6 +239,7 @@ def find_gaps(
         info = get(name)
         return info is not None and not info.going and not _takes_no_work(info)
 
+    # number of checked nodes, counted only if some node lacks a label
     number = 0
     if any(tree.lacking):
         number = len(accelerated) or sum(map(counts, tree.node_names))

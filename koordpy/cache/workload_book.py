@@ -130,6 +130,7 @@ class WorkloadBook(DerivedBook):
         PodGroup is ignored, and its pods get derived gangs instead. Volcano PodGroups are handled alike. groups:
         PodGroups of coscheduling by `namespace/name`. Returns those that are ignored for the first time, or no longer.
         """
+        # 1. PodGroups of coscheduling
         found, unknown = {}, set()
         for group in groups.values():
             meta, ref = group.metadata, GangRef(group.metadata.namespace, group.metadata.name)
@@ -141,6 +142,7 @@ class WorkloadBook(DerivedBook):
                 unknown.add(ref)
             if why := _never_met(group.spec.min_member, steps, owner):
                 found[ref] = why
+        # 2. PodGroups of Volcano
         unused = {}
         for key, one in self.groups.items():
             owner = one.head.owner
@@ -204,6 +206,7 @@ def _steps(workload: Workload) -> list[_StepPods]:
     A role that waits until another role is Complete is in a later step than that role: the pods of the other role have
     ended. A role that waits for another state, such as Ready, is in the same step, but its pods are created later.
     """
+    # role -> its step, which is the largest number of Complete conditions on a path to it; step -> its roles
     levels: dict[str, int] = {}
     members: dict[int, list[Role]] = {}
     for role in workload.roles:
@@ -212,6 +215,7 @@ def _steps(workload: Workload) -> list[_StepPods]:
         members.setdefault(level, []).append(role)
     steps = []
     for level, roles in sorted(members.items()):
+        # roles of the step that wait for another role of the same step
         held = {
             role.name: one
             for role in roles

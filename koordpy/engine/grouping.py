@@ -86,6 +86,7 @@ class UnitNames:
         self.stale = False
         groups = Groups(snapshot)
         self._links = groups.links
+        # the index of links is updated only where a gang links to other names than before
         ids = {ref: groups.id_of(ref) for ref in groups.links.groups}
         named = {ref: groups.named_by(ref).every for ref in snapshot.linkers}
         if named != self._named:

@@ -156,6 +156,7 @@ class Inspection:
         counts[State.GATED] += len(self._feeds.pods.gated)
         for state, count in counts.items():
             metrics.pending.labels(state.value).set(count)
+        # (filter, scheduler name) -> number of pods; gangs that no filter refused count under the name Gang
         by_plugin: dict[tuple[str, ...], float] = {}
         for entry in self._queue.entries.values():
             if entry.state in (State.UNSCHEDULABLE, State.GATED):

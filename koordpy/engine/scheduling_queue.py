@@ -72,7 +72,7 @@ class UnitQueue:
     # -- changes of pods and of the cluster ---------------------------------------------------------------------------
 
     def add(self, unit: str, pod: QueuedPod, *, event: str = "PodAdd") -> None:
-        """Adds a pending pod, or updates it after a change that matters to decisions. Its unit is tried at once."""
+        """Adds a pending pod, or updates it after a change that matters to decisions. Its unit becomes active."""
         if self.unit_of.get(pod.key, unit) != unit:
             self.discard(pod.key)
         entry = self._entry(unit, event)

@@ -97,6 +97,7 @@ def devices_lost(
     victims: keys of pods that the plan evicts. Their devices, and those of terminating pods, count as free; without
     victims no device of a pod does. beside: pods that other schedulers bound to the nodes since the snapshot.
     """
+    # device family -> allocations of the plan
     planned: dict[str, list[PlannedAllocation]] = {}
     for one in placements:
         pod = state.pod(one.pod_key)
@@ -112,6 +113,7 @@ def devices_lost(
         pod = state.pod(key)
         return key in victims or (pod is not None and pod.pod.metadata.deletion_timestamp is not None)
 
+    # pods of other schedulers may use the same devices
     asking = [pod for pod in beside if pod.asks]
     for family, book in state.families.items():
         if family in planned or asking:
@@ -166,6 +168,8 @@ class ConcurrentPlacements:
             return True
         if not self._gained:
             return False
+        # of this part of the plan: its nodes, pods, quotas, users and gangs; `wide`: whether it has inter-pod rules,
+        # and whether it uses resources across nodes
         quotas = snapshot.quotas
         nodes = {one.node for one in placements} | {one.returns_to for one in evictions}
         pods = [snapshot.pods[one.pod_key] for one in placements]

@@ -5,7 +5,7 @@ filters that refused (`BY_FILTER`, `helpful`). A watch event has a kind of chang
 `of_pod` and so on compare an object before and after the event. If the kinds intersect, the queue wakes the unit.
 
 A heartbeat or a status-only change of a node is no change. A newly bound pod only adds load, so it helps only pods with
-affinity or spread terms. Sources: kube-parity.md 4.3; for gangs gang-network.md 2.9.
+affinity or spread terms, and quotas with guaranteed usage. Sources: kube-parity.md 4.3; for gangs gang-network.md 2.9.
 """
 
 import enum
@@ -289,6 +289,7 @@ def of_storage(before: Any, after: Any) -> tuple[Wake, str]:
     if before is not None and after is not None and _read_of(before) == _read_of(after):
         return Wake.NOTHING, ""
     match there:
+        # a claim concerns only the pods that name it; of the other kinds only changes that allow more can help
         case PersistentVolumeClaim():
             return Wake.NOTHING, object_key(there) if after is not None else ""
         case PersistentVolume():

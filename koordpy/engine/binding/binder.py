@@ -142,6 +142,7 @@ class Binder:
             except (ApiError, Unreachable) as error:
                 message = f"{message}; then {error}" if backoff.tries == 0 else message
             else:
+                # an unbound pod proves nothing while the write may still take effect
                 outcome = _outcome_of(binding, pod, message)
                 if outcome.result is not BindResult.REFUSED or asked - began >= settle:
                     return outcome

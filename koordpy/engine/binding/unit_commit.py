@@ -103,6 +103,7 @@ class Obstacles:
         current = self._state.nodes.get(node)
         if current is None or (not job.commit.sent and differs(current, job.node)):
             return "node"
+        # the pods of this process fit together, so only pods of another scheduler can use up the node
         if self._feeds.pods.foreign_marks.get(node, 0) != job.mark and overcommitted(self._state, node):
             return "room"
         if lost := devices_lost(self._state, [job.placement]):

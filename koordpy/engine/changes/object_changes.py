@@ -178,6 +178,7 @@ def group_changes(hub: Hub, source: GangSource) -> Changes[Any]:
     def on_change(group: Any, before: Any, after: Any) -> None:
         if said(before) == said(after):
             return
+        # the units of the group's gang, of gangs that link to it, and of gangs for which it was created by default
         ref = GangRef(group.metadata.namespace, group.metadata.name, source)
         hub.names.saw(ref, group.metadata)
         made = hub.state.gangs.gangs_of_made(ref.key) if source is GangSource.UPSTREAM else ()

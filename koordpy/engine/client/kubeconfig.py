@@ -112,6 +112,7 @@ def merged(paths: list[Path]) -> Kubeconfig:
     config = Kubeconfig()
     for path in paths:
         config.files.append(str(path))
+        # read the file as YAML, then take over what no earlier file defines
         try:
             loaded = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         except OSError as error:

@@ -103,10 +103,12 @@ class LeaderElector:
         Sets `acquired`, later `lost`. Errors of the API server count as failed tries and are not raised. To step down,
         cancel it, then call `release()`.
         """
+        # candidate
         while not await self._try(self._retry_seconds * 5):
             if (leader := self.leader) and self._is_news(f"held by {leader}"):
                 logger.info("waiting for lease %s/%s, held by %s", self._namespace, self._name, leader)
             await self._pause()
+        # leader
         self._leading = True
         logger.info("became leader: lease %s/%s, epoch %d", self._namespace, self._name, self.epoch)
         self.acquired.set()

@@ -117,6 +117,7 @@ class Evictor:
         gone: set[str] = set()
         by_gang: dict[GangRef, list[Eviction]] = {}
         why = ""
+        # nominations first, so that no other unit gets the capacity of an evicted victim
         try:
             self._metrics.preemption_attempts.inc()
             await self._clear_less_important(plan)
@@ -132,6 +133,7 @@ class Evictor:
             why = f"{type(error).__name__}: {error}"
         if gone:
             self._metrics.preemption_victims.observe(len(gone))
+        # a dropped plan gives back its nominations; otherwise they reserve the capacity until the unit is bound
         if why:
             before = f"; evicted before: {', '.join(sorted(gone))}" if gone else ""
             logger.warning("%s: its plan with victims is dropped: %s%s", plan.unit, why, before)

@@ -54,6 +54,7 @@ class Census:
         origins: Counter[str] = Counter()
         gated: Counter[str] = Counter()
         degraded: dict[GangRef, int] = {}
+        # refusals of gangs that do not exist any more are dropped
         refused = {}
         for ref, tally, need in self._state.gangs.tallies():
             if ref in self._refused:

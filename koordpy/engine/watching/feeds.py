@@ -293,6 +293,7 @@ class Feeds:
 
         Also restarts the reflectors of required resources that were not served, so that they try again at once.
         """
+        # 1. changed versions
         found = await discover(self._client, self._optional)
         for want, resource in found.items():
             before = self.served.get(want)
@@ -306,9 +307,11 @@ class Feeds:
                 logger.info("%s of %s are served and read", resource.plural, resource.api_version)
                 self._feed(resource, kind, sink)
                 self._start(_name_of(resource, sink))
+        # 2. workloads that are not served, so that their pods are grouped by labels
         for want, (_, sink) in self._optional.items():
             if isinstance(sink, (WorkloadChanges, VolcanoChanges)) and self.served.get(want) is None:
                 sink.set_watch_state(NOT_SERVED)
+        # 3. required resources that are missing
         if self._discovered.is_set():
             for name, reflector in self.reflectors.items():
                 if not reflector.served and name in self._tasks:
