@@ -1,6 +1,7 @@
-"""Filters and scores of kube-scheduler, with its sentences: one module per concept, and the inputs of all.
+"""Filter and score plugins of kube-scheduler, computed for all nodes at once, with the same messages word for word.
 
-The results are compared with the real kube-scheduler, pod by pod and word by word (`tests/e2e/differential.py`).
+One module per concept: taints and node affinity, resource fit, host ports, pod affinity, topology spread, volumes. The
+results are compared with the real kube-scheduler, pod by pod and word by word (`tests/e2e/differential.py`).
 
 Main types: `FilterInputs` (`filter_inputs.py`): the inputs; `OwnTerms` (`interpod_affinity.py`): a pod's affinity
 terms; `VolumeBinding` (`volume_binding.py`): volumes.

@@ -1,4 +1,8 @@
-"""VolumeRestrictions and NodeVolumeLimits: volumes that other pods already use (kube-parity.md 2.8)."""
+"""VolumeRestrictions and NodeVolumeLimits filters: volumes that other pods already use (kube-parity.md 2.8).
+
+VolumeRestrictions keeps two pods from using one disk or one ReadWriteOncePod claim. NodeVolumeLimits keeps the number
+of attached volumes of a node within the limit of each CSI driver.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -28,7 +32,10 @@ def pod_disks(pod: PodInfo) -> list[tuple[Disk, bool]]:
 
 
 class VolumeRestrictions(Rule):
-    """Inline disks that pods on the node use, and ReadWriteOncePod claims that a pod on any node uses."""
+    """Refuses nodes with a pod that uses an inline disk of this pod, unless both only read it.
+
+    Refuses all nodes if a pod anywhere uses a ReadWriteOncePod claim of this pod.
+    """
 
     plugin = NO_DISK.plugin
     together = True
@@ -37,6 +44,7 @@ class VolumeRestrictions(Rule):
         snapshot = draft.snapshot
         self._disks = pod_disks(pod)
         self._holders: Ints = np.zeros(len(snapshot.nodes), dtype=np.int64)
+        """[nodes] number of conflicting uses of an inline disk of the pod."""
         for disk, read_only in self._disks:
             for (name, other_read_only), count in snapshot.disks.get(disk, {}).items():
                 if name in snapshot.index and not (read_only and other_read_only):
@@ -45,14 +53,17 @@ class VolumeRestrictions(Rule):
         self._alone = {
             key for key in claims_of(pod) if key in claims and "ReadWriteOncePod" in claims[key].spec.access_modes
         }
+        """Keys of the pod's ReadWriteOncePod claims."""
         self._users = sum(sum(snapshot.claim_users.get(key, {}).values()) for key in self._alone)
+        """Number of uses of these claims by pods on any node."""
 
     @property
     def silent(self) -> bool:
-        """True if the pod has no such disk and no such claim."""
+        """True if the pod has no inline disk and no ReadWriteOncePod claim, so that the filter passes every node."""
         return not self._disks and not self._alone
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        """Implements `Rule.change`: counts uses of the same disks and claims."""
         if not pod.ties.volumes:
             return False
         users = len(self._alone.intersection(claims_of(pod)))
@@ -66,16 +77,21 @@ class VolumeRestrictions(Rule):
         return bool(users or conflicts)
 
     def verdict(self) -> Verdict:
+        """Implements `Rule.verdict`."""
         everywhere = np.full(len(self._holders), self._users > 0)
         return chain([refused_where(self._holders > 0, NO_DISK), refused_where(everywhere, ONE_POD)])
 
     def copies(self) -> Ints | None:
+        """Implements `Rule.copies`: one copy per node, or any number if copies only read their disks."""
         shared = not self._alone and all(read_only for _, read_only in self._disks)
         return None if shared else np.ones(len(self._holders), dtype=np.int64)
 
 
 class NodeVolumeLimits(Rule):
-    """Limits of CSI drivers on the volumes attached to a node; counts volumes of its pods and its attachments."""
+    """Refuses nodes on which the pod's volumes would exceed the limit of a CSI driver.
+
+    A volume counts once per node if a pod there uses it, or if a VolumeAttachment attaches it to the node.
+    """
 
     plugin = TOO_MANY.plugin
     together = True
@@ -89,13 +105,16 @@ class NodeVolumeLimits(Rule):
         snapshot = draft.snapshot
         volumes = {objects.csi_volume(key) for key in claims_of(pod)}
         self._new = sorted(v for v in volumes if v is not None and v.driver in objects.limits)
+        """The pod's volumes of drivers with a limit on any node."""
         self._limits: dict[str, Ints] = {}
+        """Driver -> [nodes] maximum number of volumes; `ANY_NUMBER` without a limit."""
         for driver in {volume.driver for volume in self._new}:
             limits = self._limits[driver] = np.full(len(snapshot.nodes), ANY_NUMBER, dtype=np.int64)
             for name, count in objects.limits[driver].items():
                 if name in snapshot.index:
                     limits[snapshot.index[name]] = count
         self._held: dict[int, Counter[CsiVolume]] = {}
+        """Node position -> uses of each volume by pods there."""
         for name, uses in held.items():
             if name in snapshot.index:
                 self._held[snapshot.index[name]] = Counter({v: n for v, n in uses.items() if v.driver in self._limits})
@@ -105,10 +124,11 @@ class NodeVolumeLimits(Rule):
 
     @property
     def silent(self) -> bool:
-        """True if no limit applies to a volume of the pod."""
+        """True if no limit applies to a volume of the pod, so that the filter passes every node."""
         return not self._new
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        """Implements `Rule.change`: counts the pod's uses of volumes, also of volumes that this round has chosen."""
         changed = False
         for key in claims_of(pod):
             promise = self._draft.promised.get(key)
@@ -120,11 +140,13 @@ class NodeVolumeLimits(Rule):
         return changed
 
     def _on(self, node: int) -> set[CsiVolume]:
+        """Returns the volumes of drivers with a limit that count on a node."""
         uses = self._held.get(node)
         found = {volume for volume, count in uses.items() if count > 0} if uses is not None else set()
         return found | {volume for volume in self._attached.get(node, ()) if volume.driver in self._limits}
 
     def verdict(self) -> Verdict:
+        """Implements `Rule.verdict`."""
         new = Counter(volume.driver for volume in self._new)
         count = len(self._draft.snapshot.nodes)
         closed = np.zeros(count, dtype=bool)

@@ -1,6 +1,7 @@
-"""The inputs of the filters and scores of a round: the draft, the configuration, and results shared by all of them.
+"""The inputs of the filters and scores of a round: the draft, the configuration, and results that all plugins share.
 
-A filter or score that reads more than the pod and a node gets it from here, so that it does not depend on the planner.
+A plugin that needs more than the pod and a node gets it from a `FilterInputs`, so that it does not depend on the
+planner. Code that passes a `FilterInputs` on calls it `scene`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +20,12 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.pod_ties import PodClass, TermClass, pod_class, spread_keys
 
 TermsTowards = tuple[Sequence[tuple[TermClass, Mapping[str, int]]], bool]
-"""(Terms of bound pods with the number of such pods per node name, True if a plan may place a pod with such terms)."""
+"""(affinity terms of bound pods that may match a pod, each with node name -> number of bound pods that have the terms;
+True if the round may place another pod with terms that may match)."""
 
 
 class FilterInputs:
-    """One round's draft, and the data derived from it."""
+    """The draft of one round, and data derived from it for filters and scores."""
 
     def __init__(self, draft: Draft, config: KoordpyConfiguration, domains: Callable[[Snapshot], DomainTable]) -> None:
         """domains: returns the domains of the node labels of a snapshot; they are cached between rounds."""
@@ -33,16 +35,21 @@ class FilterInputs:
         self._domains = domains
         coming = (*self.snapshot.pending, *(self.snapshot.pods[key] for key in self.snapshot.reservations))
         self._future_terms = {(pod.namespace, pod.ties.terms.audience) for pod in coming if pod.ties.terms}
+        """(namespace, audience of the terms) of each pod with affinity terms that the round may place."""
         self._terms: dict[PodClass, TermsTowards] = {}
         self.memo: dict[type, object] = {}
         """Cached results of device families for this draft."""
         spread = config.filters.pod_topology_spread
         self.spread_defaults = SpreadDefaults(spread, self.snapshot.owners) if spread.constraints else None
+        """The configured topology spread constraints for pods without their own; None without any."""
         if not spread_keys(spread.constraints) <= self.snapshot.looked_for:
             raise ValueError("ClusterState.look_for lacks the labels of the configured constraints")
 
     def terms_towards(self, pod: PodInfo) -> TermsTowards:
-        """Returns the pod affinity terms that may match a pod; cached for pods that no selector distinguishes."""
+        """Returns the pod affinity terms of other pods that may match a pod.
+
+        Cached for all pods with equal values in the labels that any selector reads (`Snapshot.looked_for`).
+        """
         alike = pod_class(pod.pod, self.snapshot.looked_for)
         found = self._terms.get(alike)
         if found is None:
@@ -55,18 +62,21 @@ class FilterInputs:
 
     @cached_property
     def domains(self) -> DomainTable:
-        """The domains of node labels."""
+        """The domains of topology keys."""
         return self._domains(self.snapshot)
 
     @cached_property
     def scarce_resources(self) -> frozenset[str]:
-        """Scarce resources: pods that request none of them avoid the nodes that have them (kube-parity.md 3)."""
+        """Resources such as GPUs that are scarce (kube-parity.md 3): pods that request none avoid nodes that have some.
+
+        The configured names, or by default all GPU and NPU resources.
+        """
         listed = self.config.scores.scarce_resource_avoidance.resources
         return frozenset(listed or (*self.config.gpu.resources, *keys.NPU_RESOURCES))
 
     @cached_property
     def scarce_nodes(self) -> Ints | None:
-        """[nodes] 1 if a node has some of the scarce resources; None if that is equal for all nodes."""
+        """[nodes] 1 if a node has some scarce resource; None if that is so for all nodes or for none."""
         columns = self.snapshot.columns
         own = [columns[name] for name in self.scarce_resources if name in columns]
         there = np.asarray((self.snapshot.allocatable[:, own] > 0).any(axis=1))

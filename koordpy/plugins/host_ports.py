@@ -1,6 +1,6 @@
-"""NodePorts: a host port is used by at most one pod of a node (kube-parity.md 2.4).
+"""NodePorts filter: a host port is used by at most one pod of a node (kube-parity.md 2.4).
 
-Two host ports conflict if protocol and port are equal, and the addresses are equal or one is the wildcard.
+Two host ports conflict if protocol and port are equal, and the addresses are equal or one of them is the wildcard.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,11 @@ def ports_conflict(one: HostPort, other: HostPort) -> bool:
 
 
 class NodePorts(Rule):
-    """Counts the users of a conflicting port on each node."""
+    """Refuses nodes on which a pod uses a host port that conflicts with one of this pod.
+
+    The problem of a unit represents conflicts between members (`together`), because `gangs.member_constraints` adds
+    them as a resource.
+    """
 
     plugin = TAKEN.plugin
     together = True
@@ -33,12 +37,14 @@ class NodePorts(Rule):
     def __init__(self, pod: PodInfo, snapshot: Snapshot) -> None:
         self._wanted: Sequence[HostPort] = pod.ties.ports
         self._holders: Ints = np.zeros(len(snapshot.nodes), dtype=np.int64)
+        """[nodes] number of conflicting ports in use."""
         for wanted in self._wanted:
             for (name, address), count in snapshot.ports.get((wanted.protocol, wanted.port), {}).items():
                 if name in snapshot.index and ports_conflict(wanted, wanted._replace(address=address)):
                     self._holders[snapshot.index[name]] += count
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        """Implements `Rule.change`: counts the ports of the pod that conflict."""
         if not pod.ties.ports:
             return False
         conflicts = sum(ports_conflict(wanted, held) for wanted in self._wanted for held in pod.ties.ports)
@@ -46,7 +52,9 @@ class NodePorts(Rule):
         return bool(conflicts)
 
     def verdict(self) -> Verdict:
+        """Implements `Rule.verdict`: refuses nodes with a conflicting port in use."""
         return refused_where(self._holders > 0, TAKEN)
 
     def copies(self) -> Ints | None:
+        """Implements `Rule.copies`: one copy per node, because two copies conflict."""
         return np.ones(len(self._holders), dtype=np.int64)

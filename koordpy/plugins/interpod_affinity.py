@@ -1,6 +1,8 @@
-"""InterPodAffinity: a pod's own required terms, and the required anti-affinity of existing pods (kube-parity.md 2.7).
+"""InterPodAffinity filter: which nodes do required pod affinity and anti-affinity allow? (kube-parity.md 2.7)
 
-matchLabelKeys and mismatchLabelKeys are already part of the selectors, because the API server merges them.
+Two rules decide: `OwnTerms` are the required terms of the pending pod itself, and `ExistingTerms` is the required
+anti-affinity of other pods against the pending pod. Preferred terms are in `soft_scores.py`. matchLabelKeys and
+mismatchLabelKeys are already part of the selectors, because the API server merges them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,8 +25,9 @@ ANTI_AFFINITY = Refusal(PLUGIN, Code.UNSCHEDULABLE, ("node(s) didn't match pod a
 EXISTING = Refusal(PLUGIN, Code.UNSCHEDULABLE, ("node(s) didn't satisfy existing pods anti-affinity rules",))
 
 Namespaces = Mapping[str, Labels]
+"""Namespace -> its labels."""
 Places = Mapping[str, int]
-"""Node name -> number of pods."""
+"""Node name -> number of bound pods."""
 
 
 def term_matches(term: PodAffinityTerm, owner: str, namespace: str, labels: Labels, namespaces: Namespaces) -> bool:
@@ -40,7 +43,10 @@ def term_matches(term: PodAffinityTerm, owner: str, namespace: str, labels: Labe
 
 
 def pods_matching(terms: Sequence[PodAffinityTerm], owner: str, snapshot: Snapshot) -> Ints:
-    """Returns [nodes] bound pods of the snapshot that all terms match, including pods that are being deleted."""
+    """Returns [nodes] the number of bound pods that all terms match, including pods that are being deleted.
+
+    owner: namespace of the pod that has the terms.
+    """
     out = np.zeros(len(snapshot.nodes), dtype=np.int64)
     local = all(not term.namespaces and term.namespace_selector is None for term in terms)
     for kind, places in snapshot.classes.items():
@@ -55,30 +61,33 @@ def pods_matching(terms: Sequence[PodAffinityTerm], owner: str, snapshot: Snapsh
 
 
 class _ExcludedDomains:
-    """Pods that exclude others from their domains by anti-affinity, by topology key; only keys with such pods."""
+    """The pods that exclude one pending pod from their domains by an anti-affinity term, counted per topology key.
+
+    False as a condition if there is no such pod.
+    """
 
     def __init__(self, snapshot: Snapshot, table: DomainTable) -> None:
         self._snapshot, self._table = snapshot, table
         self._pods: dict[str, tuple[Domains, Ints]] = {}
-        """Topology key -> (its domains, [nodes] number of such pods)."""
+        """Topology key -> (its domains, [nodes] number of excluding pods)."""
 
     def __bool__(self) -> bool:
         return bool(self._pods)
 
     def add(self, key: str, node: int, count: int) -> None:
-        """Adds `count` such pods on a node; a negative count removes them."""
+        """Adds `count` excluding pods on a node for a topology key; a negative count removes them."""
         if key not in self._pods:
             self._pods[key] = self._table.of(key), np.zeros(len(self._snapshot.nodes), dtype=np.int64)
         self._pods[key][1][node] += count
 
     def add_known(self, key: str, places: Iterable[tuple[str, int]]) -> None:
-        """Adds such pods on nodes given by name; ignores nodes that are not in the snapshot."""
+        """Adds excluding pods: (node name, number) each. Nodes that are not in the snapshot are ignored."""
         for name, count in places:
             if name in self._snapshot.index:
                 self.add(key, self._snapshot.index[name], count)
 
     def closed(self) -> NDArray[np.bool_]:
-        """Returns [nodes] True in a domain with such a pod."""
+        """Returns [nodes] True for nodes in a domain with an excluding pod, which must not take the pending pod."""
         out = np.zeros(len(self._snapshot.nodes), dtype=bool)
         for domains, pods in self._pods.values():
             out |= domains.spread(domains.sums(pods)) > 0
@@ -86,7 +95,11 @@ class _ExcludedDomains:
 
 
 class OwnTerms(Rule):
-    """The pod's own required affinity and anti-affinity."""
+    """The pending pod's own required affinity and anti-affinity terms.
+
+    Affinity: one pod must match all terms, and for each term the node's domain must contain such a pod. Anti-affinity:
+    the node's domain must contain no pod that the term matches.
+    """
 
     plugin = PLUGIN
     together = True
@@ -101,26 +114,31 @@ class OwnTerms(Rule):
         self._anti_terms = terms.anti_affinity.required
         labels = pod.pod.metadata.labels
         self._matches_itself = all(self._matches(term, pod.namespace, labels) for term in self._wanted)
+        """True if the pod matches all its affinity terms, so that it may be the first of its group."""
         own = [table.of(term.topology_key) for term in self._anti_terms if self._matches(term, pod.namespace, labels)]
         self._excludes_itself = np.logical_or.reduce([domains.labelled for domains in own]) if own else None
         """[nodes] True where one copy of the pod excludes the next one; None if copies do not exclude each other."""
         self._wanted_in = [table.of(term.topology_key) for term in self._wanted]
+        """Domains of the topology key of each affinity term."""
         self._wanted_pods = pods_matching(self._wanted, self._owner, snapshot) if self._wanted else None
+        """[nodes] number of pods that match all affinity terms; None without such terms."""
         self._excluded = _ExcludedDomains(snapshot, table)
         for kind, places in snapshot.classes.items() if self._anti_terms else ():
             for key in self._excluding_keys(kind.namespace, dict(kind.labels)):
                 self._excluded.add_known(key, ((name, count) for (name, _), count in places.items()))
 
     def _matches(self, term: PodAffinityTerm, namespace: str, labels: Labels) -> bool:
+        """Returns True if a term of this pod matches pods with these labels in `namespace`."""
         return term_matches(term, self._owner, namespace, labels, self._namespaces)
 
     def _excluding_keys(self, namespace: str, labels: Labels) -> list[str]:
-        """Returns the topology keys of the anti-affinity terms that match pods with these labels."""
+        """Returns the topology keys of this pod's anti-affinity terms that match pods with these labels."""
         if not self._audience.may_have(self._owner, namespace, labels):
             return []
         return [term.topology_key for term in self._anti_terms if self._matches(term, namespace, labels)]
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        """Implements `Rule.change`: counts the pod if it matches all affinity terms, or an anti-affinity term."""
         namespace, labels = pod.namespace, pod.pod.metadata.labels
         if not self._audience.may_have(self._owner, namespace, labels):
             return False
@@ -134,9 +152,10 @@ class OwnTerms(Rule):
         return changed or bool(excluding)
 
     def _affinity_met(self) -> NDArray[np.bool_]:
-        """Returns [nodes] True if every affinity term has a match in the node's domain.
+        """Returns [nodes] True if for every affinity term a matching pod is in the node's domain.
 
-        Also True if the pod matches its own terms and may be the first of its group.
+        If no pod matches anywhere, but the pod matches its own terms, it may be the first of its group: then True for
+        every node with all topology keys.
         """
         assert self._wanted_pods is not None
         keyed: NDArray[np.bool_] = np.logical_and.reduce([domains.labelled for domains in self._wanted_in])
@@ -147,7 +166,11 @@ class OwnTerms(Rule):
         return np.asarray(keyed & np.logical_and.reduce(near))
 
     def tie(self, shape: int, meant: tuple[int, ...]) -> Near | None:
-        """Returns the required affinity between shapes of a problem, with the current pods; None without such terms."""
+        """Returns the required affinity as a rule between shapes of a placement problem; None without such terms.
+
+        The pods that match now are counted in it. shape: number of this pod's shape. meant: numbers of the shapes that
+        match all terms.
+        """
         if self._wanted_pods is None:
             return None
         existing = tuple(domains.sums(self._wanted_pods) for domains in self._wanted_in)
@@ -159,13 +182,16 @@ class OwnTerms(Rule):
         return bool(self._wanted) and all(self._matches(term, pod.namespace, labels) for term in self._wanted)
 
     def verdict(self) -> Verdict:
+        """Implements `Rule.verdict`."""
         return self._combined(self._affinity_met() if self._wanted_pods is not None else None)
 
     def standing(self) -> Verdict:
+        """Implements `Rule.standing`: of affinity only the topology keys are checked, because members may match."""
         keyed = np.logical_and.reduce([domains.labelled for domains in self._wanted_in]) if self._wanted_in else None
         return self._combined(keyed)
 
     def _combined(self, near: NDArray[np.bool_] | None) -> Verdict:
+        """Returns the verdict of affinity and anti-affinity. near: [nodes] affinity is met; None without affinity."""
         parts = []
         if near is not None:
             parts.append(refused_where(~near, AFFINITY))
@@ -174,11 +200,15 @@ class OwnTerms(Rule):
         return chain(parts) if parts else all_fit(len(self._nodes))
 
     def copies(self) -> Ints | None:
+        """Implements `Rule.copies`: one where copies exclude each other by anti-affinity, else any number."""
         return None if self._excludes_itself is None else np.where(self._excludes_itself, 1, ANY_NUMBER)
 
 
 class ExistingTerms(Rule):
-    """Required anti-affinity of existing pods: it closes its whole domain to the pods that it matches."""
+    """Required anti-affinity of other pods, bound or placed in the round, that matches the pending pod.
+
+    It excludes the pending pod from the whole domain of such a pod.
+    """
 
     plugin = PLUGIN
     together = True
@@ -195,7 +225,10 @@ class ExistingTerms(Rule):
                 self._excluded.add_known(key, places.items())
 
     def _keys(self, owner: str, terms: Terms) -> list[str]:
-        """Returns the topology keys of the terms that match the pod."""
+        """Returns the topology keys of those anti-affinity terms of another pod that match the pending pod.
+
+        owner: namespace of the other pod.
+        """
         namespace, labels = self._pod.namespace, self._pod.pod.metadata.labels
         if not terms.audience.may_have(owner, namespace, labels):
             return []
@@ -203,6 +236,7 @@ class ExistingTerms(Rule):
         return [t.topology_key for t in required if term_matches(t, owner, namespace, labels, namespaces)]
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        """Implements `Rule.change`: counts the pod if its anti-affinity matches the pending pod."""
         if not pod.ties.anti:
             return False
         keys = self._keys(pod.namespace, pod.ties.terms)
@@ -216,4 +250,5 @@ class ExistingTerms(Rule):
         return not self._excluded
 
     def verdict(self) -> Verdict:
+        """Implements `Rule.verdict`."""
         return refused_where(self._excluded.closed(), EXISTING)

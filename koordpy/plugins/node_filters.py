@@ -1,6 +1,8 @@
-"""Filters that read only the node object: NodeUnschedulable, NodeName, TaintToleration, NodeAffinity.
+"""Filters that read only the pod and the node object: NodeUnschedulable, TaintToleration, NodeAffinity.
 
-Source: kube-parity.md sections 2.1 and 2.3. Their verdicts change only with the node's labels and taints.
+Their verdicts change only with the node's name, labels, taints and cordon. So they are computed once per pod spec and
+cached between rounds. NodeName is not checked, because a pending pod has no node name. Source: kube-parity.md sections
+2.1 and 2.3.
 """
 
 from collections.abc import Sequence
@@ -21,10 +23,14 @@ ENFORCED = Refusal("NodeAffinity", Code.UNRESOLVABLE, ("node(s) didn't match sch
 CONFLICT = Refusal("NodeAffinity", Code.UNRESOLVABLE, ("pod affinity terms conflict",))
 
 FILTERING_EFFECTS = ("NoSchedule", "NoExecute")
+"""Effects of taints that refuse a node; PreferNoSchedule only lowers the score."""
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Returns True if one toleration matches one taint (kube-parity.md 2.1; Lt and Gt: KEP-5471)."""
+    """Returns True if one toleration matches one taint (kube-parity.md 2.1).
+
+    The operators Lt and Gt compare numbers (KEP-5471); values that are not numbers do not match.
+    """
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -80,9 +86,10 @@ def check_taints(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
 
 
 def named_nodes(required: NodeSelector | None) -> set[str] | None:
-    """Returns the node names that the terms allow if every term has metadata.name In; None if any node may be tried.
+    """Returns the names of the only nodes that required node affinity can match, if every term lists node names.
 
-    Terms are united, requirements inside a term intersected; empty if the terms conflict. As in kube-scheduler, an
+    None if some term lists no names (`metadata.name In` in matchFields), so that any node may be tried. Names of terms
+    are united, names of requirements inside a term intersected; empty if the terms conflict. As in kube-scheduler, an
     invalid term also names its nodes, although it matches none of them.
     """
     if required is None or not required.node_selector_terms:
@@ -101,7 +108,10 @@ def named_nodes(required: NodeSelector | None) -> set[str] | None:
 
 
 def check_affinity(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict | Refusal:
-    """Checks nodeSelector and required node affinity; returns a Refusal of the pod if the terms name no node at all."""
+    """Checks nodeSelector and required node affinity.
+
+    Returns a Refusal of the pod as a whole, not a Verdict, if the terms conflict so that they name no node at all.
+    """
     selector = pod.spec.node_selector
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     required = affinity.required if affinity else None
@@ -114,14 +124,20 @@ def check_affinity(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict | Refusal:
 
 
 def check_added(nodes: Sequence[NodeInfo], added: NodeAffinity | None) -> Verdict:
-    """Checks the affinity that the configuration adds to every pod (`filters.nodeAffinity.addedAffinity`)."""
+    """Checks the required node affinity that the configuration adds to every pod.
+
+    added: `filters.nodeAffinity.addedAffinity`; None without one.
+    """
     if added is None or added.required is None:
         return all_fit(len(nodes))
     return refused_where(~_matched(nodes, {}, added.required), ENFORCED)
 
 
 def check_named(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
-    """Refuses nodes that the terms exclude by name, before any other filter runs."""
+    """Refuses nodes that required node affinity excludes by name (`named_nodes`).
+
+    kube-scheduler does that before any other filter, with a message of its PreFilter stage.
+    """
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     names = named_nodes(affinity.required if affinity else None)
     if not names:
@@ -133,9 +149,9 @@ def check_named(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
 def first_words(
     nodes: Sequence[NodeInfo], pod: Pod, added: NodeAffinity | None
 ) -> tuple[list[Verdict], Refusal | None]:
-    """Returns the verdicts of all these filters in their order, and the refusal of the pod as a whole or None.
+    """Returns (verdicts of all filters of this module in order, refusal of the pod as a whole or None).
 
-    added: see `check_added`.
+    With such a refusal the verdicts of node affinity are missing. added: see `check_added`.
     """
     affinity = check_affinity(nodes, pod)
     parts = [check_named(nodes, pod), check_unschedulable(nodes, pod), check_taints(nodes, pod)]

@@ -1,6 +1,8 @@
-"""Node scores: 0..100 per plugin, weighted and summed (kube-parity.md section 3).
+"""Score plugins that read only node objects and free capacity, for all nodes at once (kube-parity.md section 3).
 
-PodTopologySpread and InterPodAffinity, which depend on other pods, are in `koordpy.plugins.soft_scores`.
+Static ones, which are normalised over the feasible nodes later: TaintToleration, NodeAffinity, ImageLocality. Ones of
+free capacity: NodeResourcesFit and NodeResourcesBalancedAllocation. Each is 0..100. The scores PodTopologySpread and
+InterPodAffinity depend on other pods, and are in `soft_scores.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,23 +24,30 @@ PACKING = "NodeResourcesFit"
 """Plugin that is left out of the total if a gather goal exists, because goals 4 to 6 already pack."""
 
 _WEIGHED = ("cpu", "memory")
+"""Resources that kube-scheduler counts in scores even for containers without requests, with assumed amounts."""
 _IMAGE_MIN_BYTES = 23 * 2**20
+"""Image bytes for score 0 (kube-scheduler's minThreshold)."""
 _IMAGE_MAX_BYTES = 1000 * 2**20
+"""Image bytes of one container for score 100 (kube-scheduler's maxContainerThreshold)."""
 
 
 @dataclass(frozen=True, eq=False)
 class StaticScores:
-    """Scores that do not depend on free capacity, before normalisation: [nodes] each."""
+    """Inputs of the scores that do not depend on free capacity, before normalisation."""
 
     untolerated: Ints
+    """[nodes] number of PreferNoSchedule taints that the pod does not tolerate."""
     preferred: Ints
+    """[nodes] sum of the weights of matching preferred node affinity terms."""
     image: Ints
+    """[nodes] ImageLocality, 0..100; not normalised."""
 
 
 def static_scores(nodes: Sequence[NodeInfo], pod: Pod, added: NodeAffinity | None) -> StaticScores:
-    """Returns counts of untolerated soft taints, weights of matching preferred terms, and image scores.
+    """Returns the static scores of a pod on all nodes.
 
-    added: the affinity that the configuration adds to every pod. Its preferred terms count like the pod's own.
+    added: the node affinity that the configuration adds to every pod, None without one. Its preferred terms count like
+    those of the pod.
     """
     count = len(nodes)
     known: dict[object, int] = {(): 0}
@@ -69,6 +78,11 @@ def static_scores(nodes: Sequence[NodeInfo], pod: Pod, added: NodeAffinity | Non
 
 
 def _image_scores(nodes: Sequence[NodeInfo], pod: Pod) -> Ints:
+    """Returns [nodes] ImageLocality: the bytes of the pod's images on the node, scaled to 0..100.
+
+    As in kube-scheduler, an image counts in proportion to the share of nodes that have it, so that pods are not drawn
+    to the only node with an image.
+    """
     scores = np.zeros(len(nodes), dtype=np.int64)
     if not any(node.images for node in nodes):
         return scores
@@ -90,9 +104,9 @@ def _image_scores(nodes: Sequence[NodeInfo], pod: Pod) -> Ints:
 
 
 def first_node(able: Ints, *figures: NDArray[np.generic]) -> int | None:
-    """Returns the node among `able` with the least first figure ([nodes]), then the least second figure, and so on.
+    """Returns the node among `able` with the least value in the first of `figures`, ties by the second, and so on.
 
-    None if there is no node.
+    able: positions in the arrays of `figures`. None if `able` is empty.
     """
     for values in figures:
         if len(able) < 2:
@@ -103,6 +117,7 @@ def first_node(able: Ints, *figures: NDArray[np.generic]) -> int | None:
 
 
 _EXACT_BELOW = 2**56
+"""Amounts up to this one times 100 fit into 64 bits; larger amounts are used without their last 8 bits."""
 
 
 def resources_fit(
@@ -114,9 +129,14 @@ def resources_fit(
     rows: NDArray[np.int64] | slice,
     config: NodeResourcesFitScore,
 ) -> Ints:
-    """Returns NodeResourcesFit's score of the given nodes: how full (MostAllocated) or empty they are with the pod.
+    """Returns the NodeResourcesFit score of the given nodes, 0..100: how full they would be with the pod.
 
-    An extended resource that the pod does not request is left out; so is a resource that a node does not have.
+    MostAllocated prefers full nodes, LeastAllocated empty ones, RequestedToCapacityRatio uses a configured function.
+    The score is the weighted mean over the configured resources. A resource that the node does not have is left out,
+    and an extended resource that the pod does not request.
+
+    used: [nodes, resources] requests of placed pods. score_used: [nodes, 2] cpu and memory of these with the amounts
+    that scores assume for containers without requests. rows: node positions or a slice.
     """
     columns = snapshot.columns
     whole = snapshot.allocatable[rows]
@@ -166,7 +186,10 @@ def resources_fit_at(
     *,
     config: NodeResourcesFitScore,
 ) -> int:
-    """Returns `resources_fit` of one node, given its rows of the allocatable, used and score amounts."""
+    """Returns the same score as `resources_fit`, for one node with plain integers, which is faster.
+
+    whole, used, score_used: rows of the node in `allocatable`, `used` and `score_used`.
+    """
     total = weights = 0
     for resource in config.resources:
         name = resource.name
@@ -199,10 +222,11 @@ def resources_fit_at(
 
 
 def balanced_allocation(snapshot: Snapshot, used: Ints, pod: PodInfo, *, rows: NDArray[np.int64] | slice) -> Ints:
-    """Returns NodeResourcesBalancedAllocation's score of the given nodes, as kube-scheduler 1.35 computes it.
+    """Returns the NodeResourcesBalancedAllocation score of the given nodes, 0..100, as kube-scheduler 1.35 computes it.
 
-    100 less the spread of the used shares of cpu and memory, the pod included; 0 for a pod that requests neither.
-    Floating point as in kube-scheduler: the result is truncated to an integer.
+    It is higher if the used shares of cpu and memory, the pod included, are closer to each other: 100 times 1 less
+    their standard deviation. 0 for a pod that requests neither. Computed in floating point and truncated to an integer,
+    as in kube-scheduler. used, rows: as for `resources_fit`.
     """
     whole = snapshot.allocatable[rows]
     score = np.zeros(len(whole), dtype=np.int64)
@@ -222,7 +246,10 @@ def balanced_allocation(snapshot: Snapshot, used: Ints, pod: PodInfo, *, rows: N
 
 
 def _shaped(utilisation: Ints, config: NodeResourcesFitScore) -> Ints:
-    """Returns RequestedToCapacityRatio: a piecewise linear function of the configured points, scaled to 0..100."""
+    """Returns the score of RequestedToCapacityRatio for utilisations in percent, 0..100.
+
+    It is the piecewise linear function through the configured points, with their scores 0..10 times 10.
+    """
     points = config.shape or (UtilizationPoint(), UtilizationPoint(utilization=100, score=10))
     out = np.full(len(utilisation), points[-1].score * 10, dtype=np.int64)
     out[utilisation <= points[0].utilization] = points[0].score * 10
@@ -235,7 +262,7 @@ def _shaped(utilisation: Ints, config: NodeResourcesFitScore) -> Ints:
 
 
 def normalised(static: StaticScores, feasible: NDArray[np.bool_]) -> dict[str, Ints]:
-    """Returns plugin -> [nodes] 0..100 over the feasible nodes, as kube-scheduler normalises."""
+    """Returns plugin -> [nodes] its score 0..100, with kube-scheduler's normalisation over the feasible nodes."""
     count = len(static.image)
     taints = np.full(count, 100, dtype=np.int64)
     top = int(static.untolerated[feasible].max(initial=0))

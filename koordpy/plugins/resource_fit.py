@@ -1,4 +1,4 @@
-"""NodeResourcesFit: every requested resource against the free amount (kube-parity.md 2.5)."""
+"""NodeResourcesFit filter: compares each requested resource with the free amount of a node (kube-parity.md 2.5)."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,14 @@ TOO_MANY_PODS = "Too many pods"
 def check_fit(allocatable: Ints, used: Ints, request: Sequence[tuple[int, int]], names: Sequence[str]) -> Verdict:
     """Returns the verdict of NodeResourcesFit for each node.
 
-    request: (column, amount) with one pod in column 0; names: the resource of each entry. Every lacking resource is a
-    separate reason. The code is UnschedulableAndUnresolvable if a lacking request exceeds the node's whole allocatable;
-    for the pod count it is Unschedulable even on a node that takes no pods at all.
+    Every lacking resource is a separate reason. The code is UnschedulableAndUnresolvable if a lacking request exceeds
+    the node's whole allocatable. Except for the number of pods: there it is Unschedulable even on a node that takes no
+    pods at all, as in kube-scheduler.
+
+    allocatable, used: [nodes, resources]. request: (column, amount), of which the first entry is one pod in column 0.
+    names: the resource of each entry of `request`.
     """
+    # nodes with the same lacking resources and code get the same refusal: a number codes both, 0 if nothing lacks
     columns = [column for column, _ in request]
     amounts = np.array([amount for _, amount in request], dtype=np.int64)
     whole = allocatable[:, columns]

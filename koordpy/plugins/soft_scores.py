@@ -1,7 +1,8 @@
-"""Scores that depend on other pods: InterPodAffinity and PodTopologySpread (kube-parity.md section 3).
+"""Score plugins that depend on other pods: InterPodAffinity and PodTopologySpread (kube-parity.md section 3).
 
-Like the filters of the same names they count once on the snapshot and follow a plan's draft. `points` are
-kube-scheduler's values before it normalises over the feasible nodes.
+Like the filters of the same names they count the relevant pods on the snapshot once, and then follow the placements and
+evictions of the draft. In the code, `points` are the values of kube-scheduler before it normalises them to 0..100 over
+the feasible nodes.
 """
 
 from abc import ABC, abstractmethod
@@ -20,15 +21,17 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.pod_ties import TermClass, Terms
 
 Mask = NDArray[np.bool_]
+"""[nodes] True or False."""
 
 
 class SoftScore(ABC):
-    """One score plugin for one shape on a draft."""
+    """One score plugin for one shape of pods on a draft."""
 
     plugin: str
+    """Name of the plugin, as in kube-scheduler and in the configuration of weights."""
 
     silent: bool = False
-    """True if the score is 0 for all nodes so far."""
+    """True if the score is 0 on all nodes as long as no pod that it depends on is added."""
 
     fixed: bool = False
     """True if placements and evictions change the score only through the set of feasible nodes."""
@@ -39,11 +42,14 @@ class SoftScore(ABC):
 
     @abstractmethod
     def values(self, feasible: Mask) -> Ints:
-        """Returns [nodes] 0..100, normalised over the feasible ones."""
+        """Returns [nodes] the score 0..100, normalised over the feasible nodes as kube-scheduler does."""
 
 
 class InterPodAffinity(SoftScore):
-    """Own preferred terms, and preferred terms and required affinity of other pods that match the pod."""
+    """Prefers domains with pods that the pod's preferred terms match, or with pods that prefer or require this pod.
+
+    Matches add the weight of the term to all nodes of the domain; matches of preferred anti-affinity subtract it.
+    """
 
     plugin = "InterPodAffinity"
 
@@ -68,7 +74,7 @@ class InterPodAffinity(SoftScore):
         self._ignores_existing = args.ignore_preferred_terms_of_existing_pods and not self._own
         self.silent = True
         self._weights: dict[str, Ints] = {}
-        """Topology key -> [nodes] weight that the pods there add to their domain."""
+        """Topology key -> [nodes] weight that the pods on the node add to the node's domain."""
         for term, weight in self._own:
             self._weights_of(term.topology_key)[:] += weight * pods_matching([term], pod.namespace, snapshot)
         if not self._ignores_existing:
@@ -79,6 +85,7 @@ class InterPodAffinity(SoftScore):
                             self._weights_of(key)[snapshot.index[name]] += weight * count
 
     def _weights_of(self, key: str) -> Ints:
+        """Returns the array of a topology key in `_weights`, created with 0 on first use."""
         found = self._weights.get(key)
         if found is None:
             self.silent = False
@@ -86,7 +93,10 @@ class InterPodAffinity(SoftScore):
         return found
 
     def _towards(self, owner: str, terms: Terms) -> list[tuple[str, int]]:
-        """Returns (topology key, weight) of another pod's terms that match this pod."""
+        """Returns (topology key, weight) of those terms of another pod that match this pod.
+
+        Required affinity counts with the configured hardPodAffinityWeight. owner: namespace of the other pod.
+        """
         namespace, labels = self._pod.namespace, self._pod.pod.metadata.labels
         if not terms.audience.may_have(owner, namespace, labels):
             return []
@@ -99,6 +109,7 @@ class InterPodAffinity(SoftScore):
         return [(t.topology_key, w) for t, w in weighted_terms if term_matches(t, owner, namespace, labels, namespaces)]
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        """Implements `SoftScore.change`: for matches of the own terms, and for terms of the other pod."""
         changed = False
         owner, namespaces = self._pod.namespace, self._snapshot.namespaces
         may_match = self._own and self._audience.may_have(owner, pod.namespace, pod.pod.metadata.labels)
@@ -113,6 +124,7 @@ class InterPodAffinity(SoftScore):
         return changed
 
     def values(self, feasible: Mask) -> Ints:
+        """Implements `SoftScore.values`: 0 for the lowest feasible node, 100 for the highest; 0 if all are equal."""
         points = np.zeros(len(feasible), dtype=np.int64)
         for key, weights in self._weights.items():
             domains = self._table.of(key)
@@ -126,7 +138,7 @@ class InterPodAffinity(SoftScore):
 
 
 class PodTopologySpread(SoftScore):
-    """ScheduleAnyway constraints: fewer matching pods in the node's domain are better."""
+    """Prefers domains with fewer matching pods, by the ScheduleAnyway constraints of the pod."""
 
     plugin = "PodTopologySpread"
 
@@ -134,9 +146,11 @@ class PodTopologySpread(SoftScore):
         self._spreading = spreading
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        """Implements `SoftScore.change`."""
         return self._spreading.change(pod, node, sign)
 
     def values(self, feasible: Mask) -> Ints:
+        """Implements `SoftScore.values`; 0 for nodes without the required topology keys."""
         spreading = self._spreading
         able = feasible & spreading.keyed
         points = np.zeros(len(feasible), dtype=np.float64)
@@ -151,7 +165,10 @@ class PodTopologySpread(SoftScore):
         return out
 
     def _of(self, constraint: Constraint, able: Mask) -> NDArray[np.float64]:
-        """Returns one constraint's part: pods in the domain, weighted by the number of domains, plus maxSkew - 1."""
+        """Returns [nodes] the part of one constraint, before rounding: the lower the better.
+
+        It is the matching pods in the domain, times a weight that grows with the number of domains, plus maxSkew - 1.
+        """
         domains = constraint.domains
         if constraint.per_node:
             size = int(able.sum())

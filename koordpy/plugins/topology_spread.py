@@ -1,4 +1,9 @@
-"""PodTopologySpread: matching pods are spread over the domains of a node label (kube-parity.md 2.6)."""
+"""PodTopologySpread: matching pods are spread evenly over the domains of a topology key (kube-parity.md 2.6).
+
+`Spreading` counts the matching pods of a pod's constraints. The filter `TopologySpread` uses it for constraints with
+DoNotSchedule, and the score in `soft_scores.py` for constraints with ScheduleAnyway. `SpreadDefaults` are the
+configured constraints for pods without their own.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,13 +32,18 @@ NO_KEY = Refusal(
 )
 HOSTNAME = "kubernetes.io/hostname"
 FILTERS = "DoNotSchedule"
+"""whenUnsatisfiable of constraints that the filter checks."""
 SCORES = "ScheduleAnyway"
+"""whenUnsatisfiable of constraints that only affect the score."""
 
 Mask = NDArray[np.bool_]
 
 
 def own_selector(constraint: TopologySpreadConstraint, labels: Labels) -> LabelSelector | None:
-    """Returns the selector with the pod's own values of matchLabelKeys; None matches nothing."""
+    """Returns the label selector of a constraint, with the values that the pod has for its matchLabelKeys.
+
+    None if the constraint has no selector; then it matches no pod. labels: of the pod that has the constraint.
+    """
     selector = constraint.label_selector
     if selector is None:
         return None
@@ -46,41 +56,48 @@ def own_selector(constraint: TopologySpreadConstraint, labels: Labels) -> LabelS
 
 @dataclass(frozen=True, eq=False)
 class Constraint:
-    """One constraint on the nodes."""
+    """One topology spread constraint of a pending pod, with the pods that it counts on each node."""
 
     max_skew: int
+    """How many more matching pods than the global minimum a domain with the pending pod may have."""
     min_domains: int
+    """Number of eligible domains below which the global minimum counts as 0."""
     per_node: bool
-    """True if the key is the hostname; then scores count per node."""
+    """True if the topology key is the hostname; then scores count per node."""
     selector: LabelSelector | None
+    """Pods to count; None matches no pod."""
     domains: Domains
+    """Domains of the topology key."""
     included: Mask
-    """[nodes] True if the node counts for the domains."""
+    """[nodes] True if pods on the node count, by node affinity and taint policies and the keys of all constraints."""
     matching: Ints
-    """[nodes] pods that the selector matches."""
+    """[nodes] number of pods that the selector matches; changed in place as the draft changes."""
     counts_itself: bool
     """True if the selector matches the pod itself."""
 
     @property
     def counts(self) -> Ints:
-        """[domains] matching pods on the nodes that count."""
+        """[domains] number of matching pods on included nodes."""
         return self.domains.sums(np.where(self.included, self.matching, 0))
 
     @property
     def eligible(self) -> Mask:
-        """[domains] True for the domains of the global minimum."""
+        """[domains] True for domains with an included node; the global minimum is taken over these."""
         there = np.zeros(self.domains.count, dtype=bool)
         there[self.domains.of[self.included]] = True
         return there
 
     def tie(self, shape: int, meant: tuple[int, ...]) -> Spread:
-        """Returns the constraint between shapes of a problem, with the current counts."""
+        """Returns the constraint as a rule between shapes of a placement problem, with the current counts.
+
+        shape: number of the pending pod's shape. meant: numbers of the shapes that the selector matches.
+        """
         groups, base = np.where(self.included, self.domains.of, -1), self.counts
         return Spread(shape, meant, groups, base, self.eligible, self.max_skew, self.min_domains)
 
 
 class Spreading:
-    """The constraints of one pod of one kind (DoNotSchedule or ScheduleAnyway), with their counts."""
+    """The constraints of one pending pod of one kind (DoNotSchedule or ScheduleAnyway), with their counts."""
 
     def __init__(
         self,
@@ -91,12 +108,12 @@ class Spreading:
         *,
         loose: bool = False,
     ) -> None:
-        """loose: True if a node need not have the keys of all constraints."""
+        """given: the constraints. loose: True if a node need not have the topology keys of all constraints."""
         self._pod = pod
         nodes = snapshot.nodes
         every = [table.of(constraint.topology_key) for constraint in given]
         self.keyed: Mask = np.logical_and.reduce([loose | domains.labelled for domains in every])
-        """[nodes] True for nodes with the keys of all constraints; the other nodes do not count."""
+        """[nodes] True for nodes with the topology keys of all constraints; pods on other nodes do not count."""
         self.constraints: list[Constraint] = []
         for constraint, domains in zip(given, every, strict=True):
             selector = own_selector(constraint, pod.pod.metadata.labels)
@@ -126,7 +143,7 @@ class Spreading:
         return changed
 
     def counting(self, pod: PodInfo, node: int) -> list[bool]:
-        """Returns per constraint True if it counts a pod on a node."""
+        """Returns, per constraint, True if it counts a given pod when that is on a given node."""
         meta = pod.pod.metadata
         there = meta.namespace == self._pod.namespace and not meta.deletion_timestamp
         return [
@@ -136,7 +153,7 @@ class Spreading:
 
 
 class TopologySpread(Rule):
-    """The DoNotSchedule constraints of a pod."""
+    """Filter for the DoNotSchedule constraints of a pod: its domain may exceed the global minimum by maxSkew at most."""
 
     plugin = PLUGIN
     together = True
@@ -146,9 +163,11 @@ class TopologySpread(Rule):
         self.spreading = spreading
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        """Implements `Rule.change`."""
         return self.spreading.change(pod, node, sign)
 
     def verdict(self) -> Verdict:
+        """Implements `Rule.verdict`: refuses nodes without a topology key, then nodes with too large a skew."""
         parts = []
         for constraint in self.spreading.constraints:
             parts.append(refused_where(~constraint.domains.labelled, NO_KEY))
@@ -158,10 +177,14 @@ class TopologySpread(Rule):
         return chain(parts)
 
     def standing(self) -> Verdict:
+        """Implements `Rule.standing`: a missing topology key remains, but other members may reduce the skew."""
         return refused_where(~self.spreading.keyed, NO_KEY)
 
     def copies(self) -> Ints | None:
-        """Returns how many copies each node takes alone: until its domain is too far above the least of the others."""
+        """Implements `Rule.copies`: until the node's domain is too far above the minimum of all other domains.
+
+        Any number if there is no other domain, unless minDomains sets the minimum to 0.
+        """
         out: Ints | None = None
         for constraint in self.spreading.constraints:
             if not constraint.counts_itself:
@@ -177,7 +200,10 @@ class TopologySpread(Rule):
 
 
 def _counted(constraint: Constraint) -> tuple[Ints, int, Ints]:
-    """Returns ([domains] matching pods, global minimum, [domains] minimum of the other domains)."""
+    """Returns ([domains] matching pods, global minimum, [domains] minimum over all other eligible domains).
+
+    The minimum over other domains is `ANY_NUMBER` if there is no other eligible domain.
+    """
     domains, counts, there = constraint.domains, constraint.counts, constraint.eligible
     registered = np.sort(counts[there])
     least = int(registered[0]) if len(registered) else int(np.iinfo(np.int32).max)
@@ -191,7 +217,7 @@ def _counted(constraint: Constraint) -> tuple[Ints, int, Ints]:
 
 
 def _policies(constraint: TopologySpreadConstraint, pod: PodInfo, nodes: Sequence[NodeInfo]) -> Mask:
-    """Returns [nodes] True if nodeAffinityPolicy and nodeTaintsPolicy include the node."""
+    """Returns [nodes] True if the constraint's nodeAffinityPolicy and nodeTaintsPolicy include the node."""
     out = np.ones(len(nodes), dtype=bool)
     if constraint.node_affinity_policy != "Ignore":
         affinity = check_affinity(nodes, pod.pod)
@@ -202,7 +228,7 @@ def _policies(constraint: TopologySpreadConstraint, pod: PodInfo, nodes: Sequenc
 
 
 def _matching(selector: LabelSelector | None, namespace: str, snapshot: Snapshot) -> Ints:
-    """Returns [nodes] bound pods of a namespace that match and are not being deleted."""
+    """Returns [nodes] the number of bound pods of a namespace that match a selector and are not being deleted."""
     out = np.zeros(len(snapshot.nodes), dtype=np.int64)
     for kind, places in snapshot.classes.items():
         if kind.namespace == namespace and selector_matches(selector, dict(kind.labels)):
@@ -213,7 +239,7 @@ def _matching(selector: LabelSelector | None, namespace: str, snapshot: Snapshot
 
 
 class SpreadDefaults:
-    """The configured constraints, for pods that have none."""
+    """The configured topology spread constraints for pods without their own. False as a condition if there are none."""
 
     def __init__(self, config: PodTopologySpreadArgs, owners: Owners) -> None:
         self.loose = config.defaulting_type == "System"
@@ -225,10 +251,10 @@ class SpreadDefaults:
         return bool(self._constraints)
 
     def of(self, pod: PodInfo) -> list[TopologySpreadConstraint]:
-        """Returns the default constraints of a pod.
+        """Returns the default constraints that apply to a pod, with their selectors.
 
-        A constraint applies with the selector of the pod's services and owner, or with a configured selector that
-        matches the pod.
+        A constraint without a selector gets that of the pod's services and owner, and does not apply to a pod without
+        these. A constraint with a configured selector applies to pods that the selector matches.
         """
         found = self._known.get(pod.shape) if pod.shape else None
         if found is None:
@@ -251,7 +277,10 @@ class SpreadDefaults:
 
 
 def constraints_of(pod: PodInfo, kind: str, defaults: SpreadDefaults | None) -> list[TopologySpreadConstraint]:
-    """Returns the pod's constraints of one kind; the configured ones if it has none at all."""
+    """Returns the constraints of a pod of one kind (`FILTERS` or `SCORES`).
+
+    The configured defaults if the pod has no constraint of either kind.
+    """
     own = pod.pod.spec.topology_spread_constraints
     if not own and defaults:
         own = defaults.of(pod)

@@ -1,4 +1,10 @@
-"""VolumeBinding: the nodes on which the volumes of a pod's claims are, or can be, available (kube-parity.md 2.8)."""
+"""VolumeBinding filter: on which nodes are the volumes of a pod's claims available, or can be made available?
+
+A claim with a bound volume needs a node that the volume's node affinity admits. A claim of a class with
+WaitForFirstConsumer has no volume yet, and is called delayed or waiting here: the volume is chosen together with the
+node. It is either an existing volume without a claim, or it is provisioned there. The choices of pods placed earlier in
+the round are in `Draft.promised` and `Draft.taken` (kube-parity.md 2.8).
+"""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +33,7 @@ NO_SPACE = "node(s) did not have enough free storage"
 VOLUME_GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
 Mask = NDArray[np.bool_]
+"""[nodes] True or False."""
 
 
 class VolumeReach:
@@ -36,14 +43,16 @@ class VolumeReach:
         self._nodes = nodes
         self._table = table
         self._known: dict[str, Mask] = {}
+        """Volume name -> result of `of`."""
         self._places: dict[str, list[int] | None] = {}
+        """Volume name -> result of `places`."""
         self._rows: dict[OfferedVolumes, tuple[list[int], dict[int, list[int]]]] = {}
-        """OfferedVolumes -> (positions of volumes that every node can use, node -> positions of volumes that only some
-        nodes can use)."""
+        """Volumes offered to claims -> (positions of volumes that every node can use, node -> positions of the volumes
+        that this node and not every node can use)."""
         self._everywhere: Mask = np.ones(len(nodes), dtype=bool)
 
     def of(self, volume: PersistentVolume) -> Mask:
-        """Returns [nodes] True if a volume's node affinity matches."""
+        """Returns [nodes] True if the node affinity of a volume admits the node."""
         affinity = volume.spec.node_affinity
         if affinity is None or affinity.required is None:
             return self._everywhere
@@ -68,7 +77,7 @@ class VolumeReach:
         return self._places[name]
 
     def row(self, shelf: OfferedVolumes, node: int) -> Iterator[int]:
-        """Yields the positions in `shelf` of the volumes that a node can use, in order."""
+        """Yields the positions in `shelf.volumes` of the volumes that a node can use, ascending, the smallest first."""
         if shelf not in self._rows:
             everywhere, here = self._rows[shelf] = [], {}
             for at, volume in enumerate(shelf.volumes):
@@ -89,23 +98,26 @@ class VolumeReach:
 
 @dataclass(frozen=True, eq=False)
 class _Delayed:
-    """A claim that waits for its first consumer."""
+    """A claim without a bound volume (WaitForFirstConsumer)."""
 
     key: str
+    """`namespace/name` of the claim."""
     claim: PersistentVolumeClaim
     size: int
+    """Requested bytes."""
     provision: Mask
-    """[nodes] True where its class provisions a volume, ignoring storage capacity."""
+    """[nodes] True where the storage class provisions a volume, ignoring storage capacity."""
     room: Mask
-    """[nodes] True where the driver reports enough storage capacity."""
+    """[nodes] True where the driver reports enough storage capacity, or does not report any."""
     selected: str
-    """Node for which its volume is already being provisioned; empty for none."""
+    """Name of the node for which a volume is already being provisioned (annotation); empty for none."""
 
 
 class _Offer(NamedTuple):
-    """A claim without a chosen volume, and its candidates.
+    """A claim without a chosen volume, and the volumes that could be bound to it.
 
-    Candidates are the volumes of `shelf` from position `start`, the first that is large enough.
+    shelf: the volumes that the claim may use except for their size, smallest first. start: position in it of the first
+    volume that is large enough; the candidates are that volume and all later ones.
     """
 
     delayed: _Delayed
@@ -114,26 +126,30 @@ class _Offer(NamedTuple):
 
 
 class _OpenClaims(NamedTuple):
-    """Claims without a chosen volume, smallest first, and the volumes that are not available to them."""
+    """The claims of a pod without a chosen volume on the current draft, and the volumes that they cannot have."""
 
     offers: list[_Offer]
+    """The claims, smallest first."""
     taken: Mapping[str, str]
+    """Volume -> the claim for which the draft has chosen it."""
     kept: Mapping[str, str]
-    """Volume -> the claim that it is reserved for."""
+    """Volume -> the claim for which it is reserved, by a reservation that is closed to the pod."""
 
     def is_free(self, name: str, keys: Container[str]) -> bool:
-        """Returns True if no claim uses a volume, and it is not reserved, or reserved for one of these claims."""
+        """Returns True if a volume is not taken, and not reserved for a claim other than those in `keys`."""
         return name not in self.taken and (name not in self.kept or self.kept[name] in keys)
 
 
 @dataclass(frozen=True, eq=False)
 class OpenClaim:
-    """A claim without a chosen volume."""
+    """A claim without a chosen volume, as other packages see it."""
 
     key: str
+    """`namespace/name` of the claim."""
     class_name: str
+    """Name of the storage class."""
     candidates: tuple[str, ...]
-    """Names of the volumes that it can use, smallest first."""
+    """Names of the available volumes that can be bound to the claim, smallest first."""
     made: Mask
     """[nodes] True where a volume can be provisioned."""
     reserved: bool
@@ -141,7 +157,7 @@ class OpenClaim:
 
 
 class VolumeBinding(Rule):
-    """Checks bound claims by their volume's node affinity, and waiting claims by the volumes available to the node."""
+    """Checks bound claims by the node affinity of their volume, and waiting claims by volumes available to the node."""
 
     plugin = BINDING
     together = True
@@ -155,14 +171,22 @@ class VolumeBinding(Rule):
         keys = claims_of(pod)
         waiting = delayed_claims(pod, objects)
         self._bound = [objects.claims[key].spec.volume_name for key in keys if key not in waiting]
+        """Names of the volumes of bound claims."""
         order = sorted(waiting, key=lambda key: size_bytes(claim_size(objects.claims[key])))
         self._waiting = [self._delayed(key) for key in order]
+        """The claims without a bound volume, smallest first."""
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        """Implements `Rule.change`: True for pods with volumes if a claim waits. The choices are in the draft."""
         # A pod that uses a volume, or fixes the node of a claim of this pod, has claims itself.
         return bool(self._waiting) and bool(pod.ties.volumes)
 
     def verdict(self) -> Verdict:
+        """Implements `Rule.verdict`: refuses a node with up to three reasons together.
+
+        They are, in the order of kube-scheduler: a bound volume that the node cannot use, a waiting claim without a
+        volume, too little storage for a new volume.
+        """
         count = len(self._nodes)
         right = np.ones(count, dtype=bool)
         gone = False
@@ -189,7 +213,7 @@ class VolumeBinding(Rule):
         return Verdict(which, tuple(refusals))
 
     def choice(self, node: int) -> dict[str, str]:
-        """Returns claim -> volume for a pod placed on a node.
+        """Returns claim key -> volume name for the waiting claims of the pod, if it is placed on a node (position).
 
         An empty name means that a volume is provisioned there.
         """
@@ -213,6 +237,7 @@ class VolumeBinding(Rule):
     # -- claims that wait ----------------------------------------------------------------------------------------------
 
     def _delayed(self, key: str) -> _Delayed:
+        """Reads a claim without a bound volume."""
         claim = self._objects.claims[key]
         found = self._objects.classes[self._objects.class_of(claim)]
         size = size_bytes(claim_size(claim))
@@ -220,6 +245,7 @@ class VolumeBinding(Rule):
         return _Delayed(key, claim, size, provision, room, claim.metadata.annotations.get(SELECTED_NODE, ""))
 
     def _provision(self, found: StorageClass) -> Mask:
+        """Returns [nodes] True if a storage class provisions volumes for the node, by its allowedTopologies."""
         count = len(self._nodes)
         if not found.provisioner or found.provisioner == NO_PROVISIONER:
             return np.zeros(count, dtype=bool)
@@ -233,9 +259,9 @@ class VolumeBinding(Rule):
         )
 
     def _room(self, found: StorageClass, claim: PersistentVolumeClaim, size: int) -> Mask:
-        """Returns [nodes] True if a CSIStorageCapacity of the class is large enough.
+        """Returns [nodes] True if a CSIStorageCapacity of the class for the node is large enough for a claim.
 
-        All nodes for drivers that do not report capacity.
+        True for all nodes if the driver does not report capacity. size: requested bytes.
         """
         driver = self._objects.csi_drivers.get(found.provisioner)
         if driver is None or not driver.spec.storage_capacity or claim_size(claim) is None:
@@ -251,7 +277,7 @@ class VolumeBinding(Rule):
         return out
 
     def _open(self) -> _OpenClaims:
-        """Returns the claims without a chosen volume; other waiting claims see `_settled`."""
+        """Returns the waiting claims without a chosen volume. `_settled` treats the waiting claims that have one."""
         promised, offers = self._draft.promised, list[_Offer]()
         for delayed in self._waiting:
             if delayed.key not in promised and not delayed.selected:
@@ -260,7 +286,11 @@ class VolumeBinding(Rule):
         return _OpenClaims(offers, self._draft.taken, reserved_volumes(self._draft.reserved_claims(self._pod)))
 
     def _settled(self) -> Mask:
-        """Returns [nodes] that earlier choices allow, for claims that follow another pod's choice or an annotation."""
+        """Returns [nodes] True if earlier choices for the waiting claims admit the node.
+
+        A choice is a volume or node that the draft has for another pod with the same claim, or the node in the claim's
+        annotation for which a volume is being provisioned.
+        """
         out = np.ones(len(self._nodes), dtype=bool)
         index = self._draft.snapshot.index
         for delayed in self._waiting:
@@ -285,10 +315,12 @@ class VolumeBinding(Rule):
             return found, room
         settled = self._settled()
         found &= settled
+        # claims with a volume being provisioned for a node
         for delayed in self._waiting:
             if delayed.selected and delayed.key not in self._draft.promised:
                 found &= delayed.provision
                 room &= delayed.room | ~delayed.provision | ~settled
+        # open claims on nodes without any available volume: all of them must be provisioned there
         opened = self._open()
         with_volumes = self._with_volumes(opened)
         alone = ~with_volumes & settled
@@ -298,15 +330,14 @@ class VolumeBinding(Rule):
             still = alone & found & room
             found &= ~(still & ~delayed.provision)
             room &= ~(still & delayed.provision & ~delayed.room)
+        # with one open claim, an available volume is enough; with several, the volumes must suffice for all
         if len(opened.offers) > 1:
             self._find_several(opened, with_volumes & settled, found, room)
         return found, room
 
     def _with_volumes(self, opened: _OpenClaims) -> Mask:
-        """Returns [nodes] True if a node can use a volume for some of the claims.
-
-        The candidates of the smallest claim on a shelf include those of all other claims on it.
-        """
+        """Returns [nodes] True if the node can use an available volume for at least one of the open claims."""
+        # the candidates of the smallest claim on a shelf include those of all other claims on it
         out = np.zeros(len(self._nodes), dtype=bool)
         keys = {delayed.key for delayed, _, _ in opened.offers}
         for shelf, start in {shelf: start for _, shelf, start in reversed(opened.offers)}.items():
@@ -319,9 +350,10 @@ class VolumeBinding(Rule):
         return out
 
     def _find_several(self, opened: _OpenClaims, where: Mask, found: Mask, room: Mask) -> None:
-        """Marks nodes with volumes for some of several claims, each claim in turn.
+        """Sets `found` or `room` to False on nodes of `where` that cannot serve all of several open claims.
 
-        A volume chosen for one claim is not available to the next.
+        Per node, volumes are chosen claim by claim; a chosen volume is not available to the next claim. A claim without
+        a volume must be provisioned there. found, room: [nodes], changed in place.
         """
         for i in np.nonzero(where)[0].tolist():
             for delayed, name in self._choose(i, opened):
@@ -335,9 +367,9 @@ class VolumeBinding(Rule):
                     break
 
     def _choose(self, node: int, opened: _OpenClaims) -> Iterator[tuple[_Delayed, str]]:
-        """Yields each claim, smallest first, with the smallest available volume; empty without one.
+        """Yields (claim, name of the smallest volume available to it on a node) for each open claim, smallest first.
 
-        A volume is available if the node can use it and no earlier claim chose it.
+        The name is empty if no volume is available: the node can use none, or earlier claims have chosen them all.
         """
         chosen: set[str] = set()
         rows: dict[OfferedVolumes, Iterator[int]] = {}

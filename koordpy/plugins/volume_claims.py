@@ -1,4 +1,4 @@
-"""The volume claims of a pod, and faults of claims that are found before any node is tried (kube-parity.md 2.8)."""
+"""The PersistentVolumeClaims of a pod, and their faults that no node can remove (kube-parity.md 2.8)."""
 
 from koordpy.api.storage_objects import PersistentVolumeClaim
 from koordpy.decoding.wire_json import unreadable
@@ -10,13 +10,17 @@ BINDING = "VolumeBinding"
 
 
 def claims_of(pod: PodInfo) -> list[str]:
-    """Returns `namespace/name` of the claims of a pod, each once."""
+    """Returns the keys (`namespace/name`) of the claims of a pod, each once, also of generic ephemeral volumes."""
     keys = (claim_key(pod.namespace, pod.name, volume) for volume in pod.ties.volumes)
     return list(dict.fromkeys(key for key in keys if key))
 
 
 def claims_refusal(pod: PodInfo, objects: VolumeObjects) -> Refusal | None:
-    """Returns the refusal for a fault of a pod's claims, before any node is tried; None without a fault."""
+    """Returns the refusal of a pod for a fault of its claims, which no node can remove; None without a fault.
+
+    Faults and their order are those of kube-scheduler's PreFilter: a missing claim first, then claim by claim, then an
+    unbound claim of a class that binds immediately.
+    """
     for volume in pod.ties.volumes:
         source = volume.persistent_volume_claim
         if source is not None and f"{pod.namespace}/{source.claim_name}" not in objects.claims:
@@ -57,6 +61,6 @@ def _owned_by(claim: PersistentVolumeClaim, pod: PodInfo) -> bool:
 
 
 def delayed_claims(pod: PodInfo, objects: VolumeObjects) -> list[str]:
-    """Returns the keys of a pod's claims without a bound volume; their volume is chosen with the node."""
+    """Returns the keys of a pod's claims without a bound volume: the volume is chosen together with the node."""
     found = [key for key in claims_of(pod) if key in objects.claims]
     return [key for key in found if not is_bound(objects.claims[key])]

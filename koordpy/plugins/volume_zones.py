@@ -1,4 +1,8 @@
-"""VolumeZone: zone and region of the volumes that a pod's claims are bound to (kube-parity.md 2.8)."""
+"""VolumeZone filter: a node must be in the zone and region of the volumes that a pod's claims are bound to.
+
+Zone and region are labels of the PersistentVolume, with the current or the beta name. A label may list several zones,
+joined by `__`. A node without any zone or region label passes (kube-parity.md 2.8).
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,11 +21,13 @@ _ZONE_LABELS = {
     "topology.kubernetes.io/zone": "failure-domain.beta.kubernetes.io/zone",
     "topology.kubernetes.io/region": "failure-domain.beta.kubernetes.io/region",
 }
+"""Current label -> beta label of the same meaning."""
 _SAME = {**_ZONE_LABELS, **{beta: ga for ga, beta in _ZONE_LABELS.items()}}
+"""Each of these labels -> the other label of the same meaning."""
 
 
 class VolumeZone(Rule):
-    """Checks zone and region labels of bound volumes, on nodes that have any of these labels."""
+    """Refuses nodes outside the zones and regions of the pod's bound volumes. No placement changes the verdict."""
 
     plugin = ZONE.plugin
     together = True
@@ -35,19 +41,23 @@ class VolumeZone(Rule):
             wanted += [(label, frozenset(labels[label].split("__"))) for label in _SAME if label in labels]
         nodes = draft.snapshot.nodes
         self.silent = not wanted
+        """True if no bound volume has such a label, so that the filter passes every node."""
         self._verdict = all_fit(len(nodes))
         if wanted:
             wrong = (not _in_zones(node.labels, wanted) for node in nodes)
             self._verdict = refused_where(np.fromiter(wrong, dtype=bool, count=len(nodes)), ZONE)
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        """Implements `Rule.change`: pods do not change the verdict."""
         return False
 
     def verdict(self) -> Verdict:
+        """Implements `Rule.verdict`."""
         return self._verdict
 
 
 def _in_zones(labels: Mapping[str, str], wanted: Sequence[tuple[str, frozenset[str]]]) -> bool:
+    """Returns True if node labels meet all (label, allowed values), or have no zone or region label at all."""
     if not any(label in labels for label in _SAME):
         return True
     return all(labels.get(label, labels.get(_SAME[label])) in values for label, values in wanted)
