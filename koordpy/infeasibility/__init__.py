@@ -1,10 +1,11 @@
-"""Finds why a unit cannot be placed: the limiting rules, units that never fit, and unsatisfiable demand.
+"""Finds why a gang or pod cannot be placed: which rule or resource limits it, and whether it could ever fit.
 
-A unit is compared with the cluster without evictable pods and with the empty cluster. The results are numbers by domain
-and resource.
+To find out whether a unit could ever fit, it is placed on the empty cluster: the nodes as they would be after all pods
+that can end have ended. Demand of units that never fit is excluded from quotas (`unsatisfiable_demand.py`).
 
 Main types: `EmptyCluster` (`never_fits.py`): the empty cluster; `ResourceSums` (`limiting_rules.py`): sums; `Inventory`
 (`domain_inventory.py`): domains.
 
-Must not compose sentences for pods: `report` does. Start reading at `limiting_rules.py`, then `never_fits.py`.
+The results are short phrases and numbers by domain and resource; `report` composes the messages of pods from them.
+Start reading at `limiting_rules.py`, then `never_fits.py`.
 """

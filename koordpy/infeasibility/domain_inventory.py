@@ -1,7 +1,8 @@
-"""The inventory of each domain of the tree (`koordpy topology`): nodes, accelerators, slots of a shape.
+"""Counts nodes, accelerators and free slots of each topology domain, for `koordpy topology` and the cluster view.
 
-Sources: gang-network.md section 3 (tree, private domains) and 5 (slots). Slots are counted for copies of a single pod,
-one after the other, by the planner's own filters. podCountMultiple and the rest of a gang are ignored.
+Slots are counted for copies of a single pod, one after the other, by the planner's own filters. podCountMultiple and
+other members of a gang are ignored. `free_for_gangs` counts whole gangs of node-sized pods. Sources: gang-network.md
+section 3 (tree, private domains) and 5 (slots).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,46 +23,54 @@ from koordpy.topology.topology_tree import Tree, domain_parts
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """One domain; the cluster and the nodes are domains too."""
+    """The numbers of one domain. The cluster and the nodes are domains too."""
 
     level: int
     """0 for the cluster, the tree's depth for a node."""
     layer: str
     name: str
     path: str
+    """Names from the top layer down, joined by `/`; empty for the cluster."""
     private: bool
-    """True for a node without the layer's label, which is alone in a domain of its name."""
+    """True for the private domain of a node that lacks the layer's label."""
     nodes: int
+    """Number of nodes."""
     unschedulable: int
     """Number of cordoned nodes."""
     free: int
-    """Accelerators that no pod uses, in hundredths; 0 on overcommitted nodes."""
+    """Accelerators that no pod uses, in hundredths of an accelerator; 0 on overcommitted nodes."""
     total: int
+    """Allocatable accelerators, in hundredths of an accelerator."""
     slots: int | None
     """Further pods of the requested shape that fit; None without a requested shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unlabelled:
-    """Nodes that are a private domain at a layer."""
+    """The nodes without a label of one layer, each of which is a private domain there."""
 
     layer: str
     keys: tuple[str, ...]
-    """Labels of the layer; empty for a layer of HyperNodes."""
+    """Label keys of the layer; empty for a layer of HyperNodes."""
     nodes: tuple[str, ...]
+    """Names of the nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The tree with its numbers."""
+    """All domains of the tree with their numbers, and doubtful labels."""
 
     layers: tuple[str, ...]
+    """Names of the layers from the top layer to the nodes."""
     domains: tuple[Domain, ...]
     """Depth first, siblings in natural order, the cluster first."""
     unlabelled: tuple[Unlabelled, ...]
+    """One entry per layer with nodes without the label."""
     split: tuple[tuple[str, str, tuple[str, ...]], ...]
-    """(layer, name, paths) of each name with several paths: these are different domains, and often one of their labels
-    is wrong."""
+    """(layer, name, paths) of each domain name that occurs below several parents.
+
+    These are different domains, but often the label of one of their nodes is wrong.
+    """
 
 
 GANG_PODS = (1, 8, 64)
@@ -70,37 +79,38 @@ GANG_PODS = (1, 8, 64)
 
 @dataclass(frozen=True, slots=True)
 class FreeForGangs:
-    """Free capacity for gangs of pods that use all accelerators of a node each."""
+    """How many gangs still fit the free capacity, for gangs of pods that each use all accelerators of a node."""
 
     resource: str
+    """Resource name of the accelerators: the one with the most of them in the cluster."""
     per_pod: int
     """Accelerators of one pod, as many as the largest node has."""
     gangs: tuple[int, ...]
-    """Accelerators of each size of gang."""
+    """Accelerators of one gang, for each size in `GANG_PODS`."""
     slots: tuple[tuple[int, ...], ...]
-    """[level][domain] further pods that fit."""
+    """[level][domain] further such pods that fit."""
     layers: tuple[tuple[str, tuple[int, ...]], ...]
-    """(layer, for each size the gangs that fit, each inside one domain)."""
+    """(layer, per size the number of gangs that fit if each is inside one domain of the layer)."""
     largest: tuple["LargestGang", ...]
-    """Per layer the domain with the largest gang; ties by the order of the tree."""
+    """Per layer, the domain in which the largest gang fits; of equal domains the first in the order of the tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class LargestGang:
-    """Pods of the largest gang that fits one domain of a layer."""
+    """The domain of a layer in which the largest gang fits."""
 
     layer: str
     domain: str
     """Path of the domain; empty for the cluster."""
     pods: int
-    """0 if no pod fits any domain of the layer."""
+    """Number of pods that fit it; 0 if no pod fits any domain of the layer."""
 
 
 def asking(requests: Mapping[str, str], scheduler: str) -> Pod:
-    """Returns a pod with these requests.
+    """Returns a pending pod with these requests (resource -> quantity), to count its slots.
 
-    It tolerates taints named like an extended resource that it requests, as the admission plugin
-    ExtendedResourceToleration would add.
+    It tolerates taints with the name of an extended resource that it requests; the admission plugin
+    ExtendedResourceToleration adds such tolerations to real pods.
     """
     tolerations = [Toleration(key=name, operator="Exists") for name in requests if "/" in name]
     container = Container(name="main", resources=ResourceRequirements(requests=dict(requests)))
@@ -111,9 +121,9 @@ def asking(requests: Mapping[str, str], scheduler: str) -> Pod:
 def free_for_gangs(
     snapshot: Snapshot, config: KoordpyConfiguration, *, placed: Mapping[str, tuple[str, Given]] | None = None
 ) -> FreeForGangs | None:
-    """Counts free capacity for gangs by the planner's own filters; None if no node has accelerators.
+    """Counts the gangs that fit the free capacity, by the planner's own filters; None if no node has accelerators.
 
-    placed: pending pod -> (node, devices allocated by name) of pods to count as bound.
+    placed: pending pod key -> (node name, devices allocated by name), for pods to count as bound.
     """
     totals = {
         name: int(snapshot.allocatable[:, column].sum()) // (100 if name in keys.HUNDREDTHS else 1)
@@ -146,7 +156,7 @@ def free_for_gangs(
 
 
 def largest_gang(tree: Tree, level: int, slots: Sequence[int]) -> LargestGang:
-    """Returns the domain with the most slots. slots: [domains of the level] pods that fit each."""
+    """Returns the domain of a level with the most slots. slots: per domain of the level, the pods that fit."""
     best = max(range(len(slots)), key=slots.__getitem__, default=None)
     if best is None:
         return LargestGang(tree.levels[level].layer, "", 0)
@@ -189,9 +199,10 @@ def take_inventory(snapshot: Snapshot, config: KoordpyConfiguration, *, pod: Pod
 
 
 def _accelerators(snapshot: Snapshot, config: KoordpyConfiguration) -> tuple[Ints, Ints]:
-    """Returns [nodes] (free, total) in hundredths.
+    """Returns (free, total), each [nodes] accelerators in hundredths.
 
-    Resources that count the same devices under several names count once.
+    Several resource names of one device family count the same devices, so only the largest total and the least free
+    amount of them count.
     """
     free = np.zeros(len(snapshot.nodes), dtype=np.int64)
     total = np.zeros(len(snapshot.nodes), dtype=np.int64)
@@ -213,6 +224,7 @@ def _accelerators(snapshot: Snapshot, config: KoordpyConfiguration) -> tuple[Int
 
 
 def _depth_first(tree: Tree) -> Iterator[tuple[int, int]]:
+    """Yields (level, domain) of all domains: each parent before its children, siblings in natural order."""
     stack = [(0, 0)]
     while stack:
         number, d = stack.pop()
@@ -222,7 +234,7 @@ def _depth_first(tree: Tree) -> Iterator[tuple[int, int]]:
 
 
 def _private(tree: Tree, snapshot: Snapshot) -> dict[tuple[int, int], str]:
-    """Returns (level, domain) -> node of the private domains."""
+    """Returns the private domains: (level, domain) -> name of the node that is alone there."""
     out = {}
     for i, node in enumerate(snapshot.nodes):
         for number, (alone, _) in enumerate(domain_parts(tree.layers, node.name, node.labels), start=1):
@@ -232,6 +244,7 @@ def _private(tree: Tree, snapshot: Snapshot) -> dict[tuple[int, int], str]:
 
 
 def _unlabelled(tree: Tree, private: dict[tuple[int, int], str]) -> Iterator[Unlabelled]:
+    """Yields `Inventory.unlabelled`."""
     for number, layer in enumerate(tree.layers.chain[:-1], start=1):
         nodes = tuple(node for (level, _), node in sorted(private.items()) if level == number)
         if nodes:
@@ -239,6 +252,7 @@ def _unlabelled(tree: Tree, private: dict[tuple[int, int], str]) -> Iterator[Unl
 
 
 def _split(tree: Tree, private: dict[tuple[int, int], str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yields `Inventory.split`. Private domains are left out."""
     for number in range(2, tree.depth):
         level = tree.levels[number]
         paths: dict[str, list[str]] = {}

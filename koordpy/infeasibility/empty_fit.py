@@ -1,4 +1,9 @@
-"""Decides if the required members of a problem have a placement, with as few searches as possible."""
+"""Decides whether the members that must be placed fit at all, without searching the best placement.
+
+Used for the empty cluster (`never_fits.py`), where only yes or no matters. So goals are left out, each domain that may
+contain the unit is tried alone, and a search stops at the first placement. Answers are True, False, or None for "not
+decided in time".
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
@@ -23,9 +28,9 @@ from koordpy.problems.problem_building import partitions
 
 
 def has_placement(unit: Unit, problem: Problem, round_state: RoundState) -> bool | None:
-    """Returns True if a plan can place the need of every gang, or one pod if none is needed.
+    """Returns True if a plan can place the need of every gang (one pod if no gang needs any), False if it cannot.
 
-    None if that is not decided.
+    None if that is not decided, in time or because the unit may be in more than `EMPTIED_REGIONS` domains.
     """
     if is_hopeless(problem):
         return False
@@ -38,7 +43,7 @@ def has_placement(unit: Unit, problem: Problem, round_state: RoundState) -> bool
 
 
 def _any(answers: Iterable[bool | None]) -> bool | None:
-    """Returns True at the first answer that is True; None if there is none but some answers are None; else False."""
+    """Returns True as soon as an answer is True; else None if any answer is None; else False."""
     sure = True
     for answer in answers:
         if answer:
@@ -48,13 +53,13 @@ def _any(answers: Iterable[bool | None]) -> bool | None:
 
 
 def _solved(problem: Problem) -> bool | None:
-    """Decides any problem by a search for the best placement."""
+    """Returns True, False or None (not decided) for any problem, by a search for the best placement."""
     found = place_problem(problem)
     return True if found.placed else False if found.proof is Proof.INFEASIBLE else None
 
 
 def _regions(problem: Problem) -> Iterator[Problem]:
-    """Yields the problem limited to each domain that may contain it, without any goal."""
+    """Yields, for each domain of the hard layer that may contain the unit, the problem limited to it, without goals."""
     for level, domain in hard_regions(problem):
         inside = np.asarray(problem.tree.domain_of[level] == domain, dtype=np.int64)
         shapes = tuple(replace(shape, allowed=shape.allowed * inside) for shape in problem.shapes)
@@ -62,7 +67,11 @@ def _regions(problem: Problem) -> Iterator[Problem]:
 
 
 def _within(problem: Problem) -> bool | None:
-    """Decides a problem without goals, in which only the fit of the pods matters."""
+    """Returns True, False or None (not decided) for a problem without goals, in which only the fit matters.
+
+    Tries all pending members, then the core of lowest ranks, or one pod of each shape if none is needed. If these do
+    not fit, but others might, the general search decides.
+    """
     proofs = {could_place(_all_of(problem, problem.pending))}
     if Proof.FEASIBLE in proofs:
         return True
@@ -82,14 +91,18 @@ def _within(problem: Problem) -> bool | None:
 
 
 def _all_of(problem: Problem, ranks: Collection[int]) -> Problem:
-    """Returns the problem of placing all of just these members."""
+    """Returns the problem of placing all members of the given ranks, and no other."""
     asked = Counter(problem.members[rank].gang for rank in ranks)
     needs = tuple(asked[gang] for gang in range(len(problem.needs)))
     return replace(only_ranks(problem, ranks), needs=needs)
 
 
 def _core(problem: Problem) -> tuple[list[int], bool]:
-    """Returns (ranks of the lowest-ranked need of each gang, True if every other core has the same requests)."""
+    """Returns (ranks of the core, True if this core fits whenever any core fits).
+
+    The core is, of each gang, the needed number of members of lowest rank. Other cores do not matter if all members are
+    needed, or if the members of a gang have one shape; and if there are no interactions.
+    """
     core, sure = list[int](), not problem.interactions
     for gang, need in enumerate(problem.needs):
         own = [rank for rank in problem.pending if problem.members[rank].gang == gang]
@@ -99,7 +112,7 @@ def _core(problem: Problem) -> tuple[list[int], bool]:
 
 
 def kind_key(unit: Unit) -> Hashable:
-    """Returns a key that is equal for units with the same answer."""
+    """Returns a key that is equal for units which fit or do not fit together, to cache answers by it."""
     if unit.plain is not None:
         return unit.plain.shape, unit.plain.owner
     gangs = tuple((unit.need(gang), gang.wish, gang.hard_keys) for gang in unit.gangs)
@@ -121,7 +134,7 @@ def unit_kinds(unit: Unit) -> Iterable[PodInfo]:
 
 
 def is_numeric(unit: Unit, round_state: RoundState) -> bool:
-    """Returns True if filters depend only on numbers of a unit: of pods, of resources and of devices."""
+    """Returns True if the unit's filters depend only on numbers of pods, of resources and of devices."""
     kinds = list(unit_kinds(unit))
     if has_parts(unit) or any(round_state.concerned(pod) or round_state.of(pod).refusal is not None for pod in kinds):
         return False
@@ -130,14 +143,14 @@ def is_numeric(unit: Unit, round_state: RoundState) -> bool:
 
 
 def one_kind(problem: Problem) -> bool:
-    """Returns True if a slot of one shape is a slot for any member."""
+    """Returns True if all shapes fit the same nodes in the same numbers, so that slots of one shape count for all."""
     first = problem.shapes[0]
     alike = all(one.request == first.request and np.array_equal(one.allowed, first.allowed) for one in problem.shapes)
     return len(problem.shapes) == 1 or (alike and not problem.interactions and not problem.alone)
 
 
 def has_domain(unit: Unit, problem: Problem, round_state: RoundState) -> bool:
-    """Returns True if a domain that may contain the unit has enough slots for it."""
+    """Returns True if some domain of the hard layer that may contain the unit has enough slots for the core."""
     needed = problem.core_size
     return any(
         int(slots_by_level(part, part.reference())[level][domain]) >= needed
@@ -147,18 +160,20 @@ def has_domain(unit: Unit, problem: Problem, round_state: RoundState) -> bool:
 
 
 def usable_slots(parts: Iterable[Problem], level: int) -> Ints:
-    """Returns [domains] usable slots of the reference pod at a level.
+    """Returns [domains of the level] usable slots of the reference pod.
 
-    The maximum over parts, because only one of them can be used.
+    parts: the problem limited to each value of a topology key (`partitions`). Only one of them can be used, so the
+    result is the maximum over them.
     """
     found = [slots_by_level(part, part.reference())[level] for part in parts]
     return np.asarray(np.max(found, axis=0) if found else np.zeros(1), dtype=np.int64)
 
 
 def least_asked(unit: Unit, asked: Callable[[PodInfo], int]) -> int:
-    """Returns a lower bound on the request of a plan.
+    """Returns a lower bound on the total request of a plan for one resource.
 
-    It is the sum of the smallest requests of each gang's need, or the smallest of one pod if none is needed.
+    It is the sum of each gang's smallest requests, as many as the gang needs, or the smallest request of one pod if no
+    gang needs any. asked: returns the request of a pod.
     """
     if not any(unit.need(gang) for gang in unit.gangs):
         return min(asked(pod) for pod in unit.pending)
@@ -166,13 +181,16 @@ def least_asked(unit: Unit, asked: Callable[[PodInfo], int]) -> int:
 
 
 def amount_text(resource: str, amount: int) -> str:
+    """Returns `8Gi memory`."""
     return f"{quantity_text(resource, amount)} {resource}"
 
 
 def members_required(number: int) -> str:
+    """Returns `8 are required`."""
     return f"{number} {'is' if number == 1 else 'are'} required"
 
 
 def required_text(resource: str, amount: int) -> str:
+    """Returns `8Gi are required`."""
     text = quantity_text(resource, amount)
     return f"{text} {'is' if text == '1' else 'are'} required"

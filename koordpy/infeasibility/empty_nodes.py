@@ -1,6 +1,7 @@
-"""The nodes that could take a pod of a unit, and the unit's problem, once every pod that ends has ended.
+"""The nodes as they would be after every pod that can end has ended, for the question whether a unit ever fits.
 
-A node counts with its capacity less that of pods that never end, whatever its conditions are. See `never_fits`.
+A node counts with its capacity less the requests of pods that never end (DaemonSets, mirror pods). Its conditions, such
+as a cordon, are ignored, because they are temporary. Used by `never_fits.py`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,18 +31,21 @@ NODE_CONDITIONS = "node.kubernetes.io/"
 
 
 class EmptyNodes:
-    """The nodes of a snapshot without the pods that end."""
+    """The nodes of a snapshot without the pods that can end, and placement problems on them."""
 
     def __init__(self, round_state: RoundState) -> None:
         self._round_state, self._snapshot = round_state, round_state.snapshot
         self._room: Ints = np.maximum(self._snapshot.allocatable - self._snapshot.staying, 0)
         """[nodes, resources] capacity less that of pods that never end."""
         self._open = _without_cordons(self._snapshot.nodes)
+        """The nodes without cordons and condition taints; the snapshot's own tuple if no node has any."""
         self._matching: dict[bytes, Mask] = {}
+        """Cache of `_matches`, by `read_of`."""
         self._able: dict[bytes, Mask] = {}
+        """Cache of `_nodes_for`, by shape."""
 
     def _lacking(self, pod: PodInfo) -> list[tuple[str, int, int]]:
-        """Returns (resource, most on a matching node, request) of each resource that no matching node has enough of."""
+        """Returns the resources of which no matching node has enough: (resource, most on any of them, request)."""
         rows = self._room[self._matches(pod)]
         out = []
         for name, amount in self._request_of(pod).items():
@@ -51,7 +55,7 @@ class EmptyNodes:
         return out
 
     def _request_of(self, pod: PodInfo) -> dict[str, int]:
-        """Returns the request of a pod, its pod slot included: resource -> amount that a node must have free."""
+        """Returns resource -> amount that a node must have free for a pod, with 1 for the number of pods."""
         return {PODS: 1, **{name: n for name, n in pod.requests.items() if n and not self._round_state.ignored(name)}}
 
     def _matches(self, pod: PodInfo) -> Mask:
@@ -70,7 +74,7 @@ class EmptyNodes:
         return self._round_state.of(pod).static.refusal is not None
 
     def _nodes_for(self, pod: PodInfo) -> Mask:
-        """Returns [nodes] True if one pod could be there: the node matches, is large enough, and has devices for it."""
+        """Returns [nodes] True if the empty node could take one pod: it matches, is large enough, and has devices."""
         known = self._able.get(pod.shape)
         if known is None:
             known = self._matches(pod) & ~self._never_served(pod)
@@ -80,9 +84,9 @@ class EmptyNodes:
         return known
 
     def _never_served(self, pod: PodInfo) -> Mask:
-        """Returns [nodes] True if the node can never take a pod because of its devices or labels.
+        """Returns [nodes] True if a rule refuses the node for a reason that does not end with the pods there.
 
-        Its devices can never serve the pod, or it lacks a label of the pod's spread constraints.
+        The node's devices can never serve the pod, or the node lacks a label of the pod's spread constraints.
         """
         out = np.zeros(len(self._snapshot.nodes), dtype=bool)
         for rule in self._round_state.of(pod).rules:
@@ -92,9 +96,10 @@ class EmptyNodes:
         return out
 
     def _problem(self, unit: Unit) -> Problem:
-        """Returns the problem of the unit on the empty cluster, by numbers only.
+        """Returns the placement problem of a unit on the empty cluster, with numbers of pods, resources and devices.
 
-        Infeasible here means infeasible with all filters.
+        Other filters are left out. So the unit certainly does not fit if this problem is infeasible, but it need not
+        fit if the problem is feasible.
         """
         snapshot, round_state = self._snapshot, self._round_state
         kinds = {pod.shape: pod for pod in reversed(unit.pending)}
@@ -142,7 +147,7 @@ class EmptyNodes:
         )
 
     def _allowances(self, unit: Unit, kinds: Mapping[bytes, PodInfo]) -> Iterator[Allowance]:
-        """Yields the remaining max of each quota for the unit."""
+        """Yields, per quota and resource, the max less the requests of the unit's bound members."""
         quotas = self._snapshot.quotas
         if not quotas.tree.quotas:
             return
@@ -162,6 +167,7 @@ def _without_cordons(nodes: tuple[NodeInfo, ...]) -> tuple[NodeInfo, ...]:
 
 
 def _uncordoned(node: NodeInfo) -> NodeInfo:
+    """Returns a node without cordon and condition taints; the same object if it has none."""
     lasting = tuple(taint for taint in node.taints if not taint.key.startswith(NODE_CONDITIONS))
     if not node.unschedulable and len(lasting) == len(node.taints):
         return node

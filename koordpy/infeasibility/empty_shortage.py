@@ -1,4 +1,8 @@
-"""Finds the slots, resource, multiple or part that a unit lacks on the empty cluster (gang-network.md 6)."""
+"""Says what a unit lacks on the empty cluster: slots, a resource, a multiple, domains, or room for a part.
+
+The unit is known to have no placement there (`never_fits.py`). The checks run in a fixed order, from the most specific
+to the most general sentence, and the first that applies gives the answer (gang-network.md 6).
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,10 +40,16 @@ NO_PLACEMENT = "no placement on the empty cluster"
 
 
 class EmptyShortage(EmptyNodes):
-    """The empty nodes, with texts on the shortage of a unit there, in the words of gang-network.md 6."""
+    """The nodes without the pods that end, and the sentences on what a unit lacks there.
+
+    Each `_..._short` or `_too_...` method returns a sentence, or an empty text if its check does not apply.
+    """
 
     def _short(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
-        """Returns the shortage of a unit without a placement on the empty cluster. unit, problem: without its parts."""
+        """Returns the sentence on the shortage of a unit without a placement on the empty cluster; never empty.
+
+        unit, problem: without parts (`without_parts`). round_state: the state in which the problem was built.
+        """
         return (
             divided_sentence(unit, problem, round_state)
             or self._multiple_too_large(unit, problem, round_state)
@@ -50,7 +60,7 @@ class EmptyShortage(EmptyNodes):
         )
 
     def _multiple_too_large(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
-        """Returns that no number of members is a multiple, or that no domain has slots for one multiple; else empty."""
+        """Returns a sentence if no number of members is a multiple, or if no domain has slots for one multiple."""
         asked, tree = unit_multiples(unit, round_state), problem.tree
         level, wrong = wrong_multiple(unit, problem.core_size, asked)
         if wrong:
@@ -66,12 +76,12 @@ class EmptyShortage(EmptyNodes):
         return ""
 
     def _missing_label(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
-        """Returns that no node has the label of the hard layer; else empty."""
+        """Returns a sentence if no node has the label of the MustGather layer; else empty."""
         parts = list(partitions(unit, problem, round_state))
         return unlabelled_layer(problem, usable_slots(parts, problem.hard), round_state) if problem.hard else ""
 
     def _too_few_domains(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
-        """Returns that anti-affinity needs more domains than there are; else empty."""
+        """Returns a sentence if anti-affinity among the members needs more domains than there are; else empty."""
         needed, slots = problem.core_size, int(usable_slots([problem], 0)[0])
         for key, domains in apart_domains(unit, round_state):
             if domains < min(needed, slots):
@@ -79,7 +89,11 @@ class EmptyShortage(EmptyNodes):
         return ""
 
     def _room_short(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
-        """Returns the place with too few slots for a unit of one shape; else empty."""
+        """Returns a sentence on the place with too few slots for a unit of one shape; else empty.
+
+        The place is the MustGather layer, else the value of a topology key, else the cluster. With bound members it is
+        the domain or value that contains them, else the largest one.
+        """
         needed = problem.core_size
         tree, held = problem.tree, problem.tree.levels[problem.hard].sums(problem.bound_counts)
         parts = list(partitions(unit, problem, round_state))
@@ -110,15 +124,15 @@ class EmptyShortage(EmptyNodes):
         return ""
 
     def _value(self, unit: Unit, problem: Problem) -> str:
-        """Returns the values of upstream's topology keys on the nodes of its bound members."""
+        """Returns the values of the topology keys on the nodes of bound members, joined by `/`."""
         node = self._snapshot.nodes[next(iter(problem.bound.values()))]
         return "/".join(node.labels.get(key, "") for key in hard_keys(unit))
 
     def _sums_short(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
-        """Returns the place with too little of a resource for a unit of several shapes; else empty.
+        """Returns a sentence on the place with too little of a resource for a unit of several shapes; else empty.
 
-        Counts the nodes that match a shape with a request for the resource. Slots of one shape are no bound for the
-        others.
+        Sums of resources are compared, because slots of one shape say nothing about the other shapes. Of each resource
+        only nodes count that match a shape with a request for it.
         """
         asked = {pod.shape: self._request_of(pod) for pod in unit_kinds(unit)}
         more = " more" if problem.bound else ""
@@ -139,7 +153,10 @@ class EmptyShortage(EmptyNodes):
         return ""
 
     def _places(self, unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[tuple[str, int, list[Mask]]]:
-        """Yields (name, level, masks): the unit must be in one domain of the level, on the nodes of one mask."""
+        """Yields the places to check, as (name for the sentence, level, masks), the smallest first.
+
+        The unit must be in one domain of the level, and only on nodes of one of the masks ([nodes] each).
+        """
         tree, level = problem.tree, problem.hard
         every = np.ones(len(problem.free), dtype=bool)
         if level and problem.bound:
@@ -156,7 +173,7 @@ class EmptyShortage(EmptyNodes):
         yield "the cluster", 0, [every]
 
     def _multiple_short(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
-        """Returns that there is no placement, with the multiples if there is one without them."""
+        """Returns `NO_PLACEMENT`, and names the multiples if the unit has a placement without them."""
         if problem.multiples and has_placement(unit, replace(problem, multiples={}), round_state):
             asked = unit_multiples(unit, round_state).items()
             named = ", ".join(f"{problem.tree.layer_name(level)}={k}" for level, k in asked)
@@ -164,9 +181,10 @@ class EmptyShortage(EmptyNodes):
         return NO_PLACEMENT
 
     def _part_short(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
-        """Returns the part that no domain has slots for, if all its members are needed.
+        """Returns a sentence on parts (members that must share one domain); `NO_PLACEMENT` if parts are not the cause.
 
-        Else the rule of the largest part, if the unit fits without parts.
+        If all members are needed, it names the largest part that has more members than any domain has slots. Otherwise
+        it states the rule of the largest part, if the unit fits without parts.
         """
         parts = [part for part in parts_of(unit, problem.tree.layers) if not part.label]
         shape_of = {unit.members[rank].shape: problem.members[rank].shape for rank in problem.pending}

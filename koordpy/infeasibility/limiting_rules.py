@@ -1,7 +1,8 @@
-"""Limits of a gang other than free slots: rules among its members, sums of resources, multiples, bound members.
+"""Finds what prevents the placement of a gang besides a lack of slots, for its message (gang-network.md 6).
 
-Source: gang-network.md 6. A rule is reported only if the planner places the gang on the draft without it. Cost: one
-placement per rule, for a few rules.
+Candidates are rules among the members (affinity, anti-affinity, spread, host ports), sums of resources, multiples, and
+bound members in several domains. A rule is reported only if the planner places the gang on the draft without this rule.
+That costs one placement per rule, for at most `LIMITING_RULES_TRIED` rules.
 """
 
 from collections import Counter
@@ -30,9 +31,10 @@ from koordpy.problems.unit_placement import Question, place_unit
 
 
 def limiting_rules(unit: Unit, round_state: RoundState, *, emptied_time: float | None = None) -> Iterator[str]:
-    """Yields each rule among the members without which alone the unit would fit, such as `spread over KEY`.
+    """Yields each rule among the members that alone prevents the placement, such as `spread over KEY`.
 
-    emptied_time: deterministic time of each placement on the empty cluster; None on the round's draft.
+    Without that one rule the planner places the unit. emptied_time: if the round state is the empty cluster, the
+    deterministic time of each placement; None for the draft of a round, with the configured time.
     """
     if len(unit.members) < 2 or not any(round_state.concerned(pod) for pod in unit.pending):
         return
@@ -51,7 +53,7 @@ def limiting_rules(unit: Unit, round_state: RoundState, *, emptied_time: float |
 
 
 def _among_members(unit: Unit, round_state: RoundState) -> set[str]:
-    """Returns the rules of pending members that match other members, as `rules_of` names them."""
+    """Returns the rules of pending members that concern other members, by their names in `pod_rules.rules_of`."""
     found, namespaces = set[str](), round_state.snapshot.namespaces
     labelled = {(pod.namespace, *sorted(pod.pod.metadata.labels.items())): pod for pod in unit.members}
     ports = Counter(port.port for pod in unit.pending for port in pod.ties.ports)
@@ -71,10 +73,10 @@ def _among_members(unit: Unit, round_state: RoundState) -> set[str]:
 
 
 def apart_domains(unit: Unit, round_state: RoundState) -> Iterator[tuple[str, int]]:
-    """Yields (key, number of domains) for each label with anti-affinity between any two members.
+    """Yields (topology key, number of its domains) for each key with anti-affinity between any two members.
 
-    Nothing if a member is bound. A key is left out if a usable node lacks the label, because the rule does not apply
-    there.
+    Every member then needs a separate domain. Yields nothing if a member is bound. A key is left out if a usable node
+    lacks the label, because the rule does not apply there.
     """
     kinds = list({pod.shape: pod for pod in unit.pending}.values())
     if len(unit.members) > len(unit.pending) or not all(pod.ties.terms.anti_affinity.required for pod in kinds):
@@ -97,7 +99,7 @@ def apart_domains(unit: Unit, round_state: RoundState) -> Iterator[tuple[str, in
 
 
 class _Respec:
-    """Removes one rule from a pending member; a bound member stays as it is."""
+    """Function that returns a pending member without one rule, and a bound member as it is."""
 
     def __init__(self, respec: Respec, round_state: RoundState) -> None:
         self._respec, self._round_state = respec, round_state
@@ -112,10 +114,10 @@ class _Respec:
 
 
 def lacking_resources(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[str]:
-    """Yields `RESOURCE: needed N, available M` for a unit of several shapes.
+    """Yields `RESOURCE: needed N, available M` for each resource that is too scarce for a unit of several shapes.
 
-    A resource is included if the total need exceeds the free amount of every hard domain, on the nodes that admit a
-    shape with a request for it.
+    That is so if the core requests more in total than any domain of the hard layer has free, on the nodes that admit a
+    shape with a request for the resource. Yields nothing for a unit of one shape, where slots say enough.
     """
     core = core_members(unit)
     if several_kinds(core):
@@ -125,30 +127,33 @@ def lacking_resources(unit: Unit, problem: Problem, round_state: RoundState) -> 
 
 
 def several_kinds(pods: Iterable[PodInfo]) -> bool:
-    """Returns True if the pods have several shapes, so that slots of one shape are not enough to judge."""
+    """Returns True if the pods have several shapes, so that slots of one shape do not decide if they fit."""
     return len({pod.shape for pod in pods}) > 1
 
 
 class ResourceSum(NamedTuple):
-    """Total request of pods for a resource, and [domains of a level] the free amount that they can use."""
+    """Total request of some pods for a resource, and how much of it they can use in each domain of a level."""
 
     resource: str
     needed: int
+    """Total request."""
     available: Ints
+    """[domains of the level] free amount on nodes that admit a pod with a request for the resource."""
 
     def text(self, available: int) -> str:
+        """Returns `RESOURCE: needed N, available M`. available: the amount M to print."""
         needed, free = quantity_text(self.resource, self.needed), quantity_text(self.resource, available)
         return f"{self.resource}: needed {needed}, available {free}"
 
 
 class ResourceSums:
-    """The sums of pods of several shapes, resource by resource in the order of names."""
+    """Compares the total requests of some pods with free capacity, resource by resource in the order of names."""
 
     def __init__(self, pods: Sequence[PodInfo], round_state: RoundState) -> None:
         self._pods, self._round_state = pods, round_state
 
     def at(self, level: int) -> Iterator[ResourceSum]:
-        """Yields the sums for the domains of a level."""
+        """Yields the sums for the domains of a level, without resources that only pods without any node request."""
         snapshot, free = self._round_state.snapshot, np.maximum(self._round_state.draft.free(), 0)
         kinds = {pod.shape: pod for pod in reversed(self._pods)}
         for name in sorted({name for pod in self._pods for name in pod.requests}):
@@ -163,7 +168,11 @@ class ResourceSums:
 
 
 def missing_member(unit: Unit, able: Callable[[PodInfo], bool]) -> PodInfo | None:
-    """Returns the first pending pod that is not able, if no plan exists without such pods; else None."""
+    """Returns the first pending pod that cannot be placed, if a plan needs such a pod; else None.
+
+    able: returns True if a pod can be placed. A plan needs such a pod if no pending pod is able, or if a gang has fewer
+    able pods than it needs.
+    """
     known = {pod.shape: able(pod) for pod in reversed(unit.pending)}
     unable = [pod for pod in unit.pending if not known[pod.shape]]
     if len(unable) == len(unit.pending):
@@ -178,7 +187,7 @@ def missing_member(unit: Unit, able: Callable[[PodInfo], bool]) -> PodInfo | Non
 def divided_sentence(unit: Unit, problem: Problem, round_state: RoundState) -> str:
     """Returns `bound members are in two domains of LAYER: A, B` if the unit requires one domain; else empty.
 
-    Then no domain is possible for its other members. Labels of nodes may change while a gang runs.
+    No domain is possible for the pending members then. It happens if labels of nodes change while a gang runs.
     """
     tree, level = problem.tree, problem.hard
     if level:
@@ -194,7 +203,7 @@ def divided_sentence(unit: Unit, problem: Problem, round_state: RoundState) -> s
 
 
 def divided(what: str, layer: str, names: Collection[str]) -> str:
-    """Returns `WHAT are in two domains of LAYER: A, B`."""
+    """Returns `WHAT are in two domains of LAYER: A, B`, with at most `LISTED_DOMAINS` names in natural order."""
     order = sorted(names, key=natural_key)
     number = "two" if len(order) == 2 else len(order)
     more = len(order) - LISTED_DOMAINS
@@ -203,9 +212,10 @@ def divided(what: str, layer: str, names: Collection[str]) -> str:
 
 
 def wrong_multiple(unit: Unit, needed: int, multiples: Mapping[int, int]) -> tuple[int, str]:
-    """Returns (level, `8 members are not a multiple of 6`) if the multiples divide no number of members.
+    """Returns (level, `8 members are not a multiple of 6`) if no number of members that may be placed is a multiple.
 
-    (0, "") otherwise. multiples: level -> divisor of the number of members in each of its domains.
+    (0, "") otherwise. needed: pods that must be placed. multiples: level -> number that divides the members of each
+    domain of the level, and therefore all members together.
     """
     bound, every = len(unit.members) - len(unit.pending), len(unit.members)
     least = bound + needed
@@ -218,10 +228,10 @@ def wrong_multiple(unit: Unit, needed: int, multiples: Mapping[int, int]) -> tup
 
 
 def unlabelled_layer(problem: Problem, slots: Ints, round_state: RoundState) -> str:
-    """Returns `no node has the label KEY of LAYER` for a MustGather layer with single-node domains only.
+    """Returns `no node has the label KEY of LAYER` if all domains of the MustGather layer are private, of one node each.
 
-    Empty if one of them is large enough, or for another layer. Without this message node names would be listed as if
-    they were domains.
+    Without this message, node names would be listed as if they were domains. Empty for any other layer, or if one of
+    these nodes is large enough. slots: [domains of the layer] usable slots.
     """
     needed = problem.core_size
     if not problem.bound and (needed == 1 or int(slots.max(initial=0)) >= needed):

@@ -1,13 +1,17 @@
-"""Finds the reason why a unit never fits, even after all other pods that can end have ended.
+"""Finds units that can never start, even after all other pods that can end have ended, and the reason.
 
-Source: gang-network.md 6. On that empty cluster only pods of DaemonSets, mirror pods and the unit's own pods use
-capacity, quotas apply by max, and cordons and taints of `node.kubernetes.io/` are ignored. Sums and slots decide most
-units, in O(nodes) per shape. A unit of several shapes is solved by CP-SAT. A unit with rules about other pods, or about
-more than the number of devices, is placed with all filters on a draft without the other pods. The number of units for
-these two methods is limited per round, and answers are cached until nodes, quotas or the tree change.
+Such a unit waits for something that will not happen, so its message says so, and its demand must not reserve capacity.
+The question is answered on the *empty cluster*: only pods of DaemonSets, mirror pods and the unit's own pods use
+capacity, quotas apply by max, and cordons and taints of `node.kubernetes.io/` are ignored, because they are temporary
+(gang-network.md 6).
 
-Only a proof makes a unit one that never fits: an undecided unit may fit. Claims of volumes and devices, jobs on NPUs,
-and required affinity to pods of other units count as if they could be met.
+Sums and slots decide most units, in O(nodes) per shape. A unit of several shapes is solved by CP-SAT. A unit with rules
+about other pods, or about more than the number of devices, is placed with all filters on a draft without the other
+pods. The number of units for these two methods is limited per round, and answers are cached until nodes, quotas or the
+tree change.
+
+A unit counts as one that never fits only if that is proven; an undecided unit may fit. Claims of volumes and devices,
+jobs on NPUs, and required affinity to pods of other units count as if they could be met.
 """
 
 from collections.abc import Hashable
@@ -57,19 +61,23 @@ NO_MATCH = "no node matches its node selector, affinity and tolerations"
 
 @dataclass(frozen=True, slots=True)
 class _ClusterState:
-    """The state that cached answers depend on besides the unit; they are valid while all of it is the same."""
+    """The part of a snapshot on which cached answers depend, besides the unit. They are valid while it is the same."""
 
     versions: tuple[int, int, int]
+    """Versions of the nodes' labels and taints, of their capacity, and of the pods that never end."""
     objects: tuple[object, ...]
+    """The tree, the quotas, and the state of each device family; compared by identity."""
 
     @staticmethod
     def of(snapshot: Snapshot) -> "_ClusterState":
+        """Returns the state of a snapshot."""
         versions = snapshot.static_version, snapshot.capacity_version, snapshot.staying_version
         return _ClusterState(
             versions, (snapshot.tree, snapshot.quotas.tree, *(view.ground() for view in snapshot.families.values()))
         )
 
     def same(self, other: "_ClusterState") -> bool:
+        """Returns True if both states give the same answers."""
         if self.versions != other.versions or len(self.objects) != len(other.objects):
             return False
         return all(a is b for a, b in zip(self.objects, other.objects, strict=True))
@@ -77,13 +85,15 @@ class _ClusterState:
 
 @dataclass
 class _Answers:
-    """Answers of earlier rounds for one state (`ground`)."""
+    """Answers of earlier rounds for one state of the cluster."""
 
     ground: _ClusterState | None = None
+    """The state for which `known` is valid; None before the first round."""
     known: dict[Hashable, str] = field(default_factory=dict)
+    """`kind_key` of a unit -> why it never fits; empty if it may fit."""
 
     def at(self, snapshot: Snapshot) -> dict[Hashable, str]:
-        """Returns the answers that are valid for a snapshot, by `kind_key`."""
+        """Returns the answers that are valid for a snapshot; the caller may add to them."""
         ground = _ClusterState.of(snapshot)
         if self.ground is None or not self.ground.same(ground) or len(self.known) > NEVER_KEPT:
             self.ground, self.known = ground, {}
@@ -91,10 +101,10 @@ class _Answers:
 
 
 def never_fits(unit: Unit, round_state: RoundState) -> str:
-    """Returns why a unit that no gate blocks never fits, in the words of gang-network.md 6; empty if it may fit.
+    """Returns why a unit never fits, in the words of gang-network.md 6; empty if it may fit, or is not decided.
 
-    unit: with the placements of the draft. A gang with its minimum met only waits for surplus members, and may always
-    fit.
+    Only for a unit that no gate blocks. A gang with its minimum met only waits for surplus members, so the answer is
+    empty. unit: with the placements of the draft.
     """
     found = round_state.memo.get(EmptyCluster)
     if not isinstance(found, EmptyCluster):
@@ -103,7 +113,7 @@ def never_fits(unit: Unit, round_state: RoundState) -> str:
 
 
 class EmptyCluster(EmptyShortage):
-    """The empty cluster of one round."""
+    """The empty cluster of one round: decides whether units could ever fit, and caches the answers."""
 
     def __init__(self, round_state: RoundState) -> None:
         super().__init__(round_state)
@@ -119,7 +129,7 @@ class EmptyCluster(EmptyShortage):
         self._cache = PlannerCache() if self._open is not self._snapshot.nodes else None
 
     def why(self, unit: Unit) -> str:
-        """Returns the answer of `never_fits`."""
+        """Returns why a unit never fits; empty if it may fit, or is not decided (`never_fits`)."""
         if not unit.pending or _waits_for_more(unit) or _lacks_members(unit):
             return ""
         key = kind_key(unit)
@@ -132,7 +142,10 @@ class EmptyCluster(EmptyShortage):
         return found
 
     def _decide(self, unit: Unit) -> str | None:
-        """Returns the answer for a unit; None if it is not decided."""
+        """Returns why a unit never fits, empty if it may fit; None if that is not decided.
+
+        The cheapest proofs are tried first: quotas, matching nodes, size of nodes, slots, then a placement.
+        """
         found = self._beyond_quota(unit) or self._without_nodes(unit) or self._too_large(unit)
         if found:
             return found
@@ -150,7 +163,10 @@ class EmptyCluster(EmptyShortage):
     # -- sums ---------------------------------------------------------------------------------------------------------
 
     def _beyond_quota(self, unit: Unit) -> str:
-        """Returns the lowest quota with a max below the needed amount, for the naturally first resource; else empty."""
+        """Returns a sentence on the lowest quota with a max below what the unit needs; else empty.
+
+        It names the naturally first such resource. Members that already run count in the needed amount.
+        """
         quotas = self._snapshot.quotas
         if not quotas.tree.quotas:
             return ""
@@ -170,11 +186,11 @@ class EmptyCluster(EmptyShortage):
         return ""
 
     def _without_nodes(self, unit: Unit) -> str:
-        """Returns that a required member matches no node; else empty."""
+        """Returns a sentence if a member that must be placed matches no node; else empty."""
         return NO_MATCH if missing_member(unit, lambda pod: bool(self._matches(pod).any())) is not None else ""
 
     def _too_large(self, unit: Unit) -> str:
-        """Returns that a required member requests more than the largest matching node has; else empty."""
+        """Returns a sentence if a member that must be placed requests more than any matching node has; else empty."""
         pod = missing_member(unit, lambda pod: not self._lacking(pod))
         if pod is None:
             return ""
@@ -184,16 +200,16 @@ class EmptyCluster(EmptyShortage):
     # -- slots --------------------------------------------------------------------------------------------------------
 
     def _may_fit(self, unit: Unit, problem: Problem) -> bool:
-        """Returns True if the unit may fit by its slots.
+        """Returns False if sums of slots prove that the unit cannot fit.
 
-        For equal pods, a domain that may contain them must have enough slots.
+        For pods of one shape, a domain that may contain all of them must have enough slots.
         """
         if is_hopeless(problem):
             return False
         return len(problem.shapes) > 1 or has_domain(unit, problem, self._round_state)
 
     def _fits_by_numbers(self, unit: Unit, problem: Problem) -> bool | None:
-        """Returns True if the problem by numbers has a placement; None if that is not decided."""
+        """Returns whether the unit fits by numbers of pods, resources and devices; None if that is not decided."""
         may = self._may_fit(unit, problem)
         if not may or (len(problem.shapes) == 1 and not problem.multiples):
             return may
@@ -205,9 +221,10 @@ class EmptyCluster(EmptyShortage):
     # -- placement ----------------------------------------------------------------------------------------------------
 
     def _depends_on_more(self, unit: Unit) -> bool:
-        """Returns True if placement by all filters does not prove anything.
+        """Returns True if a failed placement with all filters would not prove that the unit never fits.
 
-        The unit depends on claims, NPUs, a refusal as a whole, or affinity to pods of other units.
+        The unit then depends on something that may change: claims, a refusal of the pod as a whole, affinity to pods of
+        other units. Or it requests devices of which free numbers alone do not decide.
         """
         for pod in unit_kinds(unit):
             spec, own = pod.pod.spec, self._round_state.of(pod)
@@ -220,7 +237,7 @@ class EmptyCluster(EmptyShortage):
         return False
 
     def _among_members(self, term: PodAffinityTerm, pod: PodInfo, unit: Unit) -> bool:
-        """Returns True if a term matches a member."""
+        """Returns True if an affinity term of a pod matches any member of the unit."""
         namespaces = self._snapshot.namespaces
         return any(
             term_matches(term, pod.namespace, one.namespace, one.pod.metadata.labels, namespaces)
@@ -228,7 +245,11 @@ class EmptyCluster(EmptyShortage):
         )
 
     def _placed(self, unit: Unit) -> str | None:
-        """Returns the answer of a placement on the empty cluster with every filter; None if it is not decided."""
+        """Places the unit on the empty cluster with every filter. Returns as `_decide`.
+
+        If there is no placement, the shortage is searched in this order: without parts, of a part, then a rule among
+        the members without which the unit would fit.
+        """
         if self._units <= 0:
             return None
         self._units -= 1
@@ -258,9 +279,10 @@ class EmptyCluster(EmptyShortage):
             empty.draft.undo(mark)
 
     def _emptied(self, unit: Unit) -> RoundState | None:
-        """Returns the round state of a draft without other pods that can end.
+        """Returns the round state of a draft from which all other units' pods that can end are removed.
 
-        None if too many would have to be evicted.
+        None if that would exceed the number of pods that may be removed in this round. Units without bound pods share
+        one such state.
         """
         own = {pod.key for pod in unit.members if pod.bound}
         if not own and self._all_emptied is not None:
@@ -290,5 +312,5 @@ def _waits_for_more(unit: Unit) -> bool:
 
 
 def _lacks_members(unit: Unit) -> bool:
-    """Returns True if a gang has fewer pending members than a plan must place; capacity does not change that."""
+    """Returns True if a gang has fewer pending members than a plan must place, which capacity cannot change."""
     return any(len(gang.pending) < unit.need(gang) for gang in unit.gangs)

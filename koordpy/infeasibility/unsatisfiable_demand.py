@@ -1,8 +1,9 @@
-"""Demand that can never be satisfied: requests of units that a quota refuses, that a gate blocks, or that never fit.
+"""Demand that can never be satisfied, and the quota demand without it.
 
-A quota's runtime leaves capacity for pending pods of other quotas (quota-fairness.md 4). Demand of units that cannot
-start would reserve capacity for nothing: a job that requests more than its own runtime, or a node that does not exist.
-For a decision on some nodes, demand of units that cannot use these nodes is excluded as well.
+The runtime of a quota, which is the amount that it may use now, leaves capacity for pending pods of other quotas
+(quota-fairness.md 4). Demand of units that cannot start would reserve capacity for nothing: units that a quota refuses,
+that a gate blocks, or that never fit any node. So runtimes are computed without it. For a decision about some nodes,
+demand of units that cannot use these nodes is excluded as well (`Reaches`).
 """
 
 from collections.abc import Collection, Hashable, Iterable
@@ -26,7 +27,7 @@ Mask = NDArray[np.bool_]
 
 
 def startless(units: Iterable[Unit], round_state: RoundState) -> list[Unit]:
-    """Returns the units that cannot start on the current draft, however much capacity others leave them."""
+    """Returns the units that cannot start on the current draft, however much capacity other units leave to them."""
     admission, use = round_state.admission, round_state.draft.quotas
     known: dict[Hashable, bool] = {}
     out = []
@@ -42,7 +43,7 @@ def startless(units: Iterable[Unit], round_state: RoundState) -> list[Unit]:
 
 
 def _kind(unit: Unit, round_state: RoundState) -> Hashable:
-    """Returns a key that is equal for units with the same answer."""
+    """Returns a key that is equal for units which can or cannot start together, as a cache key in `startless`."""
     pods = tuple((pod.owner, round_state.key(pod)) for pod in unit.pending)
     if unit.plain is not None:
         return pods
@@ -54,9 +55,9 @@ def _kind(unit: Unit, round_state: RoundState) -> Hashable:
 
 
 def _lacks_claims(unit: Unit, round_state: RoundState) -> bool:
-    """Returns True if too few members pass the checks of the pod as a whole.
+    """Returns True if fewer members than needed pass the checks of the pod as a whole.
 
-    For example because a volume claim does not exist.
+    A pod fails them for example because a volume claim does not exist.
     """
     able = {pod.key for pod in unit.pending if round_state.of(pod).refusal is None}
     needs = [(sum(pod.key in able for pod in gang.pending), unit.need(gang)) for gang in unit.gangs]
@@ -64,14 +65,14 @@ def _lacks_claims(unit: Unit, round_state: RoundState) -> bool:
 
 
 class Reaches:
-    """Nodes that pending units could use: by labels, taints and size of the empty node."""
+    """The nodes that pending units could use if these were empty: by labels, taints and size of the node. Cached."""
 
     def __init__(self, round_state: RoundState) -> None:
         self._round_state = round_state
         self._of: dict[frozenset[bytes], Mask] = {}
 
     def of(self, unit: Unit) -> Mask:
-        """Returns [nodes] True if some pending pod of the unit could be there."""
+        """Returns [nodes] True if at least one pending pod of the unit could be placed there."""
         round_state = self._round_state
         pods = {round_state.key(pod): pod for pod in (unit.pending if unit.plain is None else (unit.plain,))}
         kind = frozenset(pods)
@@ -81,7 +82,10 @@ class Reaches:
 
 
 def without(refused: Iterable[Unit], quotas: Quotas, names: Collection[str]) -> QuotaDemand:
-    """Returns the demand without the requests of some units; pods in or below the named quotas keep theirs."""
+    """Returns the demand of pending pods without the requests of the units in `refused`.
+
+    Requests of pods in or below one of the quotas in `names` remain.
+    """
     waiting: dict[Owner, Amounts] = {owner: dict(amounts) for owner, amounts in quotas.waiting.items()}
     for unit in refused:
         for pod in unit.pending:

@@ -1,4 +1,7 @@
-"""The cluster once every pod that can end has ended: an upper bound on what could be placed on its nodes."""
+"""The cluster after every pod that can end has ended: an upper bound on what could be placed on its nodes.
+
+DaemonSet pods and mirror pods stay.
+"""
 
 from collections.abc import Collection
 
@@ -8,7 +11,10 @@ from koordpy.pods.pod_info import stays
 
 
 def emptied(round_state: RoundState, *, but: Collection[str] = ()) -> RoundState:
-    """Returns the round state of a new draft without pods that can end; but: keys of pods that are not evicted."""
+    """Returns the round state of a new draft from which all bound pods that can end are evicted.
+
+    but: keys of pods that are not evicted.
+    """
     snapshot = round_state.snapshot
     draft = Draft(snapshot)
     for pod in snapshot.pods.values():

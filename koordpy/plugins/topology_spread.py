@@ -153,7 +153,7 @@ class Spreading:
 
 
 class TopologySpread(Rule):
-    """Filter for the DoNotSchedule constraints of a pod: its domain may exceed the global minimum by maxSkew at most."""
+    """Filter for the DoNotSchedule constraints of a pod: keeps the skew of its domain within maxSkew."""
 
     plugin = PLUGIN
     together = True

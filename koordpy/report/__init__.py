@@ -1,4 +1,4 @@
-"""The report of a round: placements with annotations, the reason of each pending pod, the state of every gang.
+"""Composes the result of a round: placements with annotations, the message of each pending pod, the state of each gang.
 
 Kubernetes' own sentences are unchanged; koordpy's part states what was requested and what is available.
 

@@ -1,6 +1,7 @@
-"""The text for a unit without capacity: what the gang needs, what each domain offers, kube-scheduler's sentence.
+"""The sentences for a pod or gang without capacity, as parts of the message of a pending pod.
 
-Sources: kube-parity.md section 1, gang-network.md section 6.
+`filter_sentence` is that of kube-scheduler: `0/N nodes are available: ...`. `needed` is that of the gang: how many
+members it needs, and how many each domain has room for. Sources: kube-parity.md section 1, gang-network.md section 6.
 """
 
 from collections import Counter
@@ -30,16 +31,20 @@ from koordpy.problems.problem_building import build, hard_keys, named_partitions
 from koordpy.report.gang_sentence import Needed
 
 CANNOT_HOLD = "node(s) cannot hold the whole gang"
+"""Reason for nodes that would take a gang member alone."""
 KEPT = "node(s) are needed for a promised start"
+"""Reason for nodes that would take the pod, but have capacity reserved for the promised start of an earlier unit."""
 NO_NODES = "no nodes available to schedule pods"
+"""Sentence of kube-scheduler for a cluster without nodes."""
 
 
 def filter_sentence(
     pod: PodInfo, round_state: RoundState, *, alone: bool, passing: str = CANNOT_HOLD
 ) -> tuple[str, tuple[str, ...]]:
-    """Returns (`0/N nodes are available: ...`, plugins that refused) for one pod on the current draft.
+    """Returns (`0/N nodes are available: ...`, names of the plugins that refused) for one pod on the current draft.
 
-    A node that would take the pod alone counts as one that cannot hold the whole gang (`passing`), unless `alone`.
+    Nodes that no filter refuses are listed with the reason `passing`, because the pod is pending for another reason:
+    the node cannot hold the whole gang, or is needed for a promised start. alone: True to leave these nodes out.
     """
     total = len(round_state.snapshot.nodes)
     if not total:
@@ -66,9 +71,10 @@ def filter_sentence(
 
 
 def domain_slots(unit: Unit, round_state: RoundState, ranks: tuple[int, ...] | None = None) -> Callable[[int], Ints]:
-    """Returns a function: level -> [domains] usable slots of the reference pod (section 5), on the current draft.
+    """Returns a function: level -> [domains of the level] usable slots of the reference pod (gang-network.md 5).
 
-    ranks: the members that a plan places; None for all pending members.
+    On the current draft. With topology keys only one of their values can be used, so the maximum over them counts.
+    ranks: the members that a plan places, of which the reference pod is one; None for all pending members.
     """
     problem = build(unit, round_state)
     reference = problem.reference(ranks)
@@ -88,7 +94,12 @@ def core_size(unit: Unit) -> int:
 
 
 def needed(unit: Unit, round_state: RoundState) -> Needed:
-    """Returns `needed K, available in <place>` of a gang after the round: equal for units of one shape."""
+    """Returns the sentence `needed K, available in LAYER: DOMAIN: SLOTS, ...; ADDITION` of a gang after the round.
+
+    It does not contain the gang's name, so it is equal for units of one equivalence class. If the cause is known more
+    precisely, this cause replaces the list of domains: bound members in several domains, a refusal of every node, a
+    layer without any label. The list is that of the MustGather layer, else of topology keys, else the cluster.
+    """
     whole = without_parts(unit)  # the rules of its parts are additions behind the sentence
     problem = build(whole, round_state)
     if divided := divided_sentence(whole, problem, round_state):
@@ -109,7 +120,10 @@ def needed(unit: Unit, round_state: RoundState) -> Needed:
 
 
 def _additions(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[str]:
-    """Yields the other limits of a gang, in the order of the sentence. problem: of the unit without parts."""
+    """Yields further limits of a gang besides slots, in the order of the sentence.
+
+    problem: of the unit without parts.
+    """
     yield from _multiples(unit, problem, round_state)
     yield from limiting_rules(unit, round_state)
     yield from lacking_resources(unit, problem, round_state)
@@ -118,6 +132,7 @@ def _additions(unit: Unit, problem: Problem, round_state: RoundState) -> Iterato
 
 
 def _multiples(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[str]:
+    """Yields the podCountMultiples of the unit, and whether no number of its members is a multiple."""
     if problem.multiples:
         asked = unit_multiples(unit, round_state)
         named = ", ".join(f"{problem.tree.layer_name(level)}={k}" for level, k in asked.items())
@@ -126,7 +141,7 @@ def _multiples(unit: Unit, problem: Problem, round_state: RoundState) -> Iterato
 
 
 def _parts(unit: Unit, problem: Problem) -> Iterator[str]:
-    """Yields the layer that each kind of part shares, with the members of the largest part."""
+    """Yields `each SCOPE (largest N) in one LAYER` for each kind of part, such as replicas that share a block each."""
     largest: dict[tuple[str, str], int] = {}
     for part in parts_of(unit, problem.tree.layers):
         kind = part.scope, part.label or problem.tree.layer_name(part.level)
@@ -136,7 +151,7 @@ def _parts(unit: Unit, problem: Problem) -> Iterator[str]:
 
 
 def _refused_everywhere(unit: Unit, round_state: RoundState) -> str:
-    """Returns the refusal of every node for a member without which there is no plan; empty if there is none."""
+    """Returns the reasons if a member that a plan needs is refused as a whole, whatever the node is; else empty."""
     refusals = {pod.shape: round_state.of(pod).refusal for pod in unit.pending}
     pod = missing_member(unit, lambda pod: refusals[pod.shape] is None)
     refusal = refusals[pod.shape] if pod is not None else None
@@ -160,10 +175,11 @@ def divided_parts(unit: Unit, problem: Problem, round_state: RoundState) -> Iter
 
 
 Place = tuple[str, list[tuple[str, int]]]
-"""(layer, (domain, slots) of its domains, most slots first)."""
+"""(layer or label keys, (domain, slots) of its domains, most slots first)."""
 
 
 def _hard_domains(problem: Problem, slots: Ints) -> Place:
+    """Returns the domains of the MustGather layer; with bound members only those that contain them."""
     tree, level = problem.tree, problem.hard
     held = tree.levels[level].sums(problem.bound_counts)
     listed = np.nonzero(held)[0] if held.any() else np.arange(len(slots))
@@ -171,7 +187,7 @@ def _hard_domains(problem: Problem, slots: Ints) -> Place:
 
 
 def _labelled(unit: Unit, problem: Problem, round_state: RoundState) -> Place | None:
-    """Returns the domains of upstream's topology keys, each a MustGather on a node label; None without such keys."""
+    """Returns the values of the topology keys, which act like MustGather on a node label; None without such keys."""
     reference = problem.reference()
     parts = [(name, part) for name, part in named_partitions(unit, problem, round_state) if name]
     found = [(name, int(slots_by_level(part, reference)[0][0])) for name, part in parts]
@@ -199,14 +215,14 @@ def _opened(unit: Unit, problem: Problem, round_state: RoundState) -> Place | No
 
 
 def _listed(layer: str, slots: Sequence[tuple[str, int]]) -> Place:
-    """Returns a Place of domains in natural order."""
+    """Returns a Place. slots: (domain, slots) in natural order, which is kept among equal numbers of slots."""
     return layer, sorted(slots, key=lambda entry: -entry[1])
 
 
 def met_sentence(unit: Unit) -> dict[str, str]:
-    """Returns gang key -> `gang NS/NAME: minMember 4 met, 2 more waiting for room; `.
+    """Returns gang key -> `gang NS/NAME: minMember 4 met, 2 more waiting for room; `, to begin its members' messages.
 
-    Only gangs with their minimum met and pending members.
+    Only for gangs that have their minimum met, and pending members.
     """
     return {
         gang.key: f"gang {gang.key}: minMember {gang.min_member} met, {len(gang.pending)} more waiting for room; "

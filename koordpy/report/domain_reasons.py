@@ -1,4 +1,7 @@
-"""The reason of each domain in the table of a gang: whether it is large enough, and what else excludes the gang."""
+"""Says for each topology domain why a pending gang is not placed there, as a column of the table of `koordpy explain`.
+
+The reason is `large enough`, a lack of slots or of a resource, or `N slots, but ...` with what else excludes the gang.
+"""
 
 from collections.abc import Sequence
 
@@ -12,7 +15,7 @@ from koordpy.problems.problem_building import hard_keys
 
 
 class DomainReasons:
-    """The reasons of one gang. pods: those that its plan places, or must place."""
+    """The reasons of all domains for one gang. pods: the pods that a plan of the gang places, or must place."""
 
     def __init__(
         self, unit: Unit, pods: Sequence[PodInfo], problem: Problem, round_state: RoundState, *, fails: bool
@@ -37,6 +40,7 @@ class DomainReasons:
         return f"{room}, but {but}"
 
     def _lacks(self, level: int, domain: int, slots: int) -> str:
+        """Returns what a domain lacks: slots for one shape, else the first lacking resource; empty if nothing."""
         if self._sums is None:
             needed = len(self._pods)
             return f"{slots} of {counted(needed, 'slot')}" if slots < needed else ""

@@ -1,6 +1,7 @@
-"""The texts of evictions: kube-scheduler's sentence for pending pods, and the events on victims and beneficiaries.
+"""The texts on preemption: kube-scheduler's sentence in messages of pending pods, and the events on evicted pods.
 
-Sources: preemption.md 8, kube-parity.md 1.
+The beneficiary of an eviction is the pending pod or gang that starts with the freed capacity. Sources: preemption.md 8,
+kube-parity.md 1.
 """
 
 from collections import Counter
@@ -30,20 +31,26 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 ENDING = "preemption: not eligible due to a terminating pod on the nominated node."
 RECLAIMING = (RuleName.QUOTA, RuleName.FAIR_SHARE)
-"""Rules for which an eviction records its preemptor: a pod evicted by them takes nothing back from it (preemption.md
-3.6)."""
+"""Rules that reclaim capacity. While one of them is enabled, each eviction records the unit of the victim (`yields`).
+
+That unit must not reclaim the capacity from the preemptor for a while (preemption.md 3.6).
+"""
 
 
 def never_preempts(unit: Unit) -> bool:
-    """Returns True if a core member has preemptionPolicy Never: then the gang preempts no pod for any member."""
+    """Returns True if a core member has preemptionPolicy Never: the gang then preempts no pod for any member.
+
+    Always False for a unit of which each member preempts for itself.
+    """
     core = () if members_preempt_individually(unit) else core_members(unit)
     return any(pod.preemption_policy == "Never" for pod in core)
 
 
 def preemption_sentence(pod: PodInfo, round_state: RoundState, *, never: bool = False) -> str:
-    """Returns kube-scheduler's sentence on preemption, which follows its count of nodes; empty if preemption is off.
+    """Returns kube-scheduler's sentence on preemption, which follows its sentence on the filters in a message.
 
-    never: the gang preempts no pod, whatever the policy of this pod is.
+    Empty if preemption is disabled, or without nodes. never: True if the gang preempts no pod, whatever the policy of
+    this pod is.
     """
     total = len(round_state.snapshot.nodes)
     if not round_state.config.preemption.enabled or not total:
@@ -69,6 +76,7 @@ def preemption_sentence(pod: PodInfo, round_state: RoundState, *, never: bool = 
 # --- events -----------------------------------------------------------------------------------------------------------
 
 DEFAULT_GRACE_SECONDS = 30
+"""Termination grace period of a pod without the field, as the API server sets it."""
 _REASONS = {
     **{rule.name: rule.reason for rule in BY_NAME.values()},
     RuleName.CONSOLIDATION: "Moved",
@@ -77,7 +85,7 @@ _REASONS = {
 
 
 def beneficiary_of(one: PreemptingUnit) -> str:
-    """Returns `namespace/name` of the plain pod, or of the gang of the lowest-ranked placed member."""
+    """Returns `namespace/name` of the beneficiary: the plain pod, or the gang of the placed member of lowest rank."""
     if one.unit.plain is not None:
         return one.unit.plain.key
     first = next((pod for pod in one.unit.members if pod.key in one.nodes), one.unit.members[0])
@@ -85,7 +93,10 @@ def beneficiary_of(one: PreemptingUnit) -> str:
 
 
 def unit_evictions(one: PreemptingUnit, round_state: RoundState) -> list[Eviction]:
-    """Returns the victims of one unit's plan, each with its event."""
+    """Returns the evictions of one unit's plan, each with the reason and text of the event on the victim.
+
+    For victims by priority the text is that of kube-scheduler, with more detail; for other rules it is the rule's own.
+    """
     name = beneficiary_of(one)
     placed = [round_state.snapshot.pods[key] for key in one.nodes]
     kind = "gang" if one.unit.is_gang else "pod"
@@ -113,18 +124,22 @@ def unit_evictions(one: PreemptingUnit, round_state: RoundState) -> list[Evictio
 
 
 def given_back_evictions(pods: Iterable[PodInfo], text: str) -> list[Eviction]:
-    """Returns evictions of pods that a quota above its runtime gives back; they have no beneficiary."""
+    """Returns the evictions of pods by which a quota above its runtime gives capacity back, without a beneficiary."""
     return [_eviction(pod, RuleName.QUOTA, None, text) for pod in pods]
 
 
 def stale_evictions(gang: Gang, pods: Iterable[PodInfo], text: str) -> list[Eviction]:
-    """Returns evictions of the members of a stale gang; the beneficiary is the gang itself."""
+    """Returns the evictions of members of a stale gang (it has lost members that it needs).
+
+    The beneficiary is the gang itself.
+    """
     return [_eviction(pod, RuleName.STALE_GANG, gang.key, text, unit="gang:" + gang.key) for pod in pods]
 
 
 def _eviction(
     pod: PodInfo, rule: RuleName, beneficiary: str | None, message: str, *, unit: str = "", returns_to: str = ""
 ) -> Eviction:
+    """Returns the eviction of one pod. returns_to: node to which a moved pod returns; empty for none."""
     given = pod.pod.spec.termination_grace_period_seconds
     return Eviction(
         pod_key=pod.key,
@@ -142,13 +157,16 @@ def _eviction(
 
 
 def nominations(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -> list[Nomination]:
-    """Returns the nodes that members of a unit get once victims have terminated. nodes: pod key -> node position."""
+    """Returns the nominations of members of a unit for the nodes that they get once victims have terminated.
+
+    nodes: pod key -> node position.
+    """
     snapshot = round_state.snapshot
     return [Nomination(key, snapshot.pods[key].uid, snapshot.nodes[node].name, unit.id) for key, node in nodes.items()]
 
 
 def benefit(one: PreemptingUnit, round_state: RoundState) -> Benefit:
-    """Returns the totals of one unit's plan with victims."""
+    """Returns the sentence on costs and benefit of one unit's plan with victims: pods evicted, and pods that start."""
     pods = [pod for victim in one.victims for pod in victim.unit.pods]
     devices = sum(card_hundredths(pod.requests) for pod in pods)
     broken = sum(victim.unit.kind is UnitKind.CORE for victim in one.victims)

@@ -1,7 +1,9 @@
-"""The gang's sentence: what a gang needs and what is available.
+"""The gang's sentence in the message of a pending member: what the gang needs, and what is available where.
 
-Source: gang-network.md section 6. It has a short form for lists, and a full form with its additions. The message of a
-member begins with the short form. It ends with the full form if the short form leaves something out.
+Example: `gang default/train: needed 8, available in block: b1: 5, b2: 3.` Lists such as `kubectl get events` show only
+the beginning of a message. So the sentence has a short form of at most `SENTENCE_CHARACTERS` characters, with which the
+message begins, and a full form with all additions. The message ends with the full form if the short form leaves
+something out. Source: gang-network.md section 6.
 """
 
 from collections.abc import Iterable
@@ -12,10 +14,10 @@ from koordpy.plan.limits import LISTED_DOMAINS, SENTENCE_CHARACTERS
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """`needed K, available in LAYER: DOMAIN: SLOTS, ...; ADDITION; ...` in parts, without the gang's name."""
+    """The parts of `needed K, available in LAYER: DOMAIN: SLOTS, ...; ADDITION; ...`, without the gang's name."""
 
     text: str
-    """All before the list of domains."""
+    """Everything before the list of domains."""
     domains: tuple[str, ...] = ()
     """`DOMAIN: SLOTS` in the order of the sentence; empty if the text needs no list."""
     additions: tuple[str, ...] = ()
@@ -26,7 +28,7 @@ class Needed:
         return replace(self, additions=(*self.additions, *additions))
 
     def listing(self, number: int) -> str:
-        """Returns the text with at most `number` domains and the count of the others, without additions."""
+        """Returns the text with the first `number` domains and the count of the remaining ones, without additions."""
         more = len(self.domains) - number
         return self.text + ", ".join(self.domains[:number]) + (f", {more} more" if more > 0 else "")
 
@@ -38,15 +40,15 @@ class Needed:
 
 @dataclass(frozen=True, slots=True)
 class GangSentence:
-    """The part of a message that is about one gang."""
+    """The part of a pod's message that is about its gang."""
 
     unit: str
     """Id of the GangGroup as users write it."""
     needed: Needed
     met: str = ""
-    """`gang NS/NAME: minMember 4 met, 2 more waiting for room; ` of a gang with its minimum met, else empty."""
+    """`gang NS/NAME: minMember 4 met, 2 more waiting for room; ` for a gang with its minimum met; else empty."""
     never: str = ""
-    """Why the unit never fits, empty if it may; omitted from the message if the text of `needed` ends with it."""
+    """Why the unit never fits; empty if it may. Not repeated in the message if the text of `needed` ends with it."""
 
     @property
     def first(self) -> str:
@@ -63,14 +65,14 @@ class GangSentence:
 
     @property
     def last(self) -> tuple[str, ...]:
-        """The last sentences of the message: those that the first one omits or cuts."""
+        """The last sentences of the message: everything that the first one omits or cuts; empty if nothing."""
         if self._begins_with_never:
             return (self._whole,) if _fits(self._never) else (self._never, self._whole)
         return () if _fits(self._whole) else (self._whole,)
 
     @property
     def _begins_with_never(self) -> bool:
-        """True if the unit never fits for a reason that the sentence on its need does not state."""
+        """True if the unit never fits, for a reason that the text of `needed` does not state."""
         return bool(self.never) and not self.needed.text.endswith(self.never)
 
     @property

@@ -16,43 +16,44 @@ _CALLED = frozenset({"koord", "koordinator", "koordinator-scheduler", "koordpy",
 
 
 class IgnoredPod(NamedTuple):
-    """The result for an ignored pod."""
+    """Why a pod is ignored, and what would change that."""
 
     why: str
-    """Reason why the pod is ignored."""
+    """Sentence why the pod is ignored, beginning with `pod has`."""
     miss: str
-    """Change that would let koordpy schedule it, as an end of `Would fit if`; empty without one."""
+    """Change that would make koordpy schedule the pod, as an end of `Would fit if`; empty without one."""
     ours: bool = False
-    """True if koordpy is meant to schedule the pod: it only has gates, or its schedulerName is a misspelt name of
+    """True if the pod was probably created for koordpy: it only has gates, or its schedulerName is a misspelt name of
     koordpy."""
 
 
 def misspelt(name: str, served: Sequence[str], others: Collection[str] = ()) -> bool:
-    """Returns True if a schedulerName is nearly a name of koordpy.
+    """Returns True if a schedulerName is probably a misspelt name of koordpy.
 
-    others: names known to belong to other schedulers.
+    served: the scheduler names of koordpy. others: names known to belong to other schedulers.
     """
     return name not in others and bool(_right(name, served))
 
 
 def _right(name: str, served: Sequence[str]) -> str:
+    """Returns the name of koordpy that was probably meant by a name; empty for none."""
     known = keys.DEFAULT_SCHEDULER_NAME
     return meant(name, served) or (known if name in _CALLED and known in served else "")
 
 
 def of_another(name: str, served: Sequence[str], others: Collection[str] = ()) -> str:
-    """Returns the text on a schedulerName that koordpy does not serve, to follow `pod has` or `pods have`."""
+    """Returns the text on a schedulerName that koordpy does not handle, to follow `pod has` or `pods have`."""
     right = f", did you mean {_right(name, served)}?" if misspelt(name, served, others) else ""
     given = name or '""'
     return f"schedulerName {given}, koordpy handles {' or '.join(served)}{right}"
 
 
 def aside(pod: PodInfo, served: Sequence[str], others: Collection[str] = ()) -> IgnoredPod | None:
-    """Returns why a pod without a node is ignored.
+    """Returns why koordpy does not schedule a pod without a node.
 
-    None for a pod that koordpy schedules, or that is bound, ending or ended.
+    None for a pod that koordpy schedules, and for one that is bound, terminating or ended.
 
-    served: the scheduler names of koordpy; others: names known to belong to other schedulers.
+    served: the scheduler names of koordpy. others: names known to belong to other schedulers.
     """
     spec = pod.pod.spec
     if pod.pending or pod.node or pod.pod.metadata.deletion_timestamp or pod.pod.status.phase in FINISHED:

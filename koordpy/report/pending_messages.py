@@ -1,7 +1,8 @@
-"""The messages of pending pods: sentences of kube-scheduler, of the gang, of quotas and of reservations.
+"""Composes the message of each pending pod: why it is not placed, as shown in its PodScheduled condition and events.
 
-One entry per pending member; pods and units of the same shape share their sentences within a round. Source:
-gang-network.md 6, kube-parity.md 1.
+A message joins sentences of kube-scheduler, of the gang, of quotas and of reservations. There is one entry per pending
+member. Pods and units of one equivalence class share their sentences within a round, because computing them is
+expensive. Source: gang-network.md 6, kube-parity.md 1.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -38,18 +39,22 @@ from koordpy.report.rollout_words import blocked_by_predecessor, holder_of_room
 
 @dataclass
 class SentenceCache:
-    """Sentences of one round by shape: pods and units of the same shape get the same sentence."""
+    """Sentences of one round, by everything that they depend on."""
 
     sentences: dict[tuple[bytes, bool, bool], tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    """(pod key of `RoundState.key`, alone, beside) -> result of `sentence`."""
     rooms: dict[Hashable, Needed] = field(default_factory=dict)
+    """Equivalence class of a unit -> result of `needed`."""
     preemptions: dict[tuple[bytes, bool, str, bool], str] = field(default_factory=dict)
+    """(pod key of `RoundState.key`, beside, preemptionPolicy, never) -> result of `preemption`."""
 
     def sentence(
         self, pod: PodInfo, key: bytes, round_state: RoundState, *, alone: bool, beside: bool
     ) -> tuple[str, tuple[str, ...]]:
-        """Returns the sentence of the filters for pods of this shape, and the plugins.
+        """Returns (kube-scheduler's sentence on the filters, plugins that refused) for pods with this key.
 
-        beside: computed with the capacity of a promised start withheld.
+        alone: True for a plain pod. beside: True if the capacity of a promised start is withheld from the pod in the
+        round state, so that nodes which pass are needed for that start.
         """
         known = self.sentences.get((key, alone, beside))
         if known is None:
@@ -61,7 +66,10 @@ class SentenceCache:
         return known
 
     def preemption(self, pod: PodInfo, key: bytes, round_state: RoundState, *, beside: bool, never: bool) -> str:
-        """Returns kube-scheduler's sentence on preemption for pods of this shape. never: the gang preempts no pod."""
+        """Returns kube-scheduler's sentence on preemption for pods with this key. Not cached for a nominated pod.
+
+        never: True if the gang preempts no pod, whatever the pod's policy is.
+        """
         if pod.nominated_node:
             return preemption_sentence(pod, round_state, never=never)
         alike = key, beside, pod.preemption_policy, never
@@ -71,7 +79,10 @@ class SentenceCache:
         return known
 
     def needed(self, unit: Unit, round_state: RoundState, *, beside: bool) -> Needed:
-        """Returns what a gang needs and what is available."""
+        """Returns the sentence on what a gang needs and what is available (`denial.needed`).
+
+        Not cached if the capacity of a promised start is withheld (`beside`).
+        """
         shape = None if beside else equivalence_class(unit, round_state)
         known = self.rooms.get(shape) if shape is not None else None
         found = known or needed(unit, round_state)
@@ -88,7 +99,13 @@ def pending_pods(
     words: SentenceCache,
     never: str,
 ) -> list[PendingPod]:
-    """Returns an entry for each pending member. waiting: never empty; never: why the unit never fits, else empty."""
+    """Returns an entry with the message for each pending member of a unit.
+
+    waiting: the pending members, at least one. after: the unit with the pods of the plan bound. never: why the unit
+    never fits; empty if it may.
+
+    Cases in order: a gate blocks the unit; its plan was refused by the check; a quota refuses it; it lacks capacity.
+    """
 
     def pending_entry(
         pod: PodInfo, reason: Reason, text: str, plugins: tuple[str, ...], *, gated: bool = False
@@ -102,6 +119,7 @@ def pending_pods(
         case RejectedUnit(fault=fault):
             text = f"plan refused by its check: {fault}"
             return [pending_entry(pod, Reason.SCHEDULER_ERROR, text, ()) for pod in waiting]
+    # a quota refusal: the current one, or that of the planning attempt
     wait = one if isinstance(one, WaitingUnit) else None
     lack = wait.diagnosis if wait is not None and isinstance(wait.diagnosis, NoCapacity) else NoCapacity()
     reasons = wait.reasons if wait is not None else ()
@@ -123,6 +141,7 @@ def pending_pods(
             gang = None if alone else GangSentence(after.group_id, lacks, of_gang, never)
             out.append(pending_entry(pod, Reason.UNSCHEDULABLE, _message(gang, [*texts, *fits_alone]), (PLUGIN,)))
         return out
+    # lack of capacity: the sentence of the gang, then per pod those of the filters and on preemption
     remarks = _remarks(one, after, waiting[0], round_state)
     awaits = wait is not None and bool(wait.awaits) and not alone
     if alone:
@@ -161,10 +180,10 @@ def pending_pods(
 
 
 def _message(gang: GangSentence | None, texts: Iterable[str]) -> str:
-    """Returns the message of a pod (gang-network.md 6).
+    """Returns the message of a pod: the gang's short sentence, `texts`, then the gang's full sentence if needed.
 
-    gang: sentence of its gang, None for a plain pod; texts: kube-scheduler's sentence, then those on preemption and
-    reservations.
+    gang: sentence of its gang, None for a plain pod. texts: kube-scheduler's sentence, then those on preemption and
+    reservations; empty ones are left out (gang-network.md 6).
     """
     sentences = [text for text in texts if text]
     if gang is not None:
@@ -175,7 +194,11 @@ def _message(gang: GangSentence | None, texts: Iterable[str]) -> str:
 def _remarks(
     one: BoundUnit | PreemptingUnit | WaitingUnit, after: Unit, first: PodInfo, round_state: RoundState
 ) -> list[str]:
-    """Returns other limits of a unit; for a gang they are additions to its sentence. first: one of its pending pods."""
+    """Returns remarks on a unit, which are additions to the sentence of a gang, or sentences for a plain pod.
+
+    They say that the solver did not decide, what the planning attempt remarked, which pod of a rollout uses the
+    capacity, which unhealthy device blocks it, and which older pod blocks the rollout. first: any pending pod.
+    """
     attempt = one.attempt
     refused = next((run for run in attempt.runs if run.fault), None)
     match one:

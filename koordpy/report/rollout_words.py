@@ -1,6 +1,6 @@
-"""Texts on a rollout that waits (workloads.md 4).
+"""Sentences on a rollout of a Deployment that cannot proceed (workloads.md 4).
 
-They name the pod of an older ReplicaSet that uses its capacity, or an older pod that no node could take.
+They name an old pod that uses the capacity of a new pod, or an old pending pod that no node could take.
 """
 
 from koordpy.feasibility.round_state import RoundState
@@ -10,9 +10,9 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def holder_of_room(unit: Unit, round_state: RoundState) -> str:
-    """Returns a sentence on a pod that the rollout will delete, if a pending pod fits its node without it.
+    """Returns a sentence on an old pod that the rollout will delete, if the new pod would fit its node without it.
 
-    Empty if none of the first old pods is such a pod. Tries the filters on the draft without the old pod.
+    Tries the first `OUTGOING_TRIED` old pods, with the filters on the draft without that pod. Empty if none applies.
     """
     snapshot, draft = round_state.snapshot, round_state.draft
     for gang in unit.gangs:
@@ -37,9 +37,9 @@ def holder_of_room(unit: Unit, round_state: RoundState) -> str:
 def blocked_by_predecessor(unit: Unit, round_state: RoundState) -> str:
     """Returns a sentence on a pending pod of an older ReplicaSet that no node could take, if it blocks a gang.
 
-    It blocks a gang without bound members that cannot reach its minimum without such pods; empty if there is none. The
-    controller keeps old replicas until new pods run, so it creates too few new pods, and free capacity does not help.
-    O(pods of older ReplicaSets + shapes x nodes).
+    It does so if the gang has no bound member, and cannot reach its minimum without such pods. The controller keeps old
+    replicas until new pods run, so it creates too few new pods, and free capacity does not help. Empty without such a
+    pod. O(pods of older ReplicaSets + shapes x nodes).
     """
     if unit.bound_any:
         return ""

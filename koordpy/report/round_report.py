@@ -1,7 +1,9 @@
-"""Creates the RoundPlan from the outcomes of the units: placements with their annotations, evictions and reports.
+"""Creates the `RoundPlan`, the result of a planning round, from the outcomes of its units.
 
-Messages of pending pods: `pending_messages.py`; reports of gangs and units: `unit_reports.py`. Sources: gang-network.md
-sections 2.7 and 6; kube-parity.md 1.
+The RoundPlan has everything that the scheduler then writes to the API server, and that commands print: placements with
+the annotations of their Bindings, evictions, nominations, messages of pending pods, and reports. Messages are composed
+in `pending_messages.py`, reports of gangs and units in `unit_reports.py`. Sources: gang-network.md sections 2.7 and 6;
+kube-parity.md 1.
 """
 
 from collections.abc import Sequence
@@ -56,10 +58,12 @@ def report_round(
     not_minimal: Sequence[str] = (),
     withheld: Reservation | None = None,
 ) -> RoundPlan:
-    """Returns the RoundPlan of the outcomes.
+    """Returns the RoundPlan of the outcomes of all units that the round has planned, on the draft after the round.
 
-    every_gang: also reports gangs without a planning attempt; evictions: those that belong to no unit's plan; rejected:
-    plans of actions that their check refused; withheld: the reservation of a promised start.
+    every_gang: True to report also gangs without a planning attempt in this round. evictions: evictions that are not
+    part of any unit's plan. rejected: plans of actions that their check refused. warnings: (object, sentence).
+    not_minimal: units with a plan that evicts more pods than necessary. withheld: the reservation of a promised start;
+    None without one.
     """
     groups = round_state.groups
     snapshot = round_state.snapshot
@@ -143,6 +147,7 @@ def _has_settings(units: Sequence[Unit], snapshot: Snapshot) -> bool:
 
 
 def _is_beside_promise(one: DecidedUnit) -> bool:
+    """Returns True if a unit waits because capacity is reserved for the promised start of an earlier unit."""
     match one:
         case WaitingUnit(diagnosis=NoCapacity(beside_promise=True)):
             return True
@@ -150,6 +155,10 @@ def _is_beside_promise(one: DecidedUnit) -> bool:
 
 
 def _placements(one: DecidedUnit, after: Unit, round_state: RoundState) -> list[Placement]:
+    """Returns the placements of a unit with the annotations of their Bindings; empty if it is not placed.
+
+    Annotations of a gang member: rank, domain of the bound members, and id and number of the members bound together.
+    """
     if not isinstance(one, PlacedUnit):
         return []
     snapshot = round_state.snapshot
@@ -184,9 +193,10 @@ def _cleared_annotations(pod: PodInfo, own: dict[str, str]) -> dict[str, str]:
 
 
 def _never_reason(one: DecidedUnit, after: Unit, round_state: RoundState) -> str:
-    """Returns why a unit never fits.
+    """Returns why a unit never fits; empty if it may fit, or if that is not checked.
 
-    Empty if it may fit, or if that is not checked: a gate blocks it, or capacity is reserved for it.
+    It is not checked if the unit waits for something else: a gate, terminating pods, or capacity that is reserved. It
+    is not checked for a plain pod that is placed either.
     """
     match one:
         case BoundUnit() | PreemptingUnit():

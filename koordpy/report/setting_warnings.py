@@ -1,4 +1,7 @@
-"""Warnings on settings without effect: InvalidAnnotation events on a live cluster, lines on stderr offline."""
+"""Warnings on settings without effect, such as a misspelt annotation or a label that names no quota.
+
+On a live cluster they become InvalidAnnotation events, offline they are lines on stderr.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -23,7 +26,10 @@ NO_GOAL = (
 
 
 def goal_remark(unit: Unit, round_state: RoundState) -> str:
-    """Returns a remark on a gang that starts without a gather goal although there is a topology; else empty."""
+    """Returns a remark if a gang starts without a gather goal although the cluster has a topology; else empty.
+
+    Empty also if a member is already bound, if a setting requests locality, or if device rules place the gang.
+    """
     if unit.has_goal or unit.bound_any or not unit.is_gang or len(unit.members) < 2:
         return ""
     if not round_state.snapshot.tree.has_object or any(gang.has_wish for gang in unit.gangs):
@@ -32,9 +38,9 @@ def goal_remark(unit: Unit, round_state: RoundState) -> str:
 
 
 def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:
-    """Returns (object such as PodGroup/default/g, text) of settings without effect.
+    """Returns (object such as `PodGroup/default/g`, sentence) for each setting without effect.
 
-    Labels that name no object are included.
+    Settings are annotations and labels of the units' pods and gangs, of nodes, of quotas, and of the topology.
     """
     snapshot = groups.snapshot
     out = wish_warnings(units, groups) if any(unit.gangs for unit in units) else []
@@ -54,9 +60,9 @@ def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:
 
 
 def counted_parts(units: Iterable[Unit]) -> list[tuple[str, str]]:
-    """Returns (object, resource) of resources that are counted by number, but may be parts of a device.
+    """Returns (object, resource) for each resource that is counted by number although its device may be shared.
 
-    The object is the first pod that requests the resource.
+    The object is the first pod that requests the resource (`Pod/NAMESPACE/NAME`).
     """
     first: dict[str, str] = {}
     for pod in (pod for unit in units for pod in unit.pending if pod.asks):
@@ -72,7 +78,7 @@ def counted_text(resource: str) -> str:
 
 
 def _quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Returns (object, text) of labels that name no known quota or are ignored, and of unreadable quotas."""
+    """Returns (object, sentence) for labels that name no known quota or are ignored, and for unreadable quotas."""
     quotas = snapshot.quotas
     tree = quotas.tree
     near = tree.quotas if len(tree.quotas) <= MEANT_AMONG else ()
@@ -86,6 +92,7 @@ def _quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str
 
 
 def _holder(pod: PodInfo) -> Holder:
+    """Returns which kind of pod this is, on which it depends which annotations have an effect."""
     if pod.gang is None:
         return Holder.PLAIN
     if pod.gang.source is GangSource.WORKLOAD:

@@ -1,5 +1,7 @@
-"""Reports of gangs and units in a round plan: status, proof, domain of the bound members, crossings and bottlenecks.
+"""Reports of gangs and units in a round plan, for the status of PodGroups, metrics and `koordpy simulate`.
 
+A gang's report has its status, message, proof and the domain of its bound members. A unit's report has the method and
+solves of its planning attempt, and measures of the placement: crossings of the network and bottlenecks between GPUs.
 Source: gang-network.md 2.7.
 """
 
@@ -28,7 +30,10 @@ from koordpy.report.setting_warnings import goal_remark
 
 
 def bound_domain(unit: Unit, round_state: RoundState, pods: tuple[PodInfo, ...]) -> tuple[int, int] | None:
-    """Returns the (level, domain) of bound pods; None without a gather goal, a topology object or such a pod."""
+    """Returns the (level, domain) of the lowest domain that contains all given bound pods.
+
+    None without a gather goal, without a topology object, or if no pod is on a node of the tree.
+    """
     tree = round_state.snapshot.tree
     at = [tree.index[pod.node] for pod in pods if pod.node in tree.index]
     if not at or not unit.has_goal or not tree.has_object:
@@ -39,9 +44,10 @@ def bound_domain(unit: Unit, round_state: RoundState, pods: tuple[PodInfo, ...])
 def gang_report(
     gang: Gang, unit: Unit, round_state: RoundState, one: DecidedUnit | None, message: str, never: str = ""
 ) -> GangReport:
-    """Returns the report of one gang of a unit. one: None for a unit that was not tried.
+    """Returns the report of one gang of a unit.
 
-    never: why it never fits, else empty.
+    one: outcome of the unit; None if it was not planned in this round. message: that of a pending member, empty for
+    none. never: why the unit never fits; empty if it may.
     """
     tree = round_state.snapshot.tree
     bound = len(gang.bound)
@@ -92,7 +98,7 @@ def _proof_of(one: DecidedUnit, never: str) -> Proof:
 def unit_report(one: DecidedUnit, after: Unit, round_state: RoundState, never: str) -> UnitReport:
     """Returns the report of a unit. after: the unit with the pods of the plan bound.
 
-    never: why it never fits, else empty.
+    never: why the unit never fits; empty if it may.
     """
     bound = tuple(pod for pod in after.members if pod.bound)
     nodes = one.nodes if isinstance(one, PlacedUnit) else {}
@@ -117,14 +123,18 @@ def unit_report(one: DecidedUnit, after: Unit, round_state: RoundState, never: s
 
 
 def _bottlenecks(nodes: Mapping[str, int], round_state: RoundState) -> tuple[float, ...]:
+    """Returns the lowest bandwidth between the GPUs of each placed pod that has several, in GB/s (`bottlenecks`).
+
+    nodes: pod key -> node position.
+    """
     asking = {key: node for key, node in nodes.items() if round_state.snapshot.pods[key].asks}
     return bottlenecks(asking, round_state) if asking else ()
 
 
 def _crossings(unit: Unit, round_state: RoundState, bound: tuple[PodInfo, ...]) -> tuple[dict[str, int] | None, int]:
-    """Returns (layer -> number of pipeline groups with this lowest common layer, ring neighbours on different nodes).
+    """Returns (layer -> pipeline groups of which it is the lowest common layer, ring neighbours on different nodes).
 
-    None for the first value without pipeline groups.
+    The first value is None without pipeline groups. The ring is the bound members in rank order, closed.
     """
     tree = round_state.snapshot.tree
     at = {pod.key: tree.index[pod.node] for pod in bound if pod.node in tree.index}
