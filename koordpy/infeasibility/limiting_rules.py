@@ -228,7 +228,7 @@ def wrong_multiple(unit: Unit, needed: int, multiples: Mapping[int, int]) -> tup
 
 
 def unlabelled_layer(problem: Problem, slots: Ints, round_state: RoundState) -> str:
-    """Returns `no node has the label KEY of LAYER` if all domains of the MustGather layer are private, of one node each.
+    """Returns `no node has the label KEY of LAYER` if all domains of the MustGather layer are private (one node each).
 
     Without this message, node names would be listed as if they were domains. Empty for any other layer, or if one of
     these nodes is large enough. slots: [domains of the layer] usable slots.
