@@ -139,10 +139,12 @@ class ClusterState(PodBook):
         self._namespaces[namespace.metadata.name] = namespace.metadata.labels
 
     def _put_owner(self, obj: Wire) -> None:
+        """Stores a service or controller. Its selector may name further label keys of pods."""
         self.owners.put(obj)
         self._look_for(label_keys(obj))
 
     def _put_upstream_group(self, group: UpstreamPodGroup) -> None:
+        """Stores a PodGroup of scheduling.k8s.io, also if a controller created it by default."""
         self.gangs.put_group(group)
         self.workloads.put_made(object_key(group), _owners_by_default(group))
         self._rank_members(object_key(group))

@@ -222,6 +222,7 @@ class _Counts:
 
 
 def _counts(pods: Iterable[PodInfo], snapshot: Snapshot) -> _Counts:
+    """Returns the counts that some bound pods contribute, with the label keys of a snapshot."""
     book = Neighbours()
     book.look_for(snapshot.looked_for)
     for pod in pods:

@@ -212,7 +212,6 @@ class UnitQueue:
         due = [entry for entry in active if entry.due <= now and entry.search is None]
         if any(entry.passed_over is not None for entry in due):
             due = select_untried(due)
-        # all units that are not light, and as many light ones as the limit allows
         light = [entry for entry in due if entry.light]
         if sum(entry.load for entry in light) > light_pods:
             due = [entry for entry in due if not entry.light] + select_light_units(light, light_pods)
@@ -306,8 +305,7 @@ class UnitQueue:
         self._on_ready()
 
     def settle_again(self, entry: Entry) -> None:
-        """Ends an attempt; the unit is tried again at once, because its plan became stale, or because all pods of the
-        attempt were placed and other pods were created since."""
+        """Ends an attempt; the unit is tried again at once: its plan became stale, or pods were created since."""
         if not self._is_gone(entry):
             entry.due = 0.0
             self._enter(entry, State.ACTIVE, "PlanOvertaken")
@@ -383,6 +381,7 @@ class UnitQueue:
         return False
 
     def _enter(self, entry: Entry, state: State, event: str, pods: int | None = None) -> None:
+        """Moves an entry to a state because of an event, which ends its wait for a search, and counts its pods."""
         entry.due = max(entry.due, entry.not_before)
         entry.search, entry.passed_over = None, None
         self._on_incoming(state, event, len(entry.pods) if pods is None else pods)
@@ -391,6 +390,7 @@ class UnitQueue:
             self._on_ready()
 
     def _move(self, entry: Entry, state: State) -> None:
+        """Moves an entry to a state, and changes nothing else of it."""
         self._states[entry.state].pop(entry.unit, None)
         entry.state, entry.since = state, self.clock()
         self._states[state][entry.unit] = entry

@@ -122,11 +122,13 @@ async def discover(client: "ApiClient", wanted: Iterable[Wanted]) -> dict[Wanted
     listings: dict[str, asyncio.Task[dict[str, Any] | None]] = {}
 
     async def listing(path: str) -> dict[str, Any]:
+        """Returns a discovery document; empty if the path is not served. Reads each path once."""
         if path not in listings:
             listings[path] = asyncio.create_task(client.get_or_none(path, type=dict[str, Any]))
         return await listings[path] or {}
 
     async def find(want: Wanted) -> Resource | None:
+        """Returns the newest served version of one resource; None if there is none."""
         root = f"/apis/{want.group}" if want.group else "/api"
         group = await listing(root)
         served = {v["version"] if isinstance(v, dict) else v for v in group.get("versions") or []}

@@ -224,6 +224,7 @@ class Evictor:
                 waiting[:] = map(self._waits, plan.nominations)
 
         async def one(eviction: Eviction) -> None:
+            """Evicts one victim, unless another one was refused."""
             if refused:
                 return
             try:

@@ -83,6 +83,7 @@ class Nominations:
         """Clears nominations, here at once, and at the API server if it can be reached."""
 
         async def one(info: PodInfo) -> None:
+            """Clears the nomination of one pod, after an earlier write to it has ended."""
             if (earlier := self._clearing.get(info.key)) is not None:
                 # a nomination may have been written after the earlier call was sent
                 await earlier.wait()

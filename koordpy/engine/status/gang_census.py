@@ -74,6 +74,7 @@ class Census:
         return GangCounts(statuses, origins, gated, degraded)
 
     def _origin(self, ref: GangRef) -> str:
+        """Returns the value of the label `origin` for a gang."""
         derived = self._state.gangs.derived.get(ref)
         return derived.source if derived is not None else ORIGINS.get(ref.source, "workload")
 

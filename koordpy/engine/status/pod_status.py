@@ -122,6 +122,8 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
         return self._verdicts[key].said
 
     async def _send(self, obj: Pod, resource: Resource, wanted: Said, there: Said) -> bool:
+        """Patches the condition, whatever the pod has now. Returns False if the pod is deleted or changes
+        repeatedly."""
         assert wanted is not None
         now, (reason, message) = self._context.now(), wanted
         status = pod_unschedulable(obj, reason=reason, message=message, now=now, force=True)
