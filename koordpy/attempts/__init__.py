@@ -1,12 +1,11 @@
 """Planning of one unit in a round: gates, quotas, placement, the independent check, then preemption, and the outcome.
 
-The outcome is one of the variants in `unit_outcome.py`. Preemption is a pipeline: rules, candidate sets, filters, dry
-run, check, result.
+The planner calls `plan_unit` for each unit (a plain pod or a gang) of a round, in queue order. The outcome is one of
+five variants. Preemption is a pipeline: rules, sets of victims, dry run with every filter, check, result.
 
-Main types: `plan_unit` (`unit_attempt.py`): plans a unit; `BoundUnit` (`unit_outcome.py`): a placed unit;
-`SearchResult`
-(`preemption_pipeline.py`): a search's result.
+Main types: `plan_unit` (`unit_attempt.py`): plans a unit; `UnitOutcome` (`unit_outcome.py`): the result; `preempt`
+(`preemption_pipeline.py`): searches victims.
 
-Must not choose the next unit: the order belongs to the planner.
+Must not choose the next unit, because the planner does.
 Start reading at `unit_attempt.py`, then `preemption_pipeline.py`.
 """

@@ -111,7 +111,7 @@ def _waiting(refused: WaitingUnit, found: SearchResult, now: RoundState) -> Unit
 
 
 def _joined(first: PlacedUnit, second: PlacedUnit) -> PlacedUnit:
-    """Joins two plans of one unit on the draft, each for other members, into one outcome."""
+    """Joins two plans of one unit on the draft, each for other members, into one outcome. The weaker proof counts."""
     proof = first.attempt.proof if second.attempt.proof is Proof.OPTIMAL else second.attempt.proof
     rejected = (*first.attempt.rejected, *second.attempt.rejected)
     attempt = replace(second.attempt, proof=proof, rejected=rejected)
@@ -137,7 +137,7 @@ def find_plan(
     early = _answer_early(unit, now, search, first=not placed)
     if early is not None:
         return early
-    # `last`: the result to report if no set has a plan, an undecided one if there is any
+    # `last`: the result to report if no set has a plan: the first undecided one, else that of the last set
     last: SearchResult | None = None
     refused: RejectedUnit | None = None
     tried: list[PreemptorSet] = []
@@ -227,6 +227,7 @@ def _try_scenario(scenario: PreemptionScenario, search: PreemptionSearch, refuse
             outcome = replace(outcome, attempt=replace(attempt, proof=proof, rejected=rejected))
         if isinstance(outcome, PlacedUnit):
             return replace(found, outcome=outcome)
+        # the check rejected the plan: only the generators after that of the plan are tried
         refused, way = outcome, found.plan.way
         ways = ways[ways.index(way) + 1 :] if way in ways else ()
     return SearchResult(SearchEnd.REJECTED, outcome=refused)
@@ -249,6 +250,7 @@ def _generate(scenario: PreemptionScenario, ways: Sequence[Way]) -> SearchResult
     """
     if Way.NODE in ways and (least := scenario.cheapest_node()) is not None:
         if not eligible_under(least).any():
+            # the table proves that no node can be freed for the pod
             return SearchResult(SearchEnd.RULED_OUT)
         selection = select_victims(scenario, scenario.candidates(scenario.reachable.problem, least), (Way.COUNTING,))
         if selection.plan is not None:

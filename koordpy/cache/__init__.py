@@ -1,8 +1,8 @@
-"""Cache of the cluster: objects are stored as they change, and read as immutable Snapshots; a Draft is a plan's copy
-with undo.
+"""Cache of the cluster, as in kube-scheduler: stores objects as watch events change them, and gives Snapshots to
+rounds.
 
-`ClusterState` passes each object to a book (nodes, pods, gangs, neighbours, workloads). A snapshot costs O(changed
-nodes).
+`ClusterState` passes each object to an index, called book (nodes, pods, gangs, neighbours, workloads). A Snapshot is
+the immutable state at one moment. A Draft is a Snapshot with the changes of one round, each of which can be undone.
 
 Main types: `ClusterState` (`cluster_state.py`): the cache; `Snapshot` (`snapshot.py`) and `Draft` (`plan_draft.py`):
 the planner's input and its scratch copy.
