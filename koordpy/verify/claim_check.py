@@ -1,7 +1,7 @@
-"""An independent check of the claims of a plan's pods: volumes and devices that their nodes reach, each used once.
+"""The independent check of the claims of a plan's pods: each volume and device can be used on the node, and is free.
 
-Claim by claim over the objects, after the pods are on the draft; it shares no code with the filters that chose. Source:
-kube-parity.md 2.8 and 6, preemption.md 4 (volumes and devices of nominated pods).
+It goes claim by claim over the objects once the pods are on the draft, and shares no code with the filters that chose
+the volumes and devices. Sources: kube-parity.md 2.8 and 6; preemption.md 4 (volumes and devices of nominated pods).
 """
 
 from collections.abc import Iterable
@@ -53,6 +53,7 @@ def _volumes(pod: PodInfo, node: NodeInfo, draft: Draft) -> list[str]:
 
 
 def _reach_faults(name: str, node: NodeInfo, objects: VolumeObjects) -> list[str]:
+    """Returns the faults of a volume that does not exist, or that cannot be used on a node by its node affinity."""
     volume = objects.volumes.get(name)
     if volume is None:
         return [f"volume {name} does not exist"]
@@ -66,7 +67,11 @@ def _reach_faults(name: str, node: NodeInfo, objects: VolumeObjects) -> list[str
 def _unbound_faults(
     pod: PodInfo, key: str, claim: PersistentVolumeClaim, node: NodeInfo, draft: Draft, objects: VolumeObjects
 ) -> list[str]:
-    """Returns the faults of an unbound claim that gets an existing or a new volume with the pod."""
+    """Returns the faults of an unbound claim, for which the plan chooses an existing volume, or a new one.
+
+    A new volume is provisioned for the pod's node. An existing volume must suit the claim, and must not be used by or
+    reserved for another claim.
+    """
     promise = draft.promised.get(key)
     name = promise.volume if promise is not None else ""
     if not name:
@@ -101,7 +106,10 @@ def _mismatches(volume: PersistentVolume, claim: PersistentVolumeClaim, objects:
 
 
 class _Devices:
-    """The claim that uses each device, and the slices that offer it."""
+    """The check of devices of resource claims (dynamic resource allocation).
+
+    holder: device -> name of the claim that uses it on the draft. slices: device -> ResourceSlices that offer it.
+    """
 
     def __init__(self, draft: Draft) -> None:
         self.draft, self.objects = draft, claim_view(draft.snapshot.families).objects
@@ -131,6 +139,7 @@ class _Devices:
 
 
 def _offered(spec: ResourceSliceSpec, node: NodeInfo) -> bool:
+    """Returns True if a ResourceSlice offers its devices on a node."""
     if spec.all_nodes or spec.node_name == node.name:
         return True
     selector = spec.node_selector

@@ -1,7 +1,7 @@
-"""The independent check of evicted pods: protected pods, whole units, budgets.
+"""The independent check of evictions, whatever their rule: no protected pod, whole units, PodDisruptionBudgets.
 
-Also checks evictions without a preemptor: of quotas that give back, and of stale gangs. Sources: preemption.md 2, 3.5
-and 7, quota-fairness.md 5.
+It also checks evictions without a preemptor: by quotas that give back, and of stale gangs. Sources: preemption.md 2,
+3.5 and 7, quota-fairness.md 5.
 """
 
 from collections import Counter
@@ -23,32 +23,39 @@ from koordpy.verify.plan_check import found, path_of
 from koordpy.verify.plan_fault import Check, PlanFault
 
 PRIORITY, QUOTA, SHARE, MOVE = "priority", "quota", "fair-share", "consolidation"
+"""Names of the rules, as in `RuleName`."""
 STALE_GANG = "stale-gang"
 
 
 @dataclass(frozen=True, eq=False)
 class EvictedUnit:
-    """Pods that are evicted together, and the rule that allows it."""
+    """Pods that are evicted or moved together, and the rule that allows it."""
 
     pods: tuple[PodInfo, ...]
     rule: str
+    """`priority`, `quota`, `fair-share`, `consolidation` or `stale-gang`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """The inputs of the check from a round."""
+    """What the checks read of a round."""
 
     round_state: RoundState
+    """With the draft as it was before the plan."""
     lines: EntitlementLines | None
     """Fair shares; None if fair share is not reclaimed."""
     budgets: Sequence[Budget]
     """PodDisruptionBudgets with the evictions that each still allows."""
     known: dict[object, Any] = field(default_factory=dict)
-    """Cached shares of tenants."""
+    """Cache of the round for `TenantCheck`."""
 
 
 def check_given_back(name: str, limit: Amounts, taken: Sequence[EvictedUnit], at: Round) -> list[PlanFault]:
-    """Returns the faults of units that a quota above its limit gives back, on the draft as it was before."""
+    """Returns the faults of units that a quota above its limit gives back, on the draft as it was before.
+
+    name: of the quota. limit: its runtime, by resource. Each unit must be needed: without it, the others must be too
+    few, or gangs would not be whole.
+    """
     plan = EvictionCheck(at)
     faults = [*found(Check.VICTIMS, plan.check_evictable(taken)), *found(Check.UNITS, plan.whole(taken))]
     if faults:
@@ -64,6 +71,7 @@ def check_given_back(name: str, limit: Amounts, taken: Sequence[EvictedUnit], at
     }
 
     def enough(some: Sequence[EvictedUnit]) -> bool:
+        """Returns True if the quota is within its limit once some units are gone."""
         held = sum((Counter(pod.requests) for one in some for pod in one.pods), Counter[str]())
         return all(held[r] >= above for r, above in over.items())
 
@@ -95,15 +103,19 @@ def rejection(
     nodes: Sequence[tuple[str, str]] = (),
     way: str = "",
 ) -> RejectedPlan:
-    """Returns the record of a plan that is not carried out, with all that is needed to analyse it."""
+    """Returns the record of a plan that is not carried out, with all that is needed to analyse it.
+
+    unit: id of the unit, or `quota NAME`. nodes: (pod key, node name). way: the way of choosing the victims.
+    """
     victims = tuple((pod.key, one.rule) for one in taken for pod in one.pods)
     return RejectedPlan(unit, tuple((str(one.check), str(one)) for one in faults), way, victims, tuple(nodes))
 
 
 class EvictionCheck:
-    """The check of pods that are evicted from the draft. back: pod key -> new node position of moved pods."""
+    """The check of pods that are evicted from the draft."""
 
     def __init__(self, at: Round, back: Mapping[str, int] | None = None) -> None:
+        """back: pod key -> new node position of moved pods; None without moves."""
         self.at, self.back = at, back or {}
         self.round_state, self.config = at.round_state, at.round_state.config
         self.draft, self.snapshot = at.round_state.draft, at.round_state.snapshot
@@ -111,7 +123,11 @@ class EvictionCheck:
         self._known_covers: dict[object, list[int]] = {}
 
     def check_evictable(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Returns the faults of pods that may not be evicted at all."""
+        """Returns the faults of pods that may not be evicted by any rule, or not by their rule.
+
+        These are protected, unbound and terminating pods, pods that the round has evicted or placed, and pods of other
+        schedulers under a rule other than priority.
+        """
         faults, seen = list[str](), set[str]()
         names = self.snapshot.scheduler_names
         for pod, rule in ((pod, one.rule) for one in taken for pod in one.pods):
@@ -129,7 +145,7 @@ class EvictionCheck:
         return faults
 
     def whole(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Returns the faults of units that are not evicted as a whole, and of gangs below their minimum."""
+        """Returns the faults of gangs that are left below their minimum, instead of being evicted as a whole."""
         going = {pod.key for one in taken for pod in one.pods}
         seen, faults = set[object](), list[str]()
         for gang in (pod.gang for one in taken for pod in one.pods):
@@ -141,7 +157,10 @@ class EvictionCheck:
         return faults
 
     def _check_group(self, group: Unit, going: set[str]) -> list[str]:
-        """Returns the faults of the evicted members of one GangGroup."""
+        """Returns the faults of the evicted members of one GangGroup.
+
+        going: keys of all evicted pods. If the core of one gang is evicted, all gangs of the group must be.
+        """
         faults, core, stays = [], False, False
         for gang in group.gangs:
             bound = self._live_members(gang)
@@ -167,7 +186,7 @@ class EvictionCheck:
         return [pod for pod in gang.bound if pod.key not in evicted and not pod.pod.metadata.deletion_timestamp]
 
     def _multiples(self, group: Unit, going: set[str]) -> list[str]:
-        """Returns the faults of the remaining members by podCountMultiple, where surplus is evicted."""
+        """Returns the faults of the remaining members by podCountMultiple, in domains that lose surplus members."""
         layers, index = self.snapshot.tree.layers, self.snapshot.index
         rules = [(layers.level(r.layer), r) for gang in group.gangs for r in gang.wish.gather if r.multiple > 1]
         bound = [pod for gang in group.gangs for pod in self._live_members(gang) if pod.node in index]
@@ -192,7 +211,10 @@ class EvictionCheck:
         return faults
 
     def budgets(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Returns the faults by PodDisruptionBudgets (3.5): reclaim and consolidation must not violate any."""
+        """Returns the faults by PodDisruptionBudgets (3.5).
+
+        A budget that covers a victim of a rule other than priority must not be exceeded, counted over all victims.
+        """
         strict = {pod.key for one in taken if one.rule != PRIORITY for pod in one.pods}
         counts, forbid, several = Counter[int](), set[int](), list[str]()
         for pod in (pod for one in taken for pod in one.pods) if strict and self.at.budgets else ():
@@ -209,7 +231,7 @@ class EvictionCheck:
         ]
 
     def _covering(self, pod: PodInfo) -> list[int]:
-        """Returns the numbers of the budgets that an eviction of a pod counts against."""
+        """Returns the positions of the budgets that an eviction of a pod counts against."""
         labels = pod.pod.metadata.labels
         key = pod.namespace, tuple(sorted(labels.items()))
         known = self._known_covers.get(key)

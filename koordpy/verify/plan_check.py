@@ -1,7 +1,8 @@
-"""An independent check of a unit's plan before anything is committed.
+"""The independent check of a unit's placements, before they are committed to the round.
 
-It shares no arithmetic with the planner: plain Python over the objects, names and labels. A plan that fails is a bug
-and is not carried out; the unit stays pending with reason SchedulerError.
+It covers capacity, quotas, filters, devices, and the constraints of gangs, in plain Python over objects, names and
+labels. A plan that fails is not carried out: the unit stays pending with reason SchedulerError. `preemption_check.py`
+checks victims.
 """
 
 from collections import Counter
@@ -27,7 +28,7 @@ from koordpy.verify.tie_check import check_ties
 
 
 def found(check: Check, texts: Iterable[str]) -> list[PlanFault]:
-    """Returns the texts of one check as faults."""
+    """Returns the texts that one check has found as faults."""
     return [PlanFault(text, check) for text in texts]
 
 
@@ -40,10 +41,11 @@ def check_plan(
     *,
     whole: bool = False,
 ) -> list[PlanFault]:
-    """Returns the faults of a plan (pod key -> node name) on the draft as it was before it; empty for a valid plan.
+    """Returns the faults of a plan; empty for a valid plan.
 
-    given: pod key -> devices of each family allocated by name. notes: pod key -> annotations of its Binding. whole: a
-    single pod is checked against all pods of the cluster, too.
+    nodes: pod key -> node name of each member that the plan places. round_state: with the draft as it was before the
+    plan. given: pod key -> devices of each family allocated by name. notes: pod key -> annotations of its Binding.
+    whole: True if a single pod is checked against all pods of the cluster, too; plans of several pods always are.
     """
     pods = {pod.key: pod for pod in unit.members}
     unknown = [f"{key} is no pending member" for key in nodes if key not in pods or not pods[key].pending]
@@ -78,9 +80,10 @@ def check_filters(
 
 
 def check_returns(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState) -> list[PlanFault]:
-    """Returns the faults of moved pods, as they are recreated, on their new nodes.
+    """Returns the faults of moved pods on their new nodes.
 
-    The draft has them evicted and the preemptor placed.
+    placed: (the pod as it is recreated, node name). The draft must have the moved pods evicted and the preemptor
+    placed.
     """
     faults = [
         *_capacity_faults(placed, round_state),
@@ -119,9 +122,9 @@ def _capacity_faults(placed: Sequence[tuple[PodInfo, str]], round_state: RoundSt
 
 
 def _reservation_faults(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState) -> list[str]:
-    """Returns the faults of pods that use capacity of pods nominated to their node.
+    """Returns the faults of moved pods that use capacity which is reserved for pods nominated to their node.
 
-    Each pod counts together with placed pods on that node of the same or a lower priority.
+    Each pod counts together with the moved pods on its node of the same or a lower priority.
     """
     draft: Draft = round_state.draft
     index, columns = round_state.snapshot.index, round_state.snapshot.columns
@@ -147,6 +150,7 @@ def _reservation_faults(placed: Sequence[tuple[PodInfo, str]], round_state: Roun
 
 
 def _node_faults(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState) -> list[str]:
+    """Returns the faults by taints, node selector and node affinity; equal pods are checked once per node."""
     faults = []
     seen: set[tuple[bytes, str]] = set()
     for pod, name in placed:
@@ -174,7 +178,7 @@ def _refusals(pod: PodInfo, node: NodeInfo) -> list[str]:
 
 
 def allows(pod: PodInfo, node: NodeInfo, config: KoordpyConfiguration) -> bool:
-    """Returns True if a pending pod may be on a node by its labels, taints and cordon."""
+    """Returns True if a pending pod may be placed on a node by the node's labels, taints and cordon."""
     if node.unschedulable and not node_filters.tolerated(UNSCHEDULABLE_TAINT, pod.pod.spec.tolerations):
         return False
     added = config.filters.node_affinity.added_affinity
@@ -185,6 +189,7 @@ def allows(pod: PodInfo, node: NodeInfo, config: KoordpyConfiguration) -> bool:
 
 
 def _minimum_faults(unit: Unit, nodes: Mapping[str, str]) -> list[str]:
+    """Returns the faults of gangs that get fewer members than they need to start."""
     faults = []
     for gang in unit.gangs:
         new = sum(pod.key in nodes for pod in gang.pending)
@@ -200,9 +205,9 @@ def path_of(name: str, snapshot: Snapshot) -> tuple[object, ...]:
 
 
 def check_gathered(unit: Unit, nodes: Mapping[str, str], round_state: RoundState) -> list[str]:
-    """Returns the faults by MustGather (also of parts) and podCountMultiple.
+    """Returns the faults by MustGather, also of parts of a gang, by podCountMultiple, and by required topology keys.
 
-    By node labels, over bound and new members.
+    Bound and new members count together. Their domains are read from node labels.
     """
     if not any(gang.wish.gather or gang.hard_keys or gang.has_parts for gang in unit.gangs):
         return []
@@ -212,6 +217,7 @@ def check_gathered(unit: Unit, nodes: Mapping[str, str], round_state: RoundState
     known = {name: path_of(name, snapshot) for name in dict.fromkeys(at) if name in snapshot.index}
     paths = [known[name] for name in at if name in known]
     faults = []
+    # parts of a gang: the members of each share one domain
     for part in parts_of(unit, layers):
         names = {nodes.get(pod.key) or pod.node for pod in part.members if pod.key in nodes or pod.bound}
         layer = part.label or snapshot.tree.layer_name(part.level)
@@ -221,6 +227,7 @@ def check_gathered(unit: Unit, nodes: Mapping[str, str], round_state: RoundState
         }
         if (len(where) > 1 or None in where) and any(pod.key in nodes for pod in part.members):
             faults.append(f"MustGather {layer}: a {part.scope} in {counted(len(where), 'domain')}")
+    # the whole unit: the layers and topology keys that each gang requires
     for gang in unit.gangs:
         for rule in gang.wish.gather:
             level = layers.level(rule.layer)

@@ -1,4 +1,4 @@
-"""Faults that checks find in a plan."""
+"""A fault that an independent check finds in a plan: its text, and the name of the check for metrics."""
 
 from enum import StrEnum
 from typing import Self
@@ -8,33 +8,50 @@ class Check(StrEnum):
     """The independent checks; `koordpy_rejected_plans_total` counts rejected plans by these names."""
 
     MEMBERS = "members"
+    """The pods are pending members of the unit, and the nodes exist."""
     ROOM = "room"
+    """The nodes have enough free capacity."""
     NODES = "nodes"
+    """Taints, node selectors and node affinity."""
     TIES = "ties"
+    """Constraints between pods: host ports, disks, affinity, spread."""
     GANG = "gang"
+    """The minimum of gangs, MustGather and podCountMultiple."""
     QUOTAS = "quotas"
+    """No quota exceeds a limit."""
     DEVICES = "devices"
+    """Devices of families without a check of that name."""
     GPUS = "gpus"
     NPUS = "npus"
     CLAIMS = "claims"
+    """Volumes and devices of claims."""
     VICTIMS = "victims"
+    """The victims may be evicted at all."""
     UNITS = "units"
+    """Gangs are evicted as a whole, or keep their minimum."""
     PRIORITY = "priority"
+    """Victims of rule `priority`."""
     RECLAIM = "reclaim"
+    """Victims of rule `quota`, and units that quotas give back."""
     SHARES = "shares"
+    """Victims of rule `fair-share`."""
     CONSOLIDATION = "consolidation"
+    """Which units may be moved."""
     BUDGETS = "budgets"
+    """PodDisruptionBudgets."""
     PROTECTION = "protection"
+    """Limits on harm, and on the eviction of gangs for surplus members."""
     RETURNS = "returns"
+    """The new nodes of moved pods."""
 
 
 def check_of(family: str) -> Check:
-    """Returns the check that counts faults of a device family: the check of its name, else `DEVICES`."""
+    """Returns the check that counts faults of a device family: the one with the family's name, else `DEVICES`."""
     return Check(family) if family in set(Check) else Check.DEVICES
 
 
 class PlanFault(str):
-    """The text of one fault, and the check that found it."""
+    """The text of one fault, with the check that found it as an attribute."""
 
     check: Check
 

@@ -1,6 +1,6 @@
-"""Sums for the check of a preemption plan: requests and evictions by quota, limits and minimums of quotas.
+"""Sums for the independent check of a preemption plan: what it adds to each quota, and what each quota loses.
 
-Read from the draft as it was before the plan, and computed pod by pod; no code is shared with the search.
+The sums are computed pod by pod from the draft as it was before the plan, without code of the search.
 """
 
 from collections import Counter
@@ -17,9 +17,14 @@ Sums = Mapping[str, Counter[str]]
 
 
 class PlanSums(EvictionCheck):
-    """Sums over the pods of one plan. "Below the LCA" are the quotas of one path that another path does not contain."""
+    """Sums over the pods of one plan.
+
+    "Below the LCA" (lowest common ancestor) are the quotas of one path that another path does not contain.
+    """
 
     def __init__(self, unit: Unit, nodes: Mapping[str, int], back: Mapping[str, int], at: Round) -> None:
+        """unit: the preemptor. nodes: pod key -> node position of each member placed. back: pod key -> new node
+        position of moved pods. at: the round."""
         super().__init__(at, back)
         self.unit, self.nodes = unit, nodes
         self.placed = [self.snapshot.pods[key] for key in nodes]
@@ -27,6 +32,7 @@ class PlanSums(EvictionCheck):
         self.requested = {r for pod in self.placed for r, amount in pod.requests.items() if amount > 0}
         self.leaf = self.quotas.quota_of(self.placed[0]) if self.placed else ""
         self.added = self.sum_by_quota(self.placed)
+        """Quota -> requests of the placed members in it and below it."""
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 
@@ -39,25 +45,26 @@ class PlanSums(EvictionCheck):
         return out
 
     def _not_in(self, path: Sequence[str], other: Sequence[str]) -> list[str]:
+        """Returns the quotas of a path that another path does not contain."""
         theirs = set(other)
         return [name for name in path if name not in theirs]
 
     def victim_quotas(self, pod: PodInfo) -> list[str]:
-        """Returns the quotas of a victim below the LCA."""
+        """Returns the quotas of a victim below the LCA with the preemptor's leaf quota."""
         return self._not_in(self.tree.path(self.quotas.quota_of(pod)), self.tree.path(self.leaf))
 
     def preemptor_quotas(self, pod: PodInfo) -> list[str]:
-        """Returns the quotas of the preemptor below the LCA with a victim."""
+        """Returns the quotas of the preemptor below the LCA with a victim's leaf quota."""
         return self._not_in(self.tree.path(self.leaf), self.tree.path(self.quotas.quota_of(pod)))
 
     def counted_resources(self, name: str) -> list[str]:
-        """Returns the resources that the members request and a quota limits."""
+        """Returns the resources that the placed members request and that a quota limits, sorted."""
         return sorted(self.requested & set(self.tree.quotas[name].max))
 
     def limits_after(self, gone: Iterable[PodInfo]) -> Mapping[str, Mapping[str, int]]:
         """Returns quota -> resource -> limit once some pods are gone.
 
-        Usage of pods in no quota is then shared as well.
+        Pods in no quota return capacity to the total that quotas share, which can raise limits.
         """
         freed: Counter[str] = Counter()
         for pod in gone if self.config.quota.no_quota_yields != "never" else ():
@@ -66,7 +73,10 @@ class PlanSums(EvictionCheck):
         return self.round_state.admission.admission_limits_after(freed)
 
     def faults_below_min(self, names: Iterable[str], lost: Sums) -> list[str]:
-        """Returns the faults of quotas that would violate used_after >= min(used_before, min) in a counted resource."""
+        """Returns the faults of quotas that end with less than min(used before, min) of a counted resource.
+
+        names: quotas that must not. lost: amounts that each quota loses with the plan.
+        """
         faults = []
         for name in dict.fromkeys(names):
             for resource in self.tree.quotas[name].max:
@@ -80,7 +90,8 @@ class PlanSums(EvictionCheck):
     def is_guaranteed(self, pod: PodInfo, lost: Sums) -> bool:
         """Returns True if the preemptor ends within its guarantee against a pod.
 
-        Checked below the LCA, in the requested resources.
+        That is, its quotas below the LCA with the pod's quota use at most their min of each requested resource. lost:
+        amounts that each quota loses with the plan.
         """
         ours = self.preemptor_quotas(pod)
         if not ours or not self.counted_resources(self.leaf):
@@ -93,7 +104,10 @@ class PlanSums(EvictionCheck):
         )
 
     def quotas_within_min(self, pod: PodInfo, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Returns the quotas of a pod below the LCA that use no more than their min of all that its unit uses."""
+        """Returns the quotas of a pod below the LCA that use at most their min of each resource that its unit uses.
+
+        taken: the units of the plan; one of them contains the pod.
+        """
         [unit] = [one for one in taken if pod in one.pods]
         held = self.sum_by_quota(unit.pods)
         return [
@@ -107,11 +121,12 @@ class PlanSums(EvictionCheck):
         ]
 
     def _unit_of(self, pod: PodInfo) -> str:
+        """Returns the id of the queue unit of a pod."""
         return self.round_state.groups.id_of(pod.gang) if pod.gang is not None else pod.key
 
     @cached_property
     def _gainers(self) -> set[str]:
-        """Units that gained by the preemptor's recent evictions, directly or through another such unit."""
+        """Ids of the units that gained by a recent eviction of the preemptor, directly or along a chain."""
         out, newest = set[str](), {self.unit.id}
         while newest:
             newest = {one for unit in newest for one in self.snapshot.yielded.get(unit, ())} - out
@@ -125,5 +140,8 @@ def of_sums(sums: Sums, name: str, resource: str) -> int:
 
 
 def crosses_once(parts: Sequence[int], over: int | Fraction) -> bool:
-    """Returns True if all parts except the largest one sum to less than the excess over an entitlement."""
+    """Returns True if a tenant is above its entitlement before each of its units is evicted, the largest one last.
+
+    parts: amounts of the evicted units. over: usage above the entitlement before the plan.
+    """
     return sum(parts) - max(parts, default=0) < over

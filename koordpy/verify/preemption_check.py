@@ -1,9 +1,9 @@
-"""The independent check of the victims of a plan: rules, quotas, budgets and protections.
+"""The independent check of the victims of a plan, by every rule of preemption.md 2 and 3.
 
-Checks pod by pod over the objects which pods may be evicted, whole units, every rule, budgets, quotas and protection.
-Usage, shares and nominations are those of the round; everything else is computed here and shares no code with the
-search. `verify/plan_check.py` checks the members' nodes on a draft without the victims. A plan that fails is a bug of
-the planner. Minimality is not required: `needless` only counts (preemption.md 5).
+It goes pod by pod over the objects: which pods may be evicted, whole units, the conditions of each rule,
+PodDisruptionBudgets, quotas, and the limits on harm. Usage, shares and nominations are those of the round. Everything
+else is computed here, without code of the search. `verify/plan_check.py` checks the members' nodes on a draft without
+the victims. A plan may evict more pods than needed: `needless` only counts such plans (preemption.md 5).
 """
 
 from collections import Counter
@@ -33,7 +33,8 @@ def check_victims(
 ) -> list[PlanFault]:
     """Returns the faults of evicting units for members of a unit, on the draft as it was before.
 
-    nodes: pod key -> node position of each member placed. back: pod key -> node position of moved pods.
+    unit: the preemptor. nodes: pod key -> node position of each member placed. back: pod key -> new node position of
+    moved pods. at: the round.
     """
     plan = VictimCheck(unit, nodes, back, at)
     faults = [*found(Check.VICTIMS, plan.who(taken)), *found(Check.UNITS, plan.whole(taken))]
@@ -41,15 +42,16 @@ def check_victims(
 
 
 def check_moves(unit: Unit, moved: Mapping[str, str], round_state: RoundState) -> list[PlanFault]:
-    """Returns the faults of the new nodes of a gang's moved members (pod key -> node name).
+    """Returns the faults of the new nodes of a gang's moved members. moved: pod key -> name of the new node.
 
-    Members must be no further apart than before, and satisfy the gang's constraints. A gang for which only waiting
-    members count must move with at least its minimum.
+    Members must be no further apart than before, and satisfy the gang's constraints. A gang with matchPolicy
+    `only-waiting` must move with at least its minimum: running members do not count for it, so fewer could not start
+    again.
     """
     snapshot = round_state.snapshot
 
     def together(nodes: Mapping[str, str]) -> int:
-        """Returns how many layers, from the top, have one domain with all members."""
+        """Returns how many layers, from the top, have one domain with all members. nodes: pod key -> new node."""
         paths = [
             path_of(name, snapshot)
             for pod in unit.members
@@ -73,7 +75,7 @@ class VictimCheck(PlanSums):
     # --- section 2 ----------------------------------------------------------------------------------------------------
 
     def who(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Returns the faults of pods that may not be evicted for this unit."""
+        """Returns the faults of pods that may not be evicted for this unit, whatever the numbers (preemption.md 2)."""
         faults = [*([] if self.nodes else ["pods are evicted for no member"]), *self.check_evictable(taken)]
         own = {gang.ref for gang in self.unit.gangs}
         for pod, rule in ((pod, one.rule) for one in taken for pod in one.pods):
@@ -90,7 +92,7 @@ class VictimCheck(PlanSums):
     # --- section 3 ----------------------------------------------------------------------------------------------------
 
     def lawful(self, taken: Sequence[EvictedUnit]) -> list[PlanFault]:
-        """Returns the faults of all victims together, by every rule."""
+        """Returns the faults of all victims together: admission by quotas, each rule, budgets, and limits on harm."""
         gone = [pod for one in taken for pod in one.pods if pod.key not in self.back]
         lost = self.sum_by_quota(gone)
         by = {rule: [one for one in taken if one.rule == rule] for rule in (PRIORITY, QUOTA, SHARE, MOVE)}
@@ -105,6 +107,7 @@ class VictimCheck(PlanSums):
         ]
 
     def _beyond_limits(self, taken: Sequence[EvictedUnit]) -> list[str]:
+        """Returns the faults by the guards (3.7), which do not apply to system priorities."""
         if min(pod.priority for pod in self.placed) >= SYSTEM_PRIORITY_FLOOR:
             return []
         spared = list[str]()
@@ -114,7 +117,10 @@ class VictimCheck(PlanSums):
         return [*check_harm(self.placed, taken, self.config), *spared]
 
     def _admitted(self, lost: Sums, gone: Sequence[PodInfo]) -> list[str]:
-        """Returns the faults of quotas that end above their limit, nominated pods included."""
+        """Returns the faults of the preemptor's quotas that end above their limit, nominated pods included.
+
+        lost: amounts that each quota loses with the plan. gone: all evicted pods without moved ones.
+        """
         limits = self.limits_after(gone)
         faults = []
         for name, asked in self.added.items():
@@ -125,7 +131,10 @@ class VictimCheck(PlanSums):
         return faults
 
     def _by_priority(self, taken: Sequence[EvictedUnit], lost: Sums, gone: Sequence[PodInfo]) -> list[str]:
-        """Returns the faults of victims by rule `priority` (3.1)."""
+        """Returns the faults of victims by rule `priority` (3.1).
+
+        taken: these victims. lost, gone: of all victims of the plan.
+        """
         if not taken:
             return []
         faults = []
@@ -150,7 +159,8 @@ class VictimCheck(PlanSums):
         return [*faults, *self._share_floors(own, gone), *self._tenants(lost).preempted(taken, gone)]
 
     def _by_quota(self, taken: Sequence[EvictedUnit], lost: Sums) -> list[str]:
-        """Returns the faults of victims by rule `quota` (3.2)."""
+        """Returns the faults of victims by rule `quota` (3.2). taken: these victims. lost: by all victims of the
+        plan."""
         if not taken:
             return []
         quotas = self.tree.quotas
@@ -167,12 +177,14 @@ class VictimCheck(PlanSums):
             if out and not any(self.use.used(DEFAULT_QUOTA, r) > 0 for r in self.requested):
                 faults.append(f"quota {DEFAULT_QUOTA} uses no requested resource")
         faults += [f"{pod.key} is in no other quota" for pod in own if self.quotas.quota_of(pod) not in others]
+        # the gate: the preemptor's quotas end within their min
         for name in dict.fromkeys(name for pod in own for name in self.preemptor_quotas(pod)):
             for resource in self.counted_resources(name):
                 after = self.use.used(name, resource) - of_sums(lost, name, resource)
                 after += self.added[name][resource]
                 if after > quotas[name].least(resource):
                     faults.append(f"quota {name} would use {after} of min {quotas[name].least(resource)} {resource}")
+        # the victims' quotas are above their min before each unit is evicted
         for name in dict.fromkeys(name for pod in own for name in self.victim_quotas(pod)):
             parts = [self.sum_by_quota(one.pods).get(name) for one in taken]
             if not any(
@@ -186,6 +198,7 @@ class VictimCheck(PlanSums):
     # --- shares -------------------------------------------------------------------------------------------------------
 
     def _usage_by_tenant(self, pods: Iterable[PodInfo], lines: EntitlementLines) -> dict[ShareQueue, Counter[str]]:
+        """Returns tenant -> counted amounts that some pods use in it and below it."""
         out: dict[ShareQueue, Counter[str]] = {}
         for pod in pods:
             for party in lines.path(pod):
@@ -193,12 +206,15 @@ class VictimCheck(PlanSums):
         return out
 
     def _tenants_below(self, pod: PodInfo, other: PodInfo, lines: EntitlementLines) -> list[ShareQueue]:
-        """Returns the tenants of a pod that are not the other pod's, from the top down."""
+        """Returns the tenants of a pod that are not on the path of another pod, from the top down."""
         theirs = set(lines.path(other))
         return [party for party in lines.path(pod) if party not in theirs]
 
     def _share_floors(self, own: Sequence[PodInfo], gone: Sequence[PodInfo]) -> list[str]:
-        """3.1: if fair share is reclaimed, priority leaves another tenant min(used_before, share)."""
+        """Returns the faults of tenants that rule `priority` leaves with less than min(used before, share) (3.1).
+
+        Only if fair share is reclaimed. own: victims of the rule. gone: all evicted pods.
+        """
         lines = self.at.lines
         if lines is None:
             return []
@@ -217,7 +233,12 @@ class VictimCheck(PlanSums):
         return faults
 
     def _by_share(self, taken: Sequence[EvictedUnit], lost: Sums, gone: Sequence[PodInfo]) -> list[str]:
-        """Returns the faults of victims by rule `fair-share` (3.3)."""
+        """Returns the faults of victims by rule `fair-share` (3.3). taken: these victims. lost, gone: of all victims.
+
+        The conditions, in order: quotas keep their min; the preemptor's tenants end within their share; no flip; units
+        that gained are protected; each unit frees a requested resource; tenants are above their share before each unit
+        is evicted.
+        """
         lines = self.at.lines
         if not taken:
             return []
@@ -267,7 +288,11 @@ class VictimCheck(PlanSums):
         return faults
 
     def _by_consolidation(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Returns the faults of units that consolidation moves (3.4)."""
+        """Returns the faults of units that consolidation moves (3.4).
+
+        Consolidation must be on, or step 5b must apply. No moved pod may have a higher priority than the preemptor, be
+        marked, or belong to a tenant within its entitlement.
+        """
         if not taken:
             return []
         least, pods, check = (
@@ -301,11 +326,11 @@ class VictimCheck(PlanSums):
     # --- minimality ---------------------------------------------------------------------------------------------------
 
     def needless(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Returns the first pod of each unit that could stay, by itself, with the members where the plan puts them.
+        """Returns the first pod of each unit that need not be evicted if the members are placed where the plan says.
 
-        A lower bound: members are not tried on other nodes. Three cases are not checked: plans that move pods, nodes
-        with capacity reserved for a nominated pod, and units with claims if members have claims, too. At most
-        `NEEDLESS_UNITS_TRIED` units are tried with all filters.
+        Each unit is tried alone. The result is a lower bound, because members are not tried on other nodes. Three cases
+        are not checked: plans that move pods, nodes with capacity reserved for a nominated pod, and units with claims
+        if members have claims, too. At most `NEEDLESS_UNITS_TRIED` units are tried with all filters.
         """
         if self.back:
             return []

@@ -1,6 +1,7 @@
-"""The independent check of limits on a plan: the harm of each rule, and gangs that surplus members must not break.
+"""The independent check of the guards of preemption.md 3.7, pod by pod, without code of the search.
 
-Source: preemption.md 3.7. Computed pod by pod, without code of the search.
+The victims of a rule may do at most a multiple of harm of what the plan places, and members above minMember may not
+break gangs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,10 +14,14 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.verify.eviction_check import MOVE, PRIORITY, QUOTA, SHARE, EvictedUnit
 
 _KINDS = ("accelerators", "cpu", "pods")
+"""Measures of harm: the first one that the placed pods request counts."""
 
 
 def check_harm(placed: Sequence[PodInfo], taken: Sequence[EvictedUnit], config: KoordpyConfiguration) -> list[str]:
-    """Returns the faults of rules with more harm than their factor times the gain."""
+    """Returns the faults of rules with more harm than their factor (`protection.maxHarm`) times the gain.
+
+    The gain is what the placed pods request, the harm what the rule's victims request.
+    """
     limits = config.protection.max_harm
     factors = {
         PRIORITY: limits.priority,
@@ -46,6 +51,7 @@ def check_harm(placed: Sequence[PodInfo], taken: Sequence[EvictedUnit], config: 
 
 
 def _counted(pod: PodInfo, kind: str) -> Fraction:
+    """Returns the amount of one measure (`_KINDS`) in a pod: accelerators in devices, each card counted once."""
     if kind != "accelerators":
         return Fraction(pod.requests.get("cpu", 0) if kind == "cpu" else 1)
     most = {True: Fraction(0), False: Fraction(0)}
@@ -59,9 +65,10 @@ def _counted(pod: PodInfo, kind: str) -> Fraction:
 def check_surplus(
     unit: Unit, placed: Iterable[PodInfo], taken: Sequence[EvictedUnit], groups: Groups, gone: Mapping[str, PodInfo]
 ) -> list[str]:
-    """Returns the faults of gangs that are evicted for members above minMember by another rule than quota.
+    """Returns the faults of gangs that are evicted as a whole although the plan places members above minMember.
 
-    That includes broken gangs. gone: pods that are off the draft already.
+    Gangs below their minimum count, too. Victims of rule `quota` are exempt. unit: the preemptor. gone: key -> pod that
+    the draft has evicted already.
     """
     here: dict[object, int] = {}
     for pod in placed:
@@ -88,4 +95,5 @@ def check_surplus(
 
 
 def _staying(pods: Iterable[PodInfo], gone: Mapping[str, PodInfo]) -> list[PodInfo]:
+    """Returns the bound pods that are not terminating and not in `gone`."""
     return [pod for pod in pods if pod.bound and pod.key not in gone and not pod.pod.metadata.deletion_timestamp]

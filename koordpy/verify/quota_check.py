@@ -1,5 +1,6 @@
-"""The independent check of a plan against quotas: no limit is exceeded at any ancestor (preemption.md 9, I3 and I10).
+"""The independent check of a plan against quotas: no quota on the path of a pod exceeds a limit.
 
+The limits are the runtime (or max) for all pods, and the min for non-preemptible pods (preemption.md 9, I3 and I10).
 Requests are added up pod by pod and quota by quota, without the sums and slots of placement.
 """
 
@@ -44,10 +45,11 @@ def check_quotas(placed: Iterable[PodInfo], round_state: RoundState) -> list[str
 
 
 def _limits(round_state: RoundState) -> Mapping[str, Amounts]:
-    """Returns quota -> limits.
+    """Returns quota -> resource -> limit.
 
-    Once victims are off the draft, these leave room for usage and reservations of pods in no quota, added up pod by
-    pod.
+    In a view with relief, victims and terminating pods in no quota are gone: what they return to the total that quotas
+    share, less what is reserved for nominated pods in no quota, is added up here pod by pod. With `guaranteeUsage`, the
+    limits of admission are used as they are.
     """
     admission, ledger, quotas = round_state.admission, round_state.reservations, round_state.snapshot.quotas
     guarantees = round_state.config.quota.guarantee_usage

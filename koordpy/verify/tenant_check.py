@@ -1,8 +1,9 @@
-"""The independent check of evictions and moves from other tenants: priority between users, and entitlements.
+"""The independent check of what a plan takes from other users and queues (`preemption.acrossUsers`, consolidation).
 
-Source: docs/rules/preemption.md 3.1 and 3.4. Computed pod by pod over the objects: the nodes that count by labels,
-taints and size, usage and demand of each tenant there, and each condition of the rules. Only the formula of shares is
-the round's.
+Source: docs/rules/preemption.md 3.1 and 3.4. It is computed pod by pod over the objects: the nodes that count by their
+labels, taints and size, usage and demand of each tenant on these nodes, and each condition of the rules. Only the
+formula of shares is that of the planner. The nodes that count are those that could take a placed member if they were
+empty.
 """
 
 from collections import Counter
@@ -22,29 +23,36 @@ from koordpy.verify.eviction_check import EvictedUnit
 from koordpy.verify.plan_check import allows
 
 Known = dict[object, Any]
-"""Cache of a round.
+"""Cache of a round, with two kinds of entries.
 
-Kinds of members -> (entitlements on their nodes, names of these nodes or None for all). Names of nodes -> [usage there,
-number of changes of the draft that it contains].
+Shapes of members -> (shares on the nodes that count, names of these nodes or None for all). Names of nodes -> [usage on
+these nodes, number of changes of the draft that the usage contains].
 """
 Sums = dict[Owner, Counter[str]]
+"""Owner of pods -> sum of the requests."""
 GateOpen = Callable[[PodInfo], bool]
 """Returns True if the plan ends within the preemptor's guarantee against a pod."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Scene:
+    """Shares and usage of tenants on the nodes that count."""
+
     lines: EntitlementLines
+    """Shares on these nodes."""
     names: frozenset[str] | None
+    """Names of the nodes; None for all nodes."""
     use: QuotaUse
+    """Usage on these nodes before the plan, with reservations."""
 
 
 class TenantCheck:
-    """The check of one plan: the members that it places, and their guarantees."""
+    """The check of one plan."""
 
     def __init__(
         self, unit: Unit, placed: Sequence[PodInfo], round_state: RoundState, known: Known, *, gate_open: GateOpen
     ) -> None:
+        """unit: the preemptor. placed: the members that the plan places. known: cache of the round."""
         self.unit, self.placed, self.round_state, self.known, self.gate_open = (
             unit,
             placed,
@@ -74,7 +82,10 @@ class TenantCheck:
         return self.config.fairness.mode != "gpu-count" or not pod.owner.user
 
     def _usable(self) -> frozenset[str] | None:
-        """Returns the names of the nodes that count; None for all."""
+        """Returns the names of the nodes that could take a member if they were empty; None if that makes no difference.
+
+        It makes none if the other nodes have nothing that is shared out: in gpu-count no accelerators.
+        """
         members = {pod.shape: pod for pod in self.placed}.values()
         names, every = set[str](), True
         for node in self.snapshot.nodes:
@@ -126,10 +137,14 @@ class TenantCheck:
 
     @staticmethod
     def _add(sums: Sums, pod: PodInfo) -> None:
+        """Adds a pod to sums by owner."""
         sums.setdefault(pod.owner, Counter()).update({**pod.requests, "pods": 1, CARDS: card_hundredths(pod.requests)})
 
     def _usage_on(self, names: frozenset[str] | None) -> QuotaUse:
-        """Returns the usage of tenants on the draft before the plan, with reservations."""
+        """Returns the usage of tenants on the named nodes (None: all), on the draft before the plan, with reservations.
+
+        Usage on some nodes is cached for the round and updated by the changes of the draft since.
+        """
         draft, nodes = self.round_state.draft, self.snapshot.nodes
         if names is None:
             return self.round_state.reservations.use(self.unit, draft.quotas, net=True)
@@ -150,7 +165,7 @@ class TenantCheck:
     # --- protected tenants --------------------------------------------------------------------------------------------
 
     def asks(self, pod: PodInfo) -> bool:
-        """Returns True if priority between users protects the tenant of a pod."""
+        """Returns True if `acrossUsers` protects the tenant of a pod from rule `priority` (3.1)."""
         own, other = self.tenant(self.placed[0]), self.tenant(pod)
         if self.scene is None or self.least >= SYSTEM_PRIORITY_FLOOR or own is None or other is None or own == other:
             return False
@@ -159,13 +174,14 @@ class TenantCheck:
         return bool(self._requested(self.scene)) and not self.gate_open(pod)
 
     def _requested(self, scene: _Scene) -> dict[str, int]:
-        """Returns the requests of the members, as far as they are shared out to their tenant."""
+        """Returns the requests of the placed members, for resources that are shared out to their tenant."""
         own, asked = self.tenant(self.placed[0]), Counter[str]()
         for pod in self.placed:
             asked.update(scene.lines.amounts(pod.requests))
         return {r: n for r, n in asked.items() if n > 0 and own is not None and scene.lines.counted(own, r)}
 
     def _used_by(self, tenant: ShareQueue, pods: Iterable[PodInfo], scene: _Scene) -> Counter[str]:
+        """Returns what the pods of a tenant, out of some pods, use on the nodes that count."""
         out = Counter[str]()
         for pod in pods:
             if self.tenant(pod) == tenant and (scene.names is None or pod.node in scene.names):
@@ -173,7 +189,7 @@ class TenantCheck:
         return out
 
     def _gain(self, tenant: ShareQueue, scene: _Scene) -> Counter[str]:
-        """Returns the requests of placed members of a tenant."""
+        """Returns the requests of the placed members that belong to a tenant."""
         out = Counter[str]()
         for pod in self.placed:
             if self.tenant(pod) == tenant:
@@ -183,7 +199,10 @@ class TenantCheck:
     # --- the rules ----------------------------------------------------------------------------------------------------
 
     def preempted(self, taken: Sequence[EvictedUnit], gone: Sequence[PodInfo]) -> list[str]:
-        """Returns the faults of victims by rule priority (3.1). gone: all pods that are evicted with the plan."""
+        """Returns the faults of victims by rule `priority`: for each protected tenant (a) or (b) of 3.1 must hold.
+
+        taken: victims of the rule. gone: all pods that are evicted with the plan.
+        """
         across = self.config.preemption.across_users
         asked = [pod for one in taken for pod in one.pods if across != "any" and self.asks(pod)]
         scene = self.scene
@@ -211,7 +230,7 @@ class TenantCheck:
     def _keeps_share(
         self, tenant: ShareQueue, taken: Sequence[EvictedUnit], gone: Sequence[PodInfo], scene: _Scene
     ) -> bool:
-        """Returns True if condition (a) of 3.1 is satisfied: the tenant keeps min(use, share)."""
+        """Returns True if condition (a) of 3.1 is satisfied: the tenant keeps at least min(usage, share)."""
         lost, gain = self._used_by(tenant, gone, scene), self._gain(tenant, scene)
         held = self._used_by(tenant, (pod for one in taken for pod in one.pods), scene)
         for resource, amount in held.items():
@@ -227,7 +246,8 @@ class TenantCheck:
     ) -> bool:
         """Returns True if condition (b) of 3.1 is satisfied in one resource.
 
-        more: what the preemptor's tenant gains of it.
+        The tenant is above its share before each unit is evicted, the largest last. And the excess of the preemptor's
+        tenant (`own`) after the plan is at most the excess of the tenant before it. more: what `own` gains.
         """
         lines = scene.lines
         if not lines.counted(tenant, resource):
@@ -241,7 +261,10 @@ class TenantCheck:
         return mine + more - lines.exact(own, resource) <= before
 
     def may_move(self, pods: Sequence[PodInfo], running: Iterable[PodInfo]) -> bool:
-        """Returns True if pods may move although consolidation is off: step 5b. running: pods on their nodes."""
+        """Returns True if pods may move although consolidation is off (step 5b): `acrossUsers` limits rule `priority`.
+
+        pods: the moved pods, which must have lower priority. running: all bound pods.
+        """
         if not self.config.preemption.enabled or self.config.preemption.across_users != "overShare":
             return False
         if any(pod.preemption_policy == "Never" for pod in self.placed):
@@ -251,9 +274,10 @@ class TenantCheck:
         return any(pod.priority < self.least and self.asks(pod) for pod in running)
 
     def disturbed(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Returns the faults of moved pods by marks and entitlements (3.4).
+        """Returns the faults of moved pods by marks and shares (3.4).
 
-        A pod of a tenant within its share must not move for a tenant that would end above its share.
+        A marked pod must not move. A pod of a tenant within its share must not move for a tenant that would end above
+        its own share.
         """
         if self.least >= SYSTEM_PRIORITY_FLOOR:
             return []

@@ -1,9 +1,9 @@
-"""The part of a plan's independent check on constraints between pods: ports, disks, affinity and spread.
+"""The independent check of constraints between pods: host ports, disks, affinity, anti-affinity and spread.
 
-Computed pod by pod over the objects, without counts and arrays of the filters. A prefilter skips terms that cannot
-match a pod (`pods/pod_ties.py`, `Audience`). Ports, disks and anti-affinity: pods outside the plan are checked on the
-same node only; members of the plan are checked against each other on any nodes. Affinity, anti-affinity and spread of a
-plan of several pods are checked against every pod of the cluster.
+It is computed pod by pod over the objects, without counts and arrays of the filters. Two scopes keep it cheap. For a
+single pod, pods outside the plan are checked on the same node only, because a full check costs time for each pod of the
+cluster. A plan of several pods is checked against every pod of the cluster. Members of a plan are always checked
+against each other. Anti-affinity terms that cannot match a pod are skipped (`pods/pod_ties.py`, `Audience`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +19,7 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.pod_ties import TermClass
 
 _WILDCARDS = ("", "0.0.0.0")
+"""Host IPs that mean every address of a node."""
 Placed = tuple[PodInfo, str]
 """A pod and the name of its node."""
 
@@ -26,7 +27,8 @@ Placed = tuple[PodInfo, str]
 def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft, *, whole: bool = False) -> list[str]:
     """Returns the faults of placements (pod, node name) towards each other, and towards pods on the same nodes.
 
-    whole: a single pod is checked against pods on other nodes, too, at a cost proportional to the cluster.
+    whole: True if a single pod is checked against pods on other nodes, too, at a cost proportional to the cluster;
+    plans of several pods always are.
     """
     whole = whole or len(placed) > 1
     own = any(pod.ties or pod.pod.spec.topology_spread_constraints for pod, _ in placed)
@@ -55,7 +57,7 @@ def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft, *, whole: bo
 
 
 def _is_shunned(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> bool:
-    """Returns True if required anti-affinity of any running pod matches one of the placed pods."""
+    """Returns True if required anti-affinity of any running pod, or pod placed in the round, matches a placed pod."""
     snapshot, kinds = draft.snapshot, {pod.shape: pod for pod, _ in placed}.values()
     own = (TermClass(pod.namespace, pod.ties.terms) for pod in draft.shunning.values())
     return any(
@@ -68,7 +70,7 @@ def _is_shunned(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> bool:
 
 
 def _check_cluster(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
-    """Returns the faults by affinity, anti-affinity and spread towards every pod, with the whole plan in place."""
+    """Returns the faults by affinity, anti-affinity and spread towards every pod of the cluster and of the plan."""
     own = any(pod.ties.terms or _constraints(pod) for pod, _ in placed)
     if not own and not _is_shunned(placed, draft):
         return []
@@ -98,20 +100,23 @@ def _check_cluster(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[
 
 
 def _required_terms(pod: PodInfo) -> list[PodAffinityTerm]:
+    """Returns the terms of a pod's required affinity to other pods."""
     affinity = pod.pod.spec.affinity
     return affinity.pod_affinity.required if affinity is not None and affinity.pod_affinity is not None else []
 
 
 def _constraints(pod: PodInfo) -> list[TopologySpreadConstraint]:
+    """Returns the spread constraints of a pod that must be satisfied (DoNotSchedule)."""
     given = pod.pod.spec.topology_spread_constraints
     return [one for one in given if one.when_unsatisfiable != "ScheduleAnyway"]
 
 
 def _affinity(placed: Mapping[bytes, Sequence[Placed]], before: Sequence[Placed], draft: Draft) -> list[str]:
-    """Returns the faults by required affinity of a plan's pods by shape (kube-parity.md 2.7).
+    """Returns the faults by required affinity of a plan's pods (kube-parity.md 2.7).
 
-    before: pods outside the plan. A pod must be placed near an unlinked match if any exists; linked pods without one
-    share one domain.
+    placed: shape -> pods of the shape. before: pods outside the plan. Shapes are linked if the terms of one match pods
+    of the other. A pod must be placed near a match that is not linked with it, if any exists. If none exists, linked
+    pods are the first of their kind, and must share one domain.
     """
     own = {shape: same for shape, same in placed.items() if _required_terms(same[0][0])}
     rest = [*before, *(one for shape, same in placed.items() if shape not in own for one in same)]
@@ -119,6 +124,7 @@ def _affinity(placed: Mapping[bytes, Sequence[Placed]], before: Sequence[Placed]
         shape: {other for other in own if _matches(same[0][0], own[other][0][0], draft)} for shape, same in own.items()
     }
     faults, left = list[str](), list(own)
+    # each set of linked shapes
     while left:
         linked = [left.pop(0)]
         for shape in linked:
@@ -143,9 +149,10 @@ def _affinity(placed: Mapping[bytes, Sequence[Placed]], before: Sequence[Placed]
 def _near(
     same: Sequence[Placed], rest: Sequence[Placed], linked: Sequence[Placed], draft: Draft
 ) -> tuple[list[str], dict[str, set[str]]]:
-    """Returns (faults of pods of one shape, topology key -> names of the domains in which they are the first).
+    """Returns (faults of pods of one shape, topology key -> domains in which these pods are the first of their kind).
 
-    rest: pods that are linked with none of them. linked: placed pods with matching terms, those of the shape included.
+    same: the pods of the shape. rest: pods that are not linked with the shape. linked: placed pods that match its terms
+    and have terms themselves.
     """
     terms, faults = _required_terms(same[0][0]), list[str]()
     there = [(other, at) for other, at in rest if _matches(same[0][0], other, draft)]
@@ -173,7 +180,8 @@ def _matches(pod: PodInfo, other: PodInfo, draft: Draft) -> bool:
 def _spread(same: Sequence[tuple[PodInfo, str]], everyone: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
     """Returns the faults by DoNotSchedule constraints of pods of one shape.
 
-    The pods of their domains are compared with the domain that has the fewest.
+    The number of matching pods in a pod's domain may exceed the number in the domain with the fewest by at most
+    maxSkew.
     """
     one, faults = same[0][0], []
     constraints, own = _constraints(one), one.pod.metadata.labels
@@ -219,12 +227,14 @@ def _counts(node: NodeInfo, constraint: TopologySpreadConstraint, pod: PodInfo) 
 
 
 def _host_ports(pod: PodInfo) -> list[tuple[str, int, str]]:
+    """Returns (protocol, port, host IP) of each host port of a pod, sidecars included."""
     spec = pod.pod.spec
     holders = [*spec.containers, *(c for c in spec.init_containers if c.restart_policy == "Always")]
     return [(p.protocol or "TCP", p.host_port, p.host_ip) for c in holders for p in c.ports if p.host_port > 0]
 
 
 def _ports(pod: PodInfo, other: PodInfo, node: str) -> list[str]:
+    """Returns a fault if two pods of a node use the same host port."""
     for protocol, number, address in _host_ports(pod):
         for protocol2, number2, address2 in _host_ports(other):
             same = address == address2 or address in _WILDCARDS or address2 in _WILDCARDS
@@ -234,7 +244,7 @@ def _ports(pod: PodInfo, other: PodInfo, node: str) -> list[str]:
 
 
 def _disks(pod: PodInfo, other: PodInfo, node: str) -> list[str]:
-    """Returns the faults of inline disks that two pods of a node may not share."""
+    """Returns a fault if two pods of a node mount an inline disk that they may not share."""
     for one in pod.pod.spec.volumes:
         for two in other.pod.spec.volumes:
             for kind, identity in (("gce_persistent_disk", "pd_name"), ("iscsi", "iqn")):
@@ -250,7 +260,7 @@ def _disks(pod: PodInfo, other: PodInfo, node: str) -> list[str]:
 
 
 def _anti_affinity(pod: PodInfo, node: str, other: PodInfo, at: str, draft: Draft) -> list[str]:
-    """Returns the faults by required anti-affinity of one pod towards another."""
+    """Returns a fault if required anti-affinity of a pod (on `node`) excludes another pod (on `at`)."""
     affinity, labels = pod.pod.spec.affinity, other.pod.metadata.labels
     if affinity is None or affinity.pod_anti_affinity is None or not pod.ties:
         return []
@@ -270,6 +280,7 @@ def _anti_affinity(pod: PodInfo, node: str, other: PodInfo, at: str, draft: Draf
 
 
 def _label(node: str, key: str, draft: Draft) -> str | None:
+    """Returns the value of a node's label; None if the node is unknown or has no such label."""
     at = draft.snapshot.index.get(node)
     return None if at is None else draft.snapshot.nodes[at].labels.get(key)
 
