@@ -2,8 +2,7 @@
 
 The stages: gates, quotas, placement into free capacity, the independent check, then preemption, then the protection of
 nominations of other pods. A gate ends the attempt. After a refusal by a quota, or without free capacity, preemption may
-still help. Source: gang-network.md sections 2.3
-to 2.8; kube-parity.md 3 for plain pods.
+still help. Source: gang-network.md sections 2.3 to 2.8; kube-parity.md 3 for plain pods.
 """
 
 from collections.abc import Callable, Hashable
@@ -170,8 +169,8 @@ def choose_node(pod: PodInfo, round_state: RoundState) -> int | None:
 def place_members(unit: Unit, round_state: RoundState, *, defers: bool) -> UnitOutcome:
     """Places the members of a gang unit: builds the problem, solves it, and checks the solution.
 
-    The problem is an array form of the unit and the draft (`placement/problem.py`). Small or regular problems are
-    solved by counting, all others by CP-SAT.
+    The problem is an array form of the unit and the draft (`placement/problem.py`). Most problems are
+    solved exactly by counting, the others by CP-SAT.
     """
     if defers and len(unit.kinds) > COUNTED_KINDS:
         return DeferredUnit(Attempt(unit, Proof.UNKNOWN))

@@ -1,8 +1,8 @@
 """The cache of the cluster: stores objects as watch events change them, and creates Snapshots for the planner.
 
-It corresponds to kube-scheduler's cache. Each subject (nodes, pods, gangs, quotas, devices) has a
-class with its indexes, a book. `ClusterState` passes each object to its book, and combines all books into a Snapshot.
-Cost: an event costs O(1) in most books; a Snapshot copies references, and rewrites the rows of changed nodes only.
+It corresponds to kube-scheduler's cache. Each subject (nodes, pods, gangs, quotas, devices) has a class with its
+indexes, called book. `ClusterState` passes each object to its book, and combines all books into a Snapshot. Cost: an
+event costs O(1) in most books; a Snapshot copies references, and rewrites the rows of changed nodes only.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -206,7 +206,7 @@ class ClusterState(PodBook):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Numbers of nodes, pods and assumed pods in the cache (metric scheduler_cache_size)."""
+        """Kind (`nodes`, `pods`, `assumed_pods`) -> number of them in the cache (metric scheduler_cache_size)."""
         return {"nodes": len(self.nodes), "pods": len(self._pods), "assumed_pods": len(self.assumed_pods())}
 
     def snapshot(self, now: float) -> Snapshot:

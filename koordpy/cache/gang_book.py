@@ -42,7 +42,10 @@ class GangTally:
     """Members of the present run that are bound or Succeeded, also Succeeded members with deleted pods."""
 
     def half_bound(self, need: int) -> bool:
-        """Returns whether members are bound, but bound and Succeeded members are fewer than the minimum."""
+        """Returns True if at least one member is bound, but bound and Succeeded members are fewer than the minimum.
+
+        need: minimum of the gang. Members of earlier runs do not count.
+        """
         return bool(self.bound) and self.present < need
 
 
@@ -245,7 +248,8 @@ class GangBook:
         return members.present if need is not None and members.runs(need) else 0
 
     def tallies(self) -> Iterator[tuple[GangRef, GangTally, int]]:
-        """Yields (gang, its tally, its minimum) of every gang with pods of this scheduler and an existing object."""
+        """Yields (gang, its tally, its minimum) of every gang with pods of this scheduler, except gangs of PodGroups
+        that do not exist. The tallies are current."""
         for ref, tally in self._tallies.items():
             if tally.ours and (need := self.minimum(ref)) is not None:
                 self.past(ref)
@@ -378,7 +382,7 @@ class GangBook:
                 self.recorded[ref] = None
 
     def left_by(self, owner: str) -> Iterator[GangRef]:
-        """Yields gangs with Succeeded members of a controlling owner that have deleted pods."""
+        """Yields the gangs that have Succeeded members with deleted pods of a controlling owner."""
         return self._history.left_by(owner)
 
     def pasts(self) -> Mapping[GangRef, Past]:

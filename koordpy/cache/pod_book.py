@@ -109,7 +109,7 @@ class PodBook:
             self._reservations.pop(key, None)
 
     def _is_assumed(self, info: PodInfo) -> bool:
-        """Returns whether a pod is on its node only by assumption."""
+        """Returns True if a pod is on its node only by assumption."""
         return not info.pod.spec.node_name and self.assumed_node(info.key) is not None
 
     def _read(self, pod: Pod, known: PodInfo | None, *, seen: bool) -> PodInfo:
@@ -344,7 +344,7 @@ class PodBook:
         self._add(info)
 
     def _read_by_annotations(self, info: PodInfo) -> bool:
-        """Returns whether annotations state the devices of a pod, because no book accounts them when it is assumed."""
+        """Returns True if annotations state the devices of a pod, because no book accounts them when it is assumed."""
         return any(is_extended(name) and name not in self._tracked_resources for name in info.requests)
 
     def foresee_nomination(self, key: str, node: str, losers: Iterable[ShareQueue] = ()) -> None:

@@ -1,9 +1,9 @@
 """Carries out the plan of a round or search, unit by unit (pod or gang), on the event loop.
 
 Placements become Bindings (`binding/`), victims evictions (`evictions/`), and refusals conditions (`status/`). Each
-unit then returns to the queue, or leaves it. The cluster changes while a plan is made. If that makes one unit's
-part of the plan stale, the unit is planned again at once. The parts of other units are still carried out, because all
-units of a round were planned on one draft and so do not conflict with each other.
+unit then returns to the queue, or leaves it. The cluster changes while a plan is made. If that makes one unit's part of
+the plan stale, the unit is planned again at once. The parts of other units are still carried out, because all units of
+a round were planned on one draft and so do not conflict with each other.
 """
 
 import logging
