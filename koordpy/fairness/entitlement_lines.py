@@ -102,12 +102,15 @@ class Mins(EntitlementLines):
         return tuple(ShareQueue(name) for name in self.quotas.tree.path(self.quotas.quota_of(pod)))
 
     def counted(self, party: Tenant, resource: str) -> bool:
+        """Returns True if the quota's max names the resource."""
         return resource in self.quotas.tree.quotas[party.quota].max
 
     def use(self, use: QuotaUse, party: Tenant, resource: str) -> int:
+        """Returns the usage of pods in a quota and below it."""
         return use.used(party.quota, resource)
 
     def share(self, party: Tenant, resource: str) -> int:
+        """Returns the min of a quota; 0 for a resource that min does not name."""
         return self.quotas.tree.quotas[party.quota].least(resource)
 
 
@@ -124,19 +127,24 @@ class _Users(EntitlementLines):
         return () if quotas.quota_of(pod) == keys.SYSTEM_QUOTA else (ShareQueue("", quotas.user_of(pod)),)
 
     def amounts(self, requests: Mapping[str, int]) -> Mapping[str, int]:
+        """Returns the accelerators of a request, in hundredths of a device; empty without any."""
         devices = card_hundredths(requests)
         return {ACCELERATORS: devices} if devices else {}
 
     def counted(self, party: Tenant, resource: str) -> bool:
+        """Returns True for accelerators, the only resource that is shared out."""
         return resource == ACCELERATORS
 
     def use(self, use: QuotaUse, party: Tenant, resource: str) -> int:
+        """Returns the accelerators that a user's pods hold, in hundredths of a device."""
         return use.user(party.user, CARDS)
 
     def share(self, party: Tenant, resource: str) -> Fraction:
+        """Returns the share of a user in whole devices, as hundredths."""
         return Fraction(self.shares.whole.get(party.user, 0)) * 100
 
     def exact(self, party: Tenant, resource: str) -> Fraction:
+        """Returns the unrounded share of a user, in hundredths of a device."""
         return Fraction(self.shares.exact.get(party.user, 0)) * 100
 
 
@@ -156,18 +164,23 @@ class _Queues(EntitlementLines):
         return tuple(ShareQueue(name) for name in quotas.tree.path(queue.quota)) if queue.quota else (queue,)
 
     def counted(self, party: Tenant, resource: str) -> bool:
+        """Returns True if a queue counts a resource: a quota the keys of its max, a user every resource."""
         return counts(self.snapshot.quotas, party, resource)
 
     def resources(self, party: Tenant) -> list[str]:
+        """Returns the resources of which the queue has a share, sorted by name."""
         return sorted(self.shares.whole.get(party, {}))
 
     def use(self, use: QuotaUse, party: Tenant, resource: str) -> int:
+        """Returns the usage of a queue; for a quota with everything below it."""
         return use.queue(party, resource)
 
     def share(self, party: Tenant, resource: str) -> Fraction:
+        """Returns the share of a queue in whole units; 0 without a share."""
         return Fraction(self.shares.whole.get(party, {}).get(resource, 0))
 
     def exact(self, party: Tenant, resource: str) -> Fraction:
+        """Returns the unrounded share of a queue; 0 without a share."""
         return Fraction(self.shares.exact.get(party, {}).get(resource, 0))
 
 

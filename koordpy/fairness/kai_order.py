@@ -28,6 +28,7 @@ class Kai(ByShare):
         self._resources = [r for r in _WITHIN if r in named or r in asked]
 
     def oldest(self, pods: Iterable[PodInfo]) -> Mapping[ShareQueue, float]:
+        """Returns queue -> creation of its oldest job, because KAI-Scheduler's shares and order depend on it."""
         return oldest_jobs(self.quotas.queue_of, pods)
 
     def allocatable(self, queue: ShareQueue) -> Mapping[str, Any]:

@@ -87,9 +87,11 @@ class ByShare(QueueKeys):
         return {}
 
     def queue_of_pod(self, pod: PodInfo) -> ShareQueue:
+        """Returns the quota of a pod, or its user if it is in no quota."""
         return self.quotas.queue_of(pod)
 
     def above(self, queue: ShareQueue) -> tuple[ShareQueue, ...]:
+        """Returns the quotas above a quota, the nearest first; empty for a user."""
         return tuple(ShareQueue(name) for name in reversed(self.quotas.tree.path(queue.quota)[:-1]))
 
     def quota(self, queue: ShareQueue, resource: str) -> int:

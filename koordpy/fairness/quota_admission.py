@@ -84,6 +84,7 @@ class QuotaRefusal:
 
 
 def _listed(amounts: Mapping[str, int]) -> str:
+    """Returns amounts as text, such as `cpu=8,memory=16Gi`."""
     return ",".join(f"{name}={quantity_text(name, amount)}" for name, amount in sorted(amounts.items()))
 
 

@@ -75,4 +75,5 @@ class BoundedRound:
 
 
 def _deferred(unit: Unit, reason: DeferralReason) -> DeferredUnit:
+    """Returns the outcome of a unit that was not tried."""
     return DeferredUnit(Attempt(unit, Proof.UNKNOWN), reason)

@@ -148,6 +148,7 @@ class RoundContext:
         """
 
         def place(unit: Unit) -> UnitOutcome:
+            """Plans a unit without victims."""
             self._note(unit)
             return plan_unit(unit, round_state, defers=self.defers)
 

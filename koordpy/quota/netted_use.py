@@ -40,16 +40,21 @@ class NettedUse(QuotaUse):
         return held + max(0, held_in(self._coming) - leaving) if own else held - leaving
 
     def used(self, quota: str, resource: str) -> int:
+        """Returns the netted usage of a resource by pods in a quota and below it."""
         return self._netted(lambda use: use.used(quota, resource), own=quota in self._own_quotas)
 
     def rigid_used(self, quota: str, resource: str) -> int:
+        """Returns the netted usage by non-preemptible pods in a quota and below it."""
         return self._netted(lambda use: use.rigid_used(quota, resource), own=quota in self._own_quotas)
 
     def user(self, user: str, resource: str) -> int:
+        """Returns the netted usage of a resource by a user's pods."""
         return self._netted(lambda use: use.user(user, resource), own=user in self._own_users)
 
     def queue(self, queue: ShareQueue, resource: str) -> int:
+        """Returns the netted usage of a resource by pods of a queue."""
         return self._netted(lambda use: use.queue(queue, resource), own=self._is_own(queue))
 
     def _is_own(self, queue: ShareQueue) -> bool:
+        """Returns True if a queue is that of a pod of the unit, or a quota above it."""
         return queue in self._own_queues or queue.quota in self._own_quotas

@@ -120,6 +120,8 @@ class Quotas:
 
     @cached_property
     def _users(self) -> "_OwnerCache[str]":
+        """Owner -> user of its pods."""
+
         def user(owner: Owner) -> str:
             quota = self._quota(owner)
             return owner.user or (owner.namespace if quota in keys.BUILT_IN_QUOTAS else quota)
@@ -128,6 +130,8 @@ class Quotas:
 
     @cached_property
     def _queues(self) -> "_OwnerCache[ShareQueue]":
+        """Owner -> queue of its pods in the modes exact and kai."""
+
         def queue(owner: Owner) -> ShareQueue:
             quota = self._quota(owner)
             return ShareQueue("", self._users[owner]) if quota in keys.BUILT_IN_QUOTAS else ShareQueue(quota)
@@ -214,6 +218,7 @@ class _OwnerCache(dict[Owner, K]):
         self._find = find
 
     def __missing__(self, owner: Owner) -> K:
+        """Computes and stores the value of an owner on first use."""
         found = self[owner] = self._find(owner)
         return found
 

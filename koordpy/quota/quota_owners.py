@@ -132,6 +132,7 @@ def that_count(objects: Iterable[ElasticQuota], settings: Settings) -> tuple[lis
     order = {name: i for i, name in reversed(list(enumerate(settings.namespaces)))}
 
     def rank(obj: ElasticQuota) -> Any:
+        """Returns the sort key by which objects of one name are compared, the one that takes effect first."""
         meta = obj.metadata
         age = seconds(meta.creation_timestamp), natural_key(meta.namespace), natural_key(meta.name)
         return not trusted(meta.namespace, settings), order.get(meta.namespace, 0), age
@@ -175,6 +176,7 @@ def _allows(parent: ElasticQuota, namespace: str) -> bool:
 
 
 def _name_conflict(obj: ElasticQuota, other: ElasticQuota) -> QuotaFault:
+    """Returns the fault of an object with a name that another object of higher rank has."""
     text = f"the name {obj.metadata.name} is used by ElasticQuota {object_key(other)}"
     return QuotaFault(
         object_key(obj), "metadata.name", text, "names are unique over all namespaces: give it another name"
@@ -182,18 +184,21 @@ def _name_conflict(obj: ElasticQuota, other: ElasticQuota) -> QuotaFault:
 
 
 def _ignored_namespace(obj: ElasticQuota) -> QuotaFault:
+    """Returns the fault of an object in a namespace in which ElasticQuotas have no effect."""
     text = f"ElasticQuotas of namespace {obj.metadata.namespace} are ignored"
     remedy = "create it in a namespace of the configuration's quota.namespaces"
     return QuotaFault(object_key(obj), "metadata.namespace", text, remedy, of_rights=True)
 
 
 def _not_allowed_by_parent(obj: ElasticQuota, parent: ElasticQuota) -> QuotaFault:
+    """Returns the fault of an object with a parent that does not allow its namespace."""
     text = f"parent {object_key(parent)} does not allow children from namespace {obj.metadata.namespace}"
     remedy = f"it is ignored: have the parent's owner list the namespace in the annotation {keys.QUOTA_CHILDREN_FROM}"
     return QuotaFault(object_key(obj), PARENT, text, remedy, of_rights=True)
 
 
 def _without_parent(obj: ElasticQuota) -> QuotaFault:
+    """Returns the fault of an object that must have a parent, but has none that takes effect."""
     up = parent_of(obj)
     text = f"parent {up} does not exist or is ignored" if up else "is missing"
     remedy = "it is ignored: only quotas of the configuration's quota.trustedNamespaces may be at the top"

@@ -74,6 +74,7 @@ class ReservationLedger:
         at = {every[key].nominated_node for key in together if key in every}
 
         def takes_freed(pod: PodInfo, node: str) -> bool:
+            """Returns True if a nominated pod first uses what terminating pods free on a node."""
             return net or (node in at and pod.priority <= asker.priority)
 
         return AvailableCapacity(self.snapshot, others, self.freed, takes_freed)
@@ -182,6 +183,7 @@ class ReservationLedger:
 
     @cached_property
     def _claims(self) -> ClaimsOfNominated:
+        """Volumes and devices of nominated pods, computed on first use."""
         return ClaimsOfNominated(self.snapshot, self._reach())
 
     # -- terminating pods ---------------------------------------------------------------------------------------------

@@ -160,6 +160,7 @@ def _reprieve(pool: Pool, round_state: RoundState, due: Sequence[_Due]) -> list[
     trials = 0
 
     def may_stay(part: Sequence[_Unit], rest: Sequence[_Unit]) -> bool:
+        """Returns True if the units of `part` can be spared while those of `rest` are given back."""
         nonlocal trials
         for k in {k for k, _ in part}:
             one, kept = due[k], [i for other, i in rest if other == k]

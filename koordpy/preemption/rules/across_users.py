@@ -280,6 +280,8 @@ class AcrossUsers:
         return ""
 
     def _all_may_cross(self, tenant: Tenant, parts: Sequence[tuple[Amounts, int]], total: Mapping[str, int]) -> bool:
+        """Returns True if evicting all units of a tenant satisfies (b) in a resource without victims of the preemptor's
+        tenant. parts: (amounts of a unit, number of such units). total: their sum."""
         if self.by_share:
             return False
         return any(
@@ -320,6 +322,7 @@ def _inside(crossings: Iterable[Crossing], options: Sequence[int]) -> bool:
 
 
 def _at_least(terms: Terms, least: int) -> tuple[Limit, ...] | None:
+    """Returns the condition that options free at least an amount; None if all options together free less."""
     return (Limit(terms, least=least),) if sum(n for _, n in terms) >= least else None
 
 
@@ -334,4 +337,5 @@ def party_name(party: Tenant, resource: str) -> str:
 
 
 def _unit(resource: str) -> str:
+    """Returns the resource as the end of a message, such as ` cpu`; empty for accelerators."""
     return "" if resource == ACCELERATORS else f" {resource}"

@@ -180,6 +180,7 @@ def places_surplus(unit: Unit, pods: Sequence[PodInfo]) -> bool:
 
 
 def _terms(amounts: Iterable[tuple[int, int]]) -> Terms:
+    """Returns the (option, amount) pairs without zeros."""
     return tuple((o, amount) for o, amount in amounts if amount)
 
 
@@ -190,4 +191,5 @@ def _rounded(limit: Fraction, *amounts: int) -> int:
 
 
 def _cards(hundredths: int) -> str:
+    """Returns hundredths of accelerators as text, in devices."""
     return f"{hundredths / 100:g}"

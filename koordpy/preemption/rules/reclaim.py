@@ -289,6 +289,7 @@ class Reclaim:
         return resource, self._usage_text(party, resource, "uses", self.used(party, resource))
 
     def _usage_text(self, party: Tenant, resource: str, verb: str, amount: int) -> str:
+        """Returns text such as `quota b uses 12 of min 8 nvidia.com/gpu`."""
         line = quantity_text(resource, int(self.lines.share(party, resource)))
         return f"quota {party.quota} {verb} {quantity_text(resource, amount)} of min {line} {resource}"
 
@@ -342,6 +343,7 @@ class ShareReclaim(Reclaim):
         return f"{uses}; {_tenant_text(self.path[-1])} gets {amount_text(resource, self.requested.get(resource, 0))}"
 
     def _usage_text(self, party: Tenant, resource: str, verb: str, amount: int) -> str:
+        """Returns text such as `user bob uses 4, share 2`."""
         share = amount_text(resource, self.lines.share(party, resource))
         return f"{_tenant_text(party)} {verb} {amount_text(resource, amount)}, share {share}"
 
@@ -352,6 +354,7 @@ def terms_of(held: Mapping[int, Amounts], resource: str) -> Terms:
 
 
 def _tenant_text(party: Tenant) -> str:
+    """Returns `quota NAME` or `user NAME`."""
     return f"quota {party.quota}" if party.quota else f"user {party.user}"
 
 

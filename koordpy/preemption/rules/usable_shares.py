@@ -218,4 +218,5 @@ class TenantShares:
 
 
 def _sums(pod: PodInfo) -> Amounts:
+    """Returns the requests of a pod in the form of `Quotas.held`: with the number of pods and of accelerators."""
     return {COUNT: 1, CARDS: card_hundredths(pod.requests), **pod.requests}

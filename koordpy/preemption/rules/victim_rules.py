@@ -52,6 +52,8 @@ class ReclaimMin(VictimRule):
             out.limits.extend(law.mins.floors(gained, every))
 
     def why(self, law: Law, unit: int) -> str:
+        """Returns the usage and min of the two quotas, such as `quota b uses 12 of min 8 cpu, quota a gets 4 of min
+        4`."""
         return law.mins.why(unit)
 
 
@@ -65,6 +67,7 @@ class Preempt(VictimRule):
     above_priority = False
 
     def is_open(self, snapshot: Snapshot, config: KoordpyConfiguration) -> bool:
+        """Returns True if `preemption.enabled` is set."""
         return config.preemption.enabled
 
     def units(self, law: Law, free: Mask) -> Mask:
@@ -117,6 +120,7 @@ class ReclaimShare(VictimRule):
     reason = "Reclaimed"
 
     def is_open(self, snapshot: Snapshot, config: KoordpyConfiguration) -> bool:
+        """Returns True with `fairness.reclaim: all`, except in mode off."""
         return config.fairness.reclaim == "all" and config.fairness.mode != "off"
 
     def units(self, law: Law, free: Mask) -> Mask:
@@ -138,6 +142,7 @@ class ReclaimShare(VictimRule):
             out.crossings.extend(law.fair.crossings(own))
 
     def why(self, law: Law, unit: int) -> str:
+        """Returns the usage and share of the two tenants, such as `user bob uses 4, share 2; user alice gets 2`."""
         return law.fair.why(unit) if law.fair is not None else ""
 
 

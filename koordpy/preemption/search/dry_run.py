@@ -207,6 +207,7 @@ class DryRun:
         return out
 
     def _current_problem(self) -> Problem:
+        """Returns the placement problem of the preemptors' unit on the draft as it is now."""
         return build(self.preemptors.unit, self.round_state)
 
     def _preemptor_problem(self, share: float = 1.0) -> Problem:
@@ -268,6 +269,7 @@ class DryRun:
         return any(own.looks_at(pod, index[pod.node]) for own in wide for pod in unit.pods if pod.node in index)
 
     def _kinds(self) -> list[PodInfo]:
+        """Returns one pod of each shape of the preemptors."""
         return list({pod.shape: pod for pod in self.preemptors.pods}.values())
 
 

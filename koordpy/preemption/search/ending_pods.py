@@ -55,6 +55,7 @@ class Awaited:
 
 
 def _listed(nodes: Iterable[str]) -> str:
+    """Returns node names as a list for a message, in natural order; only the first ones if there are many."""
     return named(sorted(nodes, key=natural_key), _LISTED)
 
 

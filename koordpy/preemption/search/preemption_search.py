@@ -180,6 +180,7 @@ class PreemptionSearch:
 
     @cached_property
     def _mins(self) -> Mins:
+        """Entitlements of quotas: their min."""
         return Mins(self.round_state.snapshot.quotas)
 
     @cached_property
@@ -194,4 +195,5 @@ class PreemptionSearch:
 
     @cached_property
     def _tenants(self) -> TenantShares:
+        """Shares of tenants on the nodes that some pods could use, cached for the round."""
         return TenantShares(self.round_state, self._mins)

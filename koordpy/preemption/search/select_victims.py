@@ -176,6 +176,7 @@ class VictimSelection:
             layout = self._layout if self.found.moves else None
 
             def enough(fewer: tuple[int, ...]) -> bool:
+                """Returns True if fewer options are enough; False once the tries are used up."""
                 if next(tries, None) is None:
                     return False
                 return self.works(fewer, layout) if self.found.moves else self._fits(fewer)
@@ -223,6 +224,7 @@ class VictimSelection:
         tries = 0
 
         def enough(taken: tuple[int, ...]) -> bool:
+            """Returns True if some options are enough: first by sums, then by a dry run, as long as tries are left."""
             nonlocal tries
             if not sums_allow(self.choices, (self.choices.options[o].unit for o in taken)):
                 return False

@@ -121,6 +121,7 @@ class Pool:
         return tuple((node, _sum_amounts(held)) for node, held in sorted(on.items()))
 
     def _amounts_of(self, requests: Amounts) -> Held:
+        """Returns the requests of a pod by column."""
         found = self._by_requests.get(key := tuple(requests.items()))
         if found is None:
             found = self._by_requests[key] = tuple(sorted(self.draft.snapshot.vector(requests)))
@@ -148,6 +149,7 @@ class Pool:
 
     @cached_property
     def _budgets(self) -> BudgetsLeft:
+        """The PodDisruptionBudgets of the snapshot, with the pods that each covers."""
         return BudgetsLeft(self.draft.snapshot)
 
     @property
@@ -232,6 +234,7 @@ class Pool:
 
 
 def _sum_amounts(parts: Iterable[Held]) -> Held:
+    """Returns the sum of several pods' amounts, by column."""
     sums: dict[int, int] = {}
     for column, amount in chain.from_iterable(parts):
         sums[column] = sums.get(column, 0) + amount

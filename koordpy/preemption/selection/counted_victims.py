@@ -139,6 +139,7 @@ class _Search:
         return sums_allow(self.choices, (self.choices.options[o].unit for o in options))
 
     def _priority(self, option: int) -> int:
+        """Returns the priority of an option's unit."""
         return self.choices.units[self.choices.options[option].unit].priority
 
     def solve(self) -> list[int] | None:
@@ -171,6 +172,7 @@ class _Search:
         return found
 
     def _unit(self, option: int) -> Any:
+        """Returns the numbers of an option's unit."""
         return self.choices.units[self.choices.options[option].unit]
 
     # --- per node ---------------------------------------------------------------------------------------------------

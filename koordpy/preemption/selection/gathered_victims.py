@@ -98,6 +98,7 @@ class Gathered:
         self.broken = [1 << goal * (depth + groups - level) if groups else 0 for level in range(depth + 1)]
 
     def _word(self, early: Early) -> int:
+        """Returns levels 3 to 5 as a word, in steps of `scale`, with the goals at 0."""
         return sum(part // step << shift for part, step, shift in zip(early, self.scale, self.shifts, strict=True))
 
     def _with_goals(self, level: int, table: Words) -> Words:

@@ -47,9 +47,11 @@ def reprieved(choices: Choices, enough: Enough, start: tuple[int, ...]) -> tuple
     taken = start
 
     def may_stay(_: Sequence[int], rest: Sequence[int]) -> bool:
+        """Returns True if the options `rest` are allowed and enough."""
         return bool(rest) and keeps(choices, rest) and enough(tuple(sorted(rest)))
 
     def importance(o: int) -> tuple[int, ...]:
+        """Returns a sort key: the option that is spared first has the lowest key."""
         unit = choices.units[choices.options[o].unit]
         covered = sum(pods for _, pods in unit.budgets)
         return -covered, -unit.priority, -unit.breaks, -unit.devices, -unit.pods, -unit.rank
@@ -77,6 +79,7 @@ def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
             units.add(unit)
 
     def holds(number: int) -> bool:
+        """Returns True if the first `number` options are allowed and enough."""
         part = tuple(sorted(taken[:number]))
         return keeps(choices, part) and enough(part)
 

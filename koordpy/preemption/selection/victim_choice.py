@@ -298,6 +298,7 @@ def _are_satisfied(limits: Iterable[Limit], crossings: Iterable[Crossing], chose
 
 
 def _admits(one: RuntimeSteps, chosen: Collection[int]) -> bool:
+    """Returns True if the chosen options satisfy one `RuntimeSteps`."""
     gives, terms = (sum(n for o, n in some if o in chosen) for some in (one.gives, one.terms))
     return one.holds(gives, terms)
 

@@ -68,6 +68,7 @@ def _priorities(choices: Choices) -> list[int]:
     steps = sorted({choices.units[u].priority for u in units})
 
     def enough(most: int) -> bool:
+        """Returns True if the units up to a priority free enough by sums."""
         return sums_allow(choices, (u for u in units if choices.units[u].priority <= most))
 
     return steps[bisect_left(steps, True, key=enough) :]
