@@ -3,7 +3,7 @@
 A new leader must not plan on a cache without the last Bindings of the previous leader, because it would assign their
 capacity again. If this process listed all pods after it had acquired the lease, the lists contain these Bindings. If
 the last leader stopped writing a while ago, the watch has shown them. Otherwise the new leader waits until its watch
-has caught up. Source: kube-parity.md 4.8 and 4.9.
+has caught up, at most a second. Source: kube-parity.md 4.8 and 4.9.
 """
 
 import asyncio

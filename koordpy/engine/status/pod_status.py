@@ -86,7 +86,7 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
             self.news.set()
 
     def gone(self, key: str) -> None:
-        """Drops the verdict on a pod that is deleted, finished or bound."""
+        """Drops the verdict on a pod that is deleted or finished."""
         self._forget(key)
         self._marked.pop(key, None)
 

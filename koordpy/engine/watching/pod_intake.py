@@ -52,7 +52,8 @@ ANNOTATIONS_UNREAD = (
 ANNOTATIONS_OF_FINISHED = frozenset({keys.MAX_RUNTIME, keys.JOB_COMPLETION_INDEX})
 """Annotations of finished pods that are stored, besides those of gangs and workloads."""
 SIBLINGS_KEPT = 4096
-"""Maximum number of owners with a remembered last pod. Pods of further owners share no parts and need more memory."""
+"""Maximum number of owners with a remembered last pod, the latest ones. The next pod of a forgotten owner shares no
+parts and needs more memory."""
 
 TEXTS_KEPT = 1 << 14
 """Maximum number of shared strings: names of nodes, keys and short values. Further strings need more memory."""
