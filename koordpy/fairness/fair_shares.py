@@ -165,8 +165,8 @@ def _fill(rest: int, needs: list[int], weights: list[int]) -> tuple[list[Rationa
             gains[i] = needs[i]
         return gains, rest - asked
     total = sum(weights[i] for i in able)
-    # The level only rises while queues fill up, so a queue that has its need at the present level keeps it.
-    # Any order is correct; this one needs few passes.
+    # Each pass gives the whole need to the queues for which the present level is enough. The level only rises while
+    # such queues drop out, so their gain is final. Any order is correct; this one needs few passes.
     able.sort(key=lambda i: (needs[i] << 16) // weights[i])
     moved = True
     while moved:

@@ -182,10 +182,10 @@ class Admission:
         if also is not None and also != promised:
             one, other = self._limits_with(promised, only), self._limits_with(also, only)
             return {q: {r: min(n, other[q][r]) for r, n in of.items()} for q, of in one.items()}
+        # without guaranteeUsage only reserved amounts of the built-in quotas have an effect: they reduce the total
         guarantees = self.settings.guarantee_usage
         if not guarantees:
             promised = {name: of for name, of in promised.items() if name in BUILT_IN_QUOTAS}
-        # cached by the reserved amounts that matter; those of the built-in quotas reduce the total
         known = only, tuple((name, *sorted(of.items())) for name, of in sorted(promised.items()))
         demand = self.view.demand or self._demand
         found = demand.limits
@@ -197,11 +197,11 @@ class Admission:
             same = quotas is self.quotas and not promised
             figures = self.figures if same else tree_figures(quotas, self.settings, promised, only)
             out = limits(figures, quotas, self.settings)
-            if self.lends:
+            if self.lends:  # no limit exceeds max
                 tree = self.quotas.tree.quotas
                 out = {q: {r: min(n, tree[q].max[r]) for r, n in of.items()} for q, of in out.items()}
             if promised and not guarantees:
-                # the last unit of a smaller total may be another quota's (quota-fairness.md 4)
+                # a smaller total must not raise a limit, although rounding may give its last unit to another quota
                 most = self.limits
                 out = {
                     q: {r: n if off.get(r, 0) < 0 else min(n, most[q][r]) for r, n in of.items()}

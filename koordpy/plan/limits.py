@@ -7,7 +7,7 @@ second. docs/design.md, "Methods", says which method runs when.
 
 # --- Placement: exact counting ---
 TABLES_AT_ONCE = 64
-"""Number of kinds of equal domains of a level from which their tables are computed in one array operation."""
+"""Number of kinds of equal domains of a level from which on their tables are computed in one array operation."""
 TABLE_AT_ONCE_ENTRIES = 512
 """Maximum number of entries of a table for `TABLES_AT_ONCE`; longer tables are as fast one at a time."""
 MEASURES = 2
@@ -184,7 +184,7 @@ EMPTIED_PODS = 20_000
 """Maximum number of pods removed from the emptied cluster in a round, for all units together: 3 us each, and more if
 filters depend on them."""
 EMPTIED_OFFLINE = 25
-"""Factor on both limits offline, where no pod waits for the round."""
+"""Factor on `EMPTIED_UNITS` and `EMPTIED_PODS` offline, where no pod waits for the round."""
 EMPTIED_REGIONS = 32
 """Maximum number of domains that a placement on the emptied cluster tries; if more could hold the unit, the answer is
 unknown."""
@@ -207,7 +207,7 @@ DOMAIN_LABELS = 256
 FEW_ROWS = 4
 """Maximum number of changed nodes that are recomputed one by one rather than as arrays."""
 CEL_NESTING = 50
-"""Maximum nesting of brackets and negations; an API server's parser gives up at 250."""
+"""Maximum nesting of brackets and negations in a CEL expression; an API server's parser gives up at 250."""
 NODE_PODS = 1 << 16
 """Limit on a node's number of pods: larger numbers are not realistic. It keeps products with that number small."""
 
@@ -231,7 +231,7 @@ ASKED_AT_ONCE = 20
 TENANTS_METERED = 4_096
 """Maximum number of tenants for which requests are counted; above it the longest inactive tenant is dropped."""
 QUESTIONS_OPEN = 64
-"""Number of open requests of all tenants from which each tenant may have only one open."""
+"""Number of open requests of all tenants from which on each tenant may have only one open."""
 QUESTIONS_OPEN_EACH = 4
 """Maximum number of open requests of one tenant, and of pending explanations of one namespace."""
 REFUSAL_SECONDS = 2.0

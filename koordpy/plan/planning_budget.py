@@ -85,7 +85,10 @@ class RoundShares:
         self._lasted += seconds
 
     def had_part(self, unit: Turn) -> bool:
-        """Returns True if the unit's tenant used an equal part of the shared time; always True if no time is shared."""
+        """Returns True if the unit's tenant has used up its equal part of the shared time.
+
+        Always True if no time is shared.
+        """
         whole = self._whole()
         return whole == inf or self._had[self._of(unit.namespace)] * len(self._tenants) >= whole
 

@@ -281,8 +281,8 @@ class UnitReport:
     ring_crossings: int | None = None
     """Number of neighbours in the ring of ranks that are on different nodes; None if nothing was placed."""
     withheld: tuple[str, ...] = ()
-    """Limits that alone block its plan with victims: `share` (preemption.acrossUsers), `harm` (protection.maxHarm),
-    `surplus` (preemption.surplusVictims)."""
+    """Limits that alone block a plan with victims for the unit: `share` (preemption.acrossUsers), `harm`
+    (protection.maxHarm), `surplus` (preemption.surplusVictims)."""
     gpu_bottlenecks_gbps: tuple[float, ...] = ()
     """Bandwidth of the weakest link within the GPUs of each pod that has two or more by name, if links are known."""
     never: str = ""
@@ -352,7 +352,7 @@ class Deferral:
     unit: str
     reason: DeferralReason = DeferralReason.SEARCH
     seconds: float | None = field(default=None, compare=False)
-    """Wall time of its attempt in seconds; None if it was not measured."""
+    """Wall time of the unit's attempt in seconds; None if it was not measured."""
 
 
 @dataclass(frozen=True, slots=True)

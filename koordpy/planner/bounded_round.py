@@ -29,7 +29,8 @@ class BoundedRound:
         self._shares = RoundShares(units, budget, tenant_of) if budget is not None else None
         self._begun = False
         self.ended = False
-        """True once the budget has ended: units of tenants that used their part are deferred from then on."""
+        """True once the budget has ended. From then on, units of tenants that used their part of the time are
+        deferred."""
 
     def attempt_by(self, attempt: Callable[[Unit], UnitOutcome]) -> None:
         """Replaces the function that plans a unit, for all later units."""

@@ -160,6 +160,7 @@ class ReservationLedger:
         snapshot = self.snapshot
         known = snapshot.reservations
         pods = [snapshot.pods[key] for key in known if key in snapshot.pods]
+        # free: node position -> capacity that is left once the terminating pods are gone, less earlier nominated pods
         free: dict[int, Ints] = {}
         out: dict[str, int] = {}
         for pod in sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.key)):

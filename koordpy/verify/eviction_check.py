@@ -161,6 +161,7 @@ class EvictionCheck:
 
         going: keys of all evicted pods. If the core of one gang is evicted, all gangs of the group must be.
         """
+        # core: a gang that had its minimum is evicted as a whole; stays: a member of the group is left
         faults, core, stays = [], False, False
         for gang in group.gangs:
             bound = self._live_members(gang)

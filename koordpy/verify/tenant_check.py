@@ -96,7 +96,7 @@ class TenantCheck:
         return None if every else frozenset(names)
 
     def _could_hold(self, node: NodeInfo, pod: PodInfo) -> bool:
-        """Returns True if an empty node could take a pod."""
+        """Returns True if a node could take a pod if it were empty: by labels, taints, cordon and size."""
         asked = {"pods": 1, **{r: n for r, n in pod.requests.items() if not self.round_state.ignored(r)}}
         return allows(pod, node, self.config) and all(node.allocatable.get(r, 0) >= n for r, n in asked.items())
 

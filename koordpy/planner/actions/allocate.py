@@ -90,7 +90,10 @@ def policies_of(queue: UnitOrder, context: RoundContext) -> list[QueuePolicy]:
 
 
 def is_tried(unit: Unit, context: RoundContext) -> bool:
-    """Returns True if the round tries a unit of the queue. For other units policies may still reserve capacity."""
+    """Returns True if the round tries a unit: it is due, or a policy demands it.
+
+    A policy may reserve capacity for a unit here even if the unit is not tried.
+    """
     if context.is_due(unit):
         return True
     return any(policy.considers(unit) for policy in context.policies)

@@ -72,7 +72,7 @@ class Backfill(QueuePolicy):
         self._reserved_start: _Promise | None = None
         """The promised start; None if there is none yet, or if none can be promised."""
         self._messages: dict[str, str] = {}
-        """Id of each unit that may not use reserved capacity -> its message."""
+        """Id of each unit that may not use reserved capacity -> the message for its pods."""
 
     @property
     def promise(self) -> PromisedStart | None:
@@ -275,8 +275,8 @@ class Backfill(QueuePolicy):
 
 
 def _lacks_capacity(outcome: UnitOutcome) -> TypeGuard[WaitingUnit]:
-    """Returns True if a unit is proven not to fit.
+    """Returns True if it is proven that a unit does not fit on the nodes now.
 
-    False if a gate or a quota blocks it, if a check rejected its plan, or if the attempt is undecided.
+    Returns False if a gate or a quota blocks the unit, if the check rejected its plan, or if the attempt is undecided.
     """
     return isinstance(outcome, WaitingUnit) and outcome.lacks_capacity and outcome.attempt.proof is Proof.INFEASIBLE

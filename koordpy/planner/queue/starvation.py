@@ -96,6 +96,7 @@ class StarvationGuard(QueuePolicy):
             return ""
         draft, columns = self._round_state.draft, self._round_state.snapshot.columns
         free, held = np.maximum(draft.free(), 0), np.zeros_like(draft.used)
+        # what the unit lacks on its nodes together, and then what is withheld on each node
         lacking: Amounts = {}
         for node, amounts in needs.items():
             short = {name: amount - int(free[node, columns[name]]) for name, amount in amounts.items()}

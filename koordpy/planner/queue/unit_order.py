@@ -102,6 +102,7 @@ class UnitOrder:
         """Yields the units: first those outside the tree of queues, then by queue."""
         for job in self._first:
             yield job.unit
+        # in each turn, the leaf queue with the lowest key yields jobs until one is placed
         keys_: QueueKeys = ORDERS[self._config.mode](self._use, self._config, self._pods)
         root = self._tree(keys_)
         losses = self._use.losses

@@ -28,7 +28,7 @@ from koordpy.quota.quota_book import QuotaUse
 
 
 class AcrossUsers:
-    """The tenants of the victims of one preemptor, with their shares on the nodes that it could use."""
+    """The protection of other tenants from one preemptor, by their shares on the nodes that the preemptor could use."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class AcrossUsers:
     # --- protected tenants --------------------------------------------------------------------------------------------
 
     def protected_tenants(self, i: int) -> Iterator[Tenancy]:
-        """Yields the other tenants with pods in a unit that the rule protects."""
+        """Yields the protected tenants with pods in unit `i` of the pool; never the preemptor's own tenant."""
         return (one for one in self.holdings.owned(i) if self._protects(one))
 
     def _protects(self, other: Tenancy) -> bool:
@@ -69,7 +69,7 @@ class AcrossUsers:
         return bool(self.requested) and self.gate(other) != []
 
     def protects_any(self, free: Mask) -> bool:
-        """Returns True if the rule protects a tenant of some units."""
+        """Returns True if any unit of a mask has pods of a protected tenant."""
         return any(any(True for _ in self.protected_tenants(i)) for i, _ in self.holdings.tally(free))
 
     def gate(self, other: Tenancy) -> list[tuple[Tenant, str, int]] | None:
@@ -136,10 +136,10 @@ class AcrossUsers:
         )
 
     def _may_cross(self, tenant: Tenant, resource: str) -> bool:
-        """Returns True if condition (b) is possible in a resource.
+        """Returns True if condition (b) is possible for a tenant in a resource.
 
-        The tenant is above its share, and the preemptor's tenant would end with no larger excess if all its pods were
-        evicted.
+        It is possible if the tenant is above its share, and if the preemptor's own tenant could give up enough pods to
+        end with no larger excess.
         """
         if not self.lines.lines.counted(tenant, resource) or self.lines.over(tenant, resource) <= 0:
             return False
@@ -204,7 +204,10 @@ class AcrossUsers:
 
     @staticmethod
     def _conditional(limit: Limit, options: Sequence[int]) -> Limit:
-        """Returns the limit of a branch, applied if one of some options is chosen."""
+        """Returns the limit of a single branch as a plain limit, which applies if one of `options` is chosen.
+
+        `when` is left empty if it makes no difference: without any of the options, the sum is 0 and within the limit.
+        """
         those = frozenset(limit.when)
         when = dict.fromkeys(o for o in options if not those or o in those)
         only = all(o in when for o, _ in limit.terms) and limit.least is None

@@ -75,7 +75,7 @@ class Entitlement:
     def _is_guaranteed(self, own: tuple[Tenant, ...]) -> bool:
         """Returns True if the preemptor ends within its guarantee without evictions.
 
-        Its quotas in `own` are then within their min.
+        own: the preemptor's quotas below the LCA, which must all end within their min of each requested resource.
         """
         mins = self.mins
         if not own or not mins.counted(mins.path[-1]):

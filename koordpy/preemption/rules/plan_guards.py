@@ -34,7 +34,7 @@ _WOULD: Mapping[RuleName, str] = {
 
 
 def factor_of(rule: RuleName, limits: MaxHarm) -> Fraction | None:
-    """Returns the largest harm of a rule as a multiple of what the plan places; None without a limit."""
+    """Returns the maximum harm of a rule's victims, as a multiple of what the plan places; None without a limit."""
     factors = {
         RuleName.PRIORITY: limits.priority,
         RuleName.QUOTA: limits.quota,
@@ -151,7 +151,10 @@ class PlanGuards:
         return " ".join(filter(None, texts))
 
     def _too_much(self, rule: RuleName, units: Sequence[VictimUnit], limits: MaxHarm) -> str:
-        """Returns a sentence on units above the limit of their rule; empty if they are within it."""
+        """Returns a sentence such as `preemption: would evict 24 accelerators for 8, limit 8.`
+
+        Empty if the units are within the limit of their rule.
+        """
         factor = factor_of(rule, limits)
         devices, harm = sum(unit.devices for unit in units), sum(map(self.harm, units))
         gain = self.accelerators or self.cpu or self.pods

@@ -129,9 +129,10 @@ class Reclaim:
         return out
 
     def outside(self, free: Mask) -> Mask:
-        """Returns units with pods in the default quota, and of quotas above their min (`quota.noQuotaYields: always`).
+        """Returns the units of `free` with pods in the default quota, for `quota.noQuotaYields: always`.
 
-        The default quota counts as a top quota with min 0. Only units of koordpy's schedulers.
+        The default quota counts as a top quota with min 0. Pods of the same unit in other quotas must be in quotas
+        above their min. Units with pods of other schedulers are left out.
         """
         out = np.zeros(len(free), dtype=bool)
         quotas = self.use.quotas
@@ -215,9 +216,10 @@ class Reclaim:
         return out
 
     def crossings(self, own: Mapping[int, int]) -> list[Crossing]:
-        """Returns crossings: each tenant with victims was above its entitlement before each unit is evicted.
+        """Returns the condition that each tenant below the LCA is above its entitlement before each unit is evicted.
 
-        (evicted - the largest unit) < used before - entitlement, in a requested resource.
+        In one of the requested resources, (evicted amount - largest unit) < usage before the plan - entitlement. A
+        condition that even all units together satisfy is left out.
         """
         out: list[Crossing] = []
         for party, held in self._evicted_amounts(own).items():
@@ -266,7 +268,7 @@ class Reclaim:
     # --- messages ---------------------------------------------------------------------------------------------------
 
     def why(self, i: int) -> str:
-        """Returns the numbers that allow the eviction of a unit.
+        """Returns the numbers that allow the eviction of a unit, for the event on the unit's pods.
 
         Such as `quota b uses 12 of min 8 nvidia.com/gpu, quota a gets 4 of min 4`.
         """

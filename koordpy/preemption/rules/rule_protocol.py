@@ -184,13 +184,13 @@ class VictimRule(ABC):
     name: RuleName
     """Name of the rule in results and metrics."""
     reason: str
-    """Reason of the event on each victim."""
+    """Reason of the event on each victim, such as `Preempted`."""
     keeps_budgets: bool = True
     """True if victims of the rule may violate no PodDisruptionBudget. False: a violation is allowed, but costs (level
     1)."""
 
     above_priority: bool = True
-    """True if the rule may allow pods of the preemptor's priority or higher."""
+    """True if the rule may allow victims of the preemptor's priority or higher."""
 
     def is_open(self, snapshot: Snapshot, config: KoordpyConfiguration) -> bool:
         """Returns False if the rule allows no victim in the whole round, so that candidate pods need not be read."""
@@ -198,9 +198,9 @@ class VictimRule(ABC):
 
     @abstractmethod
     def units(self, law: Law, free: Mask) -> Mask:
-        """Returns [units of law.pool]: the units of `free` that the rule allows, each by itself.
+        """Returns [units of law.pool]: the units of `free` of which the rule allows each if it were evicted alone.
 
-        law: quotas, shares and priorities for the preemptor.
+        `bind` limits what is evicted together.
         """
 
     def closed(self, law: Law) -> str:

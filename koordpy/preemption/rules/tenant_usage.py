@@ -71,7 +71,8 @@ class TenantUsage:
         return found
 
     def kind(self, i: int) -> object:
-        """Returns a key that is equal for units with equal usage that rules do not distinguish."""
+        """Returns the key of a unit's kind: equal for units with equal usage, all or none with pods of other
+        schedulers."""
         held = tuple(sorted((path, tuple(sorted(amounts.items()))) for path, amounts in self.held(i).items()))
         return held, self.foreign(i)
 

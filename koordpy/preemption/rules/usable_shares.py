@@ -193,7 +193,8 @@ class TenantShares:
         snapshot, round_state = self._round_state.snapshot, self._round_state
         every, index = snapshot.quotas, snapshot.index
         inside = int(nodes.sum()) * 2 <= len(nodes)
-        """True if amounts on the nodes are added up; False if amounts elsewhere are subtracted: the shorter sum."""
+        """True to add up amounts on the given nodes; False to subtract amounts on the other nodes from the whole. The
+        smaller of the two sets of nodes is summed."""
         counted = set(np.nonzero(nodes if inside else ~nodes)[0].tolist())
         total: Amounts = {} if inside else dict(every.total)
         held: dict[Owner, Amounts] = {} if inside else {owner: dict(sums) for owner, sums in every.held.items()}

@@ -45,7 +45,7 @@ class OfferedChoice:
 
     @property
     def moves(self) -> bool:
-        """True if units are moved, and return in the same plan."""
+        """True if units are moved, and placed again in the same plan."""
         return RuleName.CONSOLIDATION in self.rules
 
     def of(self, taken: Collection[int]) -> list[int]:

@@ -23,7 +23,8 @@ class SearchEnd(StrEnum):
     """
 
     NO_RULE = "no-rule"
-    """No rule may evict a pod for the unit: rules are off, or the unit waits for other capacity first."""
+    """No rule may evict a pod for the unit: rules are off, or the unit first waits for capacity that is freed
+    already."""
     NO_CANDIDATES = "no-candidates"
     """Rules are open, but none of them allows the eviction of a running unit."""
     BOUNDED = "bounded"

@@ -134,7 +134,7 @@ def rejoins_of(units: Mapping[int, VictimUnit], round_state: RoundState) -> tupl
 
 
 def _values(key: str, round_state: RoundState) -> Ints:
-    """Returns [nodes]: number of the value of a label; -1 without the label."""
+    """Returns [nodes]: the value of a label as a number, equal for nodes with equal values; -1 without the label."""
     known: dict[str, int] = {}
     values = (node.labels.get(key) for node in round_state.snapshot.nodes)
     return np.array([known.setdefault(value, len(known)) if value else -1 for value in values], dtype=np.int64)

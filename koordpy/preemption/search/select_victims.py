@@ -79,7 +79,7 @@ class VictimSelection:
         self.seen = tuple(n for n, i in units if any(p.key in looked_at for p in pool.units[i].pods))
         """Units of the choice with a pod that a filter of the members depends on."""
         self._capacity_decides = not looked_at and not self.own_order
-        """True if only free capacity on its node decides whether a member fits."""
+        """True if only the free capacity of a node decides whether a member fits there."""
         self._is_unproven = False
         """True if a dry run failed without a proof that the members do not fit."""
         self._layout = Layout()

@@ -34,7 +34,10 @@ Mask = NDArray[np.bool_]
 
 @dataclass(eq=False)
 class Pool:
-    """The victim units. Positions in `units` are stable: an evicted unit stays, with `alive` false."""
+    """The victim units of a round. A unit is known by its position in `units`, which never changes.
+
+    An evicted unit stays in the list, with `alive` False.
+    """
 
     groups: Groups
     draft: Draft
@@ -46,7 +49,7 @@ class Pool:
     alive: list[bool] = field(default_factory=list)
     """[units] False for a unit that a plan of the round has evicted, or that other units have replaced."""
     position: dict[int, int] = field(default_factory=dict)
-    """id of a unit -> position in `units`."""
+    """`id()` of a unit object -> position in `units`."""
     figures: dict[int, UnitFigures] = field(default_factory=dict)
     """Position of a unit -> its numbers for a choice; a cache. The rank in them may be out of date (`ranks`)."""
     _frees: dict[int, Frees] = field(default_factory=dict)

@@ -84,7 +84,7 @@ def shortcut(choices: Choices) -> Choice | None:
 
 
 class _Search:
-    """One search for the least harmful options of a choice."""
+    """One search by counting. Nodes are positions, options are positions in `Choices.options`."""
 
     def __init__(self, choices: Choices) -> None:
         self.choices, self.problem = choices, choices.problem

@@ -30,7 +30,7 @@ Early = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class NodeOffer:
-    """Offers of one node: for m = 0, 1, ... pods the cost and the chosen options."""
+    """What one node offers, by the number of pods that it takes: entry m is for m pods, from 0 on."""
 
     costs: tuple[int, ...]
     taken: tuple[tuple[int, ...], ...]
@@ -49,7 +49,7 @@ class _Domain:
     late: dict[int, int] = field(default_factory=dict)
     """Number of pods -> levels 8 and 9 of the best split."""
     split: dict[int, list[int]] = field(default_factory=dict)
-    """Number of pods -> pods of each child in the best split."""
+    """Number of pods -> pods that each child takes in the best split."""
 
 
 class Gathered:
