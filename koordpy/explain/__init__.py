@@ -1,6 +1,7 @@
 """Explains why a pod or its gang fits or does not fit: verdicts of nodes, slots of domains, nearest misses, and advice.
 
-An explanation reads one simulated round. The folder `advice` adds changes that let the unit start.
+This is `koordpy explain`. An explanation reads one planned round, which is not carried out. The folder `advice` adds
+changes that let the unit start.
 
 Main types: `Explanation` (`explanation.py`): the result; `NodeExplanation` (`explanation.py`): a node;
 `DomainExplanation` (`explanation.py`): a domain.

@@ -1,8 +1,8 @@
-"""Explains the placement of a pod or its gang: each node's verdict, each domain's slots, the nearest misses.
+"""Explains why a pod is or is not placed (`koordpy explain`): verdict of each node, slots of each domain, suggestions.
 
-Plans the round of the snapshot and captures the draft at the moment when the planner decides for the pod. This draft
-contains the decisions for earlier units, quotas, reservations, nominations and withheld capacity. So the explanation
-agrees with the round. Must not place anything. Source: simulate.md 5; gang-network.md section 6.
+It plans the next round on a snapshot, and reads the draft at the moment when the planner decides for the pod. This
+draft contains the decisions for earlier units, quotas, reservations, nominations and withheld capacity. So the
+explanation agrees with the round. Must not place anything. Source: simulate.md 5; gang-network.md section 6.
 """
 
 from collections.abc import Sequence
@@ -42,41 +42,49 @@ RANKS_OPEN = "rank order: not proven best"
 
 @dataclass(frozen=True, slots=True)
 class NodeExplanation:
-    """One node and the pod alone."""
+    """Whether one node takes the pod, without regard to the other members of its gang."""
 
     node: str
     feasible: bool
+    """True if every filter passes."""
     reasons: tuple[tuple[str, str, str], ...]
     """(plugin, code, message) of each refusal; empty for a feasible node."""
     scores: dict[str, float]
-    """Plugin -> unweighted score; empty for a node that is not feasible."""
+    """Plugin -> score before weighting; also figures of device families. Empty for a node that is not feasible."""
     total: int
     """Weighted total of the scores; 0 for a node that is not feasible."""
 
 
 class DomainExplanation(NamedTuple):
-    """One domain above the node layer, or the chosen domain."""
+    """Room for a gang in one domain above the node layer, or in the domain that was chosen for it."""
 
     layer: str
     name: str
+    """Path of the domain; empty for the cluster."""
     slots: int
-    """Slots for further pods."""
+    """Usable slots of the gang's reference pod."""
     needed: int
     """Number of pods to place."""
     chosen: bool
+    """True for the lowest domain with all members of the gang, if the round places it."""
     reason: str
+    """Why the gang is or is not placed there (`report.domain_reasons`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Answer of `explain`."""
+    """Answer of `explain` for one pod."""
 
     pod: str
     gang: str | None
+    """Key of the gang; None for a plain pod."""
     feasible_nodes: int = 0
+    """Number of nodes that take the pod alone."""
     nodes: tuple[NodeExplanation, ...] = ()
     domains: tuple[DomainExplanation, ...] = ()
+    """Empty for a plain pod, and if a gate or quota blocks the gang before any node is checked."""
     message: str = ""
+    """What else must be known: a gate, a quota refusal, a promise, or that the unit never fits; else empty."""
     would_fit_if: tuple[str, ...] = ()
     """Changes that let the unit start; empty for a pod that the round places."""
     evictions: tuple[str, ...] = ()
@@ -84,7 +92,7 @@ class Explanation:
     method: str = ""
     """Method that found the plan in the round, or showed that there is none; empty if no search ran."""
     origin: str | None = None
-    """Reason for which its pods form a gang, such as their workload; None for a plain pod."""
+    """What makes the pods a gang, such as their workload; None for a plain pod."""
     standing: Standing | None = None
     """Position of the unit in the queue; None for a pod that is not pending."""
     warnings: tuple[tuple[str, str], ...] = ()
@@ -98,9 +106,10 @@ class Explanation:
 
 
 def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: str) -> Explanation:
-    """Explains one known pod in the round of a snapshot. For a pod that is not pending it says why the pod is ignored.
+    """Returns the explanation of one pod in the next round on a snapshot.
 
-    Raises KeyError for an unknown pod. Costs one round, and the rounds of the suggestions.
+    For a pod that is not pending it says why the pod is ignored. Raises KeyError for a pod that is not in the snapshot.
+    Costs one round, and the rounds in which suggestions are tried. config: None for the defaults.
     """
     return explained_round(snapshot, config, pod_key)[1]
 
@@ -108,7 +117,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
 def explained_round(
     snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: str
 ) -> tuple[RoundPlan, Explanation]:
-    """Returns the round of a snapshot and the explanation of one known pod. Raises KeyError for an unknown pod."""
+    """Returns (next round on a snapshot, explanation of one pod in it), otherwise as `explain`."""
     pod, config = snapshot.pods[pod_key], config or KoordpyConfiguration()
     if not pod.pending:
         return plan_round(snapshot, config), _explain_ignored(pod, snapshot, config)
@@ -119,6 +128,7 @@ def explained_round(
 
 
 def _explain_ignored(pod: PodInfo, snapshot: Snapshot, config: KoordpyConfiguration) -> Explanation:
+    """Returns why a pod that is not pending is ignored, and the change that would make koordpy place it."""
     left = left_alone(pod, config.scheduler_names)
     found = undecided(snapshot, config, pod.key, left.why)
     misses = advice_of_ignored(snapshot, config, pod, left.miss) if left.miss else []
@@ -126,7 +136,7 @@ def _explain_ignored(pod: PodInfo, snapshot: Snapshot, config: KoordpyConfigurat
 
 
 def undecided(snapshot: Snapshot, config: KoordpyConfiguration, pod_key: str, message: str) -> Explanation:
-    """Returns an explanation of a known pod for which no round decides."""
+    """Returns an explanation of a pod for which no round decides, such as a bound one. message: the reason."""
     pod, groups = snapshot.pods[pod_key], Groups(snapshot, config.gangs, config.stale_gangs)
     return Explanation(
         pod=pod.key,
@@ -138,6 +148,7 @@ def undecided(snapshot: Snapshot, config: KoordpyConfiguration, pod_key: str, me
 
 
 def _explained(decided: DecidedPod) -> Explanation:
+    """Returns the explanation of a pending pod from what the round decided for its unit."""
     pod, groups, snapshot, config = (
         decided.pod,
         decided.round_state.groups,
@@ -174,9 +185,9 @@ def _explained(decided: DecidedPod) -> Explanation:
 
 
 def _gate_or_quota_message(decided: DecidedPod) -> str:
-    """Returns the message of a pod that stays pending although no node was checked.
+    """Returns the message of a pod that stays pending for a reason other than nodes; empty otherwise.
 
-    Reasons are a gate, a quota, or a plan that its check refused. Empty otherwise.
+    Such reasons are a gate, a quota, or a plan that the check before binding refused.
     """
     waits = decided.waits
     if waits is None:
@@ -188,9 +199,9 @@ def _gate_or_quota_message(decided: DecidedPod) -> str:
 
 
 def _with_never(decided: DecidedPod, message: str) -> str:
-    """Returns the message, preceded by the sentence on a unit that would not fit the empty cluster.
+    """Returns a message that begins with `never fits: ...` if the unit never fits; else `message` unchanged.
 
-    The sentence appears once.
+    If `message` contains this sentence already, it is moved to the front, so that it appears once.
     """
     never = decided.waits.never if decided.waits is not None else ""
     if not never:
@@ -205,7 +216,10 @@ def _with_never(decided: DecidedPod, message: str) -> str:
 
 
 def _promise(decided: DecidedPod) -> str:
-    """Returns the promise of `queue.backfill` to a unit; empty unless the unit is the first that waits."""
+    """Returns the sentence on the promised start of the first waiting unit, or on the wait of later units for it.
+
+    Empty without `queue.backfill`, for a placed pod, and for a unit that the promise does not concern.
+    """
     plan, unit = decided.plan, decided.unit.id
     if not decided.round_state.config.queue.backfill or decided.node is not None:
         return ""
@@ -223,9 +237,10 @@ def _quota_refuses(decided: DecidedPod) -> bool:
 
 
 def _plan_remark(decided: DecidedPod) -> str:
-    """Returns the message on an unproven rank order, on awaited pods, or on a rollout that waits.
+    """Returns a remark on the plan; empty if none applies.
 
-    Awaited pods are terminating pods of other units. Empty if none applies.
+    For a placed pod: that the rank order is not proven best. For a pending one: that the unit waits for terminating
+    pods, or that an older pod of the rollout blocks it.
     """
     if decided.node is not None:
         return "" if ranks_proven(decided.outcome.attempt.runs) else RANKS_OPEN
@@ -236,7 +251,7 @@ def _plan_remark(decided: DecidedPod) -> str:
 
 
 def left_alone(pod: PodInfo, served: Sequence[str]) -> IgnoredPod:
-    """Returns why a pod that is not pending is ignored."""
+    """Returns why a pod that is not pending is ignored: another scheduler, gates, or its state. Never None."""
     return aside(pod, served) or IgnoredPod(f"pod is {_state(pod)}", "")
 
 
@@ -247,6 +262,7 @@ def _state(pod: PodInfo) -> str:
 
 
 def _nodes(pod: PodInfo, unit: Unit, round_state: RoundState) -> list[NodeExplanation]:
+    """Returns the explanation of every node for the pod alone, in the order of the snapshot."""
     own = round_state.of(pod)
     verdict = own.verdict()
     scores: dict[str, Sequence[float]] = {plugin: values.tolist() for plugin, values in own.plugin_scores().items()}
@@ -269,7 +285,7 @@ def _nodes(pod: PodInfo, unit: Unit, round_state: RoundState) -> list[NodeExplan
 
 
 def _domains(decided: DecidedPod) -> tuple[DomainExplanation, ...]:
-    """Returns every domain above the node layer, and the domain of the unit's plan."""
+    """Returns the explanation of every domain above the node layer, and of the chosen domain if that is a node."""
     unit, round_state = decided.unit, decided.round_state
     tree = round_state.snapshot.tree
     problem = build(unit, round_state)
@@ -307,7 +323,10 @@ def _domains(decided: DecidedPod) -> tuple[DomainExplanation, ...]:
 
 
 def _staying(decided: DecidedPod) -> list[int]:
-    """Returns the nodes of the bound members that the unit has once its plan is carried out."""
+    """Returns the node of each bound member that is still there once the plan is carried out.
+
+    A bound member is not if it is a victim of the plan itself; a member that such a plan moves is on its new node.
+    """
     index, outcome = decided.snapshot.index, decided.outcome
     victims = outcome.victims if isinstance(outcome, PreemptingUnit) else ()
     gone = {pod.key for victim in victims for pod in victim.unit.pods}

@@ -1,7 +1,7 @@
-"""Changes that would let a pending unit start: each was tried on the planner and helped.
+"""The lines `Would fit if ...` of `koordpy explain`: changes that would let a pending unit start.
 
-A generator is a module that proposes changes of one kind: nodes, pods, gangs, quotas, the queue. `advise.py` tries them
-in order of effort.
+A generator is a function that proposes changes of one kind: nodes, pods, gangs, quotas, the queue. Its proposals are
+guesses. `advise.py` tries them on the planner in order of effort, and only changes that helped are shown.
 
 Main types: `ClusterChange` (`cluster_change.py`): one change; `Case` (`advice_case.py`): the unit and its cluster;
 `Trials` (`trials.py`): rounds on changed clusters.

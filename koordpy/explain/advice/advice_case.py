@@ -1,4 +1,7 @@
-"""The input of the generators of changes: the pending unit, and the cluster after the units before it."""
+"""The input of the generators of changes: the pending unit, and the cluster after the decisions for all other units.
+
+Its values are estimates from which generators choose promising changes. Whether a change helps is decided by a trial.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,17 +23,17 @@ from koordpy.problems.problem_building import hard_level
 
 @dataclass(frozen=True)
 class Case:
-    """The pending unit and its cluster."""
+    """A pending unit, its cluster, and what the unit lacks there."""
 
     snapshot: Snapshot
     config: KoordpyConfiguration
     unit: Unit
     pod: PodInfo
-    """The pod to explain."""
+    """The pod to explain, a member of the unit."""
     plan: RoundPlan
-    """The round as it would be planned now."""
+    """The round as it is planned without any change."""
     alone: RoundPlan
-    """The round that plans this unit only."""
+    """The round that plans this unit only, as if no other unit were pending."""
 
     @cached_property
     def round_state(self) -> RoundState:
@@ -38,9 +41,9 @@ class Case:
         return RoundState(self.draft_on(self.snapshot), self.config)
 
     def draft_on(self, snapshot: Snapshot) -> Draft:
-        """Returns a draft of a snapshot with the decisions of the round for other units.
+        """Returns a draft of a snapshot with the placements and evictions of the round for all other units.
 
-        The snapshot must have the same pods and nodes.
+        snapshot: that of the case, or one with the same pods and nodes but other limits.
         """
         draft, own = Draft(snapshot), {pod.key for pod in self.unit.members}
         for eviction in self.plan.evictions:
@@ -54,7 +57,7 @@ class Case:
 
     @cached_property
     def core(self) -> tuple[PodInfo, ...]:
-        """The members that a plan must place: the lowest-ranked need of every gang, or the plain pod."""
+        """The members that a plan must place: of every gang the needed number of lowest rank, or the plain pod."""
         return core_members(self.unit)
 
     @cached_property
@@ -67,35 +70,35 @@ class Case:
 
     @cached_property
     def hard(self) -> int:
-        """Deepest level of the tree at which one domain must contain the unit; 0, the cluster, for none."""
+        """Deepest level with MustGather for the whole unit; 0 (the cluster) without one. A *hard domain* is on it."""
         return hard_level(self.unit, self.round_state) if self.unit.is_gang else 0
 
     @cached_property
     def domain_of(self) -> list[int]:
-        """[nodes] hard domain of each node."""
+        """[nodes] index of the node's hard domain."""
         found: list[int] = self.snapshot.tree.domain_of[self.hard].tolist()
         return found
 
     @cached_property
     def slots(self) -> Ints:
-        """[hard domains] free slots of the shape with the fewest slots in the cluster."""
+        """[hard domains] free slots of the scarcest kind (`scarcest`)."""
         return self.snapshot.tree.levels[self.hard].sums(self.round_state.of(self.scarcest).slots)
 
     @cached_property
     def scarcest(self) -> PodInfo:
-        """The shape with the fewest slots in the cluster."""
+        """A pod of the shape with the fewest free slots in the cluster."""
         return min(self.kinds, key=lambda pod: int(self.round_state.of(pod).slots.sum()))
 
     @cached_property
     def held_in(self) -> frozenset[int]:
-        """Hard domains with bound members of the unit; empty if any hard domain may be chosen."""
+        """Indices of the hard domains with bound members of the unit; empty if any hard domain may be chosen."""
         if not self.hard:
             return frozenset()
         index = self.snapshot.index
         return frozenset(self.domain_of[index[pod.node]] for pod in self.unit.members if pod.node in index)
 
     def may_hold(self, node: int) -> bool:
-        """Returns True if the hard domain of a node may be chosen."""
+        """Returns True if the unit may be placed in the hard domain of a node (position)."""
         return not self.held_in or self.domain_of[node] in self.held_in
 
     @property
@@ -104,9 +107,9 @@ class Case:
         return len(self.core)
 
     def grounds(self, pod: PodInfo) -> list[tuple[Refusal, ...]]:
-        """Returns per node the refusals of every filter for a pod.
+        """Returns, per node, the refusals of all filters for a pod; an empty tuple if the node takes the pod.
 
-        If two filters refuse, a remedy for one is not enough.
+        All are listed, not only the first, because a remedy for one is not enough if two filters refuse.
         """
         out: list[tuple[Refusal, ...]] = [()] * len(self.snapshot.nodes)
         for word in self.round_state.words(pod):

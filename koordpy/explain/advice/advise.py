@@ -1,7 +1,8 @@
-"""The advice for a pending unit: a few changes, least effort first, each tried on the planner.
+"""Finds a few changes that would let a pending unit start, the least effort first. Entry point: `advice`.
 
-Every kind of change has a generator. Its proposals are guesses; only a change with which the planner placed the unit is
-returned. If no single change helps, pairs of changes of different kinds are tried.
+Generators propose changes, such as a quota raised or a node uncordoned. Each proposal is tried by planning rounds on a
+changed snapshot; only a change with which the planner placed the unit is returned. If no single change helps, pairs of
+changes of different kinds are tried.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,10 +33,10 @@ from koordpy.preemption.selection.preemption_names import RuleName
 
 
 def advice(decided: DecidedPod) -> list[str]:
-    """Returns the ends of `Would fit if` for a pod of a round, least effort first.
+    """Returns the ends of the lines `Would fit if ...` for a pending pod, the change with the least effort first.
 
-    Empty for a pod that starts in the round. If a gate blocks the unit before nodes and quotas are checked, only
-    corrections of misspelt names are tried.
+    Empty for a pod that starts in the round, and if no change was found. If a gate blocks the unit before nodes and
+    quotas are checked, only corrections of misspelt names are tried.
     """
     snapshot, config, unit, pod = decided.snapshot, decided.round_state.config, decided.outcome.unit, decided.pod
     if decided.node is not None:
@@ -59,9 +60,9 @@ def _is_gated(outcome: UnitOutcome) -> bool:
 
 
 def advice_of_ignored(snapshot: Snapshot, config: KoordpyConfiguration, pod: PodInfo, text: str) -> list[str]:
-    """Returns `text` if an ignored pod would be placed once koordpy schedules it; else nothing.
+    """Returns [text] if the round would place an ignored pod once koordpy schedules it; else an empty list.
 
-    text: the change that this needs.
+    text: the change that makes koordpy schedule the pod, such as another schedulerName.
     """
     spec = structs.replace(pod.pod.spec, scheduler_name=config.scheduler_names[0], scheduling_gates=[])
     served = read_again(pod, structs.replace(pod.pod, spec=spec), snapshot, config)
@@ -74,6 +75,7 @@ def advice_of_ignored(snapshot: Snapshot, config: KoordpyConfiguration, pod: Pod
 
 
 def _changes(case: Case) -> Iterator[ClusterChange]:
+    """Yields the proposals of all generators for a unit without a gate."""
     yield from queue_changes(case)
     yield from pod_changes(case)
     yield from gang_changes(case)
@@ -83,7 +85,7 @@ def _changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def _helpful(changes: Iterable[ClusterChange], trials: Trials) -> Iterator[str]:
-    """Yields the texts of the changes that help; of each family only the first."""
+    """Yields the texts of the changes that help, in the given order; of each family only the first that helps."""
     done, shown, lines = set[str](), set[str](), 0
     for change in changes:
         if lines >= ADVICE_LINES or trials.spent:
@@ -98,7 +100,11 @@ def _helpful(changes: Iterable[ClusterChange], trials: Trials) -> Iterator[str]:
 
 
 def _pairs(changes: Sequence[ClusterChange]) -> list[ClusterChange]:
-    """Returns pairs of changes of different kinds as one change, from the few with the least effort of each kind."""
+    """Returns pairs of changes, each pair as one change.
+
+    The two changes of a pair are of different kinds of effort. Of each kind only the first few are used. Waiting,
+    smaller requests and giving up the gang are not combined.
+    """
     few: list[ClusterChange] = []
     for effort in Effort:
         if effort not in (Effort.NOTHING, Effort.SMALLER, Effort.NO_GANG):
@@ -108,7 +114,10 @@ def _pairs(changes: Sequence[ClusterChange]) -> list[ClusterChange]:
 
 
 def evictions_for(decided: DecidedPod) -> list[str]:
-    """Returns sentences on the pods that the round evicts or moves for a pod that starts in it, one per rule."""
+    """Returns one sentence per victim rule on the pods that the round evicts or moves so that a pod can start.
+
+    Empty for a pod that does not start in the round.
+    """
     by_rule: dict[str, list[str]] = {}
     for eviction in decided.plan.evictions if decided.node is not None else ():
         if eviction.unit == decided.outcome.unit.id:

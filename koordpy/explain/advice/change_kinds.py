@@ -1,4 +1,7 @@
-"""Finds the kind of pods that lacks capacity, in a unit with several kinds."""
+"""Finds which kind of pods lacks capacity in a unit with several kinds, such as a driver and its workers.
+
+A kind is the pods of one shape. A kind is the cause if all other kinds fit without it.
+"""
 
 from dataclasses import replace
 from functools import cached_property
@@ -11,14 +14,17 @@ from koordpy.problems.unit_placement import Question, place_unit
 
 
 class Kinds:
-    """The kinds of a unit's core, each tried without the other kinds on the draft of the round."""
+    """The kinds of a unit's core: tries to place the core without each of them, on the draft of the round."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
 
     @cached_property
     def scarce(self) -> PodInfo | None:
-        """A pod of the only kind without which the other kinds fit; None if there is no such kind, or several."""
+        """A pod of the only kind that prevents the placement: without it all other kinds fit.
+
+        None if there is no such kind, or several.
+        """
         kinds = self._case.kinds
         if len(kinds) < 2:
             return None
@@ -27,7 +33,7 @@ class Kinds:
 
     @property
     def remark(self) -> str:
-        """`, for KIND; OTHERS fit` to follow a suggestion; empty if `scarce` is None."""
+        """`, for KIND; OTHERS fit`, to be added to a suggestion; empty if `scarce` is None."""
         if self.scarce is None:
             return ""
         names = dict.fromkeys(map(self._name, self._case.kinds))
@@ -39,9 +45,9 @@ class Kinds:
         return f", for {own}; {listed} fit{'s' if len(others) == 1 else ''}"
 
     def _name(self, pod: PodInfo) -> str:
-        """Returns the role of a pod in its workload.
+        """Returns a name for the kind of a pod: its role in the workload, such as `workers`.
 
-        Without a role, its gang if the unit has several gangs; else the name of the pod without its number.
+        Without a role, the name of its gang if the gang has no other kind; else the pod's name without its number.
         """
         unit = self._case.unit
         gang = next((gang for gang in unit.gangs if gang.ref == pod.gang), None)
@@ -54,6 +60,7 @@ class Kinds:
         return stem if stem and number.isdigit() else pod.name
 
     def _fits_without(self, kind: PodInfo) -> bool:
+        """Returns True if the core without the pods of one kind can be placed."""
         case = self._case
         left = [pod for pod in case.core if pod.shape != kind.shape]
         keys = {pod.key for pod in left} | {pod.key for pod in case.unit.members if not pod.pending}

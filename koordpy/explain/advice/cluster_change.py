@@ -1,4 +1,4 @@
-"""One change of a cluster, its configuration or a pending unit, as a what-if applies it."""
+"""One proposed change of the cluster, the configuration or a pending unit, which a trial applies to a snapshot."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from koordpy.config.configuration import KoordpyConfiguration
 
 
 class Effort(IntEnum):
-    """Effort of a change, the least first."""
+    """Kind of effort that a change needs from users; changes with a smaller value are tried and shown first."""
 
     NOTHING = 0
     """The unit only has to wait."""
@@ -34,7 +34,7 @@ class Effort(IntEnum):
 
 @dataclass(frozen=True)
 class World:
-    """Input of the planner."""
+    """Everything that a round is planned from, and that a change may alter."""
 
     snapshot: Snapshot
     config: KoordpyConfiguration
@@ -47,32 +47,33 @@ class ClusterChange:
     """A change that may let the unit start."""
 
     text: str
-    """An end of `Would fit if`, in the subjunctive."""
+    """End of the line `Would fit if ...`, in the subjunctive."""
     effort: Effort
     make: Callable[[World], World]
     """Returns the world after the change. Raises VariantError if that world is not known exactly."""
     size: int = 0
-    """Order among changes of one effort: the smaller needs less."""
+    """Order among changes of one effort: a smaller number is tried first."""
     family: str = ""
-    """Equal for changes of which only the first that helps is shown; empty for an independent change."""
+    """Name of a group of similar changes, of which only the first that helps is shown; empty for no group."""
     also: tuple[Callable[[World], World], ...] = ()
-    """Other ways to apply the same change that the text does not distinguish from the first; all of them must help."""
+    """Other worlds that fit the same text, such as the new node in another domain. The change must help in all."""
     spares: str = ""
-    """Another family of which no change is shown once this change helps; empty for none."""
+    """Name of another family, of which no change is shown once this change helps; empty for none."""
     of_all: bool = False
-    """True if the change helps only if the round binds every pod of the unit, evicts none for them, and still binds all
-    other pods that it binds without the change."""
+    """True for a stricter test: the round must bind every pod of the unit, evict none for them, and still bind all
+    pods that it binds without the change."""
 
     reduce: Callable[[Callable[["ClusterChange"], bool]], "ClusterChange"] | None = None
-    """Returns the smallest change of the same form that helps, given a function that tests a change. None for a fixed
-    change."""
+    """Returns the smallest change of the same form that helps. The argument is a function that returns True if a change
+    helps. None for a change that cannot be made smaller."""
 
     @property
     def asks(self) -> tuple[int, int]:
+        """The order in which changes are tried: (effort, size)."""
         return int(self.effort), self.size
 
     def beside(self, other: "ClusterChange") -> "ClusterChange":
-        """Returns both changes as one."""
+        """Returns a change that applies this change and then another one; its text joins both."""
         return ClusterChange(
             f"{self.text}, and {other.text}",
             max(self.effort, other.effort),

@@ -1,7 +1,7 @@
-"""Proposes running pods to end: the fewest on one node or in one domain, and whole workloads.
+"""Proposes running pods of other units that should end: a few on one node or in one domain, or whole gangs.
 
-Pods of DaemonSets and mirror pods are never proposed. A set of pods is proposed only if the text can name it: whole
-gangs, all pods of a node, or a few pods.
+Pods of DaemonSets and mirror pods are never proposed, because they do not end. A set of pods is proposed only if a
+short text can name it: whole gangs, all pods of a node, or a few pods.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,10 +30,11 @@ from koordpy.pods.pod_info import PodInfo, stays
 from koordpy.preemption.search.ending_pods import await_ending
 
 FEWEST = "fewest ended pods"
+"""Family of the changes of `_fewest`, which are not shown if another set of ended pods helps."""
 
 
 def ended_changes(case: Case) -> Iterator[ClusterChange]:
-    """Yields changes that remove running pods of other units."""
+    """Yields changes that remove running pods of other units, the most specific proposals first."""
     yield from _terminating(case)
     yield from _obstruction(case)
     yield from _on_one_node(case) if not case.unit.is_gang else _in_one_domain(case)
@@ -48,40 +49,44 @@ def without(pods: Iterable[PodInfo]) -> Callable[[Snapshot], Snapshot]:
 
 
 def may_end(pod: PodInfo, case: Case) -> bool:
-    """Returns True if the end of a pod would free its capacity for other units."""
+    """Returns True if a pod may be proposed: bound, able to end, of another unit, and not evicted by the round."""
     own = pod.gang is not None and any(pod.gang == gang.ref for gang in case.unit.gangs)
     return pod.bound and not stays(pod) and not own and pod.key not in case.round_state.draft.evicted
 
 
 def _terminating(case: Case) -> Iterator[ClusterChange]:
+    """Yields the end of pods that are terminating already, if the unit can start after them."""
     awaited = await_ending(case.unit, case.round_state)
     if awaited is not None:
         yield ClusterChange(f"{awaited.what} had ended", Effort.NOTHING, of_snapshot(without(awaited.pods)))
 
 
 def _obstruction(case: Case) -> Iterator[ClusterChange]:
+    """Yields the removal of a pod that blocks devices for the pod to explain, if a device family finds one."""
     found = find_obstruction(case.pod, case.round_state)
     if found is not None:
         yield ClusterChange(found.miss, Effort.OTHERS_END, of_snapshot(without([case.snapshot.pods[found.pod]])), 0)
 
 
 class _RemovalSearch:
-    """Finds pods to remove from a node until it has a further slot for a pod."""
+    """Finds the pods that must be removed from a node so that it has one more slot for a pod of a kind."""
 
     def __init__(self, case: Case, pod: PodInfo) -> None:
         self._case, self._pod = case, pod
         self.slots = case.round_state.of(pod).slots.copy()
+        """[nodes] slots for the pod without any removal."""
 
     def _slots(self, node: int, gone: Sequence[PodInfo]) -> int:
+        """Returns the slots of a node without the pods in `gone`."""
         with self._case.round_state.draft.trial(gone):
             return int(self._case.round_state.of(self._pod).slots[node])
 
     def freed(self, node: int, gone: Sequence[PodInfo] = (), most: int = ADVICE_ENDING) -> list[PodInfo] | None:
-        """Returns pods to remove besides `gone` to give a node a further slot.
+        """Returns the pods to remove from a node, besides those in `gone`, so that it has one more slot.
 
-        None if `most` pods are not enough.
-
-        Each of the pods is necessary.
+        Each of them is necessary. None if `most` pods are not enough. One pod is tried first, the smallest that
+        suffices. Otherwise pods are added, the largest first, and then those that are not needed are dropped. The size
+        of a pod is counted in shares of the requests of the kind.
         """
         case, asked = self._case, self._pod.requests
         there = [pod for pod in case.snapshot.pods_on.get(case.snapshot.nodes[node].name, ()) if may_end(pod, case)]
@@ -106,12 +111,15 @@ class _RemovalSearch:
 
 
 def _able(case: Case, pod: PodInfo) -> list[int]:
-    """Returns the first few of `_open_nodes`."""
+    """Returns the first `ADVICE_NODES_TRIED` of `_open_nodes`."""
     return _open_nodes(case, pod)[:ADVICE_NODES_TRIED]
 
 
 def _open_nodes(case: Case, pod: PodInfo) -> list[int]:
-    """Returns the nodes that could take a pod of a kind once other pods have ended, those that lack the least first."""
+    """Returns the positions of nodes that could take a pod of a kind after other pods have ended.
+
+    Nodes that lack the least of the requested resources are first.
+    """
     draft, snapshot, asked = case.round_state.draft, case.snapshot, pod.requests
     free = draft.free()
     grounds = case.grounds(pod)
@@ -124,6 +132,7 @@ def _open_nodes(case: Case, pod: PodInfo) -> list[int]:
 
 
 def _on_one_node(case: Case) -> Iterator[ClusterChange]:
+    """Yields, for a plain pod, the nodes on which the fewest pods must end; the text says what the node lacks."""
     pod, snapshot = case.pod, case.snapshot
     room = _RemovalSearch(case, pod)
     found = [(gone, i) for i in _able(case, pod) if not room.slots[i] and (gone := room.freed(i))]
@@ -149,7 +158,10 @@ def _on_one_node(case: Case) -> Iterator[ClusterChange]:
 
 
 def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
-    """Yields the fewest pods that have to end in one domain, added node by node."""
+    """Yields, for a gang and a few hard domains, a small set of pods that must end there so that the gang fits.
+
+    Slots of the scarcest kind are gained one by one, each on the node where the fewest pods must end for it.
+    """
     reference = case.scarcest
     tree, hard = case.snapshot.tree, case.hard
     able = _able(case, reference)
@@ -185,9 +197,9 @@ def _name(case: Case, node: int) -> str:
 
 
 def _fewest(case: Case) -> Iterator[ClusterChange]:
-    """Yields the fewest pods to end in each of a few places, found by planning.
+    """Yields, for a few places, a small set of pods that must end there, found by trials and not by slots.
 
-    All pods of a place are tried first, then fewer as long as that helps.
+    A trial removes up to `ADVICE_POOL` pods of the place first. If that helps, further trials remove fewer.
     """
     for nodes in _places(case):
         pool: list[PodInfo] = []
@@ -202,9 +214,10 @@ def _fewest(case: Case) -> Iterator[ClusterChange]:
 
 
 def _places(case: Case) -> Iterator[list[int]]:
-    """Yields sets of nodes on which pods may have to end.
+    """Yields places for `_fewest`: lists of nodes on which pods may have to end, full nodes first.
 
-    These are the hard domains with the most slots, else the domains that parts lack, then all nodes.
+    With a hard layer those are the domains with the most slots. Without one, the domains that lack slots for parts, if
+    there are any, and then all nodes.
     """
     nodes = _open_nodes(case, case.scarcest)
     full = case.round_state.of(case.scarcest).slots == 0
@@ -222,6 +235,7 @@ def _places(case: Case) -> Iterator[list[int]]:
 
 
 def _all_ended(case: Case, pods: Sequence[PodInfo], *, size: int) -> ClusterChange:
+    """Returns the change that ends all given pods. size: as of `ClusterChange`."""
     return ClusterChange(ended(pods, case), Effort.OTHERS_END, of_snapshot(without(pods)), size, FEWEST)
 
 
@@ -230,9 +244,10 @@ def _fewer(
     pool: Sequence[PodInfo],
     helps: Callable[[ClusterChange], bool],
 ) -> ClusterChange:
-    """Returns a smaller change that still helps.
+    """Returns a smaller change that still helps; its text is empty if too many pods would remain.
 
-    It keeps the shortest start of the pool, then drops nodes and pods that are not needed.
+    Bisection finds the shortest beginning of the pool that helps. Then nodes, and then single pods, that are not needed
+    are dropped. change: pods -> change that ends them. helps: returns True if a change helps.
     """
     low, high = 0, len(pool)
     while high - low > 1:
@@ -253,7 +268,7 @@ def _fewer(
 
 
 def _whole_units(case: Case) -> Iterator[ClusterChange]:
-    """Yields running gangs, each alone, the smallest first."""
+    """Yields the end of all running pods of one gang, for a few gangs on useful nodes, the smallest first."""
     snapshot = case.snapshot
     useful = {snapshot.nodes[i].name for pod in case.kinds for i in _able(case, pod)}
     found = []
@@ -268,9 +283,9 @@ def _whole_units(case: Case) -> Iterator[ClusterChange]:
 
 
 def ended(pods: Sequence[PodInfo], case: Case) -> str:
-    """Returns `pods A and B ended`, with whole gangs and nodes by their names.
+    """Returns `pods A and B ended`, with whole gangs and all pods of a node named as such.
 
-    Empty if the text would name too many.
+    Empty if the text would have too many names.
     """
     left, parts = list(pods), list[str]()
     for ref in dict.fromkeys(pod.gang for pod in pods if pod.gang is not None):

@@ -1,6 +1,7 @@
-"""Proposes changes of a gang's settings: layers, multiples, parts, its number of members, being a gang at all.
+"""Proposes changes of a gang's settings: required layers, multiples, parts, number of members, or not being a gang.
 
-A setting is changed in the annotation of the gang's object or of its oldest pod, and read again.
+A setting is changed in the metadata of the object that has it, which is a PodGroup, a workload or a pod, and then read
+again as the scheduler reads it.
 """
 
 import copy
@@ -30,10 +31,11 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.problem_building import unit_multiples
 
 Rule = dict[str, Any]
+"""One entry of `gatherStrategy` in the annotation, as decoded JSON."""
 
 
 def gang_changes(case: Case) -> Iterator[ClusterChange]:
-    """Yields changes of the settings of a unit's gangs."""
+    """Yields changes of the settings of a unit's gangs; nothing for a plain pod."""
     if not case.unit.is_gang:
         return
     yield from _gather(case)
@@ -43,13 +45,13 @@ def gang_changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def held_changes(case: Case) -> Iterator[ClusterChange]:
-    """Yields changes of the settings of a unit that a gate blocks."""
+    """Yields corrections of misspelt names, for a unit that a gate blocks."""
     yield from _meant_group(case)
     yield from _meant_keys(case)
 
 
 def _meant_group(case: Case) -> Iterator[ClusterChange]:
-    """Yields the existing PodGroup that the pods may have meant by an unknown name."""
+    """Yields the change to an existing PodGroup with a similar name, if pods name a PodGroup that does not exist."""
     ref, snapshot = case.pod.gang, case.snapshot
     if ref is None or ref.source is not GangSource.GROUP or ref.key in snapshot.pod_groups:
         return
@@ -65,7 +67,7 @@ def _meant_group(case: Case) -> Iterator[ClusterChange]:
 
 
 def _meant_keys(case: Case) -> Iterator[ClusterChange]:
-    """Yields the correction of misspelt settings of the unit's gangs."""
+    """Yields one change that corrects all misspelt annotation keys of the unit's gangs."""
     snapshot, names = case.snapshot, dict[str, str]()
     for gang in case.unit.gangs:
         meta = settings_of(snapshot, gang.ref)
@@ -87,12 +89,12 @@ def _meant_keys(case: Case) -> Iterator[ClusterChange]:
 
 
 def _without_pods_of(snapshot: Snapshot, ref: GangRef) -> Snapshot:
-    """Returns the snapshot with no pod in a gang."""
+    """Returns a snapshot in which a gang has no pods."""
     return replace(snapshot, members={one: pods for one, pods in snapshot.members.items() if one != ref}, memo={})
 
 
 def _gather(case: Case) -> Iterator[ClusterChange]:
-    """Yields MustGather and podCountMultiple rules given up, each alone and all together."""
+    """Yields changes that give up MustGather and podCountMultiple rules: each alone, then all together."""
     layers = case.snapshot.tree.layers
     rules = [rule for gang in case.unit.gangs for rule in gang.wish.gather if rule.must]
     hard = {(rule.layer, rule.scope): layers.level(rule.layer) or 0 for rule in rules}
@@ -113,15 +115,20 @@ def _gather(case: Case) -> Iterator[ClusterChange]:
 
 
 def _gathers(gang: Gang, *, layer: str, scope: str) -> bool:
+    """Returns True if a gang has MustGather for a layer with this scope."""
     return any(rule.must and (rule.layer, rule.scope) == (layer, scope) for rule in gang.wish.gather)
 
 
 def _counts(gang: Gang, *, layer: str) -> bool:
+    """Returns True if a gang has a podCountMultiple for a layer."""
     return any(rule.multiple > 1 and rule.layer == layer for rule in gang.wish.gather)
 
 
 def _owners(case: Case, says: Callable[[Gang], bool]) -> str:
-    """Returns ` of gangs A and B` if several objects have the settings of the unit's gangs; else empty."""
+    """Returns ` of gangs A and B` for the gangs to which a rule belongs, if the unit's settings are in several objects.
+
+    Empty if they are in one object. says: returns True if a gang has the rule.
+    """
     snapshot = case.snapshot
     found = [(gang, settings_of(snapshot, gang.ref)) for gang in case.unit.gangs]
     if len({(gang.ref.namespace, meta.name) for gang, meta in found if meta is not None}) < 2:
@@ -133,18 +140,24 @@ def _owners(case: Case, says: Callable[[Gang], bool]) -> str:
 
 
 def _prefer(rule: Rule, *, layer: str, scope: str) -> None:
+    """Changes an entry for this layer and scope to PreferGather, which is only possible for the whole group."""
     if rule.get("layer") == layer and rule.get("scope", "group") == scope:
         rule["strategy"] = "PreferGather"
         rule.pop("scope", None)
 
 
 def _uncount(rule: Rule, *, layer: str) -> None:
+    """Removes podCountMultiple from an entry for this layer."""
     if rule.get("layer") == layer:
         rule.pop("podCountMultiple", None)
 
 
 def _rewritten(case: Case, edits: list[Callable[[Rule], None]]) -> Callable[[World], World]:
-    """Returns a change of the annotation of every gang of the unit, or of the configured default if a gang has none."""
+    """Returns a change that applies edits to the gather rules of every gang of the unit.
+
+    A gang without the annotation gets one with its default rules from the configuration, edited. The change raises
+    VariantError if no rule is changed.
+    """
 
     def make(world: World) -> World:
         snapshot, changed = world.snapshot, False
@@ -170,10 +183,7 @@ def _rewritten(case: Case, edits: list[Callable[[Rule], None]]) -> Callable[[Wor
 
 
 def _as_rules(wish: TopologyWish) -> list[Rule]:
-    """Returns the gather rules of a gang in the form of the annotation.
-
-    A default of the configuration is in no annotation.
-    """
+    """Returns the gather rules of a gang in the form of the annotation, because default rules are in no annotation."""
     return [
         {
             "layer": rule.layer,
@@ -204,11 +214,16 @@ def noted(case: Case, key: str, text: str) -> Edit:
 
 
 def _noted(meta: ObjectMeta, key: str, text: str) -> ObjectMeta:
+    """Returns metadata with an annotation set."""
     return structs.replace(meta, annotations={**meta.annotations, key: text})
 
 
 def _with_meta(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta) -> Snapshot:
-    """Returns the snapshot with new metadata of the object that has a gang's settings."""
+    """Returns a snapshot with new metadata of the object that has a gang's settings.
+
+    The object is the derived gang of a workload, a PodGroup of Koordinator or of upstream, or the pod of that name.
+    Raises VariantError if it is a bound pod, or missing.
+    """
     if ref in snapshot.derived:
         derived = {**snapshot.derived, ref: replace(snapshot.derived[ref], meta=meta)}
         return replace(snapshot, derived=derived, memo={})
@@ -225,7 +240,7 @@ def _with_meta(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta) -> Snapshot:
 
 
 def _hard_keys(case: Case) -> Iterator[ClusterChange]:
-    """Yields each topology key of an upstream PodGroup left out."""
+    """Yields, per topology key of upstream PodGroups, the change that leaves it out."""
     for key in dict.fromkeys(key for gang in case.unit.gangs for key in gang.hard_keys):
 
         def edit(snapshot: Snapshot, key: str = key) -> Snapshot:
@@ -247,9 +262,9 @@ def _hard_keys(case: Case) -> Iterator[ClusterChange]:
 
 
 def _multiple(case: Case) -> Iterator[ClusterChange]:
-    """Yields the next number of members that the multiples divide.
+    """Yields further members, up to the next number that satisfies all multiples.
 
-    Only if they divide no number from the minimum to all members.
+    Only if no number of members from the minimum to all of them satisfies the multiples.
     """
     unit = case.unit
     divisor = math.lcm(*unit_multiples(unit, case.round_state).values())
@@ -270,7 +285,7 @@ def _multiple(case: Case) -> Iterator[ClusterChange]:
 
 
 def _copy(pod: PodInfo, number: int, world: World) -> PodInfo:
-    """Returns a further member like a pod."""
+    """Returns a new pending member that is a copy of a pod. number: counts the copies, from 1."""
     name = f"{pod.name}-more-{number}"
     meta = structs.replace(pod.pod.metadata, name=name, uid=name)
     made = read_again(pod, structs.replace(pod.pod, metadata=meta), world.snapshot, world.config)
@@ -278,7 +293,10 @@ def _copy(pod: PodInfo, number: int, world: World) -> PodInfo:
 
 
 def _independent(case: Case) -> Iterator[ClusterChange]:
-    """Yields the change to plain pods, if the gang was only presumed by koordpy and no member runs."""
+    """Yields the change of a gang into plain pods, if no setting requests a gang and no member runs.
+
+    koordpy treats some Jobs as gangs by default (`presumed`).
+    """
     unit = case.unit
     gang = unit.gangs[0] if unit.gangs else None
     if gang is None or gang.derived is None or not gang.derived.presumed or unit.bound_any:

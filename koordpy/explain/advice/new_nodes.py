@@ -1,4 +1,8 @@
-"""Proposes new nodes that would let a unit start: copies of existing nodes, in the domains where they help."""
+"""Proposes new nodes that would let a unit start: copies of existing nodes, in the domains where they help.
+
+A node to copy is called a template. How many copies are needed is estimated from below by sums of resources, and from
+above with all earlier units; trials find the smallest number that helps.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -27,16 +31,21 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 CORDONED, AFFINITY = "NodeUnschedulable", "NodeAffinity"
+"""Names of the filter plugins that refuse cordoned nodes, and nodes that node selector or node affinity exclude."""
 
 
 def in_order(case: Case, nodes: Iterable[int]) -> list[int]:
-    """Returns the positions of nodes in hard domains that may be chosen, those with the most free slots first."""
+    """Returns those of `nodes` (positions) on which the unit may be placed, in order of preference for a change.
+
+    Nodes of hard domains with the most free slots are first, then natural order of names.
+    """
     domain, slots = case.domain_of, case.slots
     allowed = filter(case.may_hold, nodes)
     return sorted(allowed, key=lambda i: (-slots[domain[i]], natural_key(case.snapshot.nodes[i].name)))
 
 
 def listed(names: Sequence[str]) -> str:
+    """Returns `node A` or `nodes A, B and C`."""
     return f"node{'s' if len(names) > 1 else ''} {_joined(names)}"
 
 
@@ -45,10 +54,7 @@ def _joined(parts: Sequence[str]) -> str:
 
 
 def more_nodes(case: Case) -> Iterator[ClusterChange]:
-    """Yields new nodes, each a copy of an existing one, in one domain.
-
-    If parts of the unit lack capacity, also in several domains at once.
-    """
+    """Yields new nodes in one domain, for each template; then in several domains at once, if parts lack slots there."""
     kinds = Kinds(case)
     scarce = kinds.scarce or case.kinds[0]
     templates = _templates(case, scarce)
@@ -60,16 +66,24 @@ def more_nodes(case: Case) -> Iterator[ClusterChange]:
 
 
 class _Growth:
-    """A number of new nodes like one. wherever: True if they may be anywhere in the hard domain."""
+    """Proposals for numbers of new nodes that are copies of one template."""
 
     def __init__(self, case: Case, pod: PodInfo, template: int, remark: str) -> None:
+        """pod: of the kind that lacks capacity. template: node position. remark: end of the text (`Kinds.remark`)."""
         self._case, self._template, self._remark = case, template, remark
         self.node = case.snapshot.nodes[template]
         self._resource = _shown(pod, self.node)
         self.elsewhere = _like_in_other_places(case, pod, template)
+        """Positions of equal nodes in other places of the same hard domain."""
         self._firsts: dict[int, Callable[[World], World]] = {}
+        """Number of nodes -> change that adds them in the template's place; shared, so that its trial is cached."""
 
     def change(self, number: int, size: int, *, wherever: bool) -> ClusterChange:
+        """Returns the change by `number` new nodes.
+
+        wherever: True for a text that names only the hard domain. Then the nodes must help in each place of that domain
+        that was tried, because users may add them in any of them. False for a text with the exact place.
+        """
         case, node = self._case, self.node
         first = self._firsts.setdefault(number, of_snapshot(_NewNodes([node] * number, "0")))
         others = [of_snapshot(_NewNodes([node] * number, "~"))]
@@ -85,14 +99,16 @@ class _Growth:
 
 
 def _with(number: int, resource: str, node: NodeInfo) -> str:
+    """Returns `2 more nodes with 8 nvidia.com/gpu`."""
     amount = quantity_text(resource, node.allocatable.get(resource, 0))
     return f"{counted(number, 'more node')} with {amount} {resource}"
 
 
 def _more_like(case: Case, pod: PodInfo, template: int, place: int, remark: str) -> Iterator[ClusterChange]:
-    """Yields numbers of copies of a node, from a lower bound up.
+    """Yields changes by copies of a template: the first few numbers from a lower bound up, then one large number.
 
-    Of large numbers only the smallest that helps is shown.
+    The large number is enough for all earlier units too, and is reduced to the smallest number that helps. place: rank
+    of the template among all templates, for the order of trials.
     """
     least = _least(case, template)
     if least > ADVICE_NEW_NODES:
@@ -115,9 +131,9 @@ def _more_like(case: Case, pod: PodInfo, template: int, place: int, remark: str)
 def _smallest(
     change: Callable[[int], ClusterChange], low: int, high: int, helps: Callable[[ClusterChange], bool]
 ) -> ClusterChange:
-    """Returns the change with the smallest number above low that helps, by bisection.
+    """Returns the change with the smallest number above `low` that helps, by bisection up to `high`.
 
-    The change with high is known to help.
+    The change with `high` is known to help. change: number -> change. helps: returns True if a change helps.
     """
     while high - low > 1:
         middle = (low + high) // 2
@@ -126,7 +142,7 @@ def _smallest(
 
 
 def _more_in_parts(case: Case, pod: PodInfo, needs: PartNeeds, remark: str) -> Iterator[ClusterChange]:
-    """Yields new nodes in several domains at once, as many as each domain lacks slots for its part of the unit."""
+    """Yields new nodes in several domains at once: in each as many as its missing slots for parts of the unit need."""
     domain_of = case.snapshot.tree.domain_of[needs.level].tolist()
     able = _able_when_empty(case, pod)
     like = {domain: next((i for i in able if domain_of[i] == domain), -1) for domain in needs.lacks}
@@ -148,7 +164,7 @@ def _fewer_in_domains(
     remark: str,
     helps: Callable[[ClusterChange], bool],
 ) -> ClusterChange:
-    """Returns the change with fewer nodes per domain, as long as that helps."""
+    """Returns the change with as few nodes per domain as still help, reduced domain by domain."""
     best = dict(numbers)
     for domain in numbers:
         while best[domain] and sum(best.values()) > 1:
@@ -162,7 +178,10 @@ def _fewer_in_domains(
 def _in_domains(
     case: Case, pod: PodInfo, level: int, like: dict[int, int], numbers: dict[int, int], remark: str
 ) -> ClusterChange:
-    """Returns a change with `numbers` of new nodes per domain; like: domain -> a node in it to copy."""
+    """Returns the change by new nodes in several domains of a level.
+
+    numbers: domain -> number of new nodes. like: domain -> position of a node in it to copy.
+    """
     tree, nodes = case.snapshot.tree, case.snapshot.nodes
     chosen = [domain for domain, number in numbers.items() if number]
     templates = [nodes[like[domain]] for domain in chosen]
@@ -177,9 +196,10 @@ def _in_domains(
 
 
 class _NewNodes:
-    """A change of a snapshot by new nodes, each a copy of an existing one.
+    """A change of a snapshot that adds copies of nodes.
 
-    start: first letters of their names, because names decide between equal nodes.
+    start: first letters of the names of the new nodes. Names decide between equal nodes, so a change is tried with
+    names that are first in natural order, and with names that are last.
     """
 
     def __init__(self, templates: Sequence[NodeInfo], start: str) -> None:
@@ -196,10 +216,7 @@ class _NewNodes:
 
 
 def _able_when_empty(case: Case, pod: PodInfo) -> list[int]:
-    """Returns the nodes that could take a pod of a kind when empty.
-
-    Nodes in hard domains with the most free slots are first.
-    """
+    """Returns the positions of nodes that could take a pod of a kind if they were empty, in the order of `in_order`."""
     static, nodes = case.grounds(pod), case.snapshot.nodes
     able = []
     for i in in_order(case, range(len(nodes))):
@@ -213,7 +230,7 @@ def _able_when_empty(case: Case, pod: PodInfo) -> list[int]:
 
 
 def _label_keys(case: Case, pod: PodInfo) -> list[str]:
-    """Returns the node labels that rules of a pod or its gangs refer to."""
+    """Returns the node label keys that rules of a pod or of the unit's gangs refer to, except the hostname."""
     chosen = {constraint.topology_key for constraint in pod.pod.spec.topology_spread_constraints}
     terms = pod.ties.terms
     if terms:
@@ -223,7 +240,11 @@ def _label_keys(case: Case, pod: PodInfo) -> list[str]:
 
 
 def _templates(case: Case, pod: PodInfo) -> dict[object, int]:
-    """Returns nodes to copy: one of each sort of node in each hard domain, domains with the most free slots first."""
+    """Returns the templates: sort of node -> position of the first node of that sort; at most `ADVICE_TEMPLATES`.
+
+    A sort is a hard domain, the allocatable resources, and the labels that rules refer to. Sorts in hard domains with
+    the most free slots are first.
+    """
     label_keys = _label_keys(case, pod)
     found: dict[object, int] = {}
     for i in _able_when_empty(case, pod):
@@ -234,10 +255,11 @@ def _templates(case: Case, pod: PodInfo) -> dict[object, int]:
 
 
 def _like_in_other_places(case: Case, pod: PodInfo, template: int) -> list[int]:
-    """Returns a few nodes of the same sort and hard domain as one, in other places.
+    """Returns a few nodes that are equal to a template and in its hard domain, but in other places.
 
-    These are the first such place, the last, and one for each value of the labels that rules refer to. So a place that
-    rules about other pods forbid is among them: a new node there would not help.
+    A place is a domain of the lowest layer, with the labels that rules refer to. The result has the first and the last
+    place, and one place for each value of these labels. So places that rules about other pods forbid are among them,
+    where a new node would not help.
     """
     nodes, tree, label_keys = case.snapshot.nodes, case.snapshot.tree, _label_keys(case, pod)
     finest = tree.domain_of[tree.depth - 1].tolist()
@@ -267,7 +289,11 @@ def _pods_per_empty_node(node: NodeInfo, pod: PodInfo) -> int:
 
 
 def _least(case: Case, template: int) -> int:
-    """Returns a lower bound on the copies of a node that are needed, by the sum of each resource in its hard domain."""
+    """Returns a lower bound on the copies of a node that the unit needs.
+
+    By the sum of each resource in the hard domain of the node, and for one kind of pods by slots. More than
+    `ADVICE_NEW_NODES` if the node lacks a resource, so that no number of copies helps.
+    """
     node, snapshot = case.snapshot.nodes[template], case.snapshot
     inside = np.asarray(case.domain_of) == case.domain_of[template]
     usable = np.zeros(len(snapshot.nodes), dtype=bool)
@@ -286,9 +312,9 @@ def _least(case: Case, template: int) -> int:
 
 
 def _with_earlier_units(case: Case, node: NodeInfo) -> int:
-    """Returns the number of new nodes for the unit and all units pending before it, by the sum of each resource.
+    """Returns how many new nodes would have the resources for the unit and for all units pending before it.
 
-    The units before it may use all of the capacity that is added for the unit.
+    These earlier units may use all of the capacity that is added for the unit.
     """
     waiting, snapshot = list(case.core), case.snapshot
     for one in case.plan.pending:
@@ -305,9 +331,10 @@ def _with_earlier_units(case: Case, node: NodeInfo) -> int:
 
 
 def _shown(pod: PodInfo, node: NodeInfo) -> str:
-    """Returns the resource that describes a node in a text.
+    """Returns the resource that describes a new node in the text.
 
-    An accelerator that the pod requests, else the resource of the node that the pod uses most of.
+    It is an accelerator or other extended resource that the pod requests, else the resource of which the pod requests
+    the largest share of the node.
     """
     device = next((name for name in sorted(pod.requests) if name in keys.ACCELERATORS or "/" in name), "")
     if device:
@@ -317,7 +344,11 @@ def _shown(pod: PodInfo, node: NodeInfo) -> str:
 
 
 def exact_place(case: Case, node: int) -> str:
-    """Returns the finest domain of a node, else the value of a label that rules refer to; empty if there is neither."""
+    """Returns the exact place of a node as text, such as `rack r7`; empty if there is none below the hard domain.
+
+    It is the domain of the lowest layer, if that is below the hard layer, else the value of a label that rules refer
+    to. Empty also for a node that lacks a topology label.
+    """
     tree, level = case.snapshot.tree, case.snapshot.tree.depth - 1
     if level > case.hard:
         if any(case.snapshot.nodes[node].name in names for names in tree.lacking):
@@ -329,6 +360,6 @@ def exact_place(case: Case, node: int) -> str:
 
 
 def _place(case: Case, node: int) -> str:
-    """Returns the hard domain of a node, or the cluster."""
+    """Returns the hard domain of a node as text, such as `block b1`; `the cluster` without a hard layer."""
     tree, level = case.snapshot.tree, case.hard
     return f"{tree.layer_name(level)} {tree.path(level, int(tree.domain_of[level][node]))}" if level else "the cluster"

@@ -1,6 +1,6 @@
-"""Proposes changes of nodes: uncordoned, labelled, with working devices, or more of them.
+"""Proposes changes of nodes: cordons removed, labels added, devices repaired. New nodes are in `new_nodes.py`.
 
-The number of nodes is estimated from slots and resources; the trial decides.
+Which nodes and how many is an estimate from slots and resources; a trial decides whether the change helps.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ from koordpy.plan.limits import ADVICE_NAMED
 
 
 def node_changes(case: Case) -> Iterator[ClusterChange]:
-    """Yields changes of the nodes themselves."""
+    """Yields changes of existing nodes, then new nodes."""
     yield from _opened(case)
     yield from _labelled(case)
     yield from _in_layers(case)
@@ -30,12 +30,12 @@ def node_changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def _sizes(number: int) -> list[int]:
-    """Returns how many of a number of nodes are tried together: the first few, then all."""
+    """Returns how many of `number` nodes are changed together in each proposal: 1, 2, .. `ADVICE_NAMED`, then all."""
     return sorted({*range(1, min(number, ADVICE_NAMED) + 1), number})
 
 
 def _opened(case: Case) -> Iterator[ClusterChange]:
-    """Yields nodes uncordoned; the trial rules out nodes that are closed for another reason as well."""
+    """Yields the removal of cordons from some nodes. A trial finds whether another reason excludes them as well."""
     nodes = case.snapshot.nodes
     closed = [i for i, grounds in enumerate(case.grounds(case.kinds[0])) if any(g.plugin == CORDONED for g in grounds)]
     order = [nodes[i] for i in in_order(case, closed)]
@@ -63,6 +63,7 @@ class _OtherNodes:
 
 
 def _uncordoned(node: NodeInfo) -> NodeInfo:
+    """Returns a node without its cordon and the taint that comes with it."""
     taints = tuple(taint for taint in node.taints if taint.key != UNSCHEDULABLE_TAINT.key)
     own = [taint for taint in node.node.spec.taints if taint.key != UNSCHEDULABLE_TAINT.key]
     spec = structs.replace(node.node.spec, unschedulable=False, taints=own)
@@ -70,10 +71,10 @@ def _uncordoned(node: NodeInfo) -> NodeInfo:
 
 
 def _labelled(case: Case) -> Iterator[ClusterChange]:
-    """Yields labels of the node selector for nodes without these keys that nothing else but capacity excludes.
+    """Yields the labels of the node selector, added to nodes that only node affinity and capacity exclude.
 
-    A label that a node has describes it, so another value would be untrue. Of the labels that Kubernetes itself writes
-    only those of topology layers are proposed.
+    Only keys that the node lacks are added: a label that a node has describes it, so another value would be untrue. Of
+    the keys that are reserved for Kubernetes only those of topology layers are proposed.
     """
     asked = {item for pod in case.kinds for item in pod.pod.spec.node_selector.items()}
     layers = {key for layer in case.snapshot.tree.layers.chain for key in layer.label_keys}
@@ -102,7 +103,10 @@ def _labelled(case: Case) -> Iterator[ClusterChange]:
 
 
 def _in_layers(case: Case) -> Iterator[ClusterChange]:
-    """Yields layer labels for nodes without them: those of a domain that lacks slots for the unit."""
+    """Yields topology labels for nodes without them: those of a domain that lacks slots for the unit.
+
+    The nodes are then part of that domain. The labels are copied from a node that is in it.
+    """
     snapshot, tree = case.snapshot, case.snapshot.tree
     unlabelled = {name for names in tree.lacking for name in names}
     needs = PartNeeds(case.hard, {}) if case.hard else part_needs(case)
@@ -144,6 +148,7 @@ def _written_by_kubernetes(key: str) -> bool:
 
 
 def _with_labels(node: NodeInfo, more: dict[str, str]) -> NodeInfo:
+    """Returns a node with further labels."""
     labels = {**node.labels, **more}
     meta = structs.replace(node.node.metadata, labels=labels)
     return replace(node, labels=labels, node=structs.replace(node.node, metadata=meta))

@@ -1,8 +1,8 @@
-"""Finds the domains that lack slots for the parts of a unit.
+"""Estimates which topology domains lack slots for the parts of a unit, to propose changes there.
 
-Parts are replicas or gangs in one domain each, or multiples of members. They are packed by best fit decreasing. A part
-that fits no domain takes the domain with the most slots, which then lacks the rest. This is an estimate; the trial
-decides.
+A part is members that must share one domain: a replica, a gang, or a multiple of members. Parts are packed by best fit
+decreasing. A part that fits no domain is assigned to the domain with the most slots left, which then lacks the rest.
+Whether a change in these domains helps is decided by a trial.
 """
 
 from dataclasses import dataclass
@@ -15,17 +15,18 @@ from koordpy.problems.problem_building import unit_multiples
 
 @dataclass(frozen=True)
 class PartNeeds:
-    """Slots that domains of a level lack."""
+    """How many slots domains lack for parts."""
 
     level: int
+    """Level of the domains in which parts must be."""
     lacks: dict[int, int]
     """Domain of the level -> number of missing slots, above 0."""
 
 
 def part_needs(case: Case) -> PartNeeds | None:
-    """Returns the slots that domains lack for the parts of the scarcest kind.
+    """Returns the slots that domains lack, for parts counted in pods of the scarcest kind (`Case.scarcest`).
 
-    None for a unit without parts, or if all fit.
+    None for a unit without parts, if all parts fit, or if there are more parts without room than domains.
     """
     pod = case.scarcest
     level, sizes = _sizes(case, pod)
@@ -48,7 +49,10 @@ def part_needs(case: Case) -> PartNeeds | None:
 
 
 def _sizes(case: Case, pod: PodInfo) -> tuple[int, list[int]]:
-    """Returns the level of the deepest parts, and the number of pending members of a kind in each of them."""
+    """Returns (deepest level with parts, per part on it the number of core members of a kind).
+
+    Parts on node labels and parts with bound members are left out. Without parts: level 0 and an empty list.
+    """
     core = {one.key for one in case.core if one.shape == pod.shape}
     by_level: dict[int, list[int]] = {}
     for part in parts_of(case.unit, case.snapshot.tree.layers):

@@ -1,7 +1,7 @@
-"""Proposes changes of the pods of a unit: a rule given up, a misspelt name corrected, less of a resource.
+"""Proposes changes of the pods' own specification: a rule given up, a misspelt name corrected, less of a resource.
 
-Each change edits the specification of all pending members that have the rule, and reads it again as the scheduler reads
-pods.
+Each change edits the specification of all pending members to which it applies, and reads the result again as the
+scheduler reads pods. Functions that take and return a `Pod` make the edit for one pod.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,12 +37,14 @@ def pod_changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def rule_changes(case: Case) -> Iterator[ClusterChange]:
-    """Yields spread, affinity, anti-affinity and host ports, each given up by all members that have it."""
+    """Yields changes that give up one rule of the members: a spread constraint, affinity, anti-affinity, host port."""
     for text, respec in rules_of([pod.pod for pod in case.unit.pending]):
         yield _change(case, f"{text} were given up", Effort.OWN_WISH, respec)
 
 
 def _change(case: Case, text: str, effort: Effort, respec: Respec, size: int = 0, family: str = "") -> ClusterChange:
+    """Returns a change that edits every pending pod of the unit by `respec`. Other arguments: as of ClusterChange."""
+
     def make(world: World) -> World:
         pods = (world.snapshot.pods[pod.key] for pod in case.unit.pending)
         changed = ((pod, respec(pod.pod)) for pod in pods)
@@ -53,7 +55,7 @@ def _change(case: Case, text: str, effort: Effort, respec: Respec, size: int = 0
 
 
 def _misspelt(case: Case) -> Iterator[ClusterChange]:
-    """Yields corrections of resources that no node has and that are spelt nearly like one that some node has."""
+    """Yields, per requested resource that no node has, the change to a resource of similar name that some node has."""
     there = case.snapshot.offered
     lost = {name for pod in case.kinds for name in pod.requests if name not in there}
     for name in sorted(lost):
@@ -63,6 +65,8 @@ def _misspelt(case: Case) -> Iterator[ClusterChange]:
 
 
 def _renamed(pod: Pod, *, old: str, new: str) -> Pod:
+    """Returns a pod that requests resource `new` instead of `old`."""
+
     def amounts(given: Quantities) -> Quantities:
         return {new if name == old else name: amount for name, amount in given.items()}
 
@@ -70,6 +74,8 @@ def _renamed(pod: Pod, *, old: str, new: str) -> Pod:
 
 
 def _with_amounts(pod: Pod, amounts: Callable[[Quantities], Quantities]) -> Pod:
+    """Returns a pod with requests and limits changed by `amounts`, in all containers and for the pod as a whole."""
+
     def resources(given: ResourceRequirements) -> ResourceRequirements:
         return replace(given, requests=amounts(given.requests), limits=amounts(given.limits))
 
@@ -79,9 +85,9 @@ def _with_amounts(pod: Pod, amounts: Callable[[Quantities], Quantities]) -> Pod:
 
 
 def _selectors(case: Case) -> Iterator[ClusterChange]:
-    """Yields node selectors and required node affinity left out.
+    """Yields changes that leave out node selectors or required node affinity: each label alone, then combinations.
 
-    For a value that no node has, the text lists existing values.
+    If no node has the value of a selector, the text lists values that nodes have.
     """
     asked = dict.fromkeys(item for pod in case.kinds for item in sorted(pod.pod.spec.node_selector.items()))
     for key, value in asked:
@@ -105,6 +111,7 @@ def _selectors(case: Case) -> Iterator[ClusterChange]:
 
 
 def _needs_nodes(pod: Pod) -> bool:
+    """Returns True if a pod has required node affinity."""
     near = pod.spec.affinity
     return near is not None and near.node_affinity is not None and near.node_affinity.required is not None
 
@@ -127,7 +134,11 @@ def _without_node_affinity(pod: Pod) -> Pod:
 
 
 def _tolerations(case: Case) -> Iterator[ClusterChange]:
-    """Yields tolerations of taints that close nodes to the unit: each set of taints of some node, and all together."""
+    """Yields tolerations of taints that exclude the unit from nodes.
+
+    Each proposal is all such taints of some nodes, the smallest set first; the last one is all of these taints. Cordons
+    are left out.
+    """
     sets: dict[tuple[Taint, ...], int] = {}
     for node in case.snapshot.nodes:
         cordon = UNSCHEDULABLE_TAINT.key if node.unschedulable else None
@@ -152,19 +163,23 @@ def _tolerant(pod: Pod, *, taints: tuple[Taint, ...]) -> Pod:
 
 
 def _annotations(case: Case) -> Iterator[ClusterChange]:
-    """Yields requests for GPU links and partitions left out."""
+    """Yields changes that leave out the annotations on GPU bandwidth and GPU partitions."""
     for key in (keys.GPU_MIN_BANDWIDTH, keys.GPU_PARTITION_SPEC):
         if any(key in pod.pod.metadata.annotations for pod in case.kinds):
             yield _change(case, f"annotation {key} were left out", Effort.OWN_WISH, partial(_without_note, key=key))
 
 
 def _without_note(pod: Pod, *, key: str) -> Pod:
+    """Returns a pod without an annotation."""
     left = {name: text for name, text in pod.metadata.annotations.items() if name != key}
     return replace(pod, metadata=replace(pod.metadata, annotations=left))
 
 
 def _preemptible(case: Case) -> Iterator[ClusterChange]:
-    """Yields preemptible pods, if the min of their quota refuses them as non-preemptible."""
+    """Yields the change of non-preemptible pods to preemptible ones, if a min refuses them.
+
+    Non-preemptible pods must fit the min of their quotas; preemptible pods need not.
+    """
     admission = Admission(case.round_state.draft, case.config.quota, case.round_state.reservations)
     refused = any(one.limit_name == "min" for one in admission.core_refusals(case.unit, case.round_state.draft.quotas))
     if refused:
@@ -173,15 +188,17 @@ def _preemptible(case: Case) -> Iterator[ClusterChange]:
 
 
 def _evictable(pod: Pod) -> Pod:
+    """Returns a pod without the labels that make it non-preemptible."""
     marks = (keys.QUOTA_PREEMPTIBLE, keys.DISABLE_PREEMPTIBLE)
     left = {key: text for key, text in pod.metadata.labels.items() if key not in marks}
     return replace(pod, metadata=replace(pod.metadata, labels=left))
 
 
 def _smaller(case: Case) -> Iterator[ClusterChange]:
-    """Yields smaller amounts of one resource: the most that some node has in total, or has free.
+    """Yields smaller requests of one resource: the most that any node has in total, or the most that any has free.
 
-    Only for units with a single shape.
+    For accelerators also smaller numbers. Only for units with a single shape, and for a resource that a single
+    container requests.
     """
     if len({pod.shape for pod in case.unit.pending}) > 1:
         return
@@ -200,7 +217,7 @@ def _smaller(case: Case) -> Iterator[ClusterChange]:
 
 
 def _parts(most: int) -> list[int]:
-    """Returns the amounts of devices to try: each of the highest ones, then halves."""
+    """Returns the numbers of devices to try, from `most` down: first `ADVICE_LESS` in steps of 1, then halves."""
     few = list(range(most, max(0, most - ADVICE_LESS), -1))
     while few and few[-1] > 1:
         few.append(few[-1] // 2)
@@ -218,6 +235,8 @@ def _only_holder(pod: PodInfo, name: str) -> Container | None:
 
 
 def _with_less(pod: Pod, *, name: str, text: str) -> Pod:
+    """Returns a pod with another quantity (`text`) of a resource."""
+
     def amounts(given: Quantities) -> Quantities:
         return {key: text if key == name else amount for key, amount in given.items()}
 

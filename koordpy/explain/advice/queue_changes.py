@@ -1,4 +1,4 @@
-"""Proposes changes of the queue, of time and of shares: earlier jobs, reservations, promised starts, weights."""
+"""Proposes changes for a unit that waits because of other units in the queue: time, reservations and fair shares."""
 
 from collections.abc import Iterator
 
@@ -18,8 +18,9 @@ from koordpy.quota.quota_book import QuotaUse
 
 
 def queue_changes(case: Case) -> Iterator[ClusterChange]:
-    """Yields changes of the units before this one, and of settings on the queue order and shares."""
+    """Yields changes of the units that are planned before this one, and of settings on queue order and shares."""
     config = case.config
+    # the unit starts if it is planned alone, so only earlier units prevent that
     if any(one.unit == case.unit.id for one in case.alone.placements):
         own = {pod.key for pod in case.unit.members}
         others = [pod for pod in case.snapshot.pending if pod.key not in own]
@@ -35,7 +36,11 @@ def queue_changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def _promised(case: Case) -> Iterator[ClusterChange]:
-    """Yields the end of the pods that a promised start waits for."""
+    """Yields changes that concern a promised start, which is a reservation of capacity at a later time.
+
+    If the promise belongs to this unit, it only has to wait until then. If it belongs to another unit, this unit may
+    start before if it declares that it ends in time.
+    """
     promise = case.plan.reservation
     if promise is not None and promise.unit != case.unit.id:
         yield from _declared_end(case, promise.start)
@@ -49,7 +54,10 @@ def _promised(case: Case) -> Iterator[ClusterChange]:
 
 
 def _declared_end(case: Case, start: float) -> Iterator[ClusterChange]:
-    """Yields a declared end before the start that is promised to another unit."""
+    """Yields the annotation by which the unit declares an end before `start`, which is promised to another unit.
+
+    start: seconds since the epoch.
+    """
     seconds = int(start - case.snapshot.now)
     if seconds <= 0:
         return
@@ -58,7 +66,7 @@ def _declared_end(case: Case, start: float) -> Iterator[ClusterChange]:
 
 
 def _reclaimed(case: Case) -> Iterator[ClusterChange]:
-    """Yields reclaim of fair shares."""
+    """Yields the setting by which units reclaim their fair share from other users; nothing if it is set already."""
     fairness = case.config.fairness
     if fairness.mode == "off" or fairness.reclaim == "all" or case.config.preemption.across_users == "any":
         return
@@ -69,7 +77,10 @@ def _reclaimed(case: Case) -> Iterator[ClusterChange]:
 
 
 def _weights(case: Case) -> Iterator[ClusterChange]:
-    """Yields a larger weight of the unit's user or queue, if shares are reclaimed and its own share is too small."""
+    """Yields larger weights of the unit's user, each double the one before, if the user's fair share is too small.
+
+    Only if fair shares are reclaimed. Not for a quota, because its weight is in its ElasticQuota.
+    """
     fairness = case.config.fairness
     lines = lines_of(case.snapshot, fairness) if fairness.reclaim == "all" else None
     path = lines.path(case.unit.members[0]) if lines is not None else ()

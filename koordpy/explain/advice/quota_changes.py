@@ -1,7 +1,8 @@
-"""Proposes larger limits of quotas, and removal of pods that count in quotas; the cheapest single change first.
+"""Proposes changes for a unit that a quota refuses: larger limits, another quota, and fewer pods that count in quotas.
 
-A quota is raised alone, to the sum of its usage and the unit's request. If that is not enough, further limits that
-refuse are raised with it. Each is derived from the quotas after the previous raise.
+Several quotas on the path from a pod's quota to the root may refuse. First each limit is raised alone, to the sum of
+its usage and the unit's request. If that is not enough, all limits that refuse are raised together. What refuses next
+is found on the quotas after the previous raise.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +31,7 @@ Raise = tuple[str, str, str, int]
 
 
 def quota_changes(case: Case) -> Iterator[ClusterChange]:
-    """Yields changes of quotas, and of the pods that count in them."""
+    """Yields changes of quotas and of the pods that count in them; nothing without quotas."""
     snapshot, quotas = case.snapshot, case.snapshot.quotas
     if not quotas.tree.quotas:
         return
@@ -45,6 +46,7 @@ def quota_changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def _refusals(case: Case, snapshot: Snapshot) -> list[QuotaRefusal]:
+    """Returns the refusals of the unit's core by limits of quotas. snapshot: with the quotas to check."""
     draft = case.draft_on(snapshot)
     ledger = ReservationLedger(draft, case.config, lambda: case.round_state.scene.reach)
     admission = Admission(draft, case.config.quota, ledger)
@@ -52,7 +54,7 @@ def _refusals(case: Case, snapshot: Snapshot) -> list[QuotaRefusal]:
 
 
 def _leaf_quotas(case: Case) -> Iterator[ClusterChange]:
-    """Yields the leaves of an inner quota that pods name."""
+    """Yields a few leaf quotas for pods that name an inner quota, in which no pod may be."""
     quotas = case.snapshot.quotas
     name = next((n for pod in case.unit.pending if (n := quotas.quota_of(pod)) in quotas.tree.quotas), "")
     if not name or not quotas.tree.quotas[name].is_parent:
@@ -68,6 +70,7 @@ def _leaf_quotas(case: Case) -> Iterator[ClusterChange]:
 
 
 def _in_quota(info: PodInfo, quota: str, case: Case) -> PodInfo:
+    """Returns a pod with another quota in its label."""
     meta = info.pod.metadata
     pod = restruct(info.pod, metadata=restruct(meta, labels={**meta.labels, keys.QUOTA_NAME: quota}))
     counts = case.config.quota.labels_count(info.namespace)
@@ -75,7 +78,7 @@ def _in_quota(info: PodInfo, quota: str, case: Case) -> PodInfo:
 
 
 def _raised_alone(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
-    """Yields one limit raised, for each quota on the refused path and each above it."""
+    """Yields, for each quota on the refused path from the leaf up, one of its limits raised."""
     if not refusals:
         return
     tree = case.snapshot.quotas.tree
@@ -92,7 +95,10 @@ def _raised_alone(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterC
 
 
 def _raised_together(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
-    """Yields every limit that refuses, raised one after the other until none refuses."""
+    """Yields one change that raises all limits that refuse, if these are several.
+
+    They are raised one after the other, until no limit refuses or `ADVICE_RAISES` steps are done.
+    """
     made: dict[tuple[str, str, str], int] = {}
     snapshot = case.snapshot
     for _ in range(ADVICE_RAISES):
@@ -114,7 +120,10 @@ def _raised_together(case: Case, refusals: list[QuotaRefusal]) -> Iterator[Clust
 
 
 def _raises(case: Case, name: str, side: str, resources: list[str]) -> list[Raise]:
-    """Returns the amount that a limit of a quota needs, for each resource of which it has less."""
+    """Returns the raises of one limit of a quota that the core needs, one for each resource that is too small.
+
+    side: `min` or `max`. A min is compared with the usage of non-preemptible pods, a max with that of all pods.
+    """
     quota, use = case.snapshot.quotas.tree.quotas[name], case.round_state.draft.quotas
     inside = [pod for pod in case.core if name in case.snapshot.quotas.tree.path(case.snapshot.quotas.quota_of(pod))]
     out = []
@@ -129,9 +138,9 @@ def _raises(case: Case, name: str, side: str, resources: list[str]) -> list[Rais
 
 
 def _change(case: Case, asked: list[Raise], size: int, family: str) -> Iterator[ClusterChange]:
-    """Yields the change that raises some limits, and others to stay consistent with them.
+    """Yields one change with the given raises, and with those that they require (`_agreed`).
 
-    Nothing if that is impossible.
+    Nothing if the raises are impossible. size, family: as of `ClusterChange`; size grows with the raises required.
     """
     tree, raises = case.snapshot.quotas.tree, _agreed(case, asked)
     if not raises:
@@ -146,10 +155,10 @@ def _change(case: Case, asked: list[Raise], size: int, family: str) -> Iterator[
 
 
 def _agreed(case: Case, raises: list[Raise]) -> list[Raise]:
-    """Returns the raises, and those that each raised min requires.
+    """Returns the raises and all further raises that keep the quotas consistent.
 
-    These are a max of at least that min, and a min of the parent of at least the sum of its children's. Empty if a
-    quota on the path has no such limit, or cannot be read.
+    A raised min requires a max of at least that min, and a min of the parent of at least the sum of its children's.
+    Empty if that is impossible, because a quota on the path has no max for the resource, or cannot be read.
     """
     tree = case.snapshot.quotas.tree
     made = {(name, side, resource): amount for name, side, resource, amount in raises}
@@ -174,7 +183,7 @@ def _agreed(case: Case, raises: list[Raise]) -> list[Raise]:
 
 
 def _raised(snapshot: Snapshot, raises: list[Raise]) -> Snapshot:
-    """Returns the snapshot with limits raised."""
+    """Returns a snapshot with some limits of quotas set to larger amounts."""
     changed: dict[str, QuotaNode] = {}
     for name, side, resource, amount in raises:
         quota = changed.get(name, snapshot.quotas.tree.quotas[name])
@@ -188,9 +197,9 @@ def _raised(snapshot: Snapshot, raises: list[Raise]) -> Snapshot:
 
 
 def _guaranteed(case: Case) -> Iterator[ClusterChange]:
-    """Yields a larger min of the unit's quota.
+    """Yields a larger min of the unit's quota, so that the unit may reclaim capacity that other quotas borrow.
 
-    With it the unit may reclaim capacity that other quotas borrow or may use.
+    Nothing if that would require a larger max, because raising max is proposed separately.
     """
     quotas = case.snapshot.quotas
     leaf = quotas.tree.quotas.get(quotas.quota_of(case.unit.pending[0]))
@@ -206,7 +215,10 @@ def _guaranteed(case: Case) -> Iterator[ClusterChange]:
 
 
 def _quota_pods_ended(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
-    """Yields the fewest running pods of a refusing quota to end, so that the quota can take the unit's request."""
+    """Yields, per refusing quota, a few of its running pods to end, so that the quota can take the unit's request.
+
+    One pod if that is enough, else the largest pods; nothing if more than `ADVICE_NAMED` pods would have to end.
+    """
     quotas = case.snapshot.quotas
     for refusal in refusals:
         limit, used, asked = refusal.limit or {}, refusal.used or {}, refusal.request or {}

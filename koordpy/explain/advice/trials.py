@@ -1,8 +1,8 @@
-"""What-ifs: plans rounds on a changed cluster. A change helps only if the unit is placed in such a round.
+"""Tries changes of the cluster by planning rounds on a changed snapshot: does the pending unit start then?
 
 A change is tried in two steps. First the unit is planned alone, which is cheap. Then the whole round is planned, in
-which earlier units may use the capacity that the change provides. The number of rounds is bounded (`limits`), never the
-time: equal input gives equal advice.
+which earlier units may use the capacity that the change provides. Only the number of rounds is limited (`plan.limits`),
+never the time, so that equal input gives equal advice.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _MOVED = RuleName.CONSOLIDATION
 
 @dataclass
 class Trials:
-    """What-ifs for one pod of a pending unit."""
+    """Tries changes for one pod of a pending unit, and caches the results."""
 
     snapshot: Snapshot
     config: KoordpyConfiguration
@@ -35,26 +35,33 @@ class Trials:
     round: RoundPlan
     """The round without changes, in which the pod stays pending."""
     _done: int = 0
+    """Number of rounds planned so far, without those of reductions."""
     _work: int = 0
+    """Sum over all rounds of pending pods times nodes."""
     _reductions: int = 0
+    """Number of smaller changes tried for the current change."""
     _known: dict[Callable[[World], World], RoundPlan | None] = field(default_factory=dict)
+    """`ClusterChange.make` -> result of the trial, as of `_tried`."""
     _cache: PlannerCache = field(default_factory=PlannerCache)
 
     def __post_init__(self) -> None:
+        """Plans the unit alone without a change."""
         self._own = frozenset(pod.key for pod in self.unit.pending)
         self.alone = self._plan(World(self.snapshot, self.config, frozenset([self.unit.id])))
         """The round that plans this unit only."""
         self._started = bool(self._placed(self.round))
+        """True if some pods of the unit start in the unchanged round."""
 
     @property
     def spent(self) -> bool:
-        """True if no further change is to be tried."""
+        """True if the limits on trials are reached, so that no further change is tried."""
         return self._done >= ADVICE_TRIALS or (self._done >= ADVICE_TRIALS_LEAST and self._work > ADVICE_WORK)
 
     def line(self, change: ClusterChange) -> str:
-        """Returns the text of a change with which the unit is placed.
+        """Tries a change. Returns its text if the unit is placed with it, with a note on pods that would be evicted.
 
-        Empty if it is not placed, or the trials are spent.
+        Empty if the unit is not placed, or if the trials are spent. A change with `reduce` is tried as a whole first,
+        and then reduced to the smallest one that helps.
         """
         if change.reduce is not None:
             if self._result(change.make) is None:
@@ -78,16 +85,16 @@ class Trials:
         return f"{change.text}: {counted(len(rules), 'pod')} would be {done} for it"
 
     def _starts_all(self, plan: RoundPlan) -> bool:
-        """Returns True if a round binds every pod of the unit, and all other pods that the unchanged round binds."""
+        """Returns True if a round binds every pod of the unit, and all pods that the unchanged round binds."""
         before = {one.pod_key for one in self.round.placements}
         return self._own | before <= {one.pod_key for one in plan.placements}
 
     def _units_of(self, plan: RoundPlan) -> frozenset[str]:
-        """Returns the ids of the units of the own pods in a round: several if the change divides the gang."""
+        """Returns the ids of the units that the unit's pods are in after a change: several if it divides the gang."""
         return frozenset({self.unit.id, *(one.unit for one in plan.placements if one.pod_key in self._own)})
 
     def _result(self, make: Callable[[World], World]) -> RoundPlan | None:
-        """Returns the round after a change; None if the unit is not placed in it, or if the change was not tried."""
+        """Returns the round after a change, cached; None if the unit is not placed in it, or if no trial is left."""
         if make not in self._known:
             if self.spent:
                 return None
@@ -95,9 +102,9 @@ class Trials:
         return self._known[make]
 
     def _helps(self, change: ClusterChange) -> bool:
-        """Returns True if a smaller change of the same form helps.
+        """Returns True if a smaller change of the same form helps; the function that `ClusterChange.reduce` gets.
 
-        It costs no trial, but the number of reductions is bounded too.
+        Its rounds do not count as trials, but have their own limit (`ADVICE_REDUCTIONS`). False above the limit.
         """
         self._reductions += 1
         if self._work > ADVICE_WORK:
@@ -111,11 +118,15 @@ class Trials:
         return self._known[change.make] is not None
 
     def _tried(self, make: Callable[[World], World]) -> RoundPlan | None:
+        """Returns the round after a change; None if the unit is not placed in it, alone or with all other units."""
         found = self._alone(make)
         return None if found is None else self._among_all(*found)
 
     def _alone(self, make: Callable[[World], World]) -> tuple[World, RoundPlan] | None:
-        """Returns the world after a change and the round of the unit alone in it; None if the unit is not placed."""
+        """Returns (world after a change, round that plans the unit alone in it).
+
+        None if the unit is not placed, or if the changed world is not known exactly.
+        """
         try:
             world = make(World(self.snapshot, self.config))
         except VariantError:
@@ -124,31 +135,36 @@ class Trials:
         return (world, first) if self._helped(first) else None
 
     def _among_all(self, world: World, first: RoundPlan) -> RoundPlan | None:
-        """Returns the whole round in a world; None if the unit is not placed in it."""
+        """Returns the round with all pending units in a world; None if the unit is not placed in it.
+
+        first: the round of the unit alone, which is the same if no other unit is pending.
+        """
         if world.only is not None or len(self.snapshot.pending) == len(self._own):
             return first
         plan = self._plan(world)
         return plan if self._helped(plan) else None
 
     def _ids(self, world: World) -> list[str]:
-        """Returns the units of the own pods after the change: the pods may be in other gangs, or in none."""
+        """Returns the ids of the units of the unit's pods in a world, where they may be in other gangs, or in none."""
         pods = [world.snapshot.pods[key] for key in self._own if key in world.snapshot.pods]
         return [pod.key if pod.gang is None else f"gang:{pod.gang.id}" for pod in pods]
 
     def _helped(self, plan: RoundPlan) -> bool:
+        """Returns True if a round places the pod to explain, or any pod of the unit if none starts without a change."""
         placed = self._placed(plan)
         return self.pod in placed or (not self._started and bool(placed))
 
     def _placed(self, plan: RoundPlan) -> frozenset[str]:
-        """Returns the own pods that a round places or nominates."""
+        """Returns the keys of the unit's pods that a round places or nominates."""
         found = {one.pod_key for one in plan.placements} | self._nominated(plan)
         return self._own & found
 
     def _nominated(self, plan: RoundPlan) -> frozenset[str]:
-        """Returns the own pods for which a round evicts pods."""
+        """Returns the keys of the unit's pods for which a round evicts pods."""
         return self._own & {one.pod_key for one in plan.nominations}
 
     def _plan(self, world: World) -> RoundPlan:
+        """Plans a round in a world, and counts it."""
         self._done += 1
         asked = len(world.snapshot.pending) if world.only is None else len(self._own)
         self._work += asked * len(world.snapshot.nodes)
