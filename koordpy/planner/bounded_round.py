@@ -44,9 +44,8 @@ class BoundedRound:
     def attempt(self, unit: Unit) -> UnitOutcome:
         """Tries the next unit of the queue, or defers it.
 
-        Deferred are units of tenants that used their part of the time while other tenants wait (`TURN`), and units
-        after the end of the budget, except of tenants that have not had their part (`CUT`). The first unit is always
-        tried.
+        A unit is deferred with `TURN` if its tenant has used its part of the time while other tenants wait. It is
+        deferred with `CUT` if the budget has ended and its tenant has had its part. The first unit is always tried.
         """
         budget, shares = self._budget, self._shares
         if budget is None or shares is None:

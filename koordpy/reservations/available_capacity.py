@@ -39,8 +39,8 @@ class AvailableCapacity:
     freed: Callable[[int], Ints]
     """Returns, for a node position, [resources]: requests of the pods that are terminating there."""
     takes_freed: Callable[[PodInfo, str], bool]
-    """(nominated pod, node name) -> True if the pod first uses the capacity that terminating pods free on the node, so
-    that only the rest of its requests reduces the present capacity."""
+    """(nominated pod, node name) -> True if the pod first uses the capacity that terminating pods free on the node.
+    Then only the rest of its requests reduces the present capacity."""
 
     @cached_property
     def pods(self) -> Mapping[int, Sequence[PodInfo]]:

@@ -110,8 +110,8 @@ class ReservationLedger:
         """Returns True if the capacity of a nominated pod is closed to a pod (`ClosedTo`).
 
         It is not closed to pods of the same unit, and not if the draft has placed the nominated pod already. Otherwise
-        it is closed to pods of the same or a lower priority, to tenants that it was reclaimed from, and, if the
-        nomination is of this round, to all later units except those that it waits for.
+        it is closed to pods of the same or a lower priority, and to tenants that it was reclaimed from. A nomination of
+        this round is also closed to all later units, except those that it waits for.
         """
         if key in together or key in self.draft.placed:
             return False

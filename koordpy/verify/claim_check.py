@@ -1,6 +1,6 @@
 """The independent check of the claims of a plan's pods: each volume and device can be used on the node, and is free.
 
-It goes claim by claim over the objects once the pods are on the draft, and shares no code with the filters that chose
+It goes claim by claim over the objects once the pods are on the draft. It shares no code with the filters that chose
 the volumes and devices. Sources: kube-parity.md 2.8 and 6; preemption.md 4 (volumes and devices of nominated pods).
 """
 

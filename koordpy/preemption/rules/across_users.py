@@ -5,8 +5,8 @@ Without it, a user could take the whole cluster by giving high priorities to its
 could use (`usable_shares.py`). Units of another tenant may be evicted in two cases:
 
 - (a) The tenant keeps at least min(usage, share).
-- (b) The tenant is above its share before each unit is evicted, and afterwards the excess of the preemptor's tenant is
-no larger than the excess of that tenant was. An excess is usage above the unrounded share.
+- (b) The tenant is above its share before each unit is evicted. Afterwards, the excess of the preemptor's tenant is no
+larger than the excess of the other tenant was before. An excess is usage above the unrounded share.
 
 The protection does not apply between two ElasticQuotas, to a preemptor of system priority, and as far as the
 preemptor's quota stays within its min (its guarantee).

@@ -1,8 +1,8 @@
 """Units that consolidation does not move: units of tenants within their entitlement, and units with an annotation.
 
 Source: docs/rules/preemption.md 3.4. A unit of a quota within its min is not moved for a preemptor that would exceed
-its own min. A unit of a user or queue within its share is not moved for a preemptor that would end above its own share
-(tenants and shares are those of `across_users.py`). Annotations by which other tools are kept from evicting a pod are
+its own min. A unit of a user or queue within its share is not moved for a preemptor that would end above its own share.
+Tenants and shares are those of `across_users.py`. Annotations by which other tools are kept from evicting a pod are
 respected. Live, a pod without a controller is not moved, because nothing would recreate it.
 """
 

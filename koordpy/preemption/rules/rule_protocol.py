@@ -1,7 +1,8 @@
 """The interface of preemption rules: which victim units a rule allows, and limits on all chosen victims.
 
-A rule reads its inputs from `Law`; `victim_rules.py` lists all rules. Nodes, gangs and PodDisruptionBudgets are not its
-concern, because the search chooses among the allowed units by cost and tries each set on the draft with all filters.
+A rule reads its inputs from `Law`; `victim_rules.py` lists all rules. A rule need not know nodes, gangs or
+PodDisruptionBudgets: the search chooses among the allowed units by cost, and tries each set on the draft with all
+filters.
 Terms of the rules: an entitlement is the min of a quota or the share of a tenant, a constant of the round. Usage is
 that of the draft before the plan. "Below the LCA" means the quotas on a path under the lowest common ancestor of the
 preemptor's leaf quota and the victim's.

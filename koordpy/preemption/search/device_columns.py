@@ -1,6 +1,6 @@
 """Counts devices, such as NPUs or devices of resource claims, in the search for victims.
 
-Each device family gets a column of the placement problem, with the free devices of each node, and each victim unit the
+Each device family gets a column of the placement problem, with the free devices of each node. Each victim unit gets the
 number of devices that it frees. These numbers are upper bounds. Which devices the members get, and whether their links
 suit the members, is decided in the dry run (`dry_run.py`).
 """

@@ -3,8 +3,8 @@
 To move a pod is to evict it; its controller recreates it, and the scheduler binds the new pod on the planned node. All
 moved pods must have new nodes before any is evicted. The planner's own placement finds these, and the draft reserves
 the capacity there. Off by default (preemption.md 3.4). Not moved are pods with constraints on other pods (affinity,
-spread, ports, volumes), pods of a gang below its minimum, and pods that a gate or quota would block once they are
-pending, because they would end without a node.
+spread, ports, volumes) and pods of a gang below its minimum. Pods that a gate or quota would block once they are
+pending are not moved either, because they would end without a node.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """The pool: all victim units of a round with the capacity that each uses, computed once for all preemptors.
 
-Thousands of pending pods may search for victims among thousands of running pods, and the nodes and amounts of a unit
-are the same for all of them. The pool is updated when a plan of the round evicts units. A mask [units] selects units of
-the pool.
+Thousands of pending pods may search for victims among thousands of running pods. The nodes and amounts of a unit are
+the same for all of these searches. The pool is updated when a plan of the round evicts units. A mask [units] selects
+units of the pool.
 """
 
 from collections.abc import Iterable

@@ -6,9 +6,9 @@ one by one:
 1. Find the lowest priority up to which victims free enough by sums (levels 1 and 2).
 2. For each node and number of pods, find the cheapest victims (`node_covers.py`). The cost is one integer that contains
    the levels 3 to 5, 8 and 9, so the costs of nodes add up.
-3. Distribute the pods over the nodes at the lowest total cost: by min-plus tables along the tree of domains
-   (`gathered_victims.py`), by a merge if costs are convex, or by dynamic programming over the amount that victims must
-   give back to a full quota of the preemptor.
+3. Distribute the pods over the nodes at the lowest total cost. If costs are convex, by a merge; otherwise by min-plus
+   tables along the tree of domains (`gathered_victims.py`). If victims must also give back an amount to a full quota of
+   the preemptor, by dynamic programming over pods and that amount.
 4. Check the limits between units of different nodes (surplus of a gang, quotas, budgets), which were ignored so far. If
    the set satisfies them, it is optimal. If not, the answer is None and CP-SAT decides.
 """

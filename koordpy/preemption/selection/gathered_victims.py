@@ -1,7 +1,7 @@
 """Distributes the pods of a unit over nodes and domains, such that their victims are the least harmful.
 
 Source: preemption.md 5. Each node offers 0, 1, 2, ... pods at a cost. The table of a domain has the lowest cost for
-each number of pods in it, and is the min-plus sum of its children's tables, from the nodes up to the cluster. The
+each number of pods in it. It is the min-plus sum of its children's tables, from the nodes up to the cluster. The
 levels that decide first (gangs broken, accelerators, pods, then goals 3 and 4 of a gather goal) fit one machine word.
 Priorities and level 9 are long numbers, so they are compared only among splits of equal words.
 """
