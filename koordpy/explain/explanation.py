@@ -297,6 +297,7 @@ def _domains(decided: DecidedPod) -> tuple[DomainExplanation, ...]:
         needed = len(nodes)
         chosen = tree.lowest_common([*nodes.values(), *_staying(decided)])
         ranks = tuple(rank for rank, pod in enumerate(unit.members) if pod.key in nodes)
+    # per domain the slots and the reason
     usable = domain_slots(unit, round_state, ranks)
     divided = divided_sentence(unit, problem, round_state) if problem.bound else ""
     fails = decided.node is None and decided.outcome.attempt.proof is Proof.INFEASIBLE

@@ -261,13 +261,13 @@ class RoundState:
         return self.reservations.claims_closed_to(pod, self._reserved_for(pod)) if self.draft.has_nominations else []
 
     def _reserved_for(self, pod: PodInfo) -> frozenset[str]:
-        """Returns the keys of the pods with a reservation that are planned together with a pod, itself included."""
+        """Returns the keys of pods with a reservation that a pod may use: its own, and those of its unit's members."""
         if pod.gang is None:
             return frozenset([pod.key] if self.reservations.has(pod) else ())
         return self.reservations.members({gang.ref for gang in self.groups.unit(pod.gang).gangs})
 
     def _among_refusal(self, pod: PodInfo) -> Refusal | None:
-        """Returns why no plan can place a member together with the others of its gang; None if it can."""
+        """Returns why no plan can place a pod together with the other members of its gang; None if a plan may."""
         if pod.gang is None or not self.concerned(pod):
             return None
         return self.among(pod.gang).refusals.get(pod.shape)

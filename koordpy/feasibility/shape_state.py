@@ -176,7 +176,7 @@ class ShapeState:
         return most * passes.astype(np.int64)
 
     def looks_at(self, pod: PodInfo, node: int) -> bool:
-        """Returns True if a filter's verdict may change when a pod is removed from its node."""
+        """Returns True if the verdict of a rule may change when a bound pod is removed from its node (position)."""
         moved = [rule.change(pod, node, -1) for rule in self.rules]
         for rule in self.rules:
             rule.change(pod, node, 1)
@@ -198,9 +198,9 @@ class ShapeState:
         return bool(self.rules)
 
     def best_node(self) -> int | None:
-        """Returns the best node: least device cost, largest total, fewest free slots, first natural name.
+        """Returns the position of the best node for a single pod; None if no node takes it.
 
-        None if no node takes the pod.
+        Compared in order: least device cost, largest total score, fewest free slots, first natural name.
         """
         names, able = self._owner.snapshot.name_rank, np.nonzero(self.slots > 0)[0]
         costs = devices_costs(self.pod, able, self._owner.scene) if self.pod.asks and len(able) > 1 else ()
@@ -218,6 +218,7 @@ class ShapeState:
         draft = self._owner.draft
         if self._version_seen == draft.version:
             return
+        # what has changed: rows of nodes, pods added or removed, reservations
         renewed = self._ledger is not draft.reservations
         rows, changes = (
             np.array(draft.touched_since(self._version_seen), dtype=np.int64),
@@ -232,6 +233,7 @@ class ShapeState:
             self._update(slice(None))
             self._normalise()
             return
+        # only the changed nodes
         fitted = self.slots[rows] > 0 if self._by_feasible else None
         if len(rows) <= FEW_ROWS and not self._copies and self._reserved is None:
             for row in rows.tolist():

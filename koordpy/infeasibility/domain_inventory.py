@@ -133,6 +133,7 @@ def free_for_gangs(
     resource = max(totals, key=totals.__getitem__, default="")
     if not totals.get(resource):
         return None
+    # a pod that fills the largest node, and its slots by the planner's filters
     unit = 100 if resource in keys.HUNDREDTHS else 1
     most = int(snapshot.allocatable[:, snapshot.columns[resource]].max()) // unit
     pod = asking({resource: str(most * unit)}, config.scheduler_names[0])

@@ -105,6 +105,7 @@ class EmptyNodes:
         kinds = {pod.shape: pod for pod in reversed(unit.pending)}
         number = {shape: i for i, shape in enumerate(kinds)}
         gangs = {gang.ref: i for i, gang in enumerate(unit.gangs)}
+        # members; the unit's own bound members keep using capacity and devices
         free = snapshot.allocatable - snapshot.staying
         usable = usable_columns(tuple(kinds.values()), round_state.scene)
         held = {family: np.zeros(len(snapshot.nodes), dtype=np.int64) for family in usable}
@@ -120,6 +121,7 @@ class EmptyNodes:
                 free[node] -= snapshot.asked([pod])
                 for family in usable if pod.asks else ():
                     held[family][node] += asked_of(pod, family)
+        # shapes; devices of a family are a further column for each shape
         columns, shapes = [free], []
         for pod in kinds.values():
             request = tuple((snapshot.columns[name], amount) for name, amount in self._request_of(pod).items())

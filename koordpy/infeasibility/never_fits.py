@@ -262,10 +262,12 @@ class EmptyCluster(EmptyShortage):
                 if pod.bound and pod.key in self._round_state.draft.placed:
                     given = self._round_state.draft.given(pod.key)
                     empty.draft.assign(self._snapshot.pods[pod.key], self._snapshot.index[pod.node], given=given)
+            # does it fit? (above, placements of this round are repeated on the empty cluster)
             problem = replace(build(unit, empty), deterministic_time=EMPTIED_TIME, by_count=None)
             fits = has_placement(unit, problem, empty)
             if fits is not False:
                 return "" if fits else None
+            # it does not: what does it lack?
             whole = without_parts(unit)
             asked = problem if whole is unit else replace(build(whole, empty), deterministic_time=EMPTIED_TIME)
             found = self._short(whole, asked, empty)

@@ -1,6 +1,7 @@
-"""Exact placement: pods as counts over the topology tree, goals that compare placements, and methods without a solver.
+"""Finds the best nodes for the pods of a gang, or proves that there are none: problem, goals, and methods.
 
-Counting is exact for pods of one shape: min-plus convolution bottom up, O(domains x pods^2). Ranks are ordered last.
+Pods of one shape are counted over the topology tree without a solver: min-plus convolution bottom up, O(domains x
+pods^2). All other units need the CP-SAT solver (`solver`). Which rank gets which node is decided last.
 
 Main types: `Problem` and `Solution` (`problem.py`): plain numbers; `Goals` (`goals.py`): lexicographic goals;
 `NodeCounts` (`counting.py`): the result of counting.

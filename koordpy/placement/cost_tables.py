@@ -31,7 +31,7 @@ INT64_LIMIT = 1 << 60
 
 
 def kinds_of(*columns: Ints) -> Ints:
-    """Returns [rows] a number from 0 for each row of the columns, equal for equal rows."""
+    """Returns [rows] a number from 0 for each row, equal for rows with equal values in all columns."""
     kind = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         if (column != column[0]).any():
@@ -142,6 +142,7 @@ class CostTables:
     def _domain_kinds(self, level: int) -> Ints:
         below, parent = self.kinds(level + 1), self.tree.levels[level + 1].parent
         high = int(below.max(initial=0)) + 1
+        # the kinds of the children of each domain, sorted: domains with equal content get one kind
         content = (np.sort(parent * high + below) - parent * high).astype(np.int32)
         first = self.tree.first_child(level)
         sizes = np.diff(first)
@@ -228,7 +229,7 @@ class CostTables:
         )
 
     def _merge_rows(self, left: Costs, right: Costs, most: int) -> Costs:
-        """Returns the min-plus convolution row by row, cut at `most` entries."""
+        """Returns the min-plus convolution of two tables per row, cut at `most` entries. left, right: [rows, m]."""
         size = min(left.shape[1] + right.shape[1] - 1, most)
         out = np.full((len(left), size), self.inf, dtype=np.int64)
         for j in range(min(right.shape[1], size)):

@@ -95,7 +95,7 @@ def _extra(problem: Problem, slots: Ints, shape: int, *, n: int, nodes: int) -> 
 
 
 class _Gather:
-    """Goals 1 to 6 for n equal pods."""
+    """Decides goals 1 to 6 for n equal pods: chooses c, then the counts inside c."""
 
     def __init__(self, problem: Problem, shape: int, ranks: tuple[int, ...]) -> None:
         self.problem, self.shape = problem, shape
@@ -153,18 +153,21 @@ class _Gather:
         - a common divisor of all slots and n. The counts that goal 6 prefers are a vertex of a flow with integral
           bounds (its optimum for the domains used), so they are multiples of the divisor.
         """
+        # steps by podCountMultiples
         n, size, depth = len(self.ranks), self.problem.pipeline, self.tree.depth
         kept = not self.bound.any()
         multiples = {} if kept else self.multiples
         steps = [1] * (depth + 1)
         for number, k in self.multiples.items() if kept else ():
             steps[: number + 1] = [lcm(step, k) for step in steps[: number + 1]]
+        # the lowest level down to which all pipeline groups can be whole
         for number in range(depth, level, -1) if size > 1 and not multiples else ():
             whole = [lcm(step, size) if at <= number else step for at, step in enumerate(steps)]
             able = self._capacities(level, candidates, whole) * whole[level] >= n
             if able.any():
                 steps, candidates = whole, [d for d, ok in zip(candidates, able.tolist(), strict=True) if ok]
                 break
+        # a common divisor of slots and n
         linear = self.problem.by_count is None
         if linear and not multiples and steps[depth] % size == 0 and len(set(steps[level:])) == 1:
             common = int(np.gcd(np.gcd.reduce(self.slots // steps[depth]), n // steps[depth]))

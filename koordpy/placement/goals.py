@@ -336,6 +336,7 @@ def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
             found.append(f"rank {rank} is not allowed on {tree.node_names[node]}")
     if found:
         return found
+    # sums on nodes, of quotas and of gangs
     for node, column, amount in beyond_room(problem, nodes):
         found.append(f"{tree.node_names[node]} has {problem.free[node, column]} of column {column}, {amount} placed")
     for one in problem.allowances:
@@ -346,6 +347,7 @@ def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
     for gang, need in enumerate(problem.needs):
         if placed[gang] < need:
             found.append(f"gang {gang} needs {need}, {placed[gang]} placed")
+    # MustGather and podCountMultiple
     counts = problem.bound_counts + np.bincount(list(nodes.values()), minlength=len(problem.free))
     level, _ = tree.lowest_common(np.nonzero(counts)[0].tolist())
     if level < problem.hard:

@@ -184,6 +184,7 @@ def assign_groups(
             left[node][shape] -= 1
             out[rank] = node
 
+    # from the nodes up: groups that are whole in a domain but in none of its children
     for level in range(tree.depth, 0, -1):
         for kind, number, domain in sorted(key for key in whole if key[1] == level):
             done = placed.get((kind, number, domain), 0)

@@ -197,6 +197,7 @@ class VolumeBinding(Rule):
                 break
             right &= self._reach.of(volume)
         found, room = self._find()
+        # nodes with the same combination of faults share a refusal
         which = np.zeros(count, dtype=np.int32)
         refusals: list[Refusal] = []
         numbers: dict[tuple[bool, bool, bool], int] = {}

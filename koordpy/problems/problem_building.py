@@ -39,9 +39,10 @@ def hard_level(unit: Unit, round_state: RoundState) -> int:
 
 
 def unit_multiples(unit: Unit, round_state: RoundState) -> dict[int, int]:
-    """Returns level -> podCountMultiple above 1; multiples of several gangs for one layer must all be met.
+    """Returns level -> podCountMultiple above 1 of the unit.
 
-    Their least common multiple is capped at a number above the pods of any cluster.
+    If several gangs have multiples for one layer, all must be met, so their least common multiple applies. It is capped
+    at `BEYOND_PODS`.
     """
     out: dict[int, int] = {}
     for gang in unit.gangs:
@@ -310,6 +311,7 @@ def named_partitions(unit: Unit, problem: Problem, round_state: RoundState) -> I
         yield "", problem
         return
     nodes = round_state.snapshot.nodes
+    # per key: value -> [nodes] 1 where a node has it
     where: list[dict[str, Ints]] = []
     for key in wanted:
         values: dict[str, list[int]] = {}

@@ -89,6 +89,7 @@ def _placed_together(unit: Unit, problem: Problem, round_state: RoundState) -> S
     apart = _counted_apart(unit, round_state)
     if len(apart) < 2:
         return place_parts(list(partitions(unit, problem, round_state)))
+    # `waiting`: problems that are still to be solved; together they contain every placement that may be best
     waiting = list(partitions(unit, problem, round_state))
     best: tuple[Problem, Solution] | None = None
     runs: list[SolverRun] = []

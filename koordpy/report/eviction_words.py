@@ -97,6 +97,7 @@ def unit_evictions(one: PreemptingUnit, round_state: RoundState) -> list[Evictio
 
     For victims by priority the text is that of kube-scheduler, with more detail; for other rules it is the rule's own.
     """
+    # the preemptor as text, and the nodes that its pods get
     name = beneficiary_of(one)
     placed = [round_state.snapshot.pods[key] for key in one.nodes]
     kind = "gang" if one.unit.is_gang else "pod"

@@ -76,6 +76,7 @@ def report_round(
     sentences: SentenceCache | None = None
     deferred: list[Deferral] = []
     decided = [one.unit for one in outcomes if not isinstance(one, DeferredUnit)]
+    # units of this round
     for one in outcomes:
         if isinstance(one, DeferredUnit):
             deferred.append(Deferral(one.unit.id, one.reason, one.attempt.seconds))
@@ -94,6 +95,7 @@ def report_round(
         for gang in after.gangs if after.is_gang else ():
             message = by_gang.get(gang.key, "")
             gang_reports[gang.ref.source.value + gang.key] = gang_report(gang, after, round_state, one, message, never)
+    # gangs that were not planned in this round
     for ref in groups.every() if every_gang else ():
         if ref.source.value + ref.key not in gang_reports:
             unit = groups.unit(ref).after(placed, round_state.draft.evicted)

@@ -64,6 +64,7 @@ def gang_report(
             status = GangStatus.INCOMPLETE
         case _:
             status = GangStatus.UNSCHEDULABLE
+    # a message for a gang without one, and for a gang that is half bound
     where = bound_domain(unit, round_state, gang.bound)
     waits = gang.waits_for_members(unit.present(gang))
     if not message and not gang.members and gang.succeeded < gang.min_member:

@@ -84,6 +84,7 @@ class _HyperNodeReading:
             text = f"{what} of exactMatch, regexMatch and labelMatch, one is required: the member is ignored"
             self._fault(name, f"{field}.selector", text)
             return
+        # names that the selector matches
         of_nodes = member.type == "Node"
         known: Iterable[str] = self._nodes if of_nodes else self._objects
         found: list[str] = []
@@ -112,6 +113,7 @@ class _HyperNodeReading:
             found = [one for one, labels in self._nodes.items() if selector_matches(selector.label_match, labels)]
             if not found:
                 self._fault(name, f"{field}.selector.labelMatch", "matches no Node")
+        # this HyperNode contains each of them
         into = self._listed if of_nodes else self._parents
         for one in found:
             holders = into.setdefault(one, [])

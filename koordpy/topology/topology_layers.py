@@ -94,6 +94,7 @@ def read_layers(obj: ClusterNetworkTopology) -> tuple[Layers | None, list[Topolo
     """Returns (layers of a ClusterNetworkTopology, no faults), or (None, all faults found)."""
     if wrong := unreadable(obj.metadata):
         return None, [TopologyFault("", f"it cannot be read: {wrong}")]
+    # faults of single entries: names, parents, label keys
     entries, field = obj.spec.entries, obj.spec.field
     if not entries:
         return None, [TopologyFault("spec.hierarchy", "no layer is given")]
@@ -131,6 +132,7 @@ def _chain(entries: list[HierarchyEntry], field: str) -> tuple[Layers | None, li
     entry, if that has label keys; otherwise the lowest entry is the node layer itself. field: path of the list in the
     object, for faults.
     """
+    # the only entry that is no parent is the lowest
     by_name = {entry.name: i for i, entry in enumerate(entries)}
     parents = {entry.parent_topology_layer for entry in entries}
     lowest = [i for i, entry in enumerate(entries) if entry.name not in parents]
@@ -141,6 +143,7 @@ def _chain(entries: list[HierarchyEntry], field: str) -> tuple[Layers | None, li
         first = entries[lowest[0]].name
         texts = [f"a second chain starts at {entries[i].name}, the first starts at {first}" for i in lowest[1:]]
         return None, [TopologyFault(f"{field}[{i}]", text) for i, text in zip(lowest[1:], texts, strict=True)]
+    # upwards to the top layer; entries that are not met are in a cycle
     upwards, seen, at = [], set(), lowest[0]
     while True:
         upwards.append(at)

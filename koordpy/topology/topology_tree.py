@@ -248,6 +248,7 @@ def _flatten(
         private, name = vertex[-1]
         return natural_key(name), private
 
+    # the nodes in depth-first order, siblings in natural order
     depth = len(layers.chain)
     leaves: list[_Vertex] = []
     stack: list[_Vertex] = [()]
@@ -257,6 +258,7 @@ def _flatten(
             leaves.append(vertex)
         else:
             stack.extend(sorted(below[vertex], key=order, reverse=True))
+    # per level, the domains are runs of nodes with the same beginning of the path
     levels = []
     domain_of = np.zeros((depth + 1, len(leaves)), dtype=np.int64)
     for number in range(depth + 1):

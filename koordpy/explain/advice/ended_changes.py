@@ -174,6 +174,7 @@ def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
         slots = max(1, lacking)
         if slots > ADVICE_ENDING * ADVICE_NAMED:
             continue
+        # node -> pods to end for the next slot there
         by_node = {i: more for i in nodes if (more := room.freed(i))}
         for _ in range(slots):
             if not by_node or len(gone) > ADVICE_ENDING * ADVICE_NAMED:

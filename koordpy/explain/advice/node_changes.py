@@ -86,6 +86,7 @@ def _labelled(case: Case) -> Iterator[ClusterChange]:
             return node.labels[key] == value
         return key in layers or not _written_by_kubernetes(key)
 
+    # nodes that only the node selector or affinity excludes, and that may get the missing labels
     nodes = case.snapshot.nodes
     grounds = case.grounds(case.kinds[0])
     lacking = [i for i, found in enumerate(grounds) if found and all(one.plugin == AFFINITY for one in found)]
@@ -112,12 +113,14 @@ def _in_layers(case: Case) -> Iterator[ClusterChange]:
     needs = PartNeeds(case.hard, {}) if case.hard else part_needs(case)
     if not unlabelled or needs is None or not needs.level or len(needs.lacks) > 1:
         return
+    # nodes without topology labels that have slots, those with the most slots first
     slots = case.round_state.of(case.scarcest).slots
     lacking = [i for i, node in enumerate(snapshot.nodes) if node.name in unlabelled and slots[i]]
     lacking.sort(key=lambda i: (-slots[i], natural_key(snapshot.nodes[i].name)))
     of_layers = [key for layer in tree.layers.chain[: needs.level] for key in layer.label_keys[:1]]
     domain_of = tree.domain_of[needs.level].tolist()
     sums = tree.levels[needs.level].sums(slots)
+    # domain -> a node in it, from which the labels are copied
     like: dict[int, NodeInfo] = {}
     for i, node in enumerate(snapshot.nodes):
         if node.name not in unlabelled and case.may_hold(i):

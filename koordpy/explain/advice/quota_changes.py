@@ -231,6 +231,7 @@ def _quota_pods_ended(case: Case, refusals: list[QuotaRefusal]) -> Iterator[Clus
             and any(pod.requests.get(r) for r in lacks)
             and (pod.owner.rigid or refusal.limit_name != "min")
         ]
+        # the smallest pod that is enough alone, else the largest pods until they are enough together
         inside.sort(key=lambda pod: (sum(pod.requests.get(r, 0) for r in lacks), natural_key(pod.key)))
         gone = [one for one in inside if all(one.requests.get(r, 0) >= n for r, n in lacks.items())][:1]
         while not gone or any(sum(pod.requests.get(r, 0) for pod in gone) < n for r, n in lacks.items()):
@@ -245,7 +246,10 @@ def _quota_pods_ended(case: Case, refusals: list[QuotaRefusal]) -> Iterator[Clus
 
 
 def _pending_removed(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
-    """Yields the removal of pending pods in other quotas, because runtimes reserve capacity for them."""
+    """Yields the removal of pending pods of other quotas: one quota each, then all.
+
+    The runtime of a quota is what it may use now. It is smaller while other quotas have pending pods.
+    """
     quotas, own = case.snapshot.quotas, {pod.key for pod in case.unit.members}
     resources = {resource for one in refusals for resource in one.limit or ()}
     inside = {quotas.quota_of(pod) for pod in case.unit.pending}

@@ -178,6 +178,7 @@ class CountModel(RegionCells):
         siblings: True to count domains with bound members as open. Nodes in `Problem.standing` are always open.
         """
         depth, room, counts = self.tree.depth, self.room, self.shape_totals
+        # domains above the nodes: `used` must be 1 if the domain has new pods; a cut per shape and for all pods
         for number in range(self.region[0] + 1, depth):
             self.used[number] = {}
             place = self.tree.levels[number]
@@ -197,6 +198,7 @@ class CountModel(RegionCells):
                 self._cover(weights, [int(slots[d]) for _, d in weights], wanted)
             sizes = place.sums(room.most)
             self._cover(weights, [int(sizes[d]) for _, d in weights], None)
+        # nodes
         self.used[depth] = {}
         for cell in self.cells:
             if not (siblings and cell.bound) and not self._stands(cell.nodes[0]):
@@ -249,7 +251,7 @@ class CountModel(RegionCells):
         )
 
     def whole(self, level: int) -> list[Term]:
-        """Returns the number of groups that are whole in a domain of the level; empty if groups were not added."""
+        """Returns how many PP groups are whole in some domain of the level, as terms; empty if none were added."""
         return self._groups.terms(level) if self._groups is not None else []
 
     # --- the score and the placement ----------------------------------------------------------------------------
@@ -284,6 +286,7 @@ class CountModel(RegionCells):
         Only for models with `keep` and without `ordered`, multiples and interactions. There the variables follow from
         the pods per node.
         """
+        # variables of cells: pods, fillings, used nodes
         values = self.values = [0] * len(self.model.proto.variables)
         placed = np.zeros(len(self.problem.free), dtype=np.int64)
         placed[list(pods)] = [sum(held) for held in pods.values()]
@@ -297,6 +300,7 @@ class CountModel(RegionCells):
                     values[var.index] += 1
                 elif cell.used:
                     values[cell.used[0][0].index] = 1
+        # variables of domains, and totals per shape
         for number, domains in self.totals.items():
             sums = self.tree.levels[number].sums(placed)
             for domain, var in domains.items():

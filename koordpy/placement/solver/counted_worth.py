@@ -47,6 +47,7 @@ class CountedTable:
         if not self.complete or number > MODEL_VARIABLES:
             self.complete = False
             return
+        # one 0/1 per way that the devices can serve: (variable, pods per active shape, other pods are there)
         chosen: list[tuple[cp_model.IntVar, tuple[int, ...], bool]] = []
         for counts, beside in self._fillings(active, inert, most, fits):
             vector = self.table.cost(kind, self._whole(counts, inert[0] if beside else None))
@@ -55,6 +56,7 @@ class CountedTable:
             way = self.model.new_bool_var("")
             chosen.append((way, tuple(counts[shape] for shape in active), beside))
             self._charge(kind, way, vector)
+        # the way that is chosen determines the pods of active shapes
         self._ways += len(chosen)
         if self._ways > MODEL_VARIABLES:
             self.complete = False

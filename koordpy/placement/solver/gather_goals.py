@@ -157,6 +157,7 @@ class Gather:
         region, regions = candidate.region, self.regions
         if region[0] == self.tree.depth:
             return self._on_one_node(candidate)
+        # a model of the whole region, or of a part around a first placement
         start = start_in(regions, region, self.budget) if is_large(self.room, region) else None
         if start is not None:
             order = domain_order(self.problem, self.reference, *region)[region[0] + 1].tolist()
@@ -172,6 +173,7 @@ class Gather:
             model.find("feasible")
         if not model.values:
             return None
+        # goal 3 level by level, then goal 4 level by level; the region is given up once it is worse than `best`
         below = range(region[0] + 1, self.tree.depth + 1)
         whole, domains = list(candidate.whole_above), list(candidate.domains_above)
         for n in below:
@@ -207,7 +209,7 @@ class Gather:
     def _model(self, region: Region, *, split: bool = False, **nodes: Any) -> CountModel:
         """Returns the model of a region, with its used domains and whole PP groups.
 
-        split: True for a separate cell per node; nodes: `keep` and `ordered` of CountModel.
+        split: True for a separate cell per node. nodes: the arguments `keep` and `ordered` of `CountModel`.
         """
         split = split or (bool(self.types) and self.regions.most_whole(self.tree.depth, region) > 0)
         model = CountModel(self.room, region, budget=self.budget, split=split, **nodes)

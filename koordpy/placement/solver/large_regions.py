@@ -115,6 +115,7 @@ def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | N
     asks = None if devices is None else np.array([devices.asks[shape] for shape in room.shapes], dtype=np.int64)
     given = room.caps.T[(asks == room.request.T).all(axis=1)] if asks is not None else room.caps.T[:0]
     """[columns, nodes] capacity of each resource that counts the devices of the ByCount."""
+    # [measures][levels] simple bounds, by which the tightest measures are chosen
     below = range(region[0] + 1, regions.tree.depth + 1)
     fewest = np.stack([regions.fewest_by_measure(n, region) for n in below], axis=1).tolist()
     tight = sorted(range(len(fewest)), key=fewest.__getitem__, reverse=True)
@@ -129,6 +130,7 @@ def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | N
             best = least, amounts
     if best is None:
         return None
+    # can all pods be placed on the nodes that the measure needs?
     least, amounts = best
     pods = _onto(regions, region, least, amounts, budget)
     domains = tuple(len(set(row.tolist())) for row in regions.tree.domain_of[1:, list(pods)])

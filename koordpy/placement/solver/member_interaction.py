@@ -188,6 +188,7 @@ class Interacting:
         owners: one set of linked shapes. first: shape -> result of `_first`. A place is a combination of domains, one
         per topology key, that some node has; at most one place is chosen.
         """
+        # the places: rows of domains, one column per topology key of the shapes that may open a place
         opening = [near for near in owners if first[near.shape] is not False]
         keys = {key: groups for near in opening for key, groups in near.keys.items()}
         if not keys:
@@ -199,6 +200,7 @@ class Interacting:
             for near in opening
             for key, groups in near.keys.items()
         }
+        # only places where some pod may be; pods are then allowed in a domain only if a chosen place contains it
         useful = np.logical_or.reduce([np.isin(column[key], list(found)) for (_, key), found in inside.items()])
         column = {key: of[useful] for key, of in column.items()}
         for chosen, shapes in self._chosen(owners, int(useful.sum())):

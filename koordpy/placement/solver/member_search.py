@@ -124,6 +124,7 @@ class MemberSearch:
             model.model.add(linear((v, 1) for kind, v in first.items() if kind[0] == gang) == need)
         if model.find("members") is not Proof.OPTIMAL and not model.values:
             return None
+        # each stage ends the search of the region if it is worse than `best`
         if core is None:
             core_ranks = self._lowest(model, first)
             if best is not None and core_ranks > best[0]:

@@ -54,6 +54,7 @@ class FillingCapacity:
         """Per shape position, the number of pods to place."""
         self.counts: Ints = np.array(self.wanted, dtype=np.int64)
         """`wanted` as an array."""
+        # requests and capacities, divided by a common divisor per column
         requests = [dict(problem.shapes[s].request) for s in self.shapes]
         columns = sorted({c for request in requests for c in request})
         scale = [int(np.gcd.reduce([r[c] for r in requests if c in r])) for c in columns]
@@ -81,6 +82,7 @@ class FillingCapacity:
             signs.append(problem.standing[:, None])
         if problem.scarce is not None:
             signs.append(problem.scarce[:, None])
+        # node types: nodes with equal rows of slots, capacities and everything that rules and goals distinguish
         rows = np.concatenate((self.slots.T, self.caps, *signs), axis=1)
         first, self.type_of = _distinct(rows)
         """[nodes] index of the node's type in `types`."""

@@ -70,6 +70,7 @@ class Regions:
 
         On its own level and above, goals 3 and 4 are exact; below, they are bounded by sums of capacity.
         """
+        # exact values on the level of the region and above
         path = self.tree.upwards(level, domain)
         region = level, domain
         best_fit = tuple(int(self._usable[n][d]) for n, d in path)
@@ -77,6 +78,7 @@ class Regions:
         common = [(t, level if t.anchor is None else self._common_level(t.anchor, above)) for t in self.types]
         whole_above = tuple(-sum(t.count for t, at in common if at >= n) for n in range(1, level + 1))
         domains_above = tuple(len(self._held[n] | {above[n]}) if self.bound else 1 for n in range(1, level + 1))
+        # regions with equal keys differ in nothing that a solve depends on
         below = range(level + 1, self.tree.depth + 1)
         key = (
             int(self.room.twins[level][domain]),

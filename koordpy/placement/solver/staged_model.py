@@ -144,7 +144,7 @@ class StagedModel:
                 self.model.add(linear(terms) == now)
                 at += 1
                 continue
-            if now == 0:
+            if now == 0:  # all following positions that are 0 together
                 stop = at
                 while stop < len(order) and self.value(order[stop][0]) == 0:
                     stop += 1
