@@ -116,7 +116,7 @@ class Mins(EntitlementLines):
 
 @dataclass(frozen=True)
 class _Users(EntitlementLines):
-    """Shares of users in mode gpu-count."""
+    """Shares of users in mode gpu-count. Each pod has one tenant, its user."""
 
     snapshot: Snapshot
     shares: UserShares
@@ -150,7 +150,7 @@ class _Users(EntitlementLines):
 
 @dataclass(frozen=True)
 class _Queues(EntitlementLines):
-    """Shares of queues in modes exact and kai."""
+    """Shares of queues in modes exact and kai. A pod's tenants are its queue and the quotas above it."""
 
     snapshot: Snapshot
     shares: QueueShares

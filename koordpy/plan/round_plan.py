@@ -69,7 +69,7 @@ class GangStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One pod to be bound."""
+    """One pod to be bound. pod_key: `namespace/name`. node: name of the node."""
 
     pod_key: str
     uid: str
@@ -113,7 +113,7 @@ NOTHING_ALLOCATED = PlanAllocation()
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """One pod to be evicted, under the contract of simulate.md 3.2."""
+    """One pod to be evicted (simulate.md 3.2). pod_key: `namespace/name`. node: name of the pod's node."""
 
     pod_key: str
     uid: str
@@ -141,7 +141,10 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """A pod that waits for victims on its node. Live, the node is written to status.nominatedNodeName."""
+    """A pod that waits for victims on its node. Live, the node is written to status.nominatedNodeName.
+
+    pod_key: `namespace/name`. node: name of the node. unit: id of the pod's unit.
+    """
 
     pod_key: str
     uid: str
@@ -163,7 +166,11 @@ class Benefit:
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """One pod that stays pending, with the reason (kube-parity.md 4.3)."""
+    """One pod that stays pending, with the reason (kube-parity.md 4.3).
+
+    pod_key: `namespace/name`. unit: id of its unit. gang: `namespace/name` of its gang; None for a plain pod, and for
+    errors outside a round. message: as in the condition PodScheduled.
+    """
 
     pod_key: str
     unit: str
@@ -186,7 +193,7 @@ class PendingPod:
 
 @dataclass(frozen=True, slots=True)
 class GangReport:
-    """One gang after the round."""
+    """One gang after the round. name: `namespace/name`. members, bound: number of members, and of bound ones."""
 
     name: str
     members: int
@@ -200,7 +207,7 @@ class GangReport:
     message: str
     source: GangSource = GangSource.GROUP
     origin: str = ""
-    """Why the pods are a gang, for messages; empty for a gang from a group."""
+    """Why the pods are a gang, such as `PodGroup train`, for messages; empty if that is not reported."""
     workload: Mapping[str, str] | None = None
     """The workload from which the gang is derived; None for a gang from a group."""
     remark: str = ""
@@ -218,7 +225,10 @@ class GangReport:
 
 @dataclass(frozen=True, slots=True)
 class SolverRun:
-    """One use of the solver, for metrics. Its time is deterministic, not wall-clock time."""
+    """One use of the solver, for metrics. stage: the goal that was solved. status: certainty of the answer.
+
+    deterministic_time: in CP-SAT's deterministic units instead of wall time.
+    """
 
     stage: str
     status: Proof
@@ -263,7 +273,11 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UnitReport:
-    """One unit of the queue (a plain pod or a GangGroup) that was tried in the round."""
+    """One unit of the queue (a plain pod or a GangGroup) that was tried in the round.
+
+    unit: its id. pod_keys: of its pending members. placed: number of members that got a node. proof: certainty of the
+    answer. solver: uses of the solver.
+    """
 
     unit: str
     pod_keys: tuple[str, ...]

@@ -1,6 +1,7 @@
 """When running pods will end, for backfill: from the annotation scheduling.koordinator.sh/max-runtime.
 
-The annotation is on the PodGroup, or on a pod without a gang. A gang runs from the earliest start of its pods. A pod
+A gang has the annotation where its other settings are, such as its PodGroup; a pod without a gang has it itself. A gang
+runs from the earliest start of its pods. A pod
 without status.startTime counts as started at its creation (simulate.md 1.3). A pod that exceeds its maximum runtime
 counts as ending now until it has run twice as long. After that its end is unknown. The end of a terminating pod is
 unknown, too.

@@ -26,7 +26,10 @@ from koordpy.pods.pod_info import PodInfo
 
 @dataclass(frozen=True, eq=False)
 class AffinityTerm:
-    """An affinity or spread constraint, counted with all victims present."""
+    """An affinity or spread constraint.
+
+    interaction: the constraint, counted with all victims present.
+    """
 
     interaction: Interaction
     leaving: tuple[tuple[tuple[int, str], ...], ...] = ()

@@ -88,6 +88,7 @@ class _Search:
 
     def __init__(self, choices: Choices) -> None:
         self.choices, self.problem = choices, choices.problem
+        # all pods have one shape: their number, the shape, its requested columns and amounts, and [nodes][columns] free
         self.number = len(self.problem.pending)
         self.shape = self.problem.members[self.problem.pending[0]].shape
         self.asked = self.problem.shapes[self.shape]

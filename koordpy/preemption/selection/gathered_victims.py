@@ -30,7 +30,10 @@ Early = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class NodeOffer:
-    """What one node offers, by the number of pods that it takes: entry m is for m pods, from 0 on."""
+    """What one node offers, by the number of pods that it takes: entry m is for m pods, from 0 on.
+
+    costs: the lowest cost. taken: the chosen options.
+    """
 
     costs: tuple[int, ...]
     taken: tuple[tuple[int, ...], ...]

@@ -160,7 +160,7 @@ class Return:
 
 @dataclass(frozen=True, eq=False)
 class Rejoin:
-    """Constraints on the nodes of a GangGroup's members once some of them have moved (preemption.md 3.4)."""
+    """Constraints on the nodes of a GangGroup's members (group: its id) once some have moved (preemption.md 3.4)."""
 
     group: str
     members: tuple[tuple[int, tuple[int, ...]], ...]
@@ -182,7 +182,9 @@ class Tie:
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """The input of every method: victims must be chosen such that all pending members of `problem` can be placed."""
+    """The input of every method: victims must be chosen such that all pending members of `problem` can be placed.
+    An option is a position in `options`, a unit a position in `units`. limits, runtimes, crossings, eithers, multiples:
+    conditions on the options, which must all be satisfied. shortfalls: the cost of level 6, by quota."""
 
     problem: Problem
     """The preemptor's placement problem. `problem.free` is the free capacity without evictions. `Shape.allowed` is 1
