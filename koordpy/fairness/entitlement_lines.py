@@ -42,6 +42,7 @@ class EntitlementLines(ABC):
     """Entitlements of one kind.
 
     Amounts are hundredths of a device for `ACCELERATORS`, else the units of requests (milli-cores of cpu, whole units).
+    In all methods, `party` is a tenant.
     """
 
     pod_by_pod = False

@@ -293,9 +293,12 @@ class QuotaBook:
         self.objects: dict[str, ElasticQuota] = {}
         """ElasticQuotas by `namespace/name`."""
         self._read: ReadQuotas = {}
+        """The objects as they were last read, so that only changed objects are read again."""
         self._tree: QuotaTree | None = read_quotas((), settings, self._read)
         self._held: Tally[Owner, str] = Tally()
+        """Requests of assigned pods by owner."""
         self._waiting: Tally[Owner, str] = Tally()
+        """Requests of pending pods by owner."""
         self.version = 0
         """Grows with every change of a pod or ElasticQuota, including an object's status."""
         self.tree_version = 0

@@ -49,6 +49,7 @@ class ReservationLedger:
         self._losers: dict[str, frozenset[ShareQueue]] = {}
         """Cache: key of a nominated pod -> tenants from which its capacity was reclaimed."""
         self._by_gang: tuple[Mapping[str, object], dict[GangRef | None, list[str]]] = {}, {}
+        """Cache of `members`: (the reservations that it was built from, gang -> keys of its members)."""
 
     def __bool__(self) -> bool:
         """Returns True if any pod is nominated."""

@@ -71,7 +71,9 @@ class UnitOrder:
         self._use, self._pods = use, pods
         self._config = config
         self._got = False
+        """True if the last unit was placed."""
         self._gone: set[str] = set()
+        """Ids of the units of the tree of queues that have had their turn."""
         first: list[Job] = []
         system: list[Job] = []
         rest: list[Job] = []

@@ -49,9 +49,11 @@ class AcrossUsers:
         self.across, self.by_share = across, by_share
         self.holdings = shares.holdings(pool)
         self.lines = Reclaim(pods, pool=pool, use=use, lines=shares.lines, holdings=self.holdings, pod_by_pod=True)
+        """Usage, shares and requests of tenants on the nodes. Nothing is reclaimed by them here."""
         self.requested = [r for r in self.lines.counted(own.tenant) if self.lines.requested[r]]
         """Resources that the preemptor requests and that are shared out to its tenant; empty: no protection applies."""
         self._gates: dict[Path, list[tuple[Tenant, str, int]] | None] = {}
+        """Cache of `gate`: the preemptor's quotas below the LCA -> result."""
 
     # --- protected tenants --------------------------------------------------------------------------------------------
 

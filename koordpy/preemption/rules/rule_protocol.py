@@ -68,6 +68,7 @@ class Law:
         waived: guards that are left out."""
         self._tenants, self.waived = tenants, waived
         self.use = use = round_state.reservations.use(unit, round_state.draft.quotas, net=True)
+        """Usage of quotas and users before the plan, with the reservations that the unit must respect."""
         self.unit, self.pods, self.pool, self.round_state, self.config = (
             unit,
             pods,

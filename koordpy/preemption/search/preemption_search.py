@@ -42,6 +42,7 @@ class PreemptionSearch:
         """round_state: in the view of a unit that starts now (`capacity_view.PLAIN`). ways: the ways of choosing
         victims. defers: True in an ordinary live round, which leaves units that need victims to a later search."""
         self.now, self.ways, self.defers = round_state, ways, defers
+        """`now`: the round state in the view of a unit that starts now."""
         self.config = round_state.config
         self._checked: dict[object, Any] = {}
         """Results that the check of plans caches for the round."""

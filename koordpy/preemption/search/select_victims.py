@@ -118,7 +118,8 @@ class VictimSelection:
         every = tuple(range(len(self.choices.units)))
         if self.found.moves:  # no reason is known: only this very set is excluded
             return [Cut(frozenset(taken), every)]
-        # more victims may close nodes: the set is excluded together with the places that are closed with it
+        # more victims may close nodes: the closed places are excluded together with the same victims near them; without
+        # a closed place, this very set is excluded
         if not self.eased:
             closed = self.trial.closed_places(self.found.of(taken), layout.places)
             return [Cut(frozenset(taken), self._near(place[1]), (place,)) for place in closed] or [

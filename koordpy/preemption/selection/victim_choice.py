@@ -1,9 +1,9 @@
 """Which running pods to evict for a pending unit (the preemptor), as plain numbers: the problem and its result.
 
 `Choices` is the problem, `Choice` the result. A victim unit is a set of pods that are evicted together. An option is a
-unit under one rule that allows its eviction. A choice is a set of options. Protections of gangs, quotas and tenants are
-limits on sums over the chosen options (preemption.md 2, 3, 5). Nothing here knows labels or quotas. So the CP-SAT
-model, the counting shortcut and plain enumeration in tests can be compared level by level.
+unit under one rule that allows its eviction. A choice (`taken`) is a set of options. Protections of gangs, quotas and
+tenants are limits on sums over the chosen options (preemption.md 2, 3, 5). Nothing here knows labels or quotas. So the
+CP-SAT model, the counting shortcut and plain enumeration in tests can be compared level by level.
 """
 
 from collections.abc import Collection, Iterable, Mapping

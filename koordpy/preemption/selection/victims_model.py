@@ -41,7 +41,7 @@ class VictimsModel(CountModel):
     def __init__(self, choices: Choices, budget: TimeBudget, most: int | None = None) -> None:
         """most: None for a model of all victims. A priority for a smaller model, which is solved first: only victims up
         to that priority, and no PodDisruptionBudget may be exceeded."""
-        self.choices, self.kept = choices, most is not None
+        self.choices, self.kept = choices, most is not None  # kept: no PodDisruptionBudget may be exceeded
         problem = choices.problem
         every: dict[int, list[int]] = {}
         for o, option in enumerate(choices.options):
@@ -65,12 +65,14 @@ class VictimsModel(CountModel):
         super().__init__(room, (0, 0), budget=budget, keep=keep, alike=each)
         self.wanted = problem.wanted
         self.at = {(room.shapes[i], cell.nodes[0]): var for cell in self.cells for i, var in cell.pods.items()}
+        """(shape, node) -> variable: number of new pods of the shape on the node."""
         for options in self.of_unit.values():
             if len(options) > 1:
                 self.model.add_at_most_one(self.taken[o] for o in options)
         self._limits()
         self._blockers()
         self.back = FreedCapacity(self.model, choices, self.room, self.at, self.of_unit, self.unit).back
+        """Kind of moved pods -> node -> variable: number of its pods that return there; empty for evictions."""
         self._together()
         self._levels()
 
