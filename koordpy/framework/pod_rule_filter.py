@@ -30,7 +30,7 @@ class Rule(ABC):
     before_fit: bool = False
     """True if the filter is before NodeResourcesFit in the order of filters."""
     local: bool = False
-    """True if a pod on a node can change the verdict and the copies only of that node, as for host ports."""
+    """True if a pod on a node can change the verdict and the copies only of that node, as for GPUs."""
     together: bool = False
     """True if the problem of a unit already represents how pods of different shapes limit each other on a node.
 

@@ -1,9 +1,9 @@
 """Least cost of m equal pods in a topology domain, for every m: the tables of counting (`counting.py`).
 
 The cost is a lexicographic vector packed into one integer. Its components in order: whole pipeline groups per layer
-(more is better), domains used per layer, the ByCount, then the loss of score. The cost of a domain is the sum of the
-costs of its children and of the domain itself. So the table of a domain is the min-plus convolution of the tables of
-its children: out[m] = min over a + b = m of left[a] + right[b]. It costs O(entries^2) for two tables.
+(more is better), domains used per layer, device costs (`ByCount`), then the loss of score. The cost of a domain is the
+sum of the costs of its children and of the domain itself. So the table of a domain is the min-plus convolution of the
+tables of its children: out[m] = min over a + b = m of left[a] + right[b]. It costs O(entries^2) for two tables.
 
 Domains with equal content are of one kind; the table of a kind is computed once, when it is first needed.
 Source: gang-network.md section 7.

@@ -7,7 +7,7 @@ Dynamic programming over the topology tree (gang-network.md 7):
 1. Goal 1 chooses the level of c, and goal 2 the candidates for c on it.
 2. Bottom up, `CostTables` computes the least cost of m pods in a domain, for every m, by min-plus convolution of the
    tables of its children. The cost is a lexicographic vector, packed into one integer: goals 3 and 4 layer by layer,
-   then the ByCount and the score. Domains with equal content are computed once.
+   then device costs (`ByCount`) and the score. Domains with equal content are computed once.
 3. The candidate with the least cost, compared together with goal 5, is c.
 4. Top down, goal 6 takes the largest counts that have this least cost.
 """
@@ -31,7 +31,7 @@ def applies(problem: Problem) -> bool:
     """Returns True if the number of pods per node decides all goals, so that counting is exact.
 
     All pending pods must be of one shape, without interactions among members. With pipeline groups there must be no
-    bound member, because then m pods in a domain can always be ordered to have m // PP whole groups.
+    bound member: only then m pods in a domain can always be ordered so that m // PP groups are whole.
     """
     if problem.interactions or len({problem.members[rank].shape for rank in problem.pending}) != 1:
         return False
@@ -120,6 +120,7 @@ class _Gather:
         tables = self.tables
         if 2 * len(candidates) > len(self.tree.levels[level]):
             tables.fill(level)
+        # goal 5 of each candidate, and the result of `_least` of each kind of domain
         fits = zip(*(column.tolist() for column in self._upwards(level, candidates)), strict=True)
         known: dict[int, tuple[int, _Spread | None]] = {}
         best: tuple[Any, ...] | None = None

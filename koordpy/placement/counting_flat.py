@@ -1,8 +1,8 @@
 """Counting for equal pods without a gather goal: which nodes take how many, when distance does not matter?
 
-Goals in order: fewest pods on scarce nodes, fewest nodes, the ByCount, largest score, fewest slots, natural names
-(gang-network.md section 4, "No gather goal"). The tree is ignored, so one table over the nodes is enough: dynamic
-programming in O(nodes x pods^2). Of nodes with equal content only the first n by name are considered.
+Goals in order: fewest pods on scarce nodes, fewest nodes, least device costs (`ByCount`), largest score, fewest slots,
+natural names (gang-network.md section 4, "No gather goal"). The tree is ignored, so one table over the nodes is enough:
+dynamic programming in O(nodes x pods^2). Of nodes with equal content only the first n by name are considered.
 """
 
 from typing import Any

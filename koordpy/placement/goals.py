@@ -236,7 +236,7 @@ class Goals:
         return tuple(len(set(row.tolist())) for row in columns)
 
     def best_fit(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 5: usable slots of c, its parent, ... the cluster."""
+        """Goal 5: usable slots of c, of its parent, ... of the cluster; fewer is better."""
         usable = slots_by_level(self.problem, self.problem.reference(tuple(sorted(nodes))))
         level, domain = self.tree.lowest_common(list(nodes.values()))
         return tuple(int(usable[n][d]) for n, d in self.tree.upwards(level, domain))
@@ -255,7 +255,7 @@ class Goals:
         return tuple(out)
 
     def score(self, nodes: Mapping[int, int]) -> Goal:
-        """The negative total of the scores, because a larger total is better; compared between goals 5 and 6."""
+        """The negative total of the scores; with a gather goal compared after goal 5 and the ByCount, before goal 6."""
         shapes, members = self.problem.shapes, self.problem.members
         return (-sum(int(shapes[members[rank].shape].score[node]) for rank, node in nodes.items()),)
 

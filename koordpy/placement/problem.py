@@ -171,15 +171,15 @@ class Problem:
     pipeline: int = 1
     """Members per pipeline (PP) group, 1 without groups."""
     deterministic_time: float = 2.0
-    """Limit of all solves together, in CP-SAT's units."""
+    """Limit of all solves together, in CP-SAT's units of deterministic time."""
     watchdog_seconds: float = 10.0
-    """Limit of wall time for one solve."""
+    """Limit of wall time for one solve, for work that the deterministic clock does not count."""
     interactions: tuple[Interaction, ...] = ()
     """Affinity, anti-affinity, spread and one-domain rules among the planned pods, checked on the final placement."""
     allowances: tuple[Allowance, ...] = ()
     """Limits on the total request of the planned pods, independent of their nodes."""
     by_count: ByCount | None = None
-    """An additional goal: before the score with a gather goal, else after the fewest nodes."""
+    """Costs of devices, a goal that is compared directly before the score; None without it."""
     standing: Ints | None = None
     """[nodes] 1 for nodes that goal "fewest nodes" counts as used even without a new pod (gpu-topology.md 5 (b)).
 
@@ -223,7 +223,7 @@ class Problem:
 
     @cached_property
     def bound_counts(self) -> Ints:
-        """[nodes] number of bound members."""
+        """[nodes] number of bound members of the unit there."""
         nodes = np.fromiter(self.bound.values(), dtype=np.int64, count=len(self.bound))
         return np.bincount(nodes, minlength=len(self.free)).astype(np.int64)
 
@@ -249,7 +249,7 @@ class Problem:
 
     @cached_property
     def core_size(self) -> int:
-        """Number of pods that a plan must place: the sum of the needs, at least one."""
+        """Number of pods that a plan must place: the sum of `needs`, but at least one."""
         return max(1, sum(self.needs))
 
     def allowed(self, ranks: Iterable[int]) -> bool:

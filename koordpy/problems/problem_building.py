@@ -70,11 +70,11 @@ def bounded_multiples(multiples: dict[int, int], shapes: list[Shape], free: Ints
 def build(unit: Unit, round_state: RoundState, *, emptied: bool = False) -> Problem:
     """Returns the Problem of a unit on the draft of the round state.
 
-    The restriction by upstream's topology keys is not applied here, but by `partitions`.
+    The topology keys of an upstream PodGroup (scheduling.k8s.io) are not applied here, but by `partitions`.
 
-    emptied: True for the search of victims. Filters that depend on other pods or on devices by name then count as
-    passed, because evictions may remove their refusals. Only numbers of devices limit the victims; what their eviction
-    really frees is checked with the plan.
+    emptied: True for the search of victims. Devices that are allocated by name then count as available, because
+    evictions may free them, and filters do not limit copies of a pod. Only the number of devices limits the victims;
+    the devices that they really free are checked with the plan.
     """
     known = round_state.built
     # the problem of a failing unit is needed three times: to place it, to search victims, and for its message
@@ -107,7 +107,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
     gangs = {gang.ref: i for i, gang in enumerate(unit.gangs)}
     # free capacity: less reservations of other pods, plus columns of resources that exist only for this gang
     free = round_state.draft.free()
-    among = _member_constraints(unit, round_state)
+    among = _member_constraints(unit, round_state)  # constraints between members; None without any
     held = round_state.available_to(min(unit.pending, key=lambda pod: pod.priority)) if unit.pending else None
     if held is not None:
         free[held.at] -= held.held
@@ -126,6 +126,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
     tied = among is not None and bool(among.ties)  # interactions refer to members by shape alone
     parts = tuple(parts_of(unit, snapshot.tree.layers)) if has_parts(unit) else ()
     inside = _parts_of_pods(parts)
+    # members in rank order; a new shape for each new key. `lone`: rules about copies need no interaction for one pod
     kinds: list[PodInfo] = []  # a pod of each shape
     lone = len(unit.pending) == 1 and not emptied
     for pod in unit.members:
@@ -154,6 +155,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
             if lone and (held_by := own.copies_alone()) is not None:
                 request = (*request, (free.shape[1] + len(copies), 1))
                 copies.append(np.minimum(held_by, np.maximum(free[:, 0], 0)))
+            # plugins with refusals that other members or evictions may remove
             judged = among.judged(pod.shape) if among is not None else frozenset[str]()
             if emptied:
                 judged |= PLUGINS

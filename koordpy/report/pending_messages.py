@@ -119,7 +119,8 @@ def pending_pods(
         case RejectedUnit(fault=fault):
             text = f"plan refused by its check: {fault}"
             return [pending_entry(pod, Reason.SCHEDULER_ERROR, text, ()) for pod in waiting]
-    # a quota refusal: the current one, or that of the planning attempt
+    # a quota refusal: the current one, or that of the planning attempt. `lack`: the diagnosis of a unit without
+    # capacity; `alone`: a plain pod; `met`: gang -> sentence if its minimum is met
     wait = one if isinstance(one, WaitingUnit) else None
     lack = wait.diagnosis if wait is not None and isinstance(wait.diagnosis, NoCapacity) else NoCapacity()
     reasons = wait.reasons if wait is not None else ()

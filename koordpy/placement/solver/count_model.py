@@ -2,7 +2,7 @@
 
 A region is a domain of the topology tree in which all pods of the unit are placed. The variables of the model are in
 `region_cells.py`. This module adds what the goals and rules need: used domains, whole PP groups, interactions among
-members, the ByCount, and scores. Each goal is a sum (`Term`s) that `StagedModel.minimise` minimises.
+members, device costs (`ByCount`), and scores. Each goal is a sum (`Term`s) that `StagedModel.minimise` minimises.
 Source: gang-network.md section 7.
 """
 

@@ -3,8 +3,8 @@
 1. Goal 1: levels are tried from the lowest up; the first one with a region that takes all pods is the level of c.
    A region is a domain that may become c, the lowest domain that contains all new pods.
 2. Goal 2: the regions of this level are tried in groups of equal attraction, the most attracting first.
-3. Goals 3 to 5, the ByCount and the score: each region of a group is solved, the one with the best bound first
-   (`regions.py`). The search of a group ends when the next bound is worse than the best value so far.
+3. Goals 3 to 5, the device costs (`ByCount`) and the score: each region of a group is solved, the one with the best
+   bound first (`regions.py`). The search of a group ends when the next bound is worse than the best value so far.
 4. Goal 6 is solved in the best region only. Goal 7 is left to `rank_order.settle_ranks`.
 
 Source: gang-network.md sections 5 and 7.

@@ -1,8 +1,8 @@
 """Solver for units without a gather goal: which nodes take the pods, when distance in the network does not matter?
 
-Goals in order: fewest pods on scarce nodes, fewest nodes, the ByCount, largest total score, fewest free slots on the
-nodes used, natural names (gang-network.md section 4, "No gather goal"). Members that already run, and pipeline groups,
-do not matter here.
+Goals in order: fewest pods on scarce nodes, fewest nodes, least device costs (`ByCount`), largest total score, fewest
+free slots on the nodes used, natural names (gang-network.md section 4, "No gather goal"). Members that already run, and
+pipeline groups, do not matter here.
 
 `Plain.solve` builds up to three models, each with more detail and fewer nodes than the one before, because a model of
 every single node would be too large:
@@ -80,8 +80,8 @@ class Plain:
             return None
         reference = problem.copies_of[problem.reference(self.ranks)]  # [nodes] slots of the reference shape
         standing = int(problem.standing.sum()) if problem.standing is not None else 0
-        scarce = model.minimise("scarce", model.on_scarce(), bound=self._fewest_scarce())
-        nodes = model.minimise("nodes", model.opened(depth), bound=self._fewest())
+        scarce = model.minimise("scarce", model.on_scarce(), bound=self._fewest_scarce())  # pods on scarce nodes
+        nodes = model.minimise("nodes", model.opened(depth), bound=self._fewest())  # nodes opened
         # model 2: the results so far become constraints, so no placement uses more than `most` nodes
         most = max(1, nodes + standing)
         keep = self._candidates(self.room, reference, limit=most)
@@ -100,7 +100,7 @@ class Plain:
         # model 3: each pod in rank order on the naturally first node that keeps all results above
         variables = sum(len(cell.nodes) * (len(cell.pods) + len(cell.used)) for cell in model.cells)
         if model is single and self.budget.proven and variables <= problem.sizes.named_variables:
-            each = self._model(keep, most_nodes=most, alike=np.arange(len(reference)))
+            each = self._model(keep, most_nodes=most, alike=np.arange(len(reference)))  # no two nodes are alike
             each.hold(each.on_scarce(), scarce)
             each.hold(each.opened(depth), nodes)
             each.hold_counted(counted)

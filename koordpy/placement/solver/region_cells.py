@@ -3,7 +3,8 @@
 A model with a variable per node and shape would be too large for thousands of nodes. So nodes of one parent that are
 equal in all but their names are one *cell*, and the pods on all of them are one variable per shape. Which pods fit
 together on a single node is a *filling*: a number of pods per shape. A cell counts how many of its nodes have each
-maximal filling, or each filling of any size if a ByCount distinguishes them. Unequal nodes are cells of one node.
+maximal filling, or each filling of any size if device costs (`ByCount`) depend on it. Unequal nodes are cells of one
+node.
 Without a gather goal the parents of nodes are ignored. Source: gang-network.md section 7.
 """
 
@@ -21,7 +22,7 @@ from koordpy.placement.solver.time_budget import TimeBudget
 
 
 class TooLarge(Exception):
-    """The model would have too many variables to be solved in a round."""
+    """Raised if a model would have too many variables to be solved in a round."""
 
 
 @dataclass(slots=True)
@@ -72,7 +73,7 @@ class RegionCells(StagedModel):
         self.room, self.tree, self.problem = room, room.tree, room.problem
         super().__init__(budget)
         self.region, self._every = region, every
-        # the region, and which of its nodes are modelled
+        # which nodes are modelled, and which of them may be one cell; `limit`: upper bound on the pods in a domain
         self._alike = room.signatures[self.tree.depth] if alike is None else alike
         self.limit = sum(room.wanted)
         level, domain = region

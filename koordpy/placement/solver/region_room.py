@@ -34,7 +34,7 @@ class NodeType:
     fillings: tuple[tuple[int, ...], ...] | None
     """All maximal fillings (pods per shape); None if there are more than `MODEL_FILLINGS`."""
     most: int
-    """Upper bound on the number of pods of all shapes together."""
+    """Upper bound on the number of pods of all shapes together on one node."""
 
 
 class FillingCapacity:

@@ -182,10 +182,10 @@ class Regions:
 
     @cached_property
     def _scores(self) -> Ints:
-        """[shapes, nodes] scores."""
+        """[shape positions, nodes] score of a pod of the shape on the node."""
         return np.stack([self.problem.shapes[shape].score for shape in self.room.shapes])
 
     @cached_property
     def _wanted(self) -> Ints:
-        """[measures] total request of all new pods."""
+        """[measures] total amount that all new pods use."""
         return np.array([int(self.room.counts @ amounts) for _, amounts in self.measures], dtype=np.int64)

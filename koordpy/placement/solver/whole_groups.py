@@ -17,7 +17,7 @@ from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.placement.solver.staged_model import Term, linear
 
 Totals = Mapping[int, Mapping[int, cp_model.IntVar]]
-"""Level -> domain -> new pods in it."""
+"""Level -> domain -> variable for the number of new pods in it."""
 
 
 @dataclass(frozen=True, slots=True)
