@@ -143,9 +143,9 @@ def waits_on_nominated(pod: PodInfo, round_state: RoundState) -> bool:
 def crowds_siblings(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -> bool:
     """Returns True if a plan for some members of a unit would make its evictions useless. nodes: pod key -> node.
 
-    That is so if members with terminating victims get no node in the plan, while other members start elsewhere than on
-    their nominated nodes. It is also so if the remaining members are too few to start later: with matchPolicy
-    `only-waiting`, running members do not count.
+    Victims of the unit must be terminating, and a nominated member must be left without a node in the plan. The plan
+    wastes these victims if its members start elsewhere than on their nominated nodes. It also wastes them if the
+    members that are left are too few to start later: with matchPolicy `only-waiting`, running members do not count.
     """
     names, pods = round_state.snapshot.nodes, round_state.snapshot.pods
     left = [pod for pod in unit.pending if pod.key not in nodes]

@@ -34,7 +34,7 @@ class Item(NamedTuple):
 
     option: int
     frees: tuple[int, ...]
-    """Amounts that the unit frees, by position of the request."""
+    """Amounts that the unit frees, in the order of the requested amounts (resources, and what a quota gets back)."""
     cost: int
     """The cost by `packed`."""
     gang: int = -1
@@ -58,7 +58,7 @@ class NodeCovers:
     """
 
     def __init__(self, items: Sequence[Item], most: Sequence[int]) -> None:
-        """most: the largest amounts that will be requested, by position of the request."""
+        """most: the largest amounts that will be requested, in the order of `Item.frees`."""
         # amounts in steps: per column the step is the greatest common divisor of what units free
         asked = [c for c, amount in enumerate(most) if amount > 0]
         equal: dict[tuple[int, ...], list[Item]] = {}
