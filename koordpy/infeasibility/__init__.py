@@ -6,6 +6,6 @@ that can end have ended. Demand of units that never fit is excluded from quotas 
 Main types: `EmptyCluster` (`never_fits.py`): the empty cluster; `ResourceSums` (`limiting_rules.py`): sums; `Inventory`
 (`domain_inventory.py`): domains.
 
-The results are short phrases and numbers by domain and resource; `report` composes the messages of pods from them.
+The results are short phrases, and numbers by domain and resource. Must not compose messages of pods: `report` does.
 Start reading at `limiting_rules.py`, then `never_fits.py`.
 """

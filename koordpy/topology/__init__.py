@@ -1,6 +1,6 @@
 """The network topology: which nodes share a switch, block or spine.
 
-Layers come from the ClusterNetworkTopology `default`, or from Volcano's HyperNodes. The tree of domains is arrays for
+Layers come from the ClusterNetworkTopology object, or from Volcano's HyperNodes. The tree of domains is arrays for
 planning (levels, parents, node ranges), and a networkx graph for display.
 
 Main types: `Tree` (`topology_tree.py`): domains; `Level` (`topology_tree.py`): one layer's domains; `Layers`
