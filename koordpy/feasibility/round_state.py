@@ -70,7 +70,10 @@ class PlannerCache:
     """Results that other packages cache between rounds, by their type."""
 
     def at(self, snapshot: Snapshot) -> "PlannerCache":
-        """Returns the cache, emptied if it is not valid for a snapshot's static_version."""
+        """Returns the cache itself, after removing everything that is not valid for a snapshot.
+
+        Static results are also removed if they are too many: first those of pods that are gone, then all.
+        """
         full = self.table is not None and len(self.table.known) > DOMAIN_LABELS
         if self.version != snapshot.static_version or full or self.turn != bounded_memory.turn:
             self.version, self.turn = snapshot.static_version, bounded_memory.turn
@@ -85,7 +88,7 @@ class PlannerCache:
         return self
 
     def domains(self, snapshot: Snapshot) -> DomainTable:
-        """Returns the domains of node labels, created on first use."""
+        """Returns the domains of node labels; not cached for a snapshot with other nodes or labels than the round's."""
         if self.version != snapshot.static_version:
             return DomainTable(snapshot.nodes)
         if self.table is None:

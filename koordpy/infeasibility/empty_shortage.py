@@ -37,6 +37,7 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.problem_building import hard_keys, partitions, unit_multiples
 
 NO_PLACEMENT = "no placement on the empty cluster"
+"""Sentence if no cause is found; further rules may be appended to it."""
 
 
 class EmptyShortage(EmptyNodes):

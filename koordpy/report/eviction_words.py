@@ -82,6 +82,7 @@ _REASONS = {
     RuleName.CONSOLIDATION: "Moved",
     RuleName.STALE_GANG: "StaleGang",
 }
+"""Rule -> reason of the event on a victim."""
 
 
 def beneficiary_of(one: PreemptingUnit) -> str:

@@ -23,6 +23,7 @@ NO_GOAL = (
     "topology ignored: no gather goal set "
     f"(set annotation {keys.GANG_TOPOLOGY}, or gangs.defaults.gather in the configuration)"
 )
+"""Remark of `goal_remark`."""
 
 
 def goal_remark(unit: Unit, round_state: RoundState) -> str:

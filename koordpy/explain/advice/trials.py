@@ -21,6 +21,7 @@ from koordpy.planner.planning_round import plan_round
 from koordpy.preemption.selection.preemption_names import RuleName
 
 _MOVED = RuleName.CONSOLIDATION
+"""Rule by which pods are moved to other nodes, not only evicted."""
 
 
 @dataclass

@@ -102,6 +102,7 @@ class Greedy:
             ([0.0], np.cumsum(worth[int(below.start[children.start]) : int(below.end[children[-1]])]))
         )
         first = int(below.start[children.start])
+        # rounded, so that domains of equal worth are equal despite floating point
         sums = {c: round(float(before[below.end[c] - first] - before[below.start[c] - first]), 9) for c in children}
         for child in sorted(children, key=lambda c: (-sums[c], c)):
             if sums[child] > 0:

@@ -244,7 +244,7 @@ def maximal_fillings(
         """Adds all maximal fillings with the numbers chosen for earlier shapes. Returns False after too many steps."""
         nonlocal tries
         tries += 1
-        if tries > 20 * most:
+        if tries > 20 * most:  # gives up, because the search would take too long
             return False
         fit = room_for(shape, left)
         last = shape == len(slots) - 1

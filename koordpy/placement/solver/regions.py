@@ -41,9 +41,9 @@ class Candidate:
     key: tuple[object, ...]
     """Equal for regions in which a solve gives equal results."""
     whole_above: tuple[int, ...]
-    """Goal 3 above the nodes of the region: per level 1 .. the region's, the negated number of whole PP groups."""
+    """Goal 3 on levels 1 .. the region's, which a solve does not change: negated number of whole PP groups."""
     domains_above: tuple[int, ...]
-    """Goal 4 likewise: per level 1 .. the region's, the number of domains with members."""
+    """Goal 4 on the same levels: number of domains with members, bound and new."""
 
 
 class Regions:

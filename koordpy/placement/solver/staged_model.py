@@ -154,7 +154,7 @@ class StagedModel:
                 self.model.add(linear(zeros) <= 0)
                 at = stop
                 continue
-            part = order[at : at + 8]
+            part = order[at : at + 8]  # a few positions a solve, because together their weights must stay small
             self.minimise_all((stage, [(v, -c) for v, c in terms], -most) for terms, most in part)
             for terms, _ in part:
                 self.fix(terms)
