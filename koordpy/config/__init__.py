@@ -1,6 +1,6 @@
 """The configuration file of koordpy: `KoordpyConfiguration` has every setting with its default.
 
-Also here is the reader of the annotation `networkTopologyAware`, because the configuration has default gather goals in
+Also here is the reader of the annotation for network topology, because the configuration has default gather goals in
 the same form: the locality in the network that a gang requests (`TopologyWish`).
 
 Main types: `KoordpyConfiguration` (`configuration.py`): all settings; `TopologyWish` (`gang_topology.py`): a gather
