@@ -7,7 +7,7 @@ NAMED = 4
 
 
 def counted(number: float, noun: str) -> str:
-    """Returns `1 pod`, `3 pods` or `0.5 pods`; large numbers are written in full."""
+    """Returns `1 pod`, `3 pods` or `0.5 pods`; numbers below 10^15 have no exponent. The plural adds an s."""
     return f"{number:.15g} {noun}" if number == 1 else f"{number:.15g} {noun}s"
 
 

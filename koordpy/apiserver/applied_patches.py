@@ -1,8 +1,9 @@
 """Applies patches to objects, as an API server does for PATCH requests. The functions never change their arguments.
 
 There are three types: `merge` for JSON merge patch (RFC 7386), `json_patch` for JSON patch (RFC 6902), and `strategic`
-for strategic merge, in which items of lists are merged by a key. The keys are those of the patchMergeKey tags of
-k8s.io/api, as far as clients of a scheduler send such lists. Server-side apply is in `server_apply.py`.
+for strategic merge, in which items of lists are merged by a key. Most keys are those of the patchMergeKey tags of
+k8s.io/api, as far as clients of a scheduler send such lists; `replicatedJobs` is of JobSet. Server-side apply is in
+`server_apply.py`.
 """
 
 from typing import Any
@@ -34,7 +35,8 @@ MERGE_KEYS: dict[str, tuple[str, ...]] = {
     "addresses": ("type",),
     "podIPs": ("ip",),
 }
-"""Field name -> possible merge keys; the first one that all items have is used. Other lists are replaced as a whole."""
+"""Field name -> possible merge keys; the first one that all items of the patch have is used (items with `$patch` need
+none). Lists that are neither here nor in MERGED_SETS are replaced as a whole."""
 
 MERGED_SETS = frozenset(("finalizers",))
 """Names of list fields that are merged as sets."""

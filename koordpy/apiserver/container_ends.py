@@ -1,7 +1,7 @@
-"""Simulates with which exit code containers end when their pod is deleted, and the last status of the pod.
+"""Simulates the end of a deleted pod: the exit codes of its containers, and its last status.
 
-A container gets SIGTERM. It exits with its own code (0 if it saves its state), or with 143 if it has no handler.
-Or it ignores the signal, and is killed at the end of the grace period (137). As with the kubelet, the phase of a
+A container gets SIGTERM. It exits with its own code (0 if it saves its state), or with 143 if the signal ends it.
+If it ignores the signal, it is killed at the end of the grace period (137). As with the kubelet, the phase of a
 deleted pod is Succeeded if all containers exited with 0, else Failed, for any restartPolicy. A pod's annotation
 `sim.koordpy.io/on-sigterm` overrides the behaviour with an exit code or `ignore`.
 """

@@ -46,12 +46,12 @@ _TIES = frozenset({"NodePorts", "PodTopologySpread", "InterPodAffinity"})
 
 @dataclass(frozen=True, eq=False)
 class Static:
-    """Verdicts and scores of a shape that do not depend on free capacity."""
+    """Verdicts and scores of a shape that depend on node objects alone."""
 
     before: Verdict
     """Combined verdict of the filters that read only node objects: the first four of the table in kube-parity.md 1."""
     refusal: Refusal | None
-    """Refusal of the pod as a whole, for which no node is tried; None without one."""
+    """Refusal that holds for every node, so that no node is tried; None if there is none."""
     scores: StaticScores
     """Scores of taints, node affinity and images, before they are normalised."""
 
@@ -355,7 +355,10 @@ class ShapeState:
 
     @property
     def follows(self) -> bool:
-        """True if placing another pod may make a node feasible, so that a failed pod may fit later in the round."""
+        """True if placing another pod may change verdicts of other nodes, or scores: a failed pod is then tried again.
+
+        For scores alone that is needless but harmless.
+        """
         return any(not (isinstance(one, Rule) and one.local) for one in self._followers)
 
     def plugin_scores(self) -> dict[str, Ints]:

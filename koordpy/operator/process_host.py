@@ -1,8 +1,9 @@
 """Runs the process: the scheduler on the main event loop, kopf, servers, signal handlers, and an orderly shutdown.
 
-kopf's startup activity waits until the scheduler is in sync, its cleanup until the scheduler is drained. kopf's thread
-starts once the pods that were pending at the start are bound, because importing kopf takes 0.7 s of CPU, which would
-delay these pods (20 gangs of 100: 4.2 s instead of 3.5 s).
+kopf's startup activity waits until the scheduler is in sync, and its cleanup activity until the scheduler is drained.
+kopf's thread starts when no Binding has been open for a moment, normally once the pods that were pending at the start
+are bound. The reason: importing kopf takes 0.7 s of CPU, which would delay these pods (20 gangs of 100: 4.2 s instead
+of 3.5 s).
 """
 
 import asyncio

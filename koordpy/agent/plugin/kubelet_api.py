@@ -14,7 +14,7 @@ from koordpy.agent.plugin.kubelet_messages import MESSAGES, POD_RESOURCES, REGIS
 CHANNEL_OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0))
 """Options of the channel: gRPC servers in Go reject the default authority, which is the path of the unix socket."""
 REGISTER_SECONDS = 5.0
-"""Timeout of one call, in seconds."""
+"""Timeout of one call, registration or list, in seconds."""
 LIST_AGAIN_SECONDS = (0.02, 0.05, 0.1, 0.3)
 """Seconds before each repetition of a list call that the kubelet rejected."""
 

@@ -23,8 +23,9 @@ _SCALARS = {
 
 VERSION = "v1beta1"
 """Version of the device plugin API."""
+# Prefixes of gRPC methods: package and service. The kubelet serves Registration and PodResourcesLister, the plugin
+# serves DevicePlugin.
 REGISTRATION = "/v1beta1.Registration/"
-"""Prefixes of the kubelet's gRPC methods: package and service."""
 DEVICE_PLUGIN = "/v1beta1.DevicePlugin/"
 POD_RESOURCES = "/v1.PodResourcesLister/"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
@@ -99,9 +100,9 @@ def _message_classes(package: str, tables: Mapping[str, tuple[Field, ...]]) -> d
 
 
 MESSAGES = {**_message_classes("v1beta1", _PLUGIN), **_message_classes("v1", _PODS)}
-"""Message name -> class, of both APIs."""
+"""Message name -> class, of both APIs: no name occurs in both."""
 
 
 def message(kind: str, /, **fields: Any) -> Any:
-    """Returns a message of the kubelet's API. kind: its name in the API."""
+    """Returns a message of the kubelet's API. kind: its name in the API; fields: values by the names in the tables."""
     return MESSAGES[kind](**fields)

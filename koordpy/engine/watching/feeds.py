@@ -113,11 +113,14 @@ class Feeds:
         """Name (`_name_of`) -> reflector."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         """Name -> running task of the reflector."""
-        # set to ask for a discovery; set after the first one; the error of the last one; True while `run` runs
         self._recheck = asyncio.Event()
+        """Set to ask for a discovery."""
         self._discovered = asyncio.Event()
+        """Set after the first discovery."""
         self._undiscovered = ""
+        """Error of the last failed discovery; empty if none failed."""
         self._watches = False
+        """True once `run` was called."""
         # resources that every API server has, or that koordpy installs
         self._feed(
             api_resources.PODS,
@@ -149,7 +152,7 @@ class Feeds:
     # -- life cycle ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Watches until cancelled. Discovers the served versions of optional resources first, and then periodically."""
+        """Starts the required reflectors, then discovers optional resources now and periodically, until cancelled."""
         self._watches = True
         try:
             for name in self.reflectors:
@@ -164,7 +167,7 @@ class Feeds:
         """Lists everything once, page by page, without a watch.
 
         Returns the names of resources that may not be listed, or that have no CustomResourceDefinition, with the
-        reason; these count as empty. Raises ApiError or Unreachable if the server does not answer, or if pods and nodes
+        reason; these count as empty. Raises ApiError or Unreachable if the server does not answer, or if pods or nodes
         may not be listed.
         """
         await self._discover()

@@ -44,7 +44,7 @@ class Sink(Protocol[S_contra]):
 
 
 class Mirror(Generic[T]):
-    """Stores the objects of one resource by uid: exactly those that the sink was called with and that still exist."""
+    """Stores the existing objects of one resource that were passed to the sink, by uid, also if the sink failed."""
 
     def __init__(
         self,
@@ -53,8 +53,9 @@ class Mirror(Generic[T]):
         transform: Callable[[T], T | None] | None,
         on_refused: Callable[[T, str], None],
     ) -> None:
-        """name: of the resource, for messages. transform: runs before the sink; None drops the object, and deletes it
-        from the sink if it is there. on_refused: called with an object that the sink cannot read, and the reason."""
+        """name: of the resource, for messages. transform: applied by `kept`; the caller then puts the result, or drops
+        the object if the result is None. on_refused: called with an object that the sink cannot read, and the reason.
+        """
         self.objects: dict[str, T] = {}
         """uid -> object as it was passed to the sink last."""
         self._name, self._sink, self._transform, self._on_refused = name, sink, transform, on_refused

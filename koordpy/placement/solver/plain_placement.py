@@ -1,11 +1,12 @@
 """Solver for units without a gather goal: which nodes take the pods, when distance in the network does not matter?
 
 Goals in order: fewest pods on scarce nodes, fewest nodes, least device costs (`ByCount`), largest total score, fewest
-free slots on the nodes used, natural names (gang-network.md section 4, "No gather goal"). Members that already run, and
-pipeline groups, do not matter here.
+free slots on the nodes used, natural names (gang-network.md section 4, "No gather goal"). Pipeline groups do not matter
+here. Where running members are does not matter either, but nodes that are used already (`Problem.standing`) cost no
+further node. A `ByCount` is the device cost of a node by the number of pods on it.
 
-`Plain.solve` builds up to three models, each with more detail and fewer nodes than the one before, because a model of
-every single node would be too large:
+`Plain.solve` builds up to three models, each with more detail, because a model of every single node would be too large.
+Models 2 and 3 have only the nodes that can still be best:
 
 1. Fewest nodes. Nodes that are equal in capacity are counted together. It decides the pods on scarce nodes and the
    number of nodes.

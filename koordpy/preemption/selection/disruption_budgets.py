@@ -53,13 +53,17 @@ class Covering:
     def counting(self, pod: PodInfo) -> tuple[int, ...]:
         """Returns the positions of the budgets that the pod's eviction counts against.
 
-        Not a budget with the pod in status.disruptedPods: the status has already counted that eviction.
+        A budget with the pod in status.disruptedPods is left out, because its status has already counted that eviction.
         """
         return tuple(b for b in self.protecting(pod) if pod.name not in self._budgets[b].status.disrupted_pods)
 
 
 def selects(budget: PodDisruptionBudget) -> bool:
-    """Returns True if the budget has a selector; an empty or missing selector matches no pod."""
+    """Returns True if the budget has a selector with conditions.
+
+    A missing or empty selector matches no pod, as in kube-scheduler's preemption. The eviction API of policy/v1 instead
+    applies an empty selector to all pods of the namespace; koordpy does not model that.
+    """
     selector = budget.spec.selector
     return selector is not None and bool(selector.match_labels or selector.match_expressions)
 
@@ -139,8 +143,8 @@ class BudgetsLeft:
     def on(self, draft: Draft) -> tuple[Budget, ...]:
         """Returns the budgets with the evictions that each still allows on a draft.
 
-        Evictions of covered pods reduce the number, placements of covered pods raise it, never above its value before
-        the round.
+        Evictions of covered pods reduce the number. Placements of covered pods replace evicted ones, so they raise it
+        again, but never above its value before the round.
         """
         known = self._standing
         if not known or not draft.evicted:
@@ -168,7 +172,7 @@ class BudgetsLeft:
 def forbid(budgets: Sequence[Budget], victims: Iterable[PodInfo]) -> bool:
     """Returns True if the eviction API would reject some of these pods, evicted together.
 
-    It rejects pods beyond what a budget allows, and every pod that more than one budget covers.
+    It rejects pods beyond what a budget allows, and every pod whose eviction counts against more than one budget.
     """
     index = Covering([one.budget for one in budgets])
     counting = [index.counting(pod) for pod in victims]

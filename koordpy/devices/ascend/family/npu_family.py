@@ -141,7 +141,7 @@ class NpuFamily(Family):
         return deal_node(pods, node, now) is not None
 
     def give(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
-        """Implements `Family.give`: divides the chips of each node among the pods of the plan, and writes their
+        """Implements `Family.give`: divides the chips of each node among the pods of the plan, and returns their
         annotations."""
         snapshot = now.scene.snapshot
         chips = deal([(snapshot.pods[key], node) for key, node in nodes.items()], now)
