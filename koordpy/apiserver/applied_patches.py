@@ -26,12 +26,10 @@ MERGE_KEYS: dict[str, tuple[str, ...]] = {
     "ports": ("containerPort", "port"),
     "schedulingGates": ("name",),
     "resourceClaims": ("name",),
-    "claims": ("name",),
     "topologySpreadConstraints": ("topologyKey",),
     "hostAliases": ("ip",),
     "imagePullSecrets": ("name",),
     "ownerReferences": ("uid",),
-    "taints": ("key",),
     "addresses": ("type",),
     "podIPs": ("ip",),
 }

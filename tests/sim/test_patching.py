@@ -92,6 +92,12 @@ def test_json_patches_that_cannot_be_done(operations: Any, code: int) -> None:
         ({"labels": {"a": "1", "b": "2"}}, {"labels": {"a": None, "c": "3"}}, {"labels": {"b": "2", "c": "3"}}),
         ({"labels": {"a": "1"}}, {"labels": {"$patch": "replace", "c": "3"}}, {"labels": {"c": "3"}}),
         ({"taints": [{"key": "a", "effect": "NoSchedule"}]}, {"taints": None}, {}),
+        # an atomic list: a taint that the patch leaves out is removed, and two effects of one key are two taints
+        (
+            {"taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "NoSchedule"}]},
+            {"taints": [{"key": "b", "effect": "NoSchedule"}, {"key": "b", "effect": "NoExecute"}]},
+            {"taints": [{"key": "b", "effect": "NoSchedule"}, {"key": "b", "effect": "NoExecute"}]},
+        ),
     ],
 )
 def test_strategic_merge(target: Any, patch: Any, expected: Any) -> None:
