@@ -290,8 +290,8 @@ class ClusterState(PodBook):
 
 
 def _owners_by_default(group: UpstreamPodGroup) -> tuple[OwnerReference, ...]:
-    """Returns the owners of a PodGroup that one of them may have created by default; empty for other groups (groups.md
-    2.4)."""
+    """Returns the owners of a PodGroup that one of them may have created by default; empty for other groups
+    (workloads.md 2)."""
     spec = group.spec
     is_basic = spec.scheduling_policy.gang is None and spec.scheduling_policy.basic is not None
     if not is_basic or spec.parent_composite_pod_group_name or unreadable(group.metadata):

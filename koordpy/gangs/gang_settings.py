@@ -27,7 +27,7 @@ DEFAULT_WAITING_SECONDS = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Gang(Members):
-    """A gang with its pods and settings. Sections in parentheses are of gang-network.md."""
+    """A gang with its pods and settings. Sections in parentheses are of gang-network.md 2 and 4."""
 
     ref: GangRef
     """Name, namespace and source of the gang."""

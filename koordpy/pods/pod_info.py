@@ -179,7 +179,7 @@ def preemption_policy(pod: Pod) -> str:
 
 
 def non_preemptible(pod: Pod) -> bool:
-    """Returns whether labels forbid every eviction of the pod; it must fit into its quota's min (quota-fairness.md)."""
+    """True if labels forbid every eviction of the pod; it must fit into its quota's min (quota-fairness.md 5)."""
     labels = pod.metadata.labels
     return labels.get(keys.QUOTA_PREEMPTIBLE) == "false" or labels.get(keys.DISABLE_PREEMPTIBLE) == "true"
 

@@ -172,7 +172,7 @@ class BudgetsLeft:
 def forbid(budgets: Sequence[Budget], victims: Iterable[PodInfo]) -> bool:
     """Returns True if the eviction API would reject some of these pods, evicted together.
 
-    It rejects pods beyond what a budget allows, and every pod with an eviction that counts against more than one budget.
+    It rejects pods beyond what a budget allows, and every pod with an eviction that counts against several budgets.
     """
     index = Covering([one.budget for one in budgets])
     counting = [index.counting(pod) for pod in victims]
