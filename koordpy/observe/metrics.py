@@ -160,7 +160,7 @@ class Metrics:
         )
         self.ring_crossings = histogram(
             "koordpy_ring_crossings",
-            "Consecutive ranks of a plan in different domains of the top layer.",
+            "Consecutive ranks of a plan on different nodes, the last and the first rank included.",
             buckets=(0, 1, 2, 4, 8, 16, 32, 64, 128),
         )
         self.gpu_bottleneck = histogram(
