@@ -43,7 +43,8 @@ from koordpy.cli.main import main
 answers = []
 for words in json.load(sys.stdin):
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
-        main(words)
+        status = main(words)
+    assert status == 0, (words, status, err.getvalue())
     answers.append([out.getvalue(), err.getvalue()])
 json.dump(answers, sys.stdout)
 """
