@@ -35,10 +35,11 @@ install: $(COMPILED) ## Create .venv with all dependencies, from the lock file
 NOT_IN_IMAGE := pandas tzdata pygments
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-lock: ## Regenerate the lock files from pyproject.toml (needs uv): all dependencies, image, build tools
+lock: ## Regenerate the lock files from pyproject.toml (needs uv): all dependencies, image, build tools, tools of make dist
 	$(COMPILE) --extra agent --group dev pyproject.toml -o requirements.lock
 	$(COMPILE) --constraint requirements.lock --extra agent $(NOT_IN_IMAGE:%=--no-emit-package %) pyproject.toml -o requirements-image.lock
 	$(COMPILE) --constraint requirements.lock --group build -o requirements-build.lock
+	$(COMPILE) --constraint requirements.lock --group dist -o requirements-dist.lock
 
 demo: install ## Run the demo on an embedded cluster: see where gangs are placed and why (CLUSTER=ascend: Ascend NPUs; HEADLESS=1: check the outcome)
 	$(BIN)/koordpy demo $(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(HEADLESS),--headless) $(DEMO_ARGS)
