@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The image of the live scheduler and of the agent: the packages of requirements-image.lock, checked against its hashes, and
 # nothing to build with. `make image` builds it and writes build/koordpy.oci.tar; `docker build .` works as well.
 #

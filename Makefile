@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Commands for development. `make` without a target lists them.
 FITS := -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))'
 PYTHON ?= $(shell for one in python3 python3.13 python3.12 python3.11; do $$one $(FITS) 2>/dev/null && echo $$one && break; done)
@@ -65,6 +66,7 @@ test-pythons: ## Run the version-dependent tests on every installed Python (VERS
 lint: install type ## Check style, import layers and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tests.structure.license_headers
 	$(BIN)/lint-imports
 
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
@@ -72,7 +74,8 @@ ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 workflows: ## Check the workflows of the forge with actionlint (needs Go)
 	GOFLAGS= go run $(ACTIONLINT) .github/workflows/*.yml
 
-format: install ## Format the code
+format: install ## Format the code, and add missing license headers
+	$(BIN)/python -m tests.structure.license_headers --write
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

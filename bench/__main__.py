@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make bench`: every benchmark but the longest, one table. `python -m bench planner reflector` picks some.
 
 Figures of one machine say little alone: compare rows of one run.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long one round takes with Ascend jobs, planner only: switches, SuperPoDs, chips inside nodes, hopeless jobs.
 
 `python -m bench.ascend`. CPU seconds, the median of several rounds.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How fast pods are bound without the real API server in the way: `koordpy run` against the embedded one.
 
 `python -m bench.binds [NODES]`. Pods wait first, then the scheduler starts; everything shares the machine's cores. The

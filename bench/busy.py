@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A round of a busy cluster: nearly full, many running gangs of several teams, and a queue of mixed gangs before it.
 
 `python -m bench.busy [NODES [UNITS]]`: 1,000 nodes of 8 GPUs, 95 % full, and 200 waiting units: a third of two shapes,

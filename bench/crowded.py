@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A round of a crowded cluster, harder than `bench.busy`: scattered gangs, whole racks, budgets, quotas on both sides.
 
 `python -m bench.crowded [NODES [UNITS [SEED...]]]`: nodes of 8 GPUs in racks of 8 and blocks of 64, 90 to 97 % full; of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a pod costs on its way through the cache, and what a start with a full cluster costs, in CPU time.
 
 `python -m bench.intake`: no server and no planner; what of the live scheduler stands between the watch's bytes and the

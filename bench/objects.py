@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Typed nodes, pods and groups for the planner's benchmarks; clusters with a network are those of `tests.clusters`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long one round takes, planner only: from a snapshot to a checked plan.
 
 `python -m bench.planner [TEXT]`: the cases whose name holds the text, else all. Each case is planned several times; the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make realnode-bench`: koordpy's image and chart on three real nodes, one table in Markdown.
 
     python -m bench.realnode [--rounds 3] [--idle 60]

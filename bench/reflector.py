@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How fast pods come in and how much room they take: the reflector over loopback, from a process of its own.
 
 `python -m bench.reflector [PODS]`; the aims: 20,000 events a second, 10 kB a pod at 50,000 pods.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How memory, snapshots and plans grow with the cluster, from 5,000 to 100,000 nodes.
 
 `python -m bench scale`. No API server: objects as the watch hands them on, decoded from bytes. Nodes have 8 GPUs in a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long fair shares, quota runtimes and the order of many queues take.
 
 `python -m bench.shares`. Processor time, the best of several runs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the planner's benchmarks take time: processor time of this process, several times over, beside a bar."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long it takes to find victims, or to show that there are none (preemption.md 6, Required).
 
 `python -m bench.victims [TEXT]`: the cases whose name holds the text, else all. One round, from a snapshot to a checked

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page's document at size, what a reader costs the scheduler, and how soon and how fluently Chromium draws it."""
 
 from __future__ import annotations

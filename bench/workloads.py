@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy simulate` of workloads at size: CPU of the whole process, modules included, which are compiled once as those
 of an installed package are."""
 

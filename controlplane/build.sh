@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Puts etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl into one folder, for the end-to-end
 # tests and the benchmarks against a real API server, helm, for those of the chart, and on Linux the kubelet, for those
 # on real nodes; beside them the controllers of JobSets, LeaderWorkerSets, Ray and Kubeflow's jobs, with the manifests

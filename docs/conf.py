@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the documentation is built as pages: `make docs`, where every warning is an error.
 
 The sources are the Markdown files in the repository, including the README, so that one text serves both.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Builds the image koordpy:VERSION and writes it as an OCI archive, for registries and for nodes without one.
 #
 # BASE          an image with Python (default: the Dockerfile's), or `bootstrap`: Debian with its Python is made here from

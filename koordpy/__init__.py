@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """koordpy: a Kubernetes scheduler for gangs and network topology on clusters of accelerators.
 
 Planning is a pure function, called once a round: from a snapshot of the cluster and a configuration it computes a plan.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m koordpy`: the same as the command `koordpy`."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clusters to plan on: node manifests with network labels, and the ClusterNetworkTopology that goes with them.
 
 Everything is deterministic: the same arguments give the same manifests, so that figures can be compared.

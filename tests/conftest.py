@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What holds for every test: none asserts how long anything takes, so that a busy machine fails none."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults on purpose: what a real API server does on a bad day, so that clients can be tried against it.
 
 Which requests a fault hits is told by method and path (shell wildcards), how often by a number or by a share drawn

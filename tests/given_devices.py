@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Devices that plans give by name, as tests ask about them."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which half of a random family a Python plays.
 
 The two versions that `.ci/run` tries, 3.11 and 3.13, together play all. Only a family that takes seconds is divided.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Both event loops that koordpy runs on: uvloop in the image and under `koordpy run`, asyncio's own elsewhere.
 
 A folder of tests whose code serves connections imports `pytest_asyncio_loop_factories` in its conftest.py. Each of its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Skips and second tries that are seen: pytest's own are a letter in a line, and neither must pass for a success."""
 
 import sys

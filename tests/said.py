@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What commands say on the standard error, for tests that compare all of it."""
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generated clusters: layers, fan-outs, and manifests that an API server takes."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make attack`: what hostile tenants cost an honest one, on a real control plane, each attack beside the bar.
 
     python -m bench.attack [ATTACK ...] [--each] [--nodes 100] [--policies off|on|both]

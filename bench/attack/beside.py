@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A bare client in a process of its own: it binds each pod of a name as soon as the server tells of it.
 
     python -m bench.attack.beside URL CA, the token in the environment

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether memory goes with the pods that took it: strange pods come and go in waves, offline, in a process of its own.
 
     python -m bench.attack.memory [--pods 100000]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The honest tenant, what is measured of him, and the hostile one's rights."""
 
 from __future__ import annotations

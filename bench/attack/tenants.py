@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The attacks: what a tenant may write, as large and as many as an API server takes.
 
 Each runs for some seconds and leaves its objects behind. One that the API server refuses has ended.

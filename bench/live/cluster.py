@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cluster to measure on: a real control plane of its own, nodes that are only objects, and pods by the thousand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The embedded API server in a process of its own, in the place of a control plane: no TLS, no admission, no etcd."""
 
 from __future__ import annotations

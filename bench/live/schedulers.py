@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The schedulers that are measured: how each is started, and how a gang is written for it."""
 
 from __future__ import annotations

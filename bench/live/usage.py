@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a process has used, as the kernel counts it: /proc/PID/stat and /proc/PID/status (proc_pid_stat(5))."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A watch of pods, for measurements: what is true of each pod, and since when this process has known it.
 
 It shares the cores with what it measures, so it reads no more of a pod than it needs, and lists in chunks: 50,000 pods

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make soak`: the live scheduler against a real control plane, each figure beside the bar it has to pass.
 
     python -m bench.soak [PART ...] [--minutes 3] [--nodes 1000]

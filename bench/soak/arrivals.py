@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gangs that come one after the other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A scheduler that dies without a word: who goes on, and what is lost."""
 
 from __future__ import annotations

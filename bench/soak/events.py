@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Time in which nothing can be placed, and time in which very much happens."""
 
 from __future__ import annotations

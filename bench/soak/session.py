@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the parts of a soak share: the cluster, one watch of all its pods, and rows with a bar."""
 
 from __future__ import annotations

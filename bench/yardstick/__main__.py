@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make yardstick`: koordpy beside kube-scheduler, row by row, in turns, in one run; one table in Markdown.
 
     python -m bench.yardstick [--nodes 1000] [--rounds 1] [--only ROW ...] [--output FILE]

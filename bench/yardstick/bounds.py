@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the machine can do at this moment, without any scheduler and without a watch: a bare client writes the same."""
 
 from __future__ import annotations

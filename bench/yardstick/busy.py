@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A nearly full cluster with a queue of gangs that need victims: what a pod that fits waits for the searches of others.
 
 Units of several sizes and priorities run; units like them come and wait, some of two shapes, some gathered. Before and

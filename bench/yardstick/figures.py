@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of runs, their medians and their goals: the part of the yardstick that only computes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A gang that cannot be placed comes to a running scheduler: how soon all members are told why, and what it costs."""
 
 from __future__ import annotations

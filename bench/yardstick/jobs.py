@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many Jobs at once, and the same gangs by PodGroup: what it costs that gangs follow from workloads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A gang of higher priority comes to a running scheduler in a cluster that is full: when it runs, and at whose cost."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rows of the table: what is done in each, at which scale, and which of its figures are lines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One run of the yardstick: the schedulers in turns, round by round, and the report of what they did."""
 
 from __future__ import annotations

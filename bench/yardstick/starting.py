@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A scheduler starts in a large cluster: when its first decision is out, and how much memory it takes."""
 
 from __future__ import annotations

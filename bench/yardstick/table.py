@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table in Markdown, and figures as people read them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods that wait before the scheduler starts: how fast it binds them, and what that costs it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node agent: writes the GPUs of a node, their links and their health to the node's Device.
 
 A backend reads the facts. Errors make a GPU unhealthy, and clean polls make it healthy again. The `plugin` delivers

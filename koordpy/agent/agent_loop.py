@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The loop of the node agent: reads the GPUs, decides on their health, and writes the Device.
 
 A look is one pass of the loop. The next look follows when the driver reports an error or the poll interval is over. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the Device of a node: its GPUs, their health, their links, and the conditions.
 
 The Device is the custom object from which the scheduler reads the GPUs of a node. Rules: gpu-topology.md 1 and 9,

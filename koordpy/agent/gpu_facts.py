@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The facts about the GPUs of a node that a backend provides, equal for NVML, a file and a text.
 
 Main types: `GpuBackend`, the interface of a source, and `MachineGpu`, one GPU. A GPU has three different numbers: its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Health of the GPUs: an error makes a GPU unhealthy, clean polls make it healthy again, a lost GPU stays unhealthy.
 
 An Xid is an error code that NVIDIA's driver reports for a GPU. Rules: gpu-topology.md 9. The codes are those of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Computes the matrix of link classes from the facts of a backend, and finds degraded links.
 
 Rules: gpu-topology.md 3 and 9.

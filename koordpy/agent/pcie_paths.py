@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads PCIe paths from sysfs, for drivers that do not report how two GPUs are connected.
 
 A resolved path is /sys/devices/pciDDDD:BB/<root port>/<switch port>/.../<function>. The class of the path between two

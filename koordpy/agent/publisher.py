@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes a node's Device with server-side apply: the spec and the conditions, each only if it has changed.
 
 The Node object owns the Device, so the Device is deleted with its Node. Optionally the links are also written as GSOC

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wire objects: the objects of the Kubernetes API as typed records, with keys of labels, quantities and times.
 
 The package knows Kubernetes' field names and the annotations of koordpy and Koordinator; only `keys.py` has the names

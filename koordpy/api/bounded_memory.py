@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Caches of pure functions, such as parsing a quantity, with bounded memory.
 
 `remembered` limits the number of entries, and `forget_all` clears all such caches together. Without the common

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rejects regular expressions of users that could block the scheduler, such as regexMatch of a HyperNode.
 
 Python's engine tries every way to divide a text among repetitions: `(a+)+$` on thirty letters takes minutes, and so

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wire objects of dynamic resource allocation, DRA (resource.k8s.io v1, v1beta1 and v1beta2).
 
 As in `objects.py`, only fields that a decision may depend on are declared. A field that koordpy does not support is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts of numbers with nouns, and of lists of names, for messages."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Custom resources other than pod groups: topology, quotas, devices (vocabulary.md 3), and Volcano's HyperNodes."""
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Go durations (`1h30m`, `500ms`), as users write them in annotations and configuration."""
 
 import re

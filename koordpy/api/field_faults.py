@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults of values that users write, such as `spec.containers: is missing`: the path of the field, and a text.
 
 A fault means that an object, or a part of it, cannot be read. A warning, named doubt in the code, is about a value that

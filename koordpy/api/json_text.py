@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads JSON that users write into annotations and ConfigMaps. The reader is strict: a repeated key is a fault.
 
 `json.loads` alone takes the last of two equal keys. Then a MustGather could be overwritten without a fault, and a gang

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Warnings about keys of labels and annotations that have no effect on an object.
 
 A key has no effect if it is misspelt, on the wrong kind of object, used as a label instead of an annotation or the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of all labels, annotations, resources and API groups that koordpy reads or writes. No other module has them.
 
 vocabulary.md 3 to 9 states the meaning and the values of each key. If a key has an alias, the alias follows the name

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Matches label selectors and node selectors with labels, as the API server does (kube-parity.md 2.3, 2.7).
 
 The functions match one object; `LabelColumns` matches one term with all nodes at once.

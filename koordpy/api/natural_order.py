@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Natural order of names: `node-2` sorts before `node-10`. It is the last tie-break of every order, so that plans are
 reproducible.
 

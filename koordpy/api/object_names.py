@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types of names and addresses in the configuration, each with the pattern that an API server requires.
 
 The configuration, command-line flags and the JSON schema of the chart use the same patterns. Each pattern is enclosed

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects of the Kubernetes core API as immutable records: pods, nodes, namespaces, PodDisruptionBudgets and so on.
 
 Names and meanings of fields are those of Kubernetes. Only fields that a decision may depend on are declared; decoding

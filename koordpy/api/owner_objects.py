@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wire objects of services and of controllers that own pods.
 
 Two uses: the default topology spread selects the pods of a pod's services and controllers, so their selectors are read;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How and when pods ended, from their containers, conditions and deletion: has a pod completed its work, or was it
 evicted?
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wire objects of the two kinds of PodGroup that define gangs (gang-network.md 2.1): the PodGroup of coscheduling
 (scheduling.sigs.k8s.io and scheduling.x-k8s.io), and the PodGroup of Kubernetes (scheduling.k8s.io, "upstream").
 """

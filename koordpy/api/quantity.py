@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads Kubernetes quantities (`500m`, `16Gi`) as exact integers, and writes amounts as quantities.
 
 cpu is in milli-cores, other resources are in whole units (bytes, devices); both are rounded up. Floats are not used, so

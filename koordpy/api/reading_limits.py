@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits on how much of one object is read, so that no tenant can slow down or fill the scheduler with one object.
 
 This is the only table of limits on objects that tenants write. An annotation above its limit is rejected as a whole,

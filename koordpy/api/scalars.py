@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides the type of a single value in a YAML manifest: `5` is a number, `yes` is true, `5s` is text.
 
 A scalar is a value that is neither a list nor a mapping. `yaml_values.py` calls `plain_scalar` for each scalar without

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the known name that a misspelt name was meant to be, for `did you mean NAME?` in warnings and faults.
 
 Two names are similar if a few letters, the case or a plural differ. The limits are strict, because a less similar label

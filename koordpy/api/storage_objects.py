@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wire objects of storage (Kubernetes API 1.36): PersistentVolumeClaims and volumes, storage classes, and objects with
 which CSI drivers state limits and capacity.
 

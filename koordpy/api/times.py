@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times as text and as seconds since the epoch, and a clock for the time of day that does not jump.
 
 The API server writes times in RFC 3339 and UTC (`2026-01-01T00:00:00Z`).

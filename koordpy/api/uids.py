@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """uids for objects that have none because they come from a file, not from an API server.
 
 A uid is computed from the identity of the object, so that equal input gives equal output. It is a version 5 UUID,

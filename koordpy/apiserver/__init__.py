@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An embedded Kubernetes API server with a simulated kubelet, for `koordpy demo` and for tests without a cluster.
 
 It serves the part of the Kubernetes API that a scheduler, kubectl and kopf use: watches, patches, Tables, CRDs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns an HTTP request into a `Call` (resource, namespace, name, query), and objects or errors into HTTP answers.
 
 Bodies are JSON, or YAML for server-side apply.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Applies patches to objects, as an API server does for PATCH requests. The functions never change their arguments.
 
 There are three types: `merge` for JSON merge patch (RFC 7386), `json_patch` for JSON patch (RFC 6902), and `strategic`

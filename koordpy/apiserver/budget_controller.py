@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Maintains the status of PodDisruptionBudgets, as the disruption controller does, and checks evictions against it.
 
 One difference: a percentage is of the pods that match now, whereas the real controller takes the number of replicas

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Simulates the end of a deleted pod: the exit codes of its containers, and its last status.
 
 A container gets SIGTERM. It exits with its own code (0 if it saves its state), or with 143 if the signal ends it.

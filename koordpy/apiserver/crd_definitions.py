@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads koordpy's CustomResourceDefinitions, and serves the custom resources of all stored definitions."""
 
 import functools

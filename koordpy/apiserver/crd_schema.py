@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks custom resources by the schema of their CustomResourceDefinition, with kube-apiserver's messages.
 
 There are three steps: `prune` removes unknown fields, `fill_defaults` sets defaults, and `faults_of` validates.

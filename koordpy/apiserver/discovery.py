@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Discovery documents of the API server: which groups, versions and resources it serves. Clients such as kubectl and
 kopf request them first.
 

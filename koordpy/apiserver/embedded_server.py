@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The embedded API server: the part of the Kubernetes API that a scheduler, a kubelet and kubectl use.
 
 `koordpy demo`, the tests, and benchmarks that need no real control plane run on it. It serves JSON on 127.0.0.1 and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulated kubelet for all nodes of the embedded API server. It runs no containers, and only writes pod statuses.
 
 A bound pod becomes Running, and is removed after its deletion. Optionally, its containers first end with an exit code

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parses the query parameters labelSelector and fieldSelector of a list or watch into functions that match objects."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers list requests: selectors, pages, the rules of resourceVersion, and the Table form for `kubectl get`.
 
 All pages of one list are of the same state of the store. A `continue` token has the version of this state and the key

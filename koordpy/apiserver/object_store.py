@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The objects of the embedded cluster, with the rules of an API server: resource versions, conflicts, finalizers and
 graceful deletion.
 

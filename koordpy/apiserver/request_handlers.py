@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers one HTTP request: finds the handler by method and path, and carries out get, list, watch, create, update,
 patch and delete on the store. `Store` has the rules of writes; this module has the rules of requests and bodies.
 """

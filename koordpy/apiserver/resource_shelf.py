@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A shelf: the objects of one resource, their recent changes, and the watches of them.
 
 Objects are never changed in place: a write stores a new entry, so a list or a half-sent answer keeps its state without

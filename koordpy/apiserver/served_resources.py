@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The resources that the embedded API server serves: group, version, kind, plural and scope.
 
 This module lists the built-in resources; custom resources are added and removed with their definitions. Two resources

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Server-side apply, simplified: metadata.managedFields records which client (field manager) has applied which fields.
 
 - A field that a manager applied before and leaves out now is removed, unless another manager owns it too.

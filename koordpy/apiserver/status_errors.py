@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of the embedded API server, as `Status` objects of the Kubernetes API.
 
 Clients decide by `code` and `reason`, so both equal kube-apiserver's. Messages that kubectl shows have its wording.

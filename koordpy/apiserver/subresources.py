@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The subresources pods/binding and pods/eviction, with the rules of kube-apiserver (kube-parity.md 4.4, 4.7).
 
 A Binding writes nodeName, annotations and the condition PodScheduled in one atomic step. As in kube-apiserver, neither

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Table form of lists and watch events: the server computes the cells that `kubectl get` prints.
 
 Each built-in resource has its columns here; custom resources have the printer columns of their definition. As in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Serves watches: a stream of JSON lines, one for each change since a version.
 
 A watch has three stages: the existing objects as ADDED lines, if the client requests them or no version; the stored

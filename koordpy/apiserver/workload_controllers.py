@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Controllers of Jobs and JobSets for the embedded API server: they create pods and write statuses.
 
 A JobSet creates Jobs, and a Job creates pods; a deleted object's children are deleted with it. The pods follow from

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules of kube-apiserver for create, update and delete: defaults, validation, immutable fields and grace periods.
 
 Only rules that clients of a scheduler can observe are implemented. Pods get the defaults of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Planning of one unit in a round: gates, quotas, placement, the independent check, then preemption, and the outcome.
 
 The planner calls `plan_unit` for each unit (a plain pod or a gang) of a round, in queue order. The outcome is one of

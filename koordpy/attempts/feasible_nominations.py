@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the nominations that are feasible now, so that a plan which invalidates one of them can be undone.
 
 A nominated pod waits for its victims to end. If another pod makes the node infeasible before that, the victims were

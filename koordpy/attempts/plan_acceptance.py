@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks the plan of a unit independently of the planner, and puts it on the draft.
 
 Every placement passes here, whichever method found it. The checks (`verify/`) read pods and nodes, and share no

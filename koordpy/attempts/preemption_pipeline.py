@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Preemption for one unit as a pipeline: rules -> candidate sets -> filters -> dry run -> check -> result.
 
 Each function below calls the next one:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks spec.minResources of a PodGroup before the gang is planned (kube-parity.md section 6).
 
 A gang is planned only if its minResources fit into the free capacity of the cluster, summed over all nodes where

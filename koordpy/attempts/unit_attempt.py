@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans one unit, a plain pod or a gang, on the round's draft (`plan_unit`).
 
 The stages: gates, quotas, placement into free capacity, the independent check, then preemption, then the protection of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The outcome of a round for one unit (a plain pod or a gang), in five variants.
 
 - `BoundUnit`: the round binds pods of the unit.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gives `koordpy explain` the decision of a round about one pod, together with the round state behind it.
 
 The round state (verdicts and scores of all nodes) is discarded at the end of a round. If a round has a watched pod, it

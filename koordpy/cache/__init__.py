@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cache of the cluster, as in kube-scheduler: stores objects as watch events change them, and gives Snapshots to
 rounds.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cache of the cluster: stores objects as watch events change them, and creates Snapshots for the planner.
 
 It corresponds to kube-scheduler's cache. Each subject (nodes, pods, gangs, quotas, devices) has a class with its

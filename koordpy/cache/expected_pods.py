@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expected changes of pods: Bindings, nominations and evictions that were sent and that the watch has not shown yet.
 
 Plans see a pod with its expected changes, even if the watch delivers older states of it. An expectation ends when the

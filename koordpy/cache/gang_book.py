@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index of gangs, updated by watch events: the pods of each gang, counts by state, and the PodGroup objects.
 
 Each change of a pod updates the tally (counts) of its gang in O(1). A gang may run several times, for example if its

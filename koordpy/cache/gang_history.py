@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """History of gangs: what cannot be seen from the existing pods of a gang.
 
 It has the Succeeded members with deleted pods, and the number of members that the gang had when it was whole (had its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Classifies the pods of a gang by state: pending, bound, Succeeded or failed members, and the run that they belong to.
 
 A gang needs `minMember` members at the same time. Members that have Succeeded count as present, even if their pods are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts bound pods by node, for filters and scores that depend on other pods: affinity, spread, host ports, volumes.
 
 Pods with equal namespace and labels form one class, and a filter evaluates its selector once for each class. Only label

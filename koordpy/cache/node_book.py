@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index of nodes and of the network topology tree, updated by watch events.
 
 A change of a node invalidates only the values that depend on it: the tree if labels change, static verdicts (filters

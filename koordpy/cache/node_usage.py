@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums the requests of bound pods by node, and builds the resource arrays of a Snapshot from them.
 
 A change of a pod adds or subtracts its amounts in O(resources). For a Snapshot only the rows of nodes that changed

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of controllers: how many of their pods have Succeeded by the controller's status, such as a Job's.
 
 A Job's status lists the completed indexes even after their pods are deleted, and across restarts of the scheduler. So

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Draft: a Snapshot with the placements, evictions and reservations of a round on top, all of which can be undone.
 
 A round plans its units one after the other on one Draft, so that each unit sees the capacity that earlier units left.

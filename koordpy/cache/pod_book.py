@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Accounts each pod to its node, gang, quota and neighbours. `pod_transitions.py` has the states of a pod.
 
 Pods of all schedulers are accounted to their nodes, assumed pods already before their Bindings are confirmed

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The states of a pod in the cache, and which changes of the books (indexes by node, gang, quota) a new state requires.
 
 The states are those of kube-scheduler's cache. `put`, `assume`, `forget` and `drop` are the methods of `PodBook`:

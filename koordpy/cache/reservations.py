@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reservations: capacity that no pod on a node uses yet, and that certain other pods may not use.
 
 They cover kube-scheduler's assumed and nominated pods, and capacity withheld for a unit that has no nodes yet. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Snapshot: the immutable state of the cluster at one moment, which a round plans on.
 
 It has nodes, pods, other objects, counts of bound pods for filters, and resource arrays. `ClusterState.snapshot`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Variants of a Snapshot for what-if questions, such as "would the gang fit with two more nodes?".
 
 A variant lacks some pods, has new or changed nodes, or has changed requests or quotas. Each function returns a Snapshot

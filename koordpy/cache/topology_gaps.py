@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds faults in the network topology labels of nodes, for warnings to the administrator.
 
 There are three kinds of faults (gaps): checked nodes without the label of a layer, labels of a layer that no node has

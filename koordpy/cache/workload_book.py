@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connects gangs that are derived from workloads (Job, JobSet, PyTorchJob and others) with the pods of the cache.
 
 `DerivedBook` derives the gangs from workload objects and labels of pods. It knows gangs by `namespace/name`, and does

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: one small module per command, imported only when that command runs.
 
 Commands read manifests or a running cluster, call the planner or the scheduler's API, and print a document or a table.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy agent`: reports a node's GPUs and their links as the node's Device (gpu-topology.md 9)."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Asks the running scheduler about one namespace, through the API server, if the user may not read the whole cluster.
 
 The scheduler's aggregated API (`operator/tenant_api.py`) answers if the user may get pods in that namespace.

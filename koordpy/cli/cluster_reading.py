@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a running cluster as the live scheduler does at its start: every kind is listed once, page by page.
 
 The feeds of the live scheduler decode the objects. So unreadable objects, gangs derived from workloads, and kinds

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Views of `kubectl koordpy` on a cluster that was read: for each subcommand a JSON document, and its text form."""
 
 import argparse

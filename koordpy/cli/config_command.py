@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy config check FILE`: validates a configuration file, and lists the ElasticQuotas that it would ignore."""
 
 import argparse

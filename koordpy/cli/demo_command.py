@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy demo`: example gangs arrive on an embedded cluster, and the live scheduler places them."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy explain`: explains one pod, with its gang, in the simulated round that decides for it (simulate.md 5)."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy fairshare`: computes fair shares of the queues in a file (simulate.md 6, quota-fairness.md 3)."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`kubectl koordpy`: the kubectl plugin that shows pending gangs, the queue, free capacity and quotas of a cluster.
 
 kubectl runs the program `kubectl-koordpy` of the PATH. With the right to list pods and nodes of the cluster, the plugin

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entry point of `koordpy`: parses the command's name, imports that command's module and runs it.
 
 Must not import the planner, the operator or the manifest parser, so that `koordpy --help` answers at once.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Argparse types for numeric options, with an error message that says which numbers are allowed."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Input of the offline commands: manifests, a running cluster, or manifests on top of a cluster.
 
 `cluster_reading.py` reads the cluster as the live scheduler does. Must not write to the cluster.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output of the offline commands: documents as JSON or YAML, and tables.
 
 The documents follow docs/rules/simulate.md. Must not plan anything.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the queue file of `koordpy fairshare` strictly: every fault is reported with its field.
 
 Rules: simulate.md 6; quota-fairness.md 3 for the defaults of absent fields.

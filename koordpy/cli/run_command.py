@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy run`: runs the live scheduler. A flag overrides the configuration file (kube-parity.md 5)."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy simulate`: runs the planner on manifests or a cluster, in rounds and scenario steps (simulate.md 2)."""
 
 import argparse

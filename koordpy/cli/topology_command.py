@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy topology`: shows the topology tree of a cluster or of manifests, and free capacity (docs/topology.md)."""
 
 import argparse

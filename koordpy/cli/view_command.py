@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy view`: serves the web UI of a running scheduler, a cluster or manifests, on loopback only (docs/view.md)."""
 
 import argparse

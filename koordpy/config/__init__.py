@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The configuration file of koordpy: `KoordpyConfiguration` has every setting with its default.
 
 Also here is the reader of the annotation for network topology, because the configuration has default gather goals in

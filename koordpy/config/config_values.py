@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types of configuration values: durations in seconds, counts, solver times, names of plugins and kinds.
 
 A type states the bounds that the reader of the file checks (`configuration_file.py`). For type checkers, names of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """KoordpyConfiguration: all settings of the file for `--config`, with their defaults; docs/configuration.md explains
 each. `configuration_file.py` reads the file. Durations are in seconds once read. Sections are frozen, because plans are
 reproducible only with the same configuration.

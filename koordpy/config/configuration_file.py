@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the configuration file, reports all its faults at once, and writes a configuration as a file.
 
 Stages of `read_config`: parse the file; apply the flags that override fields; check types and names; check selectors

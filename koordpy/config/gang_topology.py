@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the annotation `networkTopologyAware`: in which part of the network a gang must, or should, be placed.
 
 The annotation is JSON with two fields. gatherStrategy lists rules such as "all pods in one block". parallelModel has

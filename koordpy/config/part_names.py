@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of resources and annotations by which pods request a part of a GPU or NPU, such as `nvidia.com/gpumem`.
 
 For most of these names, the device plugin reads from the pod which device a particular scheduler (KAI, HAMi, Volcano)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads manifests of users and JSON of the API server into wire objects (`koordpy.api`).
 
 Reading is strict: every fault of a document is reported, not only the first, and fields without effect get warnings.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks the values of labels and annotations that koordpy reads, and collects all warnings about an object's keys.
 
 A setting with an unreadable value counts as absent (vocabulary.md 1), so a warning tells its owner what applies

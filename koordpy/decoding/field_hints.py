@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Warnings about fields of a manifest that are readable but probably not what the author meant, for offline commands.
 
 The checks cover names, labels, missing fields and values that an API server would reject, and the values of koordpy's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Readers of single values in manifests and in the configuration: strings, times, numbers, quantities, durations, and
 words of a choice.
 

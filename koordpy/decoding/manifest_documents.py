@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a file of manifests, YAML or JSON, as a sequence of documents with plain values.
 
 YAML is split into documents before it is parsed, so that a broken document does not hide the faults of the next. JSON

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns the plain value of a manifest (dicts and lists) into a wire object such as `Pod`, with all faults and warnings.
 
 msgspec alone stops at the first fault. Therefore each type gets a reader, built once from its declared fields: a reader

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decodes JSON of the API server into wire objects: fast by msgspec, and if that fails, again as a manifest.
 
 Go writes null for an empty list or mapping without `omitempty`, and for an unset time; null then means an absent field.

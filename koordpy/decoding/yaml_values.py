@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the plain value (dicts, lists, scalars) of one YAML document from the events of PyYAML's parser.
 
 PyYAML's loader is not used, for three reasons: numbers must keep their text, a repeated key must be a fault, and a

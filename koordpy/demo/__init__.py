@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy demo`: creates gangs on a cluster inside this process, and draws how the live scheduler places them.
 
 The cluster is an embedded API server on 127.0.0.1, with a simulated kubelet. The demo is a sequence of acts. An act

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Acts of the demo: each creates one manifest of examples/. `Forecaster` computes the result that is expected of it.
 
 A forecast is the result of `koordpy simulate` for the same manifests in the same order; the live scheduler must reach

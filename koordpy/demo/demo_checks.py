@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the demo, on the objects of the API server: the live scheduler has placed pods as the forecasts say, every
 bound pod runs, and no node is overcommitted.
 """

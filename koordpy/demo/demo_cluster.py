@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cluster of the demo: an embedded API server, a simulated kubelet and the live scheduler, in this process.
 
 The scheduler is the one of `koordpy run`, without kopf. It reads and writes only over HTTP on 127.0.0.1, as on a real

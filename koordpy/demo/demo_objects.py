@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads what the demo shows and checks from objects of the API server: requests, messages and ranks of pods."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts of the demo that say why a gang was placed in a domain, or which GPUs and NPUs a pod got.
 
 The facts are from explanations of the planner (`Explanation`) and from annotations of Bindings; nothing is computed

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the demo: starts the cluster, creates the acts one by one, draws the picture, and runs the checks."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the demo draws: the pods on each node, and the state of each gang.
 
 The scene is read only from objects of the API server: node names, annotations of Bindings and PodScheduled conditions.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draws the demo as text: the tree of network domains with the pods on each node, and a table of gangs.
 
 A node is a bar with one character for each GPU. A pod covers as many characters as it uses GPUs, marked with the letter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programmes of the demo, selected by `koordpy demo --cluster NAME`: the manifests of the cluster and of the acts.
 
 A programme is data only: paths below examples/ in the order of creation.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Device families: GPUs, Ascend NPUs and devices of resource claims, one folder each, behind one registry.
 
 A family has a book in the cache, a ledger in the draft, a filter, the choice of devices for a pod, and its part of the

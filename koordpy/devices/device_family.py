@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of a device family: GPUs, Ascend NPUs, devices of resource claims, each in a separate folder.
 
 To Kubernetes the devices of a node are an extended resource: a name and a number. A family adds what the number does

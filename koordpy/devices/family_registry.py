@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The registry of device families: one line per `Family` (docs/extending.md), and functions that call the families.
 
 Other packages call the functions of this module instead of a family. A function asks the families to which the pods in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of a device family with placement rules for jobs beyond device counts per node.
 
 Most families do not implement it: filters, capacities and node costs (`koordpy.devices.device_family`) are enough for

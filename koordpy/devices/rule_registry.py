@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The registry of device families with placement rules for whole jobs, and the functions by which the planner calls
 them.
 

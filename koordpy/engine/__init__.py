@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The live scheduler: connects the planner to a cluster by watches, a queue, Bindings, evictions, status and a lease.
 
 One asyncio event loop owns all state; only the planner runs in threads. The way of a pod: `watching` (list and watch),

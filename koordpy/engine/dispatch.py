@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Carries out the plan of a round or search, unit by unit (pod or gang), on the event loop.
 
 Placements become Bindings (`binding/`), victims evictions (`evictions/`), and refusals conditions (`status/`). Each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One record with the parts that the components of the live scheduler share: client, caches, settings, events, clocks.
 
 `Scheduler` creates it once. A component takes what it needs in its constructor.

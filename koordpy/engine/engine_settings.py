@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of the live scheduler: the configuration, and constants of its protocol with the API server."""
 
 from dataclasses import dataclass, field

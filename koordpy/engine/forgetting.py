@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Empties caches after at least half of the pods were deleted, so that the process returns their memory.
 
 Many caches have small entries about deleted pods, and one remaining entry occupies a whole page of memory. While pods

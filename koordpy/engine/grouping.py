@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Maps pods and gangs to the ids of their units, so that a watch event finds its unit in the scheduling queue.
 
 The ids must be those that the planner uses. Gangs can be linked by the annotation `groups`: a GangGroup of linked gangs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read access to a running scheduler: /livez and /readyz, the pages below /debug, and gauges computed when scraped.
 
 This module must not change anything, and no step from a watch event to a Binding may depend on it.

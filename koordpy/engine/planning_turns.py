@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fairness between tenants in the live scheduler, so that one tenant's load does not delay the others.
 
 `ByTurns` and `Turnstile` let namespaces alternate, for events, status writes and watch lines. `SearchTurns` divides

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record of one unit in the scheduling queue, as QueuedPodInfo in kube-scheduler.
 
 It has the unit's pods, state, due time, the answer of its last attempt, and the search that it waits for. Only

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits which due units a round takes from the queue, so that one tenant does not delay the others.
 
 The planner sorts the taken units by its own queue order; these functions only leave units out.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides how long the live scheduler plans: an ordinary round gives way to newly created pods, a search does not.
 
 The planner gets the decision as a `PlanningBudget` (`plan/planning_budget.py`), and calls its functions between units.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reservations that this process remembers from one round to the next without writing them to the API server.
 
 There are two kinds. A unit reserves nodes while it waits for terminating pods, or after its plan became stale. Rounds

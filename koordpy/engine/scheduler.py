@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The live scheduler, one replica of koordpy's Deployment: creates all components, and starts and stops them in order.
 
 At the start the feeds (list and watch of all resources) fill the caches. A standby stays in that state. The leader

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scheduling loop: plans all due units in rounds, as kube-scheduler plans one pod per cycle (kube-parity.md 4).
 
 A round: wait for a due unit, gather new pods, take a snapshot, plan in a worker thread, carry the plan out. Ordinary

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scheduling queue: decides when a pending unit (a plain pod or a GangGroup) is tried again.
 
 As kube-scheduler's queue, with units instead of pods (kube-parity.md 4.3, gang-network.md 2.9 and 8).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holds the search that runs in parallel with ordinary rounds, if there is one.
 
 An ordinary round only places what fits into free capacity, because that is fast. It defers units that need victims,

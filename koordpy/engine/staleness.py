@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Detects stale plans: checks a unit's plan against changes of the cluster since the plan's snapshot.
 
 A plan is made on a snapshot in another thread, so it may be outdated when it is carried out. The API server checks

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Start of a process up to its first round: caches in sync, lease acquired, Bindings of the last leader seen.
 
 A new leader must not plan on a cache without the last Bindings of the previous leader, because it would assign their

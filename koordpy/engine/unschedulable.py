@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handles pods that a round left pending, as kube-scheduler's failure handler.
 
 It writes their conditions (PodScheduled=False), counts them in metrics, and queues their units with the changes that

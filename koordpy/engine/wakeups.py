@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wake-ups: kube-scheduler's queueing hints. They decide which pending units a change of the cluster may help.
 
 A unit that was refused waits with the kinds of change (`Wake`) that may reverse its refusal. They follow from the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Explains why a pod or its gang fits or does not fit: verdicts of nodes, slots of domains, nearest misses, and advice.
 
 This is `koordpy explain`. An explanation reads one planned round, which is not carried out. The folder `advice` adds

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Explains why a pod is or is not placed (`koordpy explain`): verdict of each node, slots of each domain, suggestions.
 
 It plans the next round on a snapshot, and reads the draft at the moment when the planner decides for the pod. This

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much each user, queue and ElasticQuota may use: fair shares, runtimes of quotas, quota admission, queue order.
 
 A fair share orders the queue, and limits what may be reclaimed. It is exact weighted max-min fairness (water filling).

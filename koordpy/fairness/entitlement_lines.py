@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entitlements: what each tenant may use before other tenants may reclaim from it.
 
 One interface (`EntitlementLines`) for two kinds, so that the rules of preemption need not know which one they apply

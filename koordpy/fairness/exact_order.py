@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mode exact of the queue order: the queue with the smallest usage, relative to its fair share, has the next turn."""
 
 from fractions import Fraction

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fair shares of one resource among queues in a tree: exact weighted max-min fairness, and KAI-Scheduler's formula.
 
 Each queue first gets its guaranteed quota, as far as it requests that much. The rest is shared out by weight among the

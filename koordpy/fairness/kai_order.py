@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mode kai of the queue order: compares queues as KAI-Scheduler does, by cpu, memory and accelerators."""
 
 from collections.abc import Iterable, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How queues are compared in the order of a round: the interface `QueueKeys`, and its modes off and gpu-count.
 
 The queue with the smaller key has the next turn. `planner/queue/unit_order.py` asks for the keys; the other modes are

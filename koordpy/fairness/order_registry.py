@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every mode of the queue order, by its name in the configuration (`fairness.mode`).
 
 A new order is a subclass of `QueueKeys` in a separate module, and one line here (docs/extending.md).

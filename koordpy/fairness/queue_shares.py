@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fair shares of all users or queues of a cluster: collects demand and settings, and applies the configured mode.
 
 Source: quota-fairness.md 1 and 3. In modes exact and kai, an ElasticQuota is a queue: min is the guaranteed quota, max

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quota admission: checks a unit against the quotas of its pods and all their ancestors, before any node is searched.
 
 Each quota has two limits: its runtime (or max) for all pods, and its min for non-preemptible pods (quota-fairness.md

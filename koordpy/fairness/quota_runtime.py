@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The runtime of every ElasticQuota: the amount that it may use now.
 
 A runtime is the quota's min as far as requested, plus a part by weight of what other quotas do not request (water

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which nodes can take a pod, how many copies, and how good are they? The answers are updated as a round places pods.
 
 These are the Filter and Score results of kube-scheduler, but for all nodes at once. Pods of one equivalence class (a

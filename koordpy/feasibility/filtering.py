@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The list of filter plugins that depend on other pods, volumes or devices, and the choice of those for a pod.
 
 The order of `FILTERS` decides which reason a node gets if several filters refuse it. To add a filter, write a `Rule` in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds gang members that a plan may treat as equal although their specs differ.
 
 Members often differ in fields that do not affect placement, such as the name of a claim: they have the same requests,

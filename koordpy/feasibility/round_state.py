@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Round state: everything that one planning round knows about the pending pods on its draft of the cluster.
 
 The main part is the filter and score results of each shape of pods (`ShapeState`), on all nodes. It also has the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ScarceResourceAvoidance: pods that request no accelerator avoid nodes with accelerators (kube-parity.md 3).
 
 Which resources are scarce is configured; by default those are GPUs and NPUs. For a pod that requests none of them the

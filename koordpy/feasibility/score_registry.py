@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The list of score plugins that depend on other pods or on the whole cluster, and the choice of those for a pod.
 
 To add a score, write a `SoftScore` in a separate module, one line in `SCORES`, and its name with its weight in the

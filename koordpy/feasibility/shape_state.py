@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shape state: filter and score results of every node for pods of one shape, updated as a round places and evicts pods.
 
 There are three kinds of results (kube-parity.md sections 2 and 3), by what they depend on:

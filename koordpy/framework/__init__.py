@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of filters, as the Filter extension point of kube-scheduler, but for all nodes at once.
 
 A filter returns a `Verdict`: for each node either that the pod fits, or a refusal with reasons and a code. A filter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The result of a filter: a verdict on every node, with the reason and code of one filter per refused node.
 
 Source: kube-parity.md section 1. `Unschedulable` means that evicting pods from the node could help,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The base class of filters that depend on other pods, volumes or devices, such as pod affinity or host ports.
 
 A `Rule` belongs to one shape of pending pods. It counts the relevant pods on the nodes of the snapshot once. Every

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gangs and units: which pods are planned together, which gates block a unit, and constraints between members.
 
 A unit is a plain pod, or a group of gangs that start together. A gate blocks a unit before planning, for example

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Columns of node capacity for members of a gang with unbound claims (PersistentVolumeClaim or ResourceClaim) that
 compete for volumes or devices of the same node. For columns see `member_constraints.py`.
 

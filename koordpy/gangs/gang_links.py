@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links between gangs by their `groups` annotations: linked gangs are one GangGroup, so they start together or not at
 all.
 

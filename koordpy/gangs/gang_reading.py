@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the settings of a gang: minMember, network locality, linked gangs, waiting time. The result is a `Gang`.
 
 A gang has one source of settings: a PodGroup, an upstream PodGroup (scheduling.k8s.io), the labels or annotations of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`Gang`: pods that start together or not at all, with the settings from a PodGroup, a workload or the oldest pod.
 
 `gang_reading.py` creates a `Gang` for a snapshot. This module has the data, the names of a gang in messages and the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of a unit that must each be placed in one network domain, such as each replica of a model below one switch.
 
 A part is a gang, a replica, or a set of pods that a manifest names (`Gang.parted`). A replica is a set of pods that a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Constraints between the pending members of one unit, such as two members with the same host port.
 
 kube-scheduler places pods one by one, so its filters see earlier pods. A plan places all members of a gang at once, as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Units: what the queue contains and a plan places as a whole. A unit is a plain pod, or all gangs of one GangGroup.
 
 `Groups` reads the gangs of a snapshot, joins linked gangs to GangGroups, and creates the units. The result depends only

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Grace of stale gangs. A stale gang has fewer live members than its minimum, because a pod failed or was deleted.
 After its grace period it is evicted as a whole, so that it does not hold capacity without progress.
 

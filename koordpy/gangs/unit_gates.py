@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gates: reasons that block a unit before planning, such as a missing PodGroup, too few members or a setting that
 cannot be read. Every pending member gets the reason in its condition PodScheduled.
 

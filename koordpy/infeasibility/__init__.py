@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds why a gang or pod cannot be placed: which rule or resource limits it, and whether it could ever fit.
 
 To find out whether a unit could ever fit, it is placed on the empty cluster: the nodes as they would be after all pods

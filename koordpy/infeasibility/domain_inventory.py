@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts nodes, accelerators and free slots of each topology domain, for `koordpy topology` and the cluster view.
 
 Slots are counted for copies of a single pod, one after the other, by the planner's own filters. podCountMultiple and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides whether the members that must be placed fit at all, without searching the best placement.
 
 Used for the empty cluster (`never_fits.py`), where only yes or no matters. So goals are left out, each domain that may

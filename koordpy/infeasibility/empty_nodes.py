@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The nodes as they would be after every pod that can end has ended, for the question whether a unit ever fits.
 
 A node counts with its capacity less the requests of pods that never end (DaemonSets, mirror pods). Its conditions, such

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Says what a unit lacks on the empty cluster: slots, a resource, a multiple, domains, or room for a part.
 
 The unit is known to have no placement there (`never_fits.py`). The checks run in a fixed order, from the most specific

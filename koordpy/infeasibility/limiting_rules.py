@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds what prevents the placement of a gang besides a lack of slots, for its message (gang-network.md 6).
 
 Candidates are rules among the members (affinity, anti-affinity, spread, host ports), sums of resources, multiples, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds units that can never start, even after all other pods that can end have ended, and the reason.
 
 Such a unit waits for something that will not happen, so its message says so, and its demand must not reserve capacity.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Demand that can never be satisfied, and the quota demand without it.
 
 The runtime of a quota, which is the amount that it may use now, leaves capacity for pending pods of other quotas

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cluster after every pod that can end has ended: an upper bound on what could be placed on its nodes.
 
 DaemonSet pods and mirror pods stay.

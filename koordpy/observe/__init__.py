@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Metrics, health endpoints, logs and the decision log.
 
 Metrics are Prometheus series with a bounded number of labels. The decision log writes a line for each unit, and keeps

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chooses which of many objects a metric names, so that the number of its label values is bounded.
 
 An object stays chosen as long as it exists, so that the duration of an alert about it is not reset. Unused places go to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits the number of open connections of a server, fairly between client addresses.
 
 Probes of the kubelet and requests of the API server must be answered although another client has many open connections.

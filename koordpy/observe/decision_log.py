@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The decision log: records the decision of each round about each unit, with its reason.
 
 It logs one line per unit: at level info for gangs and for plans with victims, at level debug for other plain pods. It

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values of the gauges of quotas, shares and accelerators, computed when metrics are scraped (kube-parity.md 5)."""
 
 from collections.abc import Iterable

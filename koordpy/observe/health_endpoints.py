@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Serves the HTTP endpoints of the process: health, metrics, configuration and debugging (kube-parity.md 5).
 
 Callables provide the health checks and the documents. This module only serves them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Formats log lines as text or as JSON, one object a line.
 
 Long values are cut and control characters escaped, because tenants choose names and annotations. Lines about one object

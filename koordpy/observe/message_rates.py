@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits the messages about one object and about one namespace per minute, and sends repeated messages only once.
 
 A message is repeated if it has the same text and object; a recreated object has another uid, so it gets the message

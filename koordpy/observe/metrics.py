@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Defines every metric. A metric with the meaning of a kube-scheduler metric has its name (kube-parity.md 5).
 
 Metrics of the process and of API requests are named as in Go clients. No label has the name of a pod, a node or a gang,

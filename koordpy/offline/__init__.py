@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns manifests into a complete cluster: reads files strictly, sets API server defaults, creates pods of workloads.
 A scenario is a list of steps. Each step changes the cluster as the run before it left it.
 

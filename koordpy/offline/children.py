@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Child objects that a workload creates under its name and that create the pods, such as the JobSet of a TrainJob.
 
 Rules: workloads.md 10.1 and 10.2.

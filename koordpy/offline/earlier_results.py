@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a SimulationResult among the manifests: the final nodes of its pods are their initial nodes in this run.
 
 It only names pods and nodes, so the input must contain them. It has no volumes and resource claims that the earlier run

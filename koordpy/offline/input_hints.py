@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Warnings about the input of offline commands: misspelt fields and values, and objects that the input lacks.
 
 Lacking objects are PodGroups, quotas and claim templates that pods name, and workloads that own pods. None of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Result of reading manifests: objects with their place in a file, faults and warnings."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Warnings about pods that the input lacks: pods of kinds that koordpy does not read, and a misplaced schedulerName.
 
 A schedulerName is misplaced if it is outside of a pod's spec, where no controller reads it.

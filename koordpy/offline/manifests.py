@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads manifests into typed objects, or reports every fault of every file.
 
 Rules: simulate.md 1 (kinds that are read), kube-parity.md 7 (faults and their lines).

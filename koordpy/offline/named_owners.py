@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the workload of a pod by names and labels, because manifests written by hand have no uids.
 
 Dumps may also lack intermediate owners, such as the ReplicaSets of a Deployment.

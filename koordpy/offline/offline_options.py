@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options that simulate, explain, topology and view share. Must not import the manifest parser at module level."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fills a ClusterState from manifests, for simulate, explain, topology, view and the demo."""
 
 import argparse

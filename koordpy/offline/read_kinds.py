@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kinds of objects that the offline commands read."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds resource requests that kube-apiserver 1.36 rejects, such as an extended resource without a limit.
 
 Follows ValidateContainerResources and validatePodResources of k8s.io/kubernetes. Unreadable amounts, such as half a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Applies the patches of a TrainJob to its runtime.
 
 Trainer 2.0 has podSpecOverrides, 2.1 podTemplateOverrides, 2.2 and later runtimePatches. All are strategic merge

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scenario steps: turn the objects at the end of a run, changed by a step, into the input of the next run.
 
 A step begins when the run before it is stable. Bound pods stay bound, pending pods stay pending. Objects that a step

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Creates the pods of workloads in an offline run, and decides which nodes get a pod of a DaemonSet."""
 
 from collections.abc import Callable, Sequence

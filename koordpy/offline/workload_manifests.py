@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the workloads of the input, and decides which of them create pods.
 
 A workload that another workload of the input controls does not create pods itself. Rules: workloads.md 10.

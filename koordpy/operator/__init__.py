@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process of `koordpy run`: the scheduler on the main event loop, kopf in a thread, webhooks, and the tenant API.
 
 kopf watches koordpy's topology objects, so that their status is written. The webhooks add GPU variables to pods, and

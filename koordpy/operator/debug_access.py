@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Authorizes requests for /debug and /configz by bearer token, as kube-scheduler does.
 
 A TokenReview identifies the user, a SubjectAccessReview checks that the user may `get` the path. Answers are cached for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trusts the API server as a front proxy that has authenticated the user, as every aggregated API server does.
 
 The ConfigMap kube-system/extension-apiserver-authentication contains the CA of the front proxy's client certificates,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers admission reviews of pods: adds the variables from which the containers of a GPU pod read their GPUs.
 
 Pure functions from an AdmissionReview to its answer. `devices/gpu/gpu_variables.py` decides which variables a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Returns free memory to the operating system.
 
 glibc keeps free memory below any memory that is in use, and the interpreter keeps freed small objects for reuse. After

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kopf's handlers of koordpy's custom resources, in a separate thread with its own event loop.
 
 When a kopf operator ends, it cancels every task that was started on its event loop since, and some errors end it (HTTP

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the process: the scheduler on the main event loop, kopf, servers, signal handlers, and an orderly shutdown.
 
 kopf's startup activity waits until the scheduler is in sync, and its cleanup activity until the scheduler is drained.

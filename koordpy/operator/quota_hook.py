@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers admission reviews of ElasticQuotas from the scheduler's caches, and checks rejections on fresh objects.
 
 The caches lag behind the API server: they may lack a parent that was created just before its child. So a change that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides which changes of ElasticQuotas the admission webhook rejects: changes that add faults to the quota tree.
 
 Pure functions of the change, the quotas and the number of their pods. The rules of the tree are in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Serves the aggregated API `view.koordpy.io`, with which tenants ask the scheduler through the API server.
 
 The API server authenticates the user, checks that RBAC allows it to `get` the resource, and forwards the request with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits the requests of tenants: a token bucket per tenant, and a maximum number of open requests."""
 
 import asyncio

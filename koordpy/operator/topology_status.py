@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the status of ClusterNetworkTopology objects: validity, nodes without labels, and the tree.
 
 A faulty object gets a condition; the last valid tree stays in use, and detailStatus stays unchanged. Only the object

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Serves the admission webhook over TLS, with files that are reloaded when they change.
 
 Every replica answers, leader or not. The certificate comes from a Secret that the chart creates and mounts, so that

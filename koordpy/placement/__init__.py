@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the best nodes for the pods of a gang, or proves that there are none: problem, goals, and methods.
 
 Pods of one shape are counted over the topology tree without a solver: min-plus convolution bottom up, O(domains x

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many pods of one shape can a topology domain take, if layers have a podCountMultiple? (gang-network.md 4 and 5)
 
 Without multiples a domain takes any number up to the sum of its slots. With multiples the possible numbers inside the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Least cost of m equal pods in a topology domain, for every m: the tables of counting (`counting.py`).
 
 The cost is a lexicographic vector packed into one integer. Its components in order: whole pipeline groups per layer

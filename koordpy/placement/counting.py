@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exact placement of a gang with equal pods, without a solver: how many pods does each node get?
 
 With pods of one shape a placement is a count per node, and ranks are assigned afterwards. `applies` returns True for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counting for equal pods without a gather goal: which nodes take how many, when distance does not matter?
 
 Goals in order: fewest pods on scarce nodes, fewest nodes, least device costs (`ByCount`), largest score, fewest slots,

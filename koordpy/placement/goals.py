@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The goals that compare placements of a gang, and the hard rules that a placement can break.
 
 This is the specification that every placement method must meet, as code: the table of goals in gang-network.md 5, and

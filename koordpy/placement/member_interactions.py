@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules between the pods of one plan, as plain numbers: required affinity, anti-affinity, spread, one common domain.
 
 kube-scheduler checks such rules pod by pod against the pods placed before. A plan places all pods of a gang at once, so

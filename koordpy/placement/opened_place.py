@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replaces required affinity of a gang to itself by problems without interactions, which faster methods can solve.
 
 Example: all workers require each other on the topology key zone, and none runs yet. Then all of them must be in one

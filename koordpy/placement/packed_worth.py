@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device goal (`ByCount`) of a unit with equal pods as one integer per node and number of pods.
 
 Counting adds the cost vectors of all nodes and compares the sums, which is faster with single integers. Each component

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The placement problem of one unit: which nodes do the pending pods of a gang or a plain pod get?
 
 The problem is the input of every placement method, and a `Solution` is the result. It contains plain numbers only: no

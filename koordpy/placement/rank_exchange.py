@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Local search for the order of ranks (goal 7): exchanges pods while ranks that are neighbours move closer together.
 
 All placed members in rank order form a ring, as in a ring all-reduce. A crossing is a pair of neighbours in different

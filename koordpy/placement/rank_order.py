@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Goal 7: decides which rank gets which node, once the number of pods per node and shape is decided.
 
 Members in rank order exchange data with their neighbours, as in a ring all-reduce. So neighbours should be close in the

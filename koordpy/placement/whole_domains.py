@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Assigns ranks to equal pods with pipeline groups, so that each domain has consecutive ranks (gang-network.md 5).
 
 The pods per node are known; the order of domains along the ranks is searched. If each domain has one run of consecutive

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a round of planning returns, and what limits it: `RoundPlan`, the planner's thresholds, the time limit.
 
 A plan says which pods are bound, evicted or stay pending, as plain values without references to the planner's state.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every threshold of the planner, with its unit: when another method is used, and how much work each method may do.
 
 These are not settings: they bound the time of a round. Work is limited by counts or by CP-SAT's deterministic time

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The time limit of one live round, and how its planning time is divided among tenants.
 
 Live, there are two kinds of rounds. An ordinary round is short: it places what fits, and defers units that need

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The result of a round: which pods to bind where, which to evict, and why other pods stay pending.
 
 `RoundPlan` contains plain values, the same offline and live, without references to the planner. A unit that does not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A round: plans all pending pods on one snapshot of the cluster, unit by unit in queue order.
 
 The result says which pods are bound where, which pods are evicted, and why other pods stay pending. `plan_round` is a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits the planning time of a live round: defers the units that are left when the time is over.
 
 The limit, and how tenants share the time, are in `plan/planning_budget.py`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The entry of the planner: `plan_round` plans the pending pods of one snapshot.
 
 The live scheduler, `simulate`, `explain` and the tests all call it. The same Snapshot and configuration give the same

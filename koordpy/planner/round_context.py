@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of one round, which its actions share: what is requested, the cluster, and the decisions so far.
 
 An action (`actions`) reads the outcomes of the actions before it, changes the draft in `round_state`, and adds

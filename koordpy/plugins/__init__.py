@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Filter and score plugins of kube-scheduler, computed for all nodes at once, with the same messages word for word.
 
 One module per concept: taints and node affinity, resource fit, host ports, pod affinity, topology spread, volumes. The

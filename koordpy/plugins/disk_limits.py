@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """VolumeRestrictions and NodeVolumeLimits filters: volumes that other pods already use (kube-parity.md 2.8).
 
 VolumeRestrictions keeps two pods from using one disk or one ReadWriteOncePod claim. NodeVolumeLimits keeps the number

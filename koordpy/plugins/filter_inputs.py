@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The inputs of the filters and scores of a round: the draft, the configuration, and results that all plugins share.
 
 A plugin that needs more than the pod and a node gets it from a `FilterInputs`, so that it does not depend on the

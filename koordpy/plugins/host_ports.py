@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NodePorts filter: a host port is used by at most one pod of a node (kube-parity.md 2.4).
 
 Two host ports conflict if protocol and port are equal, and the addresses are equal or one of them is the wildcard.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """InterPodAffinity filter: which nodes do required pod affinity and anti-affinity allow? (kube-parity.md 2.7)
 
 Two rules decide: `OwnTerms` are the required terms of the pending pod itself, and `ExistingTerms` is the required

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Filters that read only the pod and the node object: NodeUnschedulable, TaintToleration, NodeAffinity.
 
 Their verdicts change only with the node's name, labels, taints and cordon. So they are computed once per pod spec and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Score plugins that read only node objects and free capacity, for all nodes at once (kube-parity.md section 3).
 
 Static ones, which are normalised over the feasible nodes later: TaintToleration, NodeAffinity, ImageLocality. Ones of

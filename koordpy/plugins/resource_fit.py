@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NodeResourcesFit filter: compares each requested resource with the free amount of a node (kube-parity.md 2.5)."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Score plugins that depend on other pods: InterPodAffinity and PodTopologySpread (kube-parity.md section 3).
 
 Like the filters of the same names they count the relevant pods on the snapshot once, and then follow the placements and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PodTopologySpread: matching pods are spread evenly over the domains of a topology key (kube-parity.md 2.6).
 
 `Spreading` counts the matching pods of a pod's constraints. The filter `TopologySpread` uses it for constraints with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """VolumeBinding filter: on which nodes are the volumes of a pod's claims available, or can be made available?
 
 A claim with a bound volume needs a node that the volume's node affinity admits. A claim of a class with

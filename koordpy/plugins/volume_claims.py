@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The PersistentVolumeClaims of a pod, and their faults that no node can remove (kube-parity.md 2.8)."""
 
 from koordpy.api.storage_objects import PersistentVolumeClaim

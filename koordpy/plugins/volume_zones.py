@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """VolumeZone filter: a node must be in the zone and region of the volumes that a pod's claims are bound to.
 
 Zone and region are labels of the PersistentVolume, with the current or the beta name. A label may list several zones,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Device requests of pods: the cache reads them with one reader per family of devices.
 
 A family is a kind of devices: GPUs, Ascend NPUs, devices of resource claims. An ask is what one pod requests of one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Base classes through which the cache, the Snapshot and the Draft know a family of devices: book, view and ledger.
 
 A book is updated by events and records the devices and the pods that use them. A view is the book at one moment; the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gang that a pod names: by labels, by annotations or by its scheduling group.
 
 A gang is a set of pods that start together. `GangRef` is its identity; its settings and members are read elsewhere.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An index of objects of a few kinds, updated per event, with an immutable view that is built once for each state.
 
 Storage, resource claims and owners of pods use it. They differ in the view, but not in how objects are stored.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pod as the planner sees it: requests, node, gang, rank index, owner and shape.
 
 `pod_info` reads a pod once for each of its versions. It reads all that later steps need of labels, annotations and

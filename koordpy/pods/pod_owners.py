@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The services that select a pod and the controller that created it, as far as topology spread needs them.
 
 Default constraints of topology spread have no selector. As in kube-scheduler (helper.DefaultSelector), the selector of

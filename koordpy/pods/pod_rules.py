@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Required rules of pods about other pods and host ports, by name, and copies of pods without one of the rules.
 
 Explanations use them for what-ifs: a rule that blocks a pod is found by trying the pod without it.

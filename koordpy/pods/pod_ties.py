@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of a pod that constrain other pods, called its ties: host ports, terms of pod affinity, claims and disks.
 
 They are read once per version of a pod, so that the accounting and the draft of a plan need not read specs. Most pods

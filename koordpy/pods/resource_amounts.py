@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of pods and allocatable amounts of nodes, as exact integers by resource name.
 
 The request of a pod is computed as in kube-scheduler, from its containers, init containers, overhead and status.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two-level counts that are updated per event and read as an immutable mapping.
 
 Filters that look at other pods need counts by place: pods of one label set on each node, users of a host port, users of

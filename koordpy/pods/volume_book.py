@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The storage side of a snapshot: claims, volumes, storage classes, and limits of CSI drivers.
 
 Filters ask the same questions for every pod: the storage class of a claim, the CSI volume behind it, the volumes of a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Victims for a unit that does not fit: rules state which pods may be evicted, searches find the least harmful set.
 
 Three folders: `rules` states which victims are allowed, and limits on them. `selection` chooses sets of victims as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns a unit (gangs or a plain pod) into a placement problem of plain numbers, and chooses the method that solves it.
 
 A problem has shapes, members in rank order, hard layers, multiples and attraction. Methods are tried in a fixed order,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Goal 2: counts the pods on each node that attract a gang, so that it is placed close to them.
 
 A running pod attracts the gang if it is a bound member, or if its annotation network-topology-selector has the same

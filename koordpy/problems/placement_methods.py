@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The methods that place the pods of a unit, and the choice between them (gang-network.md section 7).
 
 `METHODS` lists them in order, the fastest first. The first method that applies solves the problem, unless it returns

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the placement problem of a unit: turns its pods, the nodes and the draft into plain numbers.
 
 Pods for which all filters, scores and rules agree become one shape. Filters that limit the number of pods on a node,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Places the pending members of a unit: the planner's entry point to the methods of `placement_methods`.
 
 `place_unit` returns the placement that a `Question` asks for. Most of the work is done by `place_problem`; this module

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ElasticQuotas as they take effect, the usage of each quota and user, and which unit was recently evicted for which.
 
 Amounts are updated with each watch event and summed once a snapshot, O(changed pods).

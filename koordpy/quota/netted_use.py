@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Usage of quotas and users in which a terminating pod and the nominated pod that replaces it count once.
 
 Otherwise a quota would look fuller than it will be, and a search for victims would evict a second pod.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which unit was evicted for which in the last hour, so that units do not evict each other in a cycle.
 
 If not all jobs can run, the rules may allow each job to evict the next one in a cycle (preemption.md 3.6). Every cycle

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The quota and user of every pod, and the usage and demand of each quota, user and queue (quota-fairness.md 1).
 
 `QuotaBook` follows watch events. Pods are grouped by the few labels that decide their quota and user (`Owner`), so that

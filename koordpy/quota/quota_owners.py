@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rights on quotas: which ElasticQuotas take effect, what they may set, and which pods may name them in a label.
 
 On a shared cluster, tenants may create ElasticQuotas in their namespaces. Without configuration every author has all

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads ElasticQuota objects as a `QuotaTree`: the limits and settings of each quota, its parent, and its faults.
 
 An invalid setting never stops the scheduler. It is recorded as a fault, and a defined value applies instead

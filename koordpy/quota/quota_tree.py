@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tree of ElasticQuotas as they take effect: min, max, weight and parent of each, and the quota of each namespace.
 
 Source: quota-fairness.md 1 and 7. These are plain values; `quota_reading.py` reads them from the objects. A faulty

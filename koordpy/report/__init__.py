@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Composes the result of a round: placements with annotations, the message of each pending pod, the state of each gang.
 
 Kubernetes' own sentences are unchanged; koordpy's part states what was requested and what is available.

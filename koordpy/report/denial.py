@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sentences for a pod or gang without capacity, as parts of the message of a pending pod.
 
 `filter_sentence` is that of kube-scheduler: `0/N nodes are available: ...`. `needed` is that of the gang: how many

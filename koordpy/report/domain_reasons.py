@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Says for each topology domain why a pending gang is not placed there, as a column of the table of `koordpy explain`.
 
 The reason is `large enough`, a lack of slots or of a resource, or `N slots, but ...` with what else excludes the gang.

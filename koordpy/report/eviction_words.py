@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The texts on preemption: kube-scheduler's sentence in messages of pending pods, and the events on evicted pods.
 
 The beneficiary of an eviction is the pending pod or gang that starts with the freed capacity. Sources: preemption.md 8,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gang's sentence in the message of a pending member: what the gang needs, and what is available where.
 
 Example: `gang default/train: needed 8, available in block: b1: 5, b2: 3.` Lists such as `kubectl get events` show only

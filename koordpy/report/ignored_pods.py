@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds why koordpy ignores a pod without a node: another scheduler, or scheduling gates.
 
 `koordpy explain` and the table of `koordpy simulate` show the reason, because a misspelt schedulerName or a forgotten

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Composes the message of each pending pod: why it is not placed, as shown in its PodScheduled condition and events.
 
 A message joins sentences of kube-scheduler, of the gang, of quotas and of reservations. There is one entry per pending

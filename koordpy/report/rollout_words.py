@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sentences on a rollout of a Deployment that cannot proceed (workloads.md 4).
 
 They name an old pod that uses the capacity of a new pod, or an old pending pod that no node could take.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Creates the `RoundPlan`, the result of a planning round, from the outcomes of its units.
 
 The RoundPlan has everything that the scheduler then writes to the API server, and that commands print: placements with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Warnings on settings without effect, such as a misspelt annotation or a label that names no quota.
 
 On a live cluster they become InvalidAnnotation events, offline they are lines on stderr.

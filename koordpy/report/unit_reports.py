@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports of gangs and units in a round plan, for the status of PodGroups, metrics and `koordpy simulate`.
 
 A gang's report has its status, message, proof and the domain of its bound members. A unit's report has the method and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reserved capacity in a round: how much of the free capacity is available to a unit, on nodes and in quotas.
 
 Capacity is reserved for nominated pods while their victims terminate, and for units at the head of the queue. What is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The nominated pods that one unit must respect, and the filters with these pods on their nodes (kube-parity.md 2.2).
 
 The result of `ReservationLedger.available_to`. A pod must pass every filter twice: once with the nominated pods on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Views: what counts as used when one question of the planner is answered.
 
 Whether a unit can start now, once terminating pods are gone, or with victims are different questions. They differ in

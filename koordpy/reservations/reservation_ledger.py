@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ledger of a round's reservations: which reserved capacity a unit must respect, on nodes and in quotas.
 
 Sources: preemption.md 4, kube-parity.md 2.2. A nominated pod waits until its victims on the node have terminated. The

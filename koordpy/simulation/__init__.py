@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scheduling rounds without a cluster, for `koordpy simulate` and `koordpy explain`.
 
 The objects are read once, from manifests or from a cluster, and nothing is written to any cluster. The planner of the

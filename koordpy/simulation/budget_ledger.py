@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Updates status.disruptionsAllowed of PodDisruptionBudgets in a simulation, in which no disruption controller does so.
 
 The number decreases with each evicted pod that a budget covers, and increases with each bound pod that it covers, up to

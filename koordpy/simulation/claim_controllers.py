@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controllers of claims in kube-controller-manager, for simulations.
 
 For a pod without a node, they create ResourceClaims from ResourceClaimTemplates, and PersistentVolumeClaims of generic

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy explain`: explains why a pod is bound to its node, or why it is pending.
 
 It runs the rounds of `koordpy simulate` on the same input, keeps the snapshot of the round that decided for the pod,

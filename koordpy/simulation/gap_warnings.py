@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Warnings of a simulation about gaps: nodes without the label of a layer, if a gang requests that or a lower layer.
 
 A node with a gap is alone in a domain of the layer, so a gang cannot use it together with other nodes. A live scheduler

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Creates the pods of workloads where no controllers of Jobs, JobSets and so on run: in a simulation, and in the
 embedded API server.
 

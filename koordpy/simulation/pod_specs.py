@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes that controllers make to the spec of a pod template when they create a pod: placement of JobSet and
 LeaderWorkerSet pods with exclusive topology, claims of StatefulSets, and node and tolerations of DaemonSet pods.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fills in what an API server would when it stores an object of a manifest: uid, creation time, priority, and defaults
 of pods, nodes and namespaces.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy simulate`: runs rounds of the live scheduler's planner on a cache of objects, until a round changes nothing.
 
 Each round plans on one snapshot; then its evictions and bindings are applied, evicted pods are recreated, and workloads

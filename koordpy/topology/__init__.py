@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The network topology: which nodes share a switch, block or spine.
 
 Layers come from the ClusterNetworkTopology object, or from Volcano's HyperNodes. The tree of domains is arrays for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the network topology from Volcano's HyperNodes, for clusters without a ClusterNetworkTopology.
 
 A HyperNode is a domain of the network. Its members are nodes, or HyperNodes of lower tiers, selected by name, pattern

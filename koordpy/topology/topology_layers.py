@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the layers of the network, such as spine, block and node, from the ClusterNetworkTopology `default`.
 
 Each entry of the object is a layer, with the node labels that define its domains and the layer above

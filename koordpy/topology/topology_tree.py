@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The topology tree: the domains of the network (switches, blocks, spines) and their nodes, as arrays for planning.
 
 Level 0 is the cluster, level 1 the top layer, the last level the nodes. Nodes are in depth-first order of the tree,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The independent check of every plan before it is carried out: a second opinion on the planner, in simple code.
 
 A plan is rejected if it breaks a filter, a quota, a limit on victims or a nomination. Rejection means a bug of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The independent check of the claims of a plan's pods: each volume and device can be used on the node, and is free.
 
 It goes claim by claim over the objects once the pods are on the draft. It shares no code with the filters that chose

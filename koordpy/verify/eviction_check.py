@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The independent check of evictions, whatever their rule: no protected pod, whole units, PodDisruptionBudgets.
 
 It also checks evictions without a preemptor: by quotas that give back, and of stale gangs. Sources: preemption.md 2,

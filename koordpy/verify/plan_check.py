@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The independent check of a unit's placements, before they are committed to the round.
 
 It covers capacity, quotas, filters, devices, and the constraints of gangs, in plain Python over objects, names and

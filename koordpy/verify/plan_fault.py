@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A fault that an independent check finds in a plan: its text, and the name of the check for metrics."""
 
 from enum import StrEnum

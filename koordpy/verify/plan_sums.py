@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sums for the independent check of a preemption plan: what it adds to each quota, and what each quota loses.
 
 The sums are computed pod by pod from the draft as it was before the plan, without code of the search.

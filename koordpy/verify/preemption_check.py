@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The independent check of the victims of a plan, by every rule of preemption.md 2 and 3.
 
 It goes pod by pod over the objects: which pods may be evicted, whole units, the conditions of each rule,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The independent check of the guards of preemption.md 3.7, pod by pod, without code of the search.
 
 The victims of a rule may do at most a multiple of harm of what the plan places, and members above minMember may not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The independent check of a plan against quotas: no quota on the path of a pod exceeds a limit.
 
 The limits are the runtime (or max) for all pods, and the min for non-preemptible pods (preemption.md 9, I3 and I10).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The independent check of what a plan takes from other users and queues (`preemption.acrossUsers`, consolidation).
 
 Source: docs/rules/preemption.md 3.1 and 3.4. It is computed pod by pod over the objects: the nodes that count by their

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The independent check of constraints between pods: host ports, disks, affinity, anti-affinity and spread.
 
 It is computed pod by pod over the objects, without counts and arrays of the filters. Two scopes keep it cheap. For a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The web UI: one versioned JSON document of a cluster, the page that draws it, and answers for tenants.
 
 A client gets a whole document, then a stream of changes. A tenant sees its own namespace; names of other tenants are

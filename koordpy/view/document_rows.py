@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows and entries of the web UI's document, as pure functions of a snapshot and the scheduler's remarks (view.md)."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams the document of a changing cluster to its listeners: a whole document, then changes.
 
 Between two changes there is at least one second, and at least 125 times the duration of the last change, so that the

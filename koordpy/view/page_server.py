@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Serves the web UI over HTTP: the page, its document, the stream of changes, and explanations of single units.
 
 An error is answered with one line of text. Must not write to the cluster.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Masks names of other tenants in texts that a tenant of one namespace reads.
 
 The rule is default deny: a `namespace/name` outside of the tenant's namespace is masked even if no such object exists,

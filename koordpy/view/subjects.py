@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the subject of a question by name: a pod, a gang, or a workload of any known kind with all of its pods.
 
 Names are looked up in one snapshot and in one namespace. A prefix such as `job/` selects the kind. A name without a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers questions of tenants in a running scheduler, with a bounded share of its time.
 
 All tenants share one view of the cluster. Snapshots are taken on the event loop. Two separate threads do the rest, one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Filters the web UI's document for the tenant of one namespace: its units in full, usage of other tenants per node.
 
 The filter copies each allowed field by name, so a new field of the document is left out until it is added here. Pods of

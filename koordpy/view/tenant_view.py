@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents for the tenant of one namespace: why its units are pending, its rows of the queue, free slots per domain.
 
 A `SharedView` is one view of the cluster for all tenants: it orders the queue once, and each answer costs only what it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The JSON document that the page draws (docs/view.md), and its changes from one snapshot to the next.
 
 Unchanged parts are the same objects in two snapshots, so the cost of a change depends on the changed parts only.

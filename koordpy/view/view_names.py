@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names and paths of the aggregated API `view.koordpy.io`, shared by the server and the kubectl plugin."""
 
 from koordpy.view.subjects import WORDS

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workloads as users create them (Jobs, JobSets, RayClusters and others), their roles, and the gangs of their pods.
 
 A kind is a function of `kinds` and a line in its registry. The gang of a pod is derived from its workload, or from its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Derives the gangs of one bucket of pods (`pod_buckets.py`). There is one function for each phase: pods of a run of a
 workload, pods with the same labels, and pods with an owner that the watch has not delivered.
 

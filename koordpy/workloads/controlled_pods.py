@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index of pods by their controlling owner, so that a changed workload updates its own pods without a scan of all pods.
 
 The key is the uid in the controlling ownerReference. `below` also finds pods of objects between the owner and the pods,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recognizes PodGroups of scheduling.k8s.io that a controller created by default, without a request by the user.
 
 A controller such as the one for Jobs creates a PodGroup for each workload. Such a PodGroup does not decide which pods

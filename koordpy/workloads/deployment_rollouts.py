@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Combines the ReplicaSets of one Deployment into one workload, so that a rollout replaces the pods of a gang one by
 one.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the gangs of pods that name none: by the workload that owns a pod (a Job, a JobSet), or by labels of the pod.
 
 First, each pod is filed in buckets: pods of one Volcano PodGroup, of one run of a workload, with the same labels, or

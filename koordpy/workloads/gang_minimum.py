@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Determines minMember: how many pods of each role of a workload must start together, and which setting requires it.
 
 The first setting that is present decides, in this order: StatefulSet with OrderedReady (always 1), annotation of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gives derived gangs unique names (`namespace/name`): a suffix is added to a name that another gang already has.
 
 Gangs of Volcano's PodGroups are named first, then runs of workloads from the oldest workload on, then gangs by labels

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index of the known workloads (Jobs, JobSets, ReplicaSets and so on); finds the workload that a pod belongs to.
 
 `lineage` climbs the ownerReferences from a pod to the topmost known owner, at most `OWNERS` steps. A JobSet is combined

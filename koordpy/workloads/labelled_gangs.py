@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Derives gangs from labels, annotations and environment of pods, for pods with a workload that is not read.
 
 Four sources: labels of a LeaderWorkerSet (`lws`), PET_NNODES of torchrun (`pet`), min-available without a gang name

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Buckets: sets of pods from which gangs are derived together, so that a changed pod affects few gangs.
 
 A bucket has the pods of one PodGroup of Volcano, of one run of a workload, with the same labels, or of one owner that

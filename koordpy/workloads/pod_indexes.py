@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sets of completion indexes, as the status of a Job lists them (completedIndexes, failedIndexes): `0,2-4`.
 
 A Job may have 100,000 indexes, so a set is stored as spans and not as single numbers.

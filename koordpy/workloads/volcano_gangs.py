@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads Volcano's PodGroups, so that workloads written for Volcano run as gangs without changes.
 
 An annotation of a pod names its PodGroup. If the PodGroup has minimums for tasks (minTaskMember), each task becomes one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Derives the gangs of one run of a workload, such as a Job or one restart of a JobSet: one gang for each role.
 
 `Derivation` decides once whether the pods are a gang, and with which minimums; the result is valid until a manifest

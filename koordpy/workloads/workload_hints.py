@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Warnings about labels and annotations of a workload that have no effect there: the key is misspelt, or belongs on the
 pod template. A warning says where to set the key; it never blocks pods.
 

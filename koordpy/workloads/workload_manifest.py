@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads single fields of the manifest of a workload, such as a Job. The manifest is not trusted, because it may come
 from a file or from a CRD without a schema: a value of the wrong type is recorded as a fault and read as absent.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Model of a workload, such as a Job, JobSet or RayCluster: its roles, and the pods that its controller creates.
 
 A reader in `kinds` fills a `Workload` from a manifest. A `Role` has equal pods, such as workers; a `JobPart` is the

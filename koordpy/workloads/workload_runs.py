@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pods of one run of a workload, by role. A run is one start: the Job itself, or one restart attempt of a JobSet.
 
 `WorkloadRun` collects the pods, and looks up the annotations and templates that apply to them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent as a whole: what `--print` shows, and what it writes to an API server over time."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which errors take a GPU out of use, and when it comes back."""
 
 import pytest

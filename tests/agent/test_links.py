@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From facts to link classes, by machines that a YAML file describes."""
 
 import json

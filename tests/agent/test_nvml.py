@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The calls of NVML: the real bindings' constants and errors over a machine of our own."""
 
 from collections import deque

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real machines as NVML shows them: classes as in the text of their topo -m, whatever calls their drivers lack."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PCIe classes from paths of the kernel."""
 
 from pathlib import Path

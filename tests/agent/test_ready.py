@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command as a whole with a kubelet beside it: when it is ready, and what the Device says until then."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The text of `nvidia-smi topo -m`: real shapes of it, and texts that are broken."""
 
 from pathlib import Path

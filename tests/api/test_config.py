@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The configuration file is read strictly; without it the defaults hold."""
 
 from pathlib import Path

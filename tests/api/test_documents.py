@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Text of manifests becomes plain values; what is broken is named, and costs no more than its text."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Go durations as users write them; what is none is refused at once, however long it is."""
 
 import pytest

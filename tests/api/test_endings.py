@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which finished pods have succeeded, as far as they tell themselves (gang-network.md 2.4)."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every field of every kind that is read, with every kind of value that it cannot have: one fault, at its path."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No field of the Kubernetes API counts as a misspelt one of those that are read; slips of the pen do."""
 
 import inspect

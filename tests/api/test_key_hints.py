@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys that nobody reads are told of, with what was meant; keys that are read, or that others write, are not."""
 
 import msgspec

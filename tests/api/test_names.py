@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names and addresses that an API server, or the operating system, would take."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names in natural order (gang-network.md section 1), however many digits they have."""
 
 from itertools import pairwise

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Labels and annotations that say nothing, because of their value, their spelling or their place, are told of."""
 
 import json

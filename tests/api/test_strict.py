@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wire objects are decoded strictly: every fault is named by its path, and what is no fault passes."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Made-up uids are version 5 UUIDs, as the standard library makes them."""
 
 from uuid import UUID, uuid5

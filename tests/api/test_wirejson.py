@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an API server may print is read: null wherever Go prints it, fields and words of later versions, large numbers.
 
 nulls.txt lists the fields that Go prints as null when nothing is in them, of every kind of Kubernetes that is watched:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The benchmarks' cases are what their names say; how long they take is not looked at."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Medians, goals and ratios of the yardstick, and the table that is made of them."""
 
 from __future__ import annotations

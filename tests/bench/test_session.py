@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounds and turns of the yardstick, without a cluster: who plays when, and what is counted as missed."""
 
 from __future__ import annotations

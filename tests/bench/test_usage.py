@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the kernel says of a process, read right."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The row of gangs that wait, on the embedded server: what is measured has happened, in this order."""
 
 from __future__ import annotations

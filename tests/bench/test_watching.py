@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The watch that measurements rest on: nothing is missed when the server ends it, nothing waits for a dead one."""
 
 from __future__ import annotations

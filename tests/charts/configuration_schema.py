@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The JSON schema of the chart's `config`, derived from KoordpyConfiguration, so that helm refuses what koordpy would.
 
 `python -m tests.charts.configuration_schema` writes it into values.schema.json after the configuration has changed;

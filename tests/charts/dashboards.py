@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chart's Grafana dashboards, written from one table: `python -m tests.charts.dashboards` makes the files anew.
 
 Grafana's JSON repeats itself for every panel; what is meant fits on a line each. test_dashboards.py holds the files to

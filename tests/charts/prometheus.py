@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Prometheus of its own for a test: it scrapes one address on loopback and answers queries as Grafana asks them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each alert fires on what it is about and stays quiet on what is usual, as promtool computes it."""
 
 from __future__ import annotations

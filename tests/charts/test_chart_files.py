@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chart's files agree with what they are made from: the definitions, the configuration, the version, the values."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Dashboards and alerts ask for metrics and labels that koordpy has, and the files are those of their table."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every panel and every alert on a real Prometheus, while the demo is played and what operators fear happens.
 
 Debian's package `prometheus` has what is needed; without it all of this is skipped, loudly.

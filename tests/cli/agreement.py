@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether `simulate` and `explain` say the same of every pod that the one binds or leaves pending.
 
 By hand on manifests, with options of the two commands behind `--`: python -m tests.cli.agreement PATH... [-- OPTION...]

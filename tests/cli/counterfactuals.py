@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `koordpy explain` says would help, done: each suggestion is carried out in the manifests and has to help then.
 
 `carried_out` reads the sentence alone and shares nothing with the planner. A sentence of a form that it does not know

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The examples with one thing wrong, and what the offline commands must still do with them.
 
 `python -m tests.cli.mutations FIRST COUNT` tries many; test_mutations.py a few of every command. What is changed

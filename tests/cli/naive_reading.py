@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Manifests read as a person would: what each node says to a pod, filter by filter (kube-parity.md 1 and 2).
 
 Knows the features that tests.cli.random_manifests uses and no others. Nothing here is shared with the planner: no

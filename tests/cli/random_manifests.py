@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random clusters as manifests, with all that meets in one: layers, GPUs, quotas, budgets, gangs, ties, priorities.
 
     python -m tests.cli.random_manifests 0 2000      # seeds, run and judged; stops at nothing, prints what is wrong

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`simulate` and `explain` say the same of every pod: of all examples, and of random clusters.
 
 By hand on more seeds: python -m tests.cli.test_agreement 12 200

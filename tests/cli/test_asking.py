@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`kubectl koordpy` of a user without the right to list the cluster's pods: answers and refusals."""
 
 import asyncio

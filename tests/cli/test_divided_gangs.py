@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is said of a gang whose bound members stand in two domains of a layer that it must not leave: labels of nodes
 changed below it."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every suggestion for a pod of the examples that waits is carried out, and places it."""
 
 from pathlib import Path

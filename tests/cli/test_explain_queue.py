@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy explain` tells where a waiting pod stands in the queue, and who would go for it."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every sentence about a pod that waits is true: recounted by a naive reading of the manifests, or tried.
 
 By hand on more seeds: python -m tests.cli.test_explanations_hold 40 500

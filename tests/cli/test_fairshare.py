@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy fairshare`: the share calculator on files (simulate.md 6, quota-fairness.md 3)."""
 
 import json

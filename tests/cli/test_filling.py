@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an API server would have filled in is filled in (simulate.md 1.3)."""
 
 from datetime import UTC, datetime

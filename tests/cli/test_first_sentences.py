@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What holds a gang as a whole is said before what nodes would take."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the offline commands say and do about gangs that say nothing of the network."""
 
 import json

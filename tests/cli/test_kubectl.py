@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`kubectl koordpy` on the embedded API server, without kubectl: what it says, reads, and does without."""
 
 import asyncio

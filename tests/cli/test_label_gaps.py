@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes without a label of a layer that a gang names are told by `simulate` and `explain`."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the input lacks is told: groups and quotas that running pods name, pods that nobody wrote down."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands as a user calls them: status, output, and what is imported for it."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad input of the offline commands: exit status 2, nothing on stdout, one line for every fault (kube-parity.md 7)."""
 
 import io

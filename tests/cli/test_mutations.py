@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Examples with one thing wrong are answered, or refused with the place of the fault; never a traceback."""
 
 import os

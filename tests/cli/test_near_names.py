@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Misspelt options, strategies and linked gangs are told with the name that was meant."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """simulate and explain on a cluster of the embedded API server: what they read, what they say, and that they write
 nothing."""
 

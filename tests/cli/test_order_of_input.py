@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The answer depends on what is in the input, not on how it is written (simulate.md 1).
 
 Each example of the repository is simulated as it is, then with keys and documents in another order, then with its

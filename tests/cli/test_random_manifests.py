@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever a cluster looks like, `simulate` answers, over-books nothing, comes to rest and leaves nothing that fits."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What simulate says of objects whose pods are not made here, of names that stand beside templates, and of pods that an
 API server refuses."""
 

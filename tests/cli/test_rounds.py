@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounds of a simulation: plan, evict, bind, until nothing changes; everything in the contract's order."""
 
 from collections.abc import Iterator, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy run`: flags beat the file, and every fault is named."""
 
 import argparse

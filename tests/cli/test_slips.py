@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slips of the pen that are no faults are warned of, with what was meant; all faults of an object are told."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scenarios in steps, and output that is the next input: bindings and places are told, or follow from enumeration."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy topology`: the tree with what is free, the faults of a hierarchy, and the nodes that it does not know."""
 
 import json

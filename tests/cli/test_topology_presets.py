@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each preset of examples/topologies reads the labels of its sample nodes, and gathers a gang by them."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What must not matter does not: a random cluster is simulated again under other names, in another order, with things
 beside it that concern nobody, and has to come out the same.
 

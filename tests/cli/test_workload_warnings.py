@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What of a workload is not what its author meant is told, and nothing else is."""
 
 import argparse

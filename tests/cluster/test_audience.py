@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whom terms of pod affinity may speak of (pods/pod_ties.py): nobody whom they do speak of is left out."""
 
 import itertools

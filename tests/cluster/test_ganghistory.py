@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a gang's Succeeded members count for, whether or not their pods are there (gang-network.md 2.4)."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects as hostile as their definition lets them be, up to the size that an API server takes: read and planned for in
 work that is bounded by their bytes, counted in calls of functions."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tree as HyperNodes tell it: layers by tier, domains by object, and every fault named without losing the tree."""
 
 import re

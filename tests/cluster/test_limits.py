@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one object may cost: the limits of koordpy/api/reading_limits.py, each from both sides, and what it leaves
 behind."""
 

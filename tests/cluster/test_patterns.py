@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which regular expressions are searched: those whose worst text takes few steps, and all that people write."""
 
 import re

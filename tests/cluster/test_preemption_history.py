@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who went for whom, as it is remembered (preemption.md 3.6)."""
 
 from koordpy.quota import preemption_history

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which quota a pod is in, and what is wrong with ElasticQuotas (quota-fairness.md 1 and 7)."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the status of a Job counts for the gangs that its pods name, of every kind (gang-network.md 2.4)."""
 
 from collections.abc import Callable, Sequence

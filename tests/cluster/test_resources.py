@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The request formula, by the examples of kube-parity.md 2.5 and its sentences one by one."""
 
 from typing import Any

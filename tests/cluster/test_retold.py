@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pod that is told again, changed or not: the books are as if they had seen nothing but its last state."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Expressions of node and label selectors, the invalid ones among them (kube-parity.md 2.3 and 9, 6)."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A node's figure of GPUs as Devices, nodes and holders change one after the other: as from a fresh
 start."""
 

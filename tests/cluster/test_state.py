@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The accounting of pods to nodes: whatever happens in whatever order, the figures are those of the objects."""
 
 from typing import Any

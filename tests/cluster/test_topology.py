@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Layers and tree: gang-network.md section 3, sentence by sentence."""
 
 from dataclasses import replace

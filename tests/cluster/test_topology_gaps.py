@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which gaps the labels of nodes leave in a topology: a table of clusters and of what is said of each."""
 
 from __future__ import annotations

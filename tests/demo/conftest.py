@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the planner foretells of the demo's acts, worked out once."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo's acts as a scheduler leaves their pods that does what the planner says."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the examples' comments state of the acts one after the other, counted from node names, labels and annotations.
 
 On the planner's forecast: the demo holds the live scheduler to that.

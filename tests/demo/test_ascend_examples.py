@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Ascend examples say in their comments what `koordpy simulate` answers; here it is asked."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy demo` as a user starts it: a process that ends well, leaves nothing behind, and says what it saw."""
 
 import contextlib

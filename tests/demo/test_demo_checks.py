@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo's verdict can fail, and its picture fits: both on clusters made up here, without a scheduler."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every example says in its comment what `koordpy simulate` answers; here it is asked, and the comment read."""
 
 from collections import Counter

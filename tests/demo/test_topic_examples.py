@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The examples of quotas, evictions, GPUs and workloads: the command in each comment is run, and the comment read."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The API reference, generated from the code: `python -m tests.docs.api_reference` (`make reference`) writes it.
 
 Four pages in docs/reference/: custom resources (from crds/), labels and annotations (from `koordpy.api.key_hints`),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A film of a terminal as one SVG: frames of styled lines, each line written once for as long as it stands.
 
 It plays in a browser by CSS alone; where nothing moves (printed, or by the reader's wish) the last frame is shown. Text

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pods that the Job controller makes of a Job, for pages and examples that show Jobs: `simulate` reads pods."""
 
 from collections.abc import Iterable

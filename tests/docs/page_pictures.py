@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures of the page for docs/view.md: `python -m tests.docs.page_pictures docs` (`make picture`).
 
 Some of the examples run, the others wait, and the plan of the next round is drawn. The same code gives the same page.

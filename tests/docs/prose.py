@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prose of pages and of code, and the banned words in it: `python -m tests.docs.prose koordpy/engine` lists them.
 
 Prose of code is docstrings, comments, and strings that are sentences: messages, help, log lines. The standard behind

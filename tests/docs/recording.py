@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records the demo: `python -m tests.docs.recording docs/demo.svg` (`make picture`).
 
 The real demo on a cluster of its own, one frame for each example once the scheduler has settled it. Frames follow one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The API reference is what the code says, and leaves no field without a meaning."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page on the architecture names packages, modules and types as they are in the code."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands that pages show can be given as they stand, and print what the pages say they print."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command that dumps a cluster names every kind that the offline commands read, served or not."""
 
 import asyncio

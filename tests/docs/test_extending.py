@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/extending.md holds: its modules and lines of registration, in a copy of the source, do what the page prints."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/gangs.md holds: its manifests do what it says, its tables name what the code has, no more and no less."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inputs that pages show are read, and do what is said of them: a machine of GPUs, resource claims."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/jobs.md and examples/jobs hold: what they show starts as a gang, and pods as operators write them do, too."""
 
 import re

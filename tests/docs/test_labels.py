@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of labels and annotations in docs/gangs.md name all that the code knows, with values that are read."""
 
 import re

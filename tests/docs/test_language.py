@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages and code use plain engineering English: words that hide the subject of a sentence are banned.
 
 Texts that a specification or another project fixes are in backticks, which are not looked at. No file is exempt.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages of the documentation lead somewhere: the files, headings and commands that they name exist."""
 
 import re

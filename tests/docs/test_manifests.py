@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every manifest and configuration that a page shows is one that the commands take, without a warning."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of everyday mistakes says what koordpy says: each is made here, and its words are those of the page."""
 
 import contextlib

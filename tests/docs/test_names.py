@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One meaning a name: no two classes of the package are called alike."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pictures of the page: they are there, in both themes, of the size that they are made in, and small."""
 
 import struct

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The picture of the demo: how a film is written, and that the committed one shows what the planner does today."""
 
 from xml.etree import ElementTree

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pages of reference are complete: options, fields of the configuration with their defaults, metrics."""
 
 import argparse

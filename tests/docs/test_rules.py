@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules that comments cite are in docs/rules: each page and section that the code names is there."""
 
 import re

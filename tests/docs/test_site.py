@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pages as a site: where it begins, what its search finds, and that its tables and its code stay within a window of
 1280 pixels."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The workflows of the forge run make targets that exist; nothing is scripted there that cannot be run at a desk."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The code blocks of a page of docs/, and how they are put into a copy of the source.
 
 A block's first line says what it is: ```python PATH is a new module, ```diff PATH a change of one that is there,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Acts of workloads, played side by side: each in a namespace with nodes of its own, and the same becomes of koordpy in
 the middle of all of them (workloads.md 5, 6 and 11).
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the real control plane's binaries come from, and what to say when they cannot be had.
 
 `controlplane/build.sh` decides: KUBEBUILDER_ASSETS, else what it built before, else a build with the Go toolchain

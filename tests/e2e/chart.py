@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """helm and what it renders: the program from the control plane's folder, one release's manifests as plain objects."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A plain JSON client of an API server for tests: what is sent and answered is visible, and nothing is retried.
 
 It is deliberately not koordpy's own client: the tests must not share its mistakes. Works against the real API server

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command lines of the control plane's programs: every flag that makes them small, quick and loopback only."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of the tests against a real API server, which is started once a session.
 
 Without the binaries and without a Go toolchain to build them the tests are skipped, and say so in the summary. With

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real control plane on loopback: etcd and kube-apiserver, on wish kube-controller-manager and kube-scheduler.
 
 For the end-to-end tests, and as a command for people and benchmarks:

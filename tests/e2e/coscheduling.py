@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kinds of scheduling.x-k8s.io, served beside ours: koordpy reads both and brings the definition of one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """koordpy's filters against the real kube-scheduler: random clusters, one pod at a time, the same verdict and words.
 
 `python -m tests.e2e.differential --pods 5000 --seed 1` tries many by hand; test_differential.py tries some in CI. The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a cluster holds, as `kubectl get -o yaml` writes it, and what the offline commands say of that."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """koordpy's gangs with required affinity among their members against the real kube-scheduler, pod by pod.
 
 `python -m tests.e2e.gang_differential --gangs 500 --seed 1` tries many by hand; test_differential.py tries some in CI.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A slow hand, a slow scheduler, a slow API server: what a test must not count on shows within one run.
 
 A test that writes two objects in a row and expects the scheduler to see both at once, or that expects a scheduler to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A release of the chart on the real API server: its objects applied, koordpy run as its Deployment would run it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What kubelets do, for all nodes of a real API server: pods run, end as they are told, go when they are deleted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The controllers of JobSets, LeaderWorkerSets, Ray and Kubeflow's jobs beside a control plane, with their definitions
 and webhooks.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Child processes of the tests: started with their output in a file, ended by their pid and in time, waited for.
 
 A process that dies early is the usual cause of a test that waits in vain, so everything that waits here can be given

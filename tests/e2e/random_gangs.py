@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random gangs whose members require each other, for the differential test: by labels of a zone, a rack, a host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random nodes and pods for the differential test: everything a pod's spec can say to a filter or a score."""
 
 from __future__ import annotations

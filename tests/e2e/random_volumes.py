@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random claims, volumes, disks and devices for the differential test: what VolumeBinding and its kin look at."""
 
 from __future__ import annotations

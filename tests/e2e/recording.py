@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A proxy on loopback that passes calls on to an API server and keeps what was asked, in the words of RBAC.
 
 A scheduler whose kubeconfig names the proxy shows every call that it makes, kopf's and its own, with the answer. Plain

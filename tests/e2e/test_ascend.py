@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ascend NPUs on a real API server, with the rights that the chart gives: SuperPoDs, switches, reports of chips.
 
 What is bound is compared with what `koordpy simulate` says of a dump of the same objects.

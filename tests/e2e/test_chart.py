@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Helm chart as helm sees it: linted, rendered for several values, and values that it refuses."""
 
 from __future__ import annotations

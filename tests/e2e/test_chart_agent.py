@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chart's DaemonSet: every option of `koordpy agent` can be had by a value, and what the pods are allowed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The API server takes each object, in a dry run, of all values that the pages show, and of those of other tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A release while koordpy runs: `helm test`, and what `helm uninstall` leaves."""
 
 from __future__ import annotations

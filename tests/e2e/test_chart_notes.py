@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What helm's notes say of quotas on a real API server: which accounts may write them, what a change of values does."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rights that the chart gives are enough to schedule, and they are no more than what is listed here.
 
 What helm renders is applied to the real API server, and koordpy runs as a process with a token of the rendered service

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chart's life on the real API server by helm itself, and the dry run that it offers before that."""
 
 from __future__ import annotations

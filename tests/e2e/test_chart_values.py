@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every value of the chart changes what is rendered: none is read by nobody, or by a template that is misspelt.
 
 And every one that is null is as if it were not set, or is refused where koordpy cannot do without.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A working day under the chart's ClusterRole: every kind of thing that koordpy writes is written, and nothing refused.
 
 test_chart_rights.py says what the role gives, call by call. Here koordpy itself, with no token but the service

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The control plane that everything else here stands on: what it serves, and how the API server binds a pod."""
 
 from __future__ import annotations

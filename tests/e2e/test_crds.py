@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the API server does with crds/: what it accepts, what it refuses and by which words, what kubectl shows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Dynamic resource allocation on a real API server with the real claim controller; drivers are the tests' own words.
 
 Claims are allocated and reserved before the Binding, and taken back where the pod is not bound after all.

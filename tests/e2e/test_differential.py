@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The filters say what the real kube-scheduler says (more by hand: `python -m tests.e2e.differential`).
 
 Gangs with required affinity among members stand where it lets them (`python -m tests.e2e.gang_differential`).

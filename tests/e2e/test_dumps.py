@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A dump of a live cluster, as `kubectl get -o yaml` writes it, is planned offline as the scheduler then does it.
 
 Gangs with a network, GPU groups, a SuperPoD job and plain pods together; what was bound before is part of the dump.

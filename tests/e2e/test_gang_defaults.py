@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What users and administrators say, or forget to say, on a real API server: defaults of the configuration place gangs,
 keys that nobody reads and gangs without a goal are told of by events, also those of a Job alone."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gangs on 500 nodes of a real API server: many at once, one large, a member made anew, a scheduler killed among its
 Bindings, two that race for one domain, and a tree of HyperNodes. Figures are printed, never asserted."""
 

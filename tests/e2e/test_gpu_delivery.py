@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Delivery by env on the real API server: the webhook it calls, the policies, the scheduler and the annotations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs by name on a real API server: groups, restarts and a crash, sick GPUs, and pods that hold nobody knows what."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who may write what about GPUs: the chart's admission policies on the real API server, and the agent under them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gangs that are real Jobs, through what happens to Jobs: more completions than pods at a time, retries, suspension,
 deleted pods, drains, growth, and the same Job again. Gangs live like their workloads (gang-network.md 2.4)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What docs/gangs.md, docs/jobs.md and examples/jobs show, on a real API server with the real controllers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`kubectl koordpy` through kubectl, on a real API server beside a running koordpy, which writes what it says."""
 
 from __future__ import annotations

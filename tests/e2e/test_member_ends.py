@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members of gangs that end: by an eviction, whatever their containers exit with, and by themselves, where the status
 of their Job is all that is left. In each middle koordpy is left alone, is killed, or its leader changes."""
 

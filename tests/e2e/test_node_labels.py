@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who may say where a node is: forged labels of nodes on the real API server, and what the scheduler makes of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects in which the real API server prints null: kubelets and drivers leave lists empty, and all of it is read."""
 
 from __future__ import annotations

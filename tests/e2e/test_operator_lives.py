@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JobSets, LeaderWorkerSets and RayClusters, made by their own controllers, through what happens to them: steps,
 restarts, rolling updates, scaling, suspension, lost pods, whatever becomes of koordpy in the middle (workloads.md 5, 6
 and 11)."""

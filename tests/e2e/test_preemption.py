@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Room made by evictions on a real API server, with real PodDisruptionBudgets (kube-controller-manager keeps them)."""
 
 from __future__ import annotations

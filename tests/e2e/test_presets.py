@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a pod says of its own place before it is bound, on the real API server, whose Bindings only add annotations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The harness's own promises: a waiting test learns why it waits in vain, and nothing it started outlives it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/quickstart.md, followed to the letter on a real API server that knows nothing of koordpy yet.
 
 Its files are written as they stand, its commands are given in their order, and what they print is what the page shows.

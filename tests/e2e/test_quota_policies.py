@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the API server itself refuses of ElasticQuotas and of pods, by the chart's policies."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What depends on other quotas and on pods is refused where it is written, by the webhook on the real API server."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rolling updates of Deployments that are gangs, with the controllers of Kubernetes: each rollout ends where there is
 room, whatever becomes of koordpy in the middle (workloads.md 4)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """koordpy as a process against the real API server: the examples end as the offline planner says, and faults heal."""
 
 from __future__ import annotations

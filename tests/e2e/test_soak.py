@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What must stay true over time, on a small scale (`make soak` does the same with thousands of pods, and measures)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """System default spreading on the real API server: what a pod's service and replica set select is spread."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bad weather between koordpy and a real API server: 429, 500 before and after the write, a process that is killed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two tenants ask the scheduler through the API server, each with rights in one namespace; one of them is hostile."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A ClusterNetworkTopology that is invalid, on a real API server: who hears of it, what counts, and what is told after
 a restart."""
 

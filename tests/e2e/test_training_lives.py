@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs of training-operator v1, made by their own controller, through what happens to them: lost pods, suspension,
 elastic scaling, a launcher that ends, and PodGroups that the operator makes itself (workloads.md 5, 9 and 11)."""
 

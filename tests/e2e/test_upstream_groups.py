@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups of scheduling.k8s.io on a real API server that serves them, by a koordpy with no more than the chart's rights.
 
 The API server, its admission and kube-controller-manager are the real ones; pods are bound and never run.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PodGroups of Volcano on the real API server, with a definition of their kind that comes while koordpy runs: gangs by
 an annotation of their pods, and a status that is written as the configuration says (workloads.md 9)."""
 

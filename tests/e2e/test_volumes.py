@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Volumes on a real API server with the real volume controller; only the provisioner is the tests' own.
 
 What koordpy writes is what the controllers need: claimRef of volumes that are there, the selected node of those to be

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs and sets of pods without a PodGroup or a label through what happens to them, with the controllers of Kubernetes:
 gangs follow from them, whole starts and all, whatever becomes of koordpy in the middle (workloads.md 5 and 11)."""
 

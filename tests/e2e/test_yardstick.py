@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The yardstick on twenty nodes: both schedulers do what the rows say, and the table tells it."""
 
 from __future__ import annotations

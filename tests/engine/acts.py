@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One act after another: what users, controllers, other schedulers, machines and the network do in a storm."""
 
 import asyncio

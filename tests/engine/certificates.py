@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Certificates of all kinds, made by openssl: authorities and servers, with or without what newer rules ask of them."""
 
 import subprocess

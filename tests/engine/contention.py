@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random lives of units that take room from one another, in virtual time: quotas in trees, gangs, gathers, budgets,
 spreads and affinities, victims that end one at a time, in any order, and are made again.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that dies at an await of a commit, every one of them in its turn; the next one finishes what it began.
 
 The awaits are read off the source of the modules that commit. A scene is played once to see at which turn of the event

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether whoever is evicted goes for somebody who waits, who had no room without, and who gets it in the end."""
 
 from collections.abc import Callable

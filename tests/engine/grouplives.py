@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random lives of LeaderWorkerSets and of PyTorchJobs in virtual time: `workloadlives` has those of Jobs and JobSets.
 
 Their controllers are played here: groups that are made again as a whole when one of their pods fails or goes, rolling

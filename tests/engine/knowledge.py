@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether a scheduler acts against what it knows: when it decides to bind, and when a request leaves it.
 
 What its watches have brought by then is read from their mirrors, what it was answered when it deleted pods from the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A scheduler running against the embedded API server, and what must hold whatever goes wrong."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random lives of gangs in virtual time: their pods succeed, fail, are deleted, are made again and scaled.
 
 Jobs, kubelets and people are played here; the scheduler, its client and the API server are the real ones. What must be

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What becomes of machines in a storm, and of what administrators have set."""
 
 from dataclasses import dataclass

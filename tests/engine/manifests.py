@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of kinds as the embedded API server shelves them, and what tests read in manifests."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What befalls a plan after it was made: machines are suspended, GPUs fall sick, others come first.
 
 It has dice of its own, so that schedules without mishaps stay as they are.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What becomes of the network and of processes in a storm; and those who wait for a request, to do what hurts most."""
 
 import asyncio

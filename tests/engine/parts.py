@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A part of the scheduler by itself: what it shares with the others, as far as it asks for it."""
 
 import time

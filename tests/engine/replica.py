@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that schedules: started, stopped in order, killed where it stands, cut off, and started again."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An API server that says what a test tells it to, faults of the protocol included."""
 
 import asyncio

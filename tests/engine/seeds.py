@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which of many random histories a run plays.
 
 Each Python plays half of the batches that are always played, so that the two that CI tries play all of them

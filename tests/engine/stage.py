@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where storms take place: three nodes with what their traits say, and what is told of it."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Storage objects, and what makes claims and volumes one: a volume controller and provisioner, as small as can be."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random schedules in bad weather: users, kubelets and other schedulers act while the API server fails, connections
 break, and leaders lose their lease or are killed anywhere. What must hold is in tests.engine.watchman.
 

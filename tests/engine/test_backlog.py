@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The order in which lines of a watch are handled, and that every one is."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bindings, and what is made of every answer to one (kube-parity.md 4.4)."""
 
 import asyncio

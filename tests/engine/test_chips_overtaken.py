@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chips that a plan gives and that are somebody else's, broken or unlisted by the time it is carried out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods with volumes, live: what a plan chose is written and waited for before any Binding."""
 
 import asyncio

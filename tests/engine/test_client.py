@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client and its credentials: what is sent, what is retried, and what an error says."""
 
 import asyncio

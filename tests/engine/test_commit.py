@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Binding when things go wrong: never double-booked, never half-bound in silence."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bindings that were accepted and that the watch does not show: what a GET of the pod says of them decides."""
 
 from collections.abc import Callable

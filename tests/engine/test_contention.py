@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random lives of units that take room from one another: contention.py says what must hold."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wherever in a commit a process dies, the next one finishes what it began; KOORDPY_STORMS=20000: at each turn."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gangs that have lost members are named: in metrics, a bounded number of them, and by events on their workload."""
 
 from __future__ import annotations

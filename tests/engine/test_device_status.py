@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Devices are told: faults of their matrices, and who holds their GPUs."""
 
 import json

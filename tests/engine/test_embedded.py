@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engine's I/O as a whole, against the embedded API server: on a good day and on a very bad one."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Victims whose deletion was answered with their end: their room is free before the watch says so, for nobody else."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Equal units that wait are searched for once for each change that could help them, however many they are."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans with victims, carried out against the embedded API server: who goes, in which order, and what is kept."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two leaders on different Leases that serve one scheduler name notice each other, and each counts its own Bindings."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No GPU is given twice by a scheduler that fails, restarts and is told late; KOORDPY_GPU_STORMS=300 tries that many.
 
 Pods, groups and gangs come and go on measured machines, strangers hold GPUs without a word, GPUs fall sick and recover

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What PodGroups say: phases, whose groups are written to, and how often (kube-parity.md 4.5)."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Live: PodGroups that controllers make by default, and rollouts, in whatever order the objects are seen."""
 
 from itertools import permutations

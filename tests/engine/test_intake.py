@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is kept of arriving pods: enough for every decision, and no more."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which placements of a round must wait until the victims of others in the same round have gone."""
 
 from koordpy.engine.staleness import units_waiting_for_victims

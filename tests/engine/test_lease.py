@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leader election on one Lease, with clocks that the tests turn."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random lives of gangs in virtual time; KOORDPY_LIVES=20000 tries that many."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scheduler as a whole against the embedded API server, on good days."""
 
 import asyncio

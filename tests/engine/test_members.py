@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members that come and go: the gang that waits is looked at again, whoever's pods they are."""
 
 from msgspec import convert

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one tenant writes on his objects wakes his own units and those that it concerns, and nobody else's."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A unit that never fits is tried again when what decides that changes, and at nothing else (kube-parity.md 4.3)."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods in no quota that yield to a quota, against the embedded API server: nobody more goes while they end, and nobody
 takes their room (quota-fairness.md 4, preemption.md 4)."""
 

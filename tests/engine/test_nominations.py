@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Room that nominations keep, unit by unit: what is given up while another's is being cleared stays given up."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Of pods that are gone nothing stays with those who had to do with them."""
 
 import gc

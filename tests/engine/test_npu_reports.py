@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is said of NPUs, live: which ConfigMaps are kept, what wakes a waiting job, what an assumed pod holds."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promised room while victims end, against the embedded API server: nobody counts it twice (preemption.md 4)."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The queue by itself, on a clock that the test moves."""
 
 from dataclasses import dataclass

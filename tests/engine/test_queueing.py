@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queueing among gangs, live: races for one domain, and room that is kept for a gang that waits."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who wakes a job that a runtime refuses, where the runtime grows though no pod, node or quota makes room."""
 
 import threading

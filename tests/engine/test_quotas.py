@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ElasticQuotas live: their status and conditions, what wakes refused pods, the event of an unknown name."""
 
 import asyncio

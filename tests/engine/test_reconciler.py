@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What statuses of every kind have in common: failed writes are tried again, rights that are missing are said once."""
 
 import asyncio

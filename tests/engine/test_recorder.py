@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events and status patches: what is written besides Bindings."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reflector against every way in which a list or a watch can go wrong."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A gang that must stay in one rack, below which labels of nodes were changed, live."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resource claims of pods that were not bound: what was written for them is taken back."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replies to our own writes of claims, and the watch: whichever comes last, the newest is known."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods with resource claims, live: allocated and reserved before any Binding."""
 
 import asyncio

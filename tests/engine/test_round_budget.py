@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long rounds and searches plan while other pods are created: by a clock that is set by hand."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Room that units await from one round to the next."""
 
 from types import SimpleNamespace

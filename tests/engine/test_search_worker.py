@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounds beside a search: for those who come while it lasts, and what of its answer holds after them."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Planning time is shared among namespaces, live: counted in attempts, each of which takes as long."""
 
 import asyncio

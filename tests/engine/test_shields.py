@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who was refused while others were being bound looks again once those may be victims."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """/debug/snapshot holds every kind that is read: what is said offline of it is what was said live."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gangs that have lost members, against the embedded API server: said at once, given up in time (preemption.md 7)."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What counts in place of an object that cannot be read is never more room and never fewer rules, kind by kind."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is said of credentials, rights, definitions and leases that are not as they should be: once, and by name."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The time of day that plans are made at, on clocks that the test sets."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random schedules through bad weather, most of them in virtual time; KOORDPY_STORMS=20000 tries that many."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a standby waits for once the lease is its own: the last Bindings of who gave it back, none when it ran out."""
 
 from __future__ import annotations

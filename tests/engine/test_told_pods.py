@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When a pending pod is told why it waits, and what it is told last, on a clock that the test moves."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings that nobody reads, or that say nothing, are told by an event on their object, once."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whom koordpy takes for the API server: what clients in Go take, whichever Python runs; a refusal says which it is.
 
 Python 3.13 judges certificates more strictly by default; its defaults are set here, so that every Python has them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The seconds that searches take are shared among namespaces, however many units one of them has, or makes."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects of one key in two API groups: that of the first counts, and the other's again when it is gone."""
 
 from koordpy.api.custom_objects import ElasticQuota

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects that an API server took and koordpy cannot read, as another operator's loose definitions allow: an event on
 the object says what is wrong, it is taken with caution, everything else goes on, and it counts as soon as it is mended.
 """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the condition of a scheduling.k8s.io PodGroup says, and the group's priority."""
 
 from typing import Any

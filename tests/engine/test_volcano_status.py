@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The status of Volcano's PodGroups: who writes what, and whose (workloads.md 9)."""
 
 import asyncio

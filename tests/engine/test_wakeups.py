@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What wakes whom: ended nominations, storage, devices (kube-parity.md 4.3)."""
 
 import asyncio

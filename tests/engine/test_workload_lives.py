@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random lives of workloads in virtual time: 2,000, of which each Python plays half of the batches;
 KOORDPY_WORKLOADS=2000: that many of each sort."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gangs of workloads that are watched: whole starts, and nobody waits for a pod that is not to come."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of a scheduler for tests: by one name each, whether the configuration says them or the protocol."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What users and administrators change under way, of what others have begun to plan on.
 
 Pods are resized, relabelled and let through their gates; groups, quotas, classes, machines and Devices are made anew;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What users and their controllers do in a storm: pods, gangs, volumes and claims come and go."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Time that passes only when nobody has anything to do, and a network inside the process: for thousands of schedules.
 
 The scheduler, its client and the embedded API server are the real ones. What is left out is sockets: a request is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What must hold at every write to a cluster that koordpy schedules, and once all is quiet, whatever went wrong before.
 
 At every write: no pod changes its node; by our Bindings no node and no quota is over-booked, no GPU, NPU or device is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The API server in a storm: requests of some routes that it refuses, fails, or carries out without a word."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random lives of workloads in virtual time: their controllers make, restart, scale and finish what they are told to.
 
 Controllers of Jobs and JobSets, kubelets and people are played here; the scheduler, its client and the API server are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The golden run: `make golden`, or `python -m tests.golden [--quick] [--record] [-j JOBS] [PATH...]`.
 
 Plans everything of `families.py`, compares hashes with the recorded ones (`recorded/*.json`, by group), and names each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random clusters for the golden run, of what the other generators have little of: GPUs given by name, Ascend NPUs,
 capacity that is reserved (starving units, promised starts, nominated and ending pods), resource claims, and the filters
 of kube-scheduler. The same seed gives the same cluster.

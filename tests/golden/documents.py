@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A plan as a document of all that users see of it, and the hash of a text.
 
 Left out are seconds, the solver's times and runs, and the method that found a plan: a plan that another method finds is

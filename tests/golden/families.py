@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the golden run plans: families of random clusters, numbered by seeds, and scenarios by name.
 
 A family gives a text for each seed, a scenario one text; the text is all that is hashed. Random clusters are planned by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sample of the golden run: plans are those that were recorded, or the commit records anew and says why."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A program on a GPU, by the driver's own library (libcuda) alone: no toolkit, no framework.
 
 Run as a module it is the program of a container:

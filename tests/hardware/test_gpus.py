@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent on real GPUs: what NVML tells beside what nvidia-smi tells, faults of programs, and a pod's own GPU.
 
 Needs an NVIDIA driver (`make hardware` on a GPU node); skipped elsewhere. Nothing of the GPUs' settings is changed.

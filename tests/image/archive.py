@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The image as an OCI archive: its configuration, its layers, and what they hold. As a program: how large it is."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The image that `make image` wrote: what it says of itself, what its layers hold, koordpy on its own Python.
 
 Without the archive, or with one of another revision, there is nothing to try, and these tests are skipped.

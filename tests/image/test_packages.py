@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The image has what koordpy needs at run time and no more: its lock, and koordpy with exactly those packages."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The decision log: what of a round is logged, when, and in which words."""
 
 import logging

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who may be connected to a port of ours, and that nobody keeps others out."""
 
 import asyncio

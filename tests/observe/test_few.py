@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which of many names a metric shows: never more than its bound, and the same ones for as long as they are there."""
 
 from __future__ import annotations

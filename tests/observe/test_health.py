@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The HTTP endpoints as somebody on the pod network asks them."""
 
 import asyncio

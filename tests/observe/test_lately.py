@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is said of an object in a minute."""
 
 from koordpy.observe.message_rates import MINUTE, MOST_A_MINUTE, MOST_OF_A_NAMESPACE, Lately

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is exported, and what a round adds to it."""
 
 from koordpy import __version__

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who sees /debug with `debugAccess: token`."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether memory that is free is given back, and nothing is tried where that cannot be."""
 
 import asyncio

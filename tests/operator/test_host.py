@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process: kopf beside the scheduler, its failures survived, topology status written, signals, health."""
 
 import asyncio

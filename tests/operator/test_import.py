@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kopf is imported without kubernetes_asyncio in one thread, while others can import it."""
 
 import importlib

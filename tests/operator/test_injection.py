@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the admission webhook answers, and that its answer is what the scheduler asks for."""
 
 import base64

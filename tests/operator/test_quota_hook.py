@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whom the webhook of ElasticQuotas counts as pods of a quota (quota-fairness.md 1)."""
 
 import asyncio

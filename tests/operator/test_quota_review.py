@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which changes of ElasticQuotas the webhook refuses, and why (quota-fairness.md 7)."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The API for tenants over TLS: whom it answers, for which namespace, how often, and what odd paths get."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Status of ClusterNetworkTopology, and what is warned of."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Required pod affinity of a plan read from kube-parity.md 2.7 a second time, and kube-scheduler's rule pod by pod.
 
 Pods are wire objects with the name of a node each. Selectors are read by `koordpy.api.label_selectors`; nothing else of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many random problems the planner and plain enumeration agree on: `python -m tests.planning.agreement [COUNT]`.
 
 Four families of tiny problems, COUNT of each: equal pods (podCountMultiple at every level, pipeline groups with short

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ground truth for consolidation: every set of moves of a tiny cluster, and every way to place those who come with it.
 
 preemption.md 3.4 and section 5 read a second time: levels 3 to 9, "moved" for "evicted". Nothing of

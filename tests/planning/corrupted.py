@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans with victims, made wrong in every way that a planner could be: what the independent check has to refuse.
 
 The plans are those of random clusters (`tests.scenarios.turmoil`), each taken where the planner has it checked.

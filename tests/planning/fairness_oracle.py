@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """quota-fairness.md 2 to 4 read sentence by sentence, slowly and with fractions: what the planner is held to.
 
 Shares (`shares`), runtimes of one resource (`runtimes`), the order of plain pods in the modes exact and kai (`order`).

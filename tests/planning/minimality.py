@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The proof that a plan with victims is minimal: without any one of its units the members could not be placed.
 
 The planner's own check asks only whether a plan is lawful; `VictimCheck.needless` counts what it sees in passing. This

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which modules a pod runs through: `python -m tests.planning.modules_entered [--functions]`.
 
 A module is entered when one of its functions is called (its body, run by the import, does not count). Three ways are

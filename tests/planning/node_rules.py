@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A few nodes, a few pods on them, one pod asked about: what the tables of filters are written with."""
 
 from collections.abc import Mapping, Sequence

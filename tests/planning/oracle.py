@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ground truth for tiny problems: every placement is tried, the best by goal vector wins."""
 
 from collections.abc import Iterator, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quotas as capacities of a placement: every method against enumeration, with random allowances."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NodeResourcesBalancedAllocation: off by default, kube-scheduler 1.35's formula when switched on."""
 
 import pytest

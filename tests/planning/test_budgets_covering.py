@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which budgets count a pod: the index by labels against asking every budget."""
 
 from random import Random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Consolidation against brute force: every set of moves, and every way to place all who come with it.
 
 Seeds of which each found a fault are kept by name.

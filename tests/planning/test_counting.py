@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The counting shortcut finds what plain enumeration finds, goal by goal, on small random trees."""
 
 import random

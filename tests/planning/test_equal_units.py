@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods that are alike on nodes that are alike, by every rule and all of them together: the model, which counts how many
 of a kind go, takes whom the ways before it take.
 """

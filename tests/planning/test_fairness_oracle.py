@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shares, runtimes and queue order against a plain reading of quota-fairness.md 2 to 4, on random trees."""
 
 from fractions import Fraction

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DynamicResources to the minimum bar (kube-parity.md 6)."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """InterPodAffinity, filter and score (kube-parity.md 2.7 and 3)."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which nodes a pod may use by name, taints and labels, and in whose words it may not (kube-parity.md 2.1 and 2.3)."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NodePorts (kube-parity.md 2.4), alone, within a round and among the members of a gang."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PodTopologySpread, filter and score (kube-parity.md 2.6 and 3)."""
 
 from math import log

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """VolumeRestrictions, NodeVolumeLimits, VolumeBinding and VolumeZone (kube-parity.md 2.8)."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules and scores that follow a draft say what they would say had they started from it."""
 
 from typing import Any

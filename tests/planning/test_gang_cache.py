@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is kept of gangs between rounds changes no plan, and goes with their pods."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gang's sentence: at most 120 characters in front, and whole at the end where something was left out."""
 
 import pytest

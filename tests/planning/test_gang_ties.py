@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members of a gang by required affinity, anti-affinity and spread among themselves, all in place in the end.
 
 Sources: gang-network.md 5 (hard rules), kube-parity.md 2.6 and 2.7.

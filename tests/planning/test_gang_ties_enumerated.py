@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gangs with random terms and constraints: what is placed is what the plan's own check lets stand, found by trying all.
 
 The check reads objects pod by pod and shares nothing with the filters and the solver, so both readings are compared.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The worked examples of gang-network.md section 5, by plain enumeration over `goals`: what best means."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs that are not all or nothing: pods in order, one that does not fit left out, against trying each in turn."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members that ask something of each other's places: the solver against plain enumeration, and at its limits."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What must hold for any cluster and any gangs: checked from outside, on whole rounds."""
 
 from collections import Counter

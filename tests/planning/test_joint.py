@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Filters that count on a node what a problem does not know: gangs of equal and of different pods, by enumeration."""
 
 import random

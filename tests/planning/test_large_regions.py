@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Large regions of mixed kinds: one measure of room against enumeration, and what is modelled only in part.
 
 The sizes are set so low that tiny problems count as large.

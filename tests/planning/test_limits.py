@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Thresholds of the planner stand in one table: no other module has numbers that decide how far it goes."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Required pod affinity of gang members to each other: linked pods open one domain (kube-parity.md 2.7).
 
 Random gangs are held against the rule read a second time (`affinity_law`), by trying every placement.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which gangs go together: gang-network.md 2.2 and 2.2a, against the closure that the rule describes."""
 
 import json

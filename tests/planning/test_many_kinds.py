@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gangs of many kinds of pods: what no model is made for is placed by filling nodes, in work that grows with kinds
 times nodes, and never said to be best or impossible where it is not known."""
 

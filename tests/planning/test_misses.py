@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What would help a pod that fits nowhere: the changes that place it, the one that asks least first."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mixed kinds: first placements that hold before any solve."""
 
 from collections import Counter

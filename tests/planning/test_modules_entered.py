@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A plain CPU pod, and a gang of GPUs, pay for no room that they have no use for (modules_entered.py)."""
 
 from tests.planning.modules_entered import of_a_binding, of_a_gpu_gang, of_a_plan

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Never is not the same as not now: decided as a plain enumeration of the empty cluster decides it, and said first."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Room kept for nominated pods (kube-parity.md 2.2)."""
 
 from typing import Any

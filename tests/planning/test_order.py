@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who is next (quota-fairness.md 2): the order of units, mode by mode."""
 
 from collections.abc import Callable, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounds with a budget: what fits is placed, units that need a search are deferred, tenants have a part each."""
 
 from __future__ import annotations

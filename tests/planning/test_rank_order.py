@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Goal 7: closed forms, the bounded local search, and what is called proven.
 
 Source: gang-network.md section 5.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What numbers of pods domains can take, against all ways to put them on the nodes."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who may have reserved capacity: the table of `koordpy/cache/reservations.py`, asked of the ledger."""
 
 from typing import Any

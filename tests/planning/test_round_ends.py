@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nothing of a round stays behind it: no pod that is gone waits for the collector."""
 
 import gc

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gangs without accelerators leave nodes with accelerators: every method of placing against plain enumeration."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The score of one node in plain integers is that of the arrays, whatever the strategy and however large the node."""
 
 from types import SimpleNamespace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods are of one shape only where all that filters and scores look at is the same: one is taken for the other."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fair shares (quota-fairness.md 3): the worked examples, an oracle by breakpoints, and what holds for any input."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The solver against the worked examples, against plain enumeration on random tiny problems, and at its limits."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Default constraints of spread take their selector from a pod's services and controller, as kube-scheduler's do."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How gangs form and when they are planned: gang-network.md section 2, through whole rounds."""
 
 import json

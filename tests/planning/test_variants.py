@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A changed copy of a snapshot is what a cluster with that change shows: compared field by field on random clusters."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The independent check of what claims take: a volume or a device that is not for them is refused."""
 
 from collections.abc import Mapping

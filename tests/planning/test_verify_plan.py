@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The independent check of a plan finds what may not be carried out, however it came there, and nothing else."""
 
 import json

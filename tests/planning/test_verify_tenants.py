@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The check of what plans take of other tenants, and move: plans that are handed to it, right and wrong."""
 
 from collections.abc import Mapping, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The independent check of a plan finds pods that may not stand together, however they came there."""
 
 from typing import Any

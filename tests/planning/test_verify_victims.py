@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The independent check of victims: every rule that a plan breaks is found, and what it refuses is not carried out."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules of victims in clusters too large for the exact model to prove its answer: they hold there as in small ones."""
 
 import functools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Victims where more than sums decides: sick or slow GPUs, others' anti-affinity; against brute force over all subsets.
 
 What a trial refuses comes back to the model as what else must go, so the model is held against the oracle here.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever a planner could do wrong with victims, the independent check refuses it."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Victims against brute force over all subsets of units: the set by all levels, whichever method finds it."""
 
 import re

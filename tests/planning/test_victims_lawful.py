@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Victims under every rule against the law read a second time: preemption.md 1 to 5 over all subsets."""
 
 from collections.abc import Sequence

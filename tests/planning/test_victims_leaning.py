@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Victims whose going moves what members lean on, neighbours and spreads; against brute force over all subsets.
 
 The exact model counts who leaves (preemption/search/affinity_terms.py); the oracle evicts each subset and asks all

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Members of a gang whose claims take local volumes: as many as there are, told by trying every placement."""
 
 import itertools

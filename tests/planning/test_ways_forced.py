@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each way of choosing victims alone, forced by an argument: what it finds, and what it is called."""
 
 from random import Random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The law of victims read from preemption.md 1 to 5 a second time: every subset of the units of a small cluster is
 judged by the text of its sections 2, 3 and 5, with arithmetic of its own, and placed by the planner.
 

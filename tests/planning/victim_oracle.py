@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ground truth for the choice of victims: every subset of the units is tried, placed by the planner itself."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Victims in random clusters of hundreds of nodes, by every way of choosing: `python -m tests.planning.victims_at_size
 [COUNT]`.
 

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Real nodes: kubelet, containerd and runc in namespaces of their own, for tests that a fake kubelet would let pass."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make realnode` and `make realnode-down`: a cluster of real nodes that goes on, for people.
 
 `check` ends with 69, and says why, where real nodes cannot be run.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Control groups of a node: groups below the caller's own, which the node sees as the root of each hierarchy.
 
 Version 1 and hybrid: one group in each hierarchy of version 1 beside its siblings. Version 2: a group with processes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A control plane and real nodes, in a network of their own: `with RealCluster(find_assets()) as cluster:`.
 
 From then on this process (its main thread, and what that starts) is in that network, so that kubectl, helm, koordpy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of the tests on real nodes: one cluster of three a session, which this process is then in the network of.
 
 Where real nodes cannot be run the tests are skipped, and say why in the summary.

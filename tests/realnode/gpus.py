@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes with GPUs that are not there: the agent with a described machine, containers that mark what they hold."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Images made of this machine's busybox, as OCI archives: no registry is asked.
 
 Format: github.com/opencontainers/image-spec, image-layout.md, config.md, manifest.md.

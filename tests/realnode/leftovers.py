@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each cluster of real nodes has a name that tells its driver, so that what a driver that was killed left can be found.
 
 Processes, namespaces and mounts end with the driver (see namespaces.py, and --kill-child of unshare); folders and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The process that becomes a node. Run as a program, by node.py:
 
     python -m tests.realnode.machine launch SPEC    goes into the node's groups and makes its namespaces

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The network that nodes, control plane and tests share: a namespace of its own, in which this process goes on.
 
 A namespace that only processes hold ends with them, so that nothing of it can be left over.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What this computer lacks to run real nodes, and which Debian packages have it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One real node: its machine, and containerd and the kubelet on it, which can be stopped and started one by one."""
 
 from __future__ import annotations

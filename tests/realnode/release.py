@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chart installed from the image: its replicas, its Lease, who leads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a node's programs are told: files of containerd, of the network of pods, and of the kubelet."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device plugin under real kubelets: who is given which GPU is asked of the containers themselves."""
 
 from __future__ import annotations

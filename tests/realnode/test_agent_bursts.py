@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many pods at once, with init containers and sidecars, under the device plugin: no GPU ever has two holders."""
 
 from __future__ import annotations

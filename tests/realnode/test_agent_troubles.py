@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device plugin in trouble: what is away for seconds fails no pod, and no GPU ever has two holders."""
 
 from __future__ import annotations

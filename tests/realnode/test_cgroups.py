@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a node's control groups go: version 1 with joint hierarchies, hybrid, version 2, and where none can be made."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The image and the chart on real nodes: installed with default values, through what happens to the leader, removed."""
 
 from __future__ import annotations

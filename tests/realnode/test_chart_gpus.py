@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The agent as the chart runs it: our device plugin, and variables by the webhook behind its real Service."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nothing is left of a cluster: not when it is ended, and not when its driver is killed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gangs whose members are processes: they run, know their ranks, and their Jobs end."""
 
 from __future__ import annotations

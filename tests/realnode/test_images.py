@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The images of the nodes: complete OCI archives, the same whenever they are made, and busybox without libraries."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/install.md to the letter: its commands are taken from the page, in its order, and run on real nodes."""
 
 from __future__ import annotations

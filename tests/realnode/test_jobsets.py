@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs that start anew together, as a JobSet does it: the PodGroup stays, every Job and pod is made again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is missing is told with the commands that get it, and gotten on demand; apt-get is one that only writes down."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes as kubelets report them, through what happens to nodes: cordons, death and return, programs that start anew."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What kubelets do to pods, and what becomes of their room: resized, killed for memory, without an image."""
 
 from __future__ import annotations

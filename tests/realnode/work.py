@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a test does on real nodes: a namespace of its own, koordpy as a process, pods that run programs of busybox."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cluster and its gangs in a few words, for scenario tables.
 
     s1{b1: node-1 node-8; b2: node-2 node-7} s2{b3: node-3:2}

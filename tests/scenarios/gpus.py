@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes with GPUs, and pods that ask for them, for scenario tables."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clusters of Ascend NPUs in a few words, for scenario tables."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ElasticQuotas in a few words, for scenario tables."""
 
 import json

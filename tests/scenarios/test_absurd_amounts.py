@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Amounts that no machine has: nothing ends a round, and what is not decided says so."""
 
 import json

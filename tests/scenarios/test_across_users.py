@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Priority between users, moves in its place, and tenants that consolidation leaves alone: tables of neighbours.
 
 Source: docs/rules/preemption.md 3.1 and 3.4. One accelerator a pod unless said.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy explain` names the place where new nodes, ended pods or labels help, and the smallest number of them."""
 
 from typing import Any

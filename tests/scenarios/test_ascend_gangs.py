@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gangs with NPUs and without a gather goal (ascend.md 3), against trying every node and every set of chips.
 
 Pods go in rank order, each to the best node from which the rest can still be placed.

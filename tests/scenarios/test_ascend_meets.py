@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ascend jobs among each other: moved, evicted, lost and returning; what one rule does must not break another's."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inside a node (ascend.md 1 to 3): reports, products, illegal jobs, and which node a pod or a gang without a gather
 goal goes to."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logical SuperPoDs on a cluster (ascend.md 5 and 6): illegal jobs, nodes and ranks, soft blocks, re-placement."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Switch affinity on a cluster (ascend.md 4): the table, other jobs' uplinks, annotations, re-placement, explain."""
 
 import json

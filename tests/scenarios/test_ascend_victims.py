@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Victims for jobs with switches or SuperPoDs (ascend.md 5.3): the general rules of preemption.md 1 to 6, whole gangs.
 
 The least harmful set is compared with trying every set of victims, each by planning the cluster without it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A gather strategy of the configuration serves the gangs that say nothing themselves, as if each of them said it."""
 
 from dataclasses import replace

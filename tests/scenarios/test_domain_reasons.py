@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What `koordpy explain` says of each domain: no domain is large enough for a gang that none can hold."""
 
 from typing import Any

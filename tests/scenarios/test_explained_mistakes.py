@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy explain` on the mistakes that are made every day: what is wrong is named, and what would help does help."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`koordpy explain` on pods that quotas, queue order and held nodes keep waiting: what it says would help does help."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sentences of gang-network.md sections 2, 3 and 6, each asked of the planner with a cluster of its own."""
 
 import json

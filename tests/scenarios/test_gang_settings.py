@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings at the edge of sense: a gang is held or planned, nothing breaks or hangs, and explain shows the same."""
 
 import pytest

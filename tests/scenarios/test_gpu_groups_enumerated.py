@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups of GPUs outside any gang, and gangs without a group, against every way to place and to divide them.
 
 gpu-topology.md 5: all members where all fit, else in order, whoever does not fit left out; every node divides

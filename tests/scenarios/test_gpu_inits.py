@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs of init containers and sidecars: how many a pod needs, who has which, and what is written of it."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No GPU is given twice, whatever pods come, are bound, assumed, refused, deleted, whenever the scheduler restarts."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rules of gpu-topology.md 1 to 10 by manifests, as users write them: Devices, holders, classes, tables, notes.
 
 Answers are worked out by hand from the text of the rules. A case says what stands in the Device, on the node and on

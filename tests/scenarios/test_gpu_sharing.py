@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes on which `nvidia.com/gpu` counts shares of GPUs or instances of MIG: by number, with the agent and without."""
 
 from collections.abc import Mapping

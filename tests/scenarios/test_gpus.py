@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs through the cluster state and whole rounds: which node, which GPUs, what is written, what is said."""
 
 import json

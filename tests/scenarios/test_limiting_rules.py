@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sentence of a gang names the rules among its members and the resources that limit it (gang-network.md 6)."""
 
 from itertools import product

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods in no quota and the total that quotas share (quota-fairness.md 4), through whole rounds."""
 
 from datetime import UTC, datetime

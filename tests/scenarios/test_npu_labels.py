@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A misspelt accelerator-type of a node with NPUs is named, once a pod asks for NPUs."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quotas that use more than their runtime give back (quota-fairness.md 5): whom, how many, and who stays."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names that mean parts of devices or virtual devices: refused by name, or counted by number and said so."""
 
 from collections.abc import Mapping

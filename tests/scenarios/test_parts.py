@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of a unit that each lie in one domain: gangs, and replicas, by themselves (gatherStrategy's scope)."""
 
 from collections.abc import Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits on a plan (preemption.md 3.7), through whole rounds: harm against gain, gangs that surplus spares."""
 
 from typing import Any

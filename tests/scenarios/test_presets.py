@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Annotations that koordpy writes say what koordpy decided, whatever was on the pod before."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is already promised to whom while victims end: preemption.md 4.
 
 Pods that are ending leave their room to those that are nominated to it; whoever comes next counts neither twice.

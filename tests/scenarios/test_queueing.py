@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queueing among gangs (gang-network.md 8), and reserve-and-backfill: who waits, who goes ahead, what is promised."""
 
 from collections.abc import Iterable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """May a job start (quota-fairness.md 5, 6 and 8), through a whole round."""
 
 from typing import Any

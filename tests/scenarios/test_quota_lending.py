@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runtimes keep no room for jobs that quotas refuse themselves (docs/quotas.md): whole rounds until nothing changes."""
 
 from collections.abc import Sequence

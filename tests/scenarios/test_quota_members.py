@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which members of a gang start under quotas: every choice of them tried, on a node with room for all.
 
 Sources: quota-fairness.md 5, gang-network.md 2.6.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a tenant says of quotas decides about others only where the configuration lets it."""
 
 import json

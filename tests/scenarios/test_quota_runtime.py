@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What quotas may use (quota-fairness.md 4 and 8), through the cluster state."""
 
 from collections.abc import Sequence

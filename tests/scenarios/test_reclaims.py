@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The worked examples 6 to 10 of preemption.md 10, and sentences of sections 1 to 5, in whole simulations."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Invariants I1 to I7 and I10 of preemption.md 9, witnessed in every round of whole simulations."""
 
 from datetime import UTC, datetime

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pods and gangs without accelerators leave nodes with accelerators to pods with accelerators (kube-parity.md 3)."""
 
 from collections.abc import Mapping

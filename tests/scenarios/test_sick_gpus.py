@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sick GPU that a pod still holds (gpu-topology.md 2): counted once where the kubelet is known to count it so.
 
 A kubelet admits a pod if it has as many healthy devices that no pod booked, whatever `allocatable - requested` says: it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slots are copies of the reference pod that fit alone, one after the other (gang-network.md 5).
 
 What copies are to each other counts, what the other members would let them do does not.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The starvation guard (quota-fairness.md 2): nodes that are held for a job that has waited too long."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Invariants of preemption.md 9 on random clusters, through 50 rounds of `simulate`."""
 
 from datetime import UTC, datetime

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who is evicted for whom: the worked examples of preemption.md 10, and the rules of sections 2 to 5."""
 
 from collections.abc import Sequence

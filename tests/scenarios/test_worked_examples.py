@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The worked examples of gang-network.md section 5, through the cluster state and a whole round."""
 
 from dataclasses import dataclass

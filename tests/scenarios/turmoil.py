@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random clusters in which everything happens at once: quotas in trees, users, gangs and groups of gangs, budgets,
 ending pods, gangs that lost members, two resources and a topology."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A witness of every round: what preemption.md 9 promises of each plan, looked up pod by pod.
 
 It stands between `simulate` and the planner and sums up requests itself; the search for victims has no part in it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small HTTP client for the tests of the embedded API server: raw answers, and watches as lists of events."""
 
 import asyncio

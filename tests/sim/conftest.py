@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One embedded API server and one client for each test."""
 
 from collections.abc import AsyncIterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Custom resources: the project's definitions, and what their schemas catch."""
 
 from typing import Any

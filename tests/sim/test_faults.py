@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults on purpose: each hits what it names, and no more often than it says."""
 
 import asyncio

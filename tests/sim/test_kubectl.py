@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """kubectl against the embedded API server, as a person uses it with the kubeconfig that is printed."""
 
 import asyncio

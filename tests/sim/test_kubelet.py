@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fake kubelet: start, end, deletion."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lists: pages that show one state, selectors, versions, the Table form."""
 
 import pytest

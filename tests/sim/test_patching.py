@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Patch kinds as pure functions, and over HTTP."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pods/binding and pods/eviction."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Watches: resume from a version, selectors, bookmarks, 410, initial events."""
 
 from koordpy.apiserver.embedded_server import ApiServer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs and JobSets on the embedded API server: their pods are made, kept, counted and taken along."""
 
 import asyncio

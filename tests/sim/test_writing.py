@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Creating, replacing and deleting: identity, versions, defaults, graceful ends."""
 
 import pytest

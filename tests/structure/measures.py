@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of the package's structure: `make measures`, or `python -m tests.structure.measures [--static]`.
 
 Counted from the source: which modules import a family of devices from outside, equal module names, long modules, large
@@ -23,6 +24,7 @@ from tests.engine.live import live, small
 from tests.engine.scripted import until
 from tests.engine.virtual import VirtualLoop, run
 from tests.scenarios.cluster import TWO_LAYERS, World, group, node, pod, wish
+from tests.structure.license_headers import IDENTIFIER
 from tests.structure.rooms import FAMILIES, PACKAGE, PLANNER, REGISTRIES, dotted, is_below
 
 LONGEST, LARGEST = 400, 25
@@ -48,12 +50,12 @@ GPU = "nvidia.com/gpu"
 
 @cache
 def modules() -> dict[str, tuple[str, int]]:
-    """Dotted name -> (source, lines) of every module."""
+    """Dotted name -> (source, lines without the license header) of every module."""
     out = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         name = dotted(str(path.relative_to(PACKAGE))[:-3].removesuffix("/__init__"))
-        out[name] = text, len(text.splitlines())
+        out[name] = text, sum(IDENTIFIER not in line for line in text.splitlines())
     return out
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rooms of the package that tests ask about together, as folders below koordpy/."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of the package's structure that must stay as they are (measures.py)."""
 
 import pytest

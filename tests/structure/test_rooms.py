@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Docstrings of the packages: complete, and true to the code (`koordpy/**/__init__.py`)."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A headless Chromium, driven through its DevTools protocol: what a person sees of a page, and does to it.
 
 Calls are synchronous; the loop that they turn serves the test's own pages meanwhile.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One Chromium for all tests of the page; what is served is tried on both event loops."""
 
 from collections.abc import Iterator

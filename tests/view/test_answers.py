@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers beside a scheduler: made once for all, few at a time, in turns, and in proportion to what they cost."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The JSON of the page: what docs/view.md says of it, and changes that add up to the whole."""
 
 import json

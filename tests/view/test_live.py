@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Documents of a cluster that goes on: changes add up, a slow reader costs nothing, what cannot be had is a line."""
 
 import argparse

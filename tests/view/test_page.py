@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page in a browser: what a person sees of the demo, of 5,000 nodes and of an empty cluster, and does by keys."""
 
 import asyncio

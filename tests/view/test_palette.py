@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The colours of the page, by number: contrast to their grounds, and differences with each kind of colour blindness.
 
 Contrast is WCAG 2's ratio. Differences are CIEDE2000, colour blindness is Machado, Oliveira and Fernandes (2009) at

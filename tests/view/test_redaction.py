@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of other tenants in sentences: masked by what they are, and no ordinary word with them."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a question names: pods, gangs, workloads by their kinds and by their names alone."""
 
 import argparse

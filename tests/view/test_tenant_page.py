@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page for one tenant: own units in full, devices of others without names, and a source that asks for it."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A random cluster with the same work twice: once of a tenant `own-ns`, once of another whose every name is marked."""
 
 import argparse

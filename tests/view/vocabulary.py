@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The words of the scheduler's own sentences, gathered from its string constants: koordpy/view/words.txt.
 
     python -m tests.view.vocabulary      # writes the file

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Manifests in, a simulation's answer out, in this process."""
 
 import io

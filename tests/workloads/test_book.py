@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What follows from workloads and pods is the same whatever came first, and however it came to be."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Claims that controllers of a cluster make, made offline, too: of templates, of ephemeral volumes, of workloads."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Corners of the rules of workloads: pods that nobody owns, names that meet, roles of others, what ends a job."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Worked examples of workloads: what starts, what waits, and what is said of it."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workloads and pods as nobody should write them: every field of every kind is refused by its path, or read."""
 
 import json

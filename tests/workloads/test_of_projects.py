@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the documentation of each project starts with, in our own words: as manifests, as a folder of them, and as a
 dump in which their pods exist already."""
 

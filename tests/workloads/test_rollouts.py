@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rolling updates of gangs: new pods start one by one beside the old, and a fresh start still waits for the minimum."""
 
 import io

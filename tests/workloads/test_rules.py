@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules of workloads one by one: what is a gang, its minimum, who holds it, what is made."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What TrainJobs change of their runtimes, in the fields of each version of Trainer."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Steps of workloads as they begin, dumps of which pods exist already, and templates that differ within a role."""
 
 import json

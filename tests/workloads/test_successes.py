@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which members have Succeeded, in `simulate` (gang-network.md 2.4): by their pods, and by the status of their Job."""
 
 from pathlib import Path

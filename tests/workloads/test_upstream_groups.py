@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PodGroups of scheduling.k8s.io: those that controllers make by default do not end the search for a gang, and what is
 not served yet holds (groups.md 2.3 and 2.4, kube-parity.md 6)."""
 

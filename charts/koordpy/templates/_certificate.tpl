@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/*
 Certificates of koordpy's servers. root: the chart's scope; part: section of the values, `webhook` or `tenants`.
 Names and addresses under which the API server calls the server.

@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* The KoordpyConfiguration: values override the release's settings. */}}
 {{- define "koordpy.configuration" -}}
 {{- $name := include "koordpy.fullname" . -}}

@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* Pod fields that the scheduler and the agent share. root: the chart's scope; of: the values of one of them. */}}
 {{- define "koordpy.podSettings" -}}
 {{- $settings := dict "automountServiceAccountToken" true "enableServiceLinks" false }}

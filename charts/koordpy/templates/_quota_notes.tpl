@@ -1,3 +1,4 @@
+{{- /* SPDX-License-Identifier: Apache-2.0 */ -}}
 {{/* The section of NOTES about quotas: which ElasticQuotas apply, which accounts may write them, and changes of an upgrade.
 Lookups are empty without access to the cluster (helm template), and are skipped with notes.readCluster=false. */}}
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sources of facts about the GPUs of a node; `open_backend` opens the source of `--backend`.
 
 A backend reads NVML, a YAML file with scripted errors, or the text of `nvidia-smi topo -m`.

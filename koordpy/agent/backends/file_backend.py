@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulated machine from a YAML file, with errors at scripted polls.
 
 Rules: gpu-topology.md 9. The file:

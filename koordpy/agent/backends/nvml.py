@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads facts from NVML, the library of NVIDIA's driver, through NVIDIA's Python bindings.
 
 The only module that imports pynvml. A call that the driver or the GPU does not support returns "unknown", not an error.

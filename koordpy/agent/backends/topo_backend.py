@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads facts from the text of `nvidia-smi topo -m`, for example from a bug report.
 
 The text is a matrix of link classes. Columns are separated by blanks or tabs. Rows and columns of network cards, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device plugin: each pod gets the GPUs that the scheduler has written to its annotations.
 
 The kubelet's request does not name a pod; the ledger finds the pod that the kubelet lists (PodResources) without

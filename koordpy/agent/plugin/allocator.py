@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers the kubelet's requests for GPUs from the node's current pods, and writes each delivery to disk before the
 answer.
 

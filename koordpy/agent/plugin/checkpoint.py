@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checkpoint of deliveries on disk. A restarted plugin reads it before the kubelet sends the next request.
 
 A delivery is the GPUs that a container has got; neither the kubelet nor the API server knows it exactly. The file is

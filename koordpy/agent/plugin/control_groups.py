@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds out whether processes of a pod still run on the node, from the control groups that the kubelet creates for
 pods.
 

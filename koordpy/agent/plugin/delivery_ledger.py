@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ledger of a node: finds the pod for which the kubelet asks, and records which GPUs its containers got.
 
 The kubelet asks for devices with an Allocate request, which does not name a pod. It only offers ids of GPUs that it has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the GPUs of a pod from its annotations, and rewrites the annotations after an exchange (gpu-topology.md 7).
 
 The scheduler writes the annotations with the Binding. Two pods exchange their GPUs if the kubelet gave each the GPUs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of the device plugin to the kubelet: registration, and the list of pods with their devices (PodResources)."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kubelet's gRPC messages, built from a table at import, so that no generated code is needed.
 
 The field numbers are those of k8s.io/kubelet pkg/apis/deviceplugin/v1beta1 and pkg/apis/podresources/v1.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the pods of the node with the GPUs reserved for them, and writes annotations of pods, both at the API server.
 
 Reserved GPUs are the GPUs that the scheduler has written to the annotations of a pod. The scheduler writes minors

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides whether containers of a deleted pod may still use its GPUs.
 
 An orphan is a pod that the API server and the kubelet no longer list, but that may have running containers. This

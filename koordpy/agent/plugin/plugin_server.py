@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gRPC service DevicePlugin, which the kubelet calls on a unix socket.
 
 A restarted kubelet empties its folder of sockets. The plugin then serves on a new socket and registers again. Each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the device plugin: registers with the kubelet, again after each restart of the kubelet, and reads its list of
 pods.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ascend NPUs: products and their chips, SuperPoDs and leaf switches, and jobs with placement rules for them.
 
 Three packages, from low to high: `tables` has the data and its exact arithmetic, `family` is the device family, `jobs`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Devices of resource claims (dynamic resource allocation): the book of claims, their filter, and the device family.
 
 Three packages, from low to high: `ledger` has claims, slices and classes; `filters` decides on nodes; `family` connects

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs by name: machines and their links, allocations of GPUs, the choice of sets, and the check of a plan's GPUs.
 
 The links of a node with a Device have a class and a bandwidth each. The folder `choice` computes the sets of GPUs that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Free GPUs of nodes with a Device, as one more column of the victim problem: GPUs that are free or that a victim
 frees.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Allocates GPUs to the pods of a plan, and builds the annotations of their Bindings (gpu-topology.md 4, 5 and 7).
 
 On each node the pods of one GPU group or gang get their GPUs together. Nodes with GPUs known by number only are left

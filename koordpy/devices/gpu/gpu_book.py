@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GPUs of a cluster, updated with Devices, nodes and pods; the book builds views of them (gpu-topology.md 2).
 
 A Device is the object in which the agent of a node reports GPUs and links. Which GPUs a bound pod uses is read from its

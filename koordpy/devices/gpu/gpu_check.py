@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An independent check of the GPUs that a plan allocates by name.
 
 It runs before a plan is carried out. GPUs must be free, healthy, as many as requested, and linked and listed as

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUs as a device family (gpu-topology.md 4 and 5): connects the modules of this package with the interface `Family`.
 
 To Kubernetes GPUs are a number. On a node with a Device object, which the agent writes, the family also knows each GPU

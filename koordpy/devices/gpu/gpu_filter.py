@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GPUDevices: the filter of nodes by free devices, minimum bandwidth, partitions and delivery.
 
 NodeResourcesFit compares the GPUs that a node states as a resource. This filter compares the GPUs that the node's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Links between the GPUs of a node: their classes and bandwidths, matrices of links, and grouping of measured values.
 
 A link class is the name of the path between two GPUs, as `nvidia-smi topo -m` prints it: `NV4` (four NVLinks), `PIX`

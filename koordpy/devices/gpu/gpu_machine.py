@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GPUs of a node, read from its Device: health, links, NUMA nodes, partitions and delivery; and GPU requests of
 pods.
 

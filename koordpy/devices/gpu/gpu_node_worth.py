@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Costs of nodes for a unit with GPUs, by the number of its pods on each node (gpu-topology.md 5 (b) to (e)).
 
 Placements are compared by the sorted list of the nodes' slowest pairs of GPUs, the slowest first. With an equal number

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GPUs of every node on a draft: free GPUs, GPUs of pods, and how well a node's GPUs suit pods.
 
 The state of a node is computed on first use, and again after the draft has changed the node. Source: gpu-topology.md 2,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Partition tables: the sets of a node's GPUs that are meant to be allocated together (gpu-topology.md 8).
 
 Some machines can isolate only certain sets of GPUs. A table lists these sets by their number of GPUs. It is an

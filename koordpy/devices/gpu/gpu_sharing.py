@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nodes on which `nvidia.com/gpu` counts MIG instances or shares of GPUs, detected by labels of NVIDIA's feature
 discovery.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Delivery by environment: the variables from which containers of a GPU pod read their GPUs (gpu-topology.md 10).
 
 The variables refer to annotations of the pod through the downward API, because the GPUs are known only when the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GPUs of all nodes at one moment: machines, the GPUs of pods, and the comparison of links. Views are immutable.
 
 A machine is the set of GPUs of one node with their links, as its Device describes them. A holder is a pod on a node

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The GPUs that a pod on a node uses, read from annotations of the pod (gpu-topology.md 2).
 
 Three forms are read: koordpy's allocation, Koordinator's allocation, and the keys of gpushare. Nothing is guessed: a

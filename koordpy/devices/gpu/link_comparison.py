@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Link classes over all machines, so that links between GPUs of different machines can be compared.
 
 Measured bandwidths differ by noise, so bandwidths are grouped into classes; class 0 is the slowest. Source:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of pods for parts of devices: whether the pod is refused, and which resources are scheduled by number.
 
 A part is a share of one GPU or a virtual device, requested by resource names of other schedulers or by annotations.

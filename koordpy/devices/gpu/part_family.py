@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts of devices as a device family: it only refuses pods, because no part is allocated yet (gpu-topology.md 1)."""
 
 from collections.abc import Iterator, Mapping, Sequence

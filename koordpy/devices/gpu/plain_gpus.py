@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Costs of nodes for a plain pod with GPUs (gpu-topology.md 5, kube-parity.md 3).
 
 Nodes are compared by the slowest pair that the pod would get, then by fewest free GPUs left; then scores decide. Costs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Correction of a node's allocatable for sick (unhealthy) GPUs that pods still use (gpu-topology.md 2).
 
 A kubelet removes a sick GPU from the node's allocatable and still counts the pod that uses the GPU. So `allocatable -

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages about a sick GPU that a pod still uses, and that therefore blocks a healthy GPU (gpu-topology.md 2).
 
 Sick means unhealthy by the Device. The kubelet takes a sick GPU out of the node's allocatable but still counts the pod

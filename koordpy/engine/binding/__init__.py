@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a plan to Bindings: claims and volumes first, one POST per pod in rank order, a known outcome for each.
 
 Pods of a plan are assumed in the cache while their Bindings are sent. The pod is read again if the outcome of a POST

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sends one Binding by POST, and finds out its outcome with certainty (kube-parity.md 4.4).
 
 A Binding sets nodeName, PodScheduled=True and the annotations in one write, with the uid as its precondition. If the

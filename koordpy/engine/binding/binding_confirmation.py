@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads pods with Bindings that the API server has accepted, but that the watch does not show in time.
 
 The watch may be slow, or the pod may be deleted, replaced or, after a restore of etcd, not bound any more. The pod

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Allocates ResourceClaims (DRA) before Bindings, and releases them after failed ones (kube-parity.md 4.9 and 6).
 
 `DeviceReserver` writes the planned allocation and the pods' reservations (status.reservedFor), one write per claim for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Binds the placed pods of a plan while the next round is planned, as kube-scheduler's binding cycles.
 
 All pods of a unit are assumed in the cache at once. Their Bindings join one queue in the order of the plan, those of a

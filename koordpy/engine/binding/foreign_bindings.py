@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Detects a second scheduler that binds pods of the scheduler names that this process serves.
 
 Of several replicas with one Lease only the leader binds pods. But two releases with different Leases, or another

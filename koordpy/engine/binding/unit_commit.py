@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of the Bindings in progress, by unit, and the checks right before each Binding (`Obstacles`).
 
 A Binding is sent only if this process leads, if the pod is still the planned one, if its node exists and is not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Binds PersistentVolumeClaims before their pods, as kube-scheduler's VolumeBinding in PreBind (kube-parity.md 2.8,
 4.4).
 

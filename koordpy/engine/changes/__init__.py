@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handles changes of each kind of object: updates the cache, and wakes the pending units that the change may help.
 
 Each kind of object has a function or class here; queueing hints select the units to wake.

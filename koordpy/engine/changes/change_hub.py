@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all handlers of watch events share: the cluster state, the queue, unit ids, and listeners.
 
 Listeners let other components react to changes, such as status writers, without the handlers knowing them.

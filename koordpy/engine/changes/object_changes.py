@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handles watch events of all kinds of objects except pods and workloads: updates the cache, then wakes pending units.
 
 One class, `Changes`, handles every kind. For each kind a function below creates an instance. Its function `on_change`

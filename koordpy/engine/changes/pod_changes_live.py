@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handles watch events of pods: updates the cache and the queue, wakes pending units, and records foreign Bindings.
 
 Pods of all namespaces are watched without a selector, because pods of other schedulers use capacity, too. Our pods are

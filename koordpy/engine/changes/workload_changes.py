@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handles watch events of workloads (Job, JobSet, PyTorchJob and others) and of Volcano PodGroups.
 
 For pods that name no gang, the gang and its number of members are derived from the workload. Workloads are never

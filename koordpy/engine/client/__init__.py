@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The API server's client: credentials, typed calls, replies, served versions, rate limits, and the leader lease.
 
 Replies and errors are typed, bodies are decoded into wire objects, and a token bucket limits the rate of calls.

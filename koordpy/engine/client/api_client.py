@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Client of the Kubernetes API server: reads, writes and watches with typed replies and errors, and a rate limit.
 
 All calls share one aiohttp session. Bodies are encoded and decoded by msgspec, straight into the wire structs of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of calls to the API server: a reply that is an error, or no valid reply at all."""
 
 

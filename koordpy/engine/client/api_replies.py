@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types of the API server's replies (pages of lists, errors, objects), and the comparison of resource versions."""
 
 import functools

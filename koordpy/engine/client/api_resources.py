@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resources of the API server: their paths, and discovery of the versions that the server serves."""
 
 import asyncio

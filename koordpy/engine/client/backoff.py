@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exponential back-off: pauses between tries double up to a limit, with jitter against simultaneous retries."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logs problems that many calls have in common: the certificate, credentials (401) and permissions (403).
 
 Without permissions all lists and the Lease are refused, again and again. Instead of a log line per call, one line lists

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the API server and the credentials: from kubeconfig files, or from the service account of the pod.
 
 Tokens, token files, client certificates and basic auth are read here. Exec plugins and OIDC use the loader of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads and merges kubeconfig files as kubectl does. Errors name the file and the field.
 
 `credentials.py` makes the access to an API server from the result.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Leader election on a coordination.k8s.io Lease, as client-go's leaderelection (kube-parity.md 4.8).
 
 Only the leader writes to the cluster. Clocks of different machines are never compared. The lease of another process is

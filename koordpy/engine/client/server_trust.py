@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verifies the API server's certificate by the rules of Go clients (kubectl), and says why a certificate is refused.
 
 Python's ssl module refuses some certificates that Go accepts, and only returns OpenSSL's numbers.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A token bucket: limits the average rate of calls, and allows a burst (clientConnection.qps and burst)."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Victims of a plan: nominations first, then evictions; nominations reserve capacity until the unit is planned again.
 
 If one eviction is refused, the rest of the plan is dropped. Watches start rounds without a pending unit: for stale

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """API calls of a plan with victims: status patches, deletes and evictions, with retries.
 
 Every call names the uid of the pod, so that repeating it is safe. A victim that is already deleted counts as success. A

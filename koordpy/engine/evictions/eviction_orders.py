@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hands the victims of a unit's plan to the evictor, and queues the unit again when the evictions have begun.
 
 Victims are selected on a snapshot. If a victim changed since, or if capacity was freed that may make the victims

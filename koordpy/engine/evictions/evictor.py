@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Carries out plans with victims: writes nominations first, then evicts the victims.
 
 Rule `priority` marks a victim with the condition DisruptionTarget and deletes it, as kube-scheduler does. All other

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests rounds that must run although no unit of the queue is due: for stale gangs and for quotas above runtime.
 
 A stale gang has lost bound members that it needs. The condition of its PodGroup says so at once. When its grace is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tracks nominations (status.nominatedNodeName) from the eviction of their victims until they end.
 
 A nomination reserves capacity on a node for a pod. It ends when the pod is bound, when the node cannot hold the pod any

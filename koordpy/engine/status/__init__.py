@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes all objects except Bindings and evictions: conditions of pods, statuses of gangs, quotas, Devices, and events.
 
 A status is a pure function of the scheduler's state. One reconciler writes it, only if it has changed; events are best

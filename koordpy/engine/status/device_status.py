@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the status of Devices: which pods use which GPUs, and faults in the matrices of GPU links.
 
 A node's agent writes the spec of its Device, and the conditions that it can judge. The scheduler writes the conditions

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sends Kubernetes events (events.k8s.io/v1), best effort: a bounded queue, a rate limit, and Bindings first.
 
 Equal events are counted in a series: the first one creates an Event object, and repetitions patch its count at most

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts gangs by status, origin and gate for the gauges of /metrics: all gangs with a pending or bound member.
 
 A gang with its minimum bound is recognized by its pods. For any other gang the reason of the last round that tried it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Emits the events of gangs: start, refusal, evictions and losses of members. Base class of their status writers.
 
 The event is about the PodGroup of the gang. A gang without a PodGroup is reported to its workload, or to the controller

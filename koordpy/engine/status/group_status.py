@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Renders the status of a PodGroup of coscheduling: counts, phase and conditions. A pure function of the gang's state.
 
 Phases are those of the coscheduling plugin: Pending (members are missing), Scheduling, Scheduled, Running, Finished,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the statuses of coscheduling PodGroups, at most once a second and only on change, and emits their events.
 
 The status itself is rendered in `group_status.py`. A PodGroup is ignored if all its pods have other scheduler names.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the condition PodScheduled=False of pending pods, as seldom as possible (kube-parity.md 4.5).
 
 A round's verdict on a pod (reason and message) is patched only if it differs from the pod's condition. If the messages

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the status of ElasticQuotas: used, request, runtime, and the conditions Valid and OverUsed.
 
 There is at most one write per second and quota, and only on change (quota-fairness.md 6 and 7). Assumed pods count, so

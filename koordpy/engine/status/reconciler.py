@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Base classes of the writers of status: a level-triggered reconciler, as in Kubernetes controllers.
 
 A change only marks an object. Once per interval, `_render` computes the wanted status of each marked object from the

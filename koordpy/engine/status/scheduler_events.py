@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Defines the Kubernetes events of the scheduler, and finds the objects that they are about (kube-parity.md 4.6).
 
 `EVENTS` has type and action of each reason. `Announcer` records events. `References` finds kind, name and uid of an

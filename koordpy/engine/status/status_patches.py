@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the bodies of status patches, and sends them (kube-parity.md 4.5).
 
 There are three kinds of patches. A strategic merge changes single conditions of built-in types. A merge patch of a

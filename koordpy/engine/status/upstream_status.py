@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the condition of scheduling.k8s.io PodGroups, which says whether their minimum was ever scheduled.
 
 PodGroupInitiallyScheduled is True once minCount pods have a node (one pod with the basic policy); True is final. Until

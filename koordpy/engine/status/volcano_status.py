@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the status of Volcano PodGroups: phase, counts, and a condition on the minimum.
 
 Volcano's controllers read this status, and koordpy replaces Volcano's scheduler. It is written to groups with at least

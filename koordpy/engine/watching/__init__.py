@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """List and watch of each resource: lines decoded, pods reduced to the fields in use, fair order between namespaces.
 
 A reflector lists, watches and lists again after a fault. An object that cannot be decoded is replaced by a stand-in

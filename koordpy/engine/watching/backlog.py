@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queues the lines of a watch between reading and handling, so that one tenant's updates do not delay new pods.
 
 A watch delivers the events of all namespaces in one order. Large and frequent updates of one tenant would delay the new

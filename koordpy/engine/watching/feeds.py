@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All watches of the scheduler: one reflector (list and watch) per resource, as the informers of kube-scheduler.
 
 Each reflector passes changes to the handler of its kind (`engine/changes`). No round starts before every reflector has

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The objects of one resource as last seen, and the sink that is called once for each change of them.
 
 A list is compared with the stored objects, and the differences are passed to the sink as if they were watch events. If

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reduces pods that the watch delivers to the fields in use (kube-parity.md 4.1), so that 50,000 pods need little
 memory.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lists and watches one resource, as client-go's reflector, and recovers from all failures (kube-parity.md 4.1).
 
 No library is used. After a 410 (expired version), kopf sends no DELETED event for objects that were deleted: their GPUs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Creates substitutes for objects that cannot be read, because a field has a wrong type or value.
 
 A substitute is stored in the cache instead of the object. It never offers more capacity than the object, and never has

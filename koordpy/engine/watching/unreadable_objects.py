@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The record of an object that cannot be read, because a field has a wrong type or value, and its log line."""
 
 import logging

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decodes the lines of a watch and the items of a list.
 
 The fast way is one typed decode of a whole line, which takes 30 us. It fails for bookmarks, errors, objects with nulls,

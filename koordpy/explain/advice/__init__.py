@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lines `Would fit if ...` of `koordpy explain`: changes that would let a pending unit start.
 
 A generator is a function that proposes changes of one kind: nodes, pods, gangs, quotas, the queue. Its proposals are

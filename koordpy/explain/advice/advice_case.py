@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The input of the generators of changes: the pending unit, and the cluster after the decisions for all other units.
 
 Its values are estimates from which generators choose promising changes. Whether a change helps is decided by a trial.

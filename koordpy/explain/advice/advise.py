@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds a few changes that would let a pending unit start, the least effort first. Entry point: `advice`.
 
 Generators propose changes, such as a quota raised or a node uncordoned. Each proposal is tried by planning rounds on a

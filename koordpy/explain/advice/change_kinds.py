@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds which kind of pods lacks capacity in a unit with several kinds, such as a driver and its workers.
 
 A kind is the pods of one shape. A kind is the cause if all other kinds fit without it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One proposed change of the cluster, the configuration or a pending unit, which a trial applies to a snapshot."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proposes running pods of other units that should end: a few on one node or in one domain, or whole gangs.
 
 Pods of DaemonSets and mirror pods are never proposed, because they do not end. A set of pods is proposed only if a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proposes changes of a gang's settings: required layers, multiples, parts, number of members, or not being a gang.
 
 A setting is changed in the metadata of the object that has it, which is a PodGroup, a workload or a pod, and then read

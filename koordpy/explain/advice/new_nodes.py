@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proposes new nodes that would let a unit start: copies of existing nodes, in the domains where they help.
 
 A node to copy is called a template. How many copies are needed is estimated from below by sums of resources, and from

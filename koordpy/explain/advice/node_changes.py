@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proposes changes of nodes: cordons removed, labels added, devices repaired. New nodes are in `new_nodes.py`.
 
 Which nodes and how many is an estimate from slots and resources; a trial decides whether the change helps.

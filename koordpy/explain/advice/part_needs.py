@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Estimates which topology domains lack slots for the parts of a unit, to propose changes there.
 
 A part is members that must share one domain: a replica, a gang, or a multiple of members. Parts are packed by best fit

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proposes changes of the pods' own specification: a rule given up, a misspelt name corrected, less of a resource.
 
 Each change edits the specification of all pending members to which it applies, and reads the result again as the

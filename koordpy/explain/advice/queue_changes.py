@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proposes changes for a unit that waits because of other units in the queue: time, reservations and fair shares."""
 
 from collections.abc import Iterator

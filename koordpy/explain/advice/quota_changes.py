@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proposes changes for a unit that a quota refuses: larger limits, another quota, and fewer pods that count in quotas.
 
 Several quotas on the path from a pod's quota to the root may refuse. First each limit is raised alone, to the sum of

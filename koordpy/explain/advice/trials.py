@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tries changes of the cluster by planning rounds on a changed snapshot: does the pending unit start then?
 
 A change is tried in two steps. First the unit is planned alone, which is cheap. Then the whole round is planned, in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exact placement by the constraint solver CP-SAT, for units that counting does not decide.
 
 Such units have pods of several shapes, or rules among their members. A model is solved in stages, one goal after the

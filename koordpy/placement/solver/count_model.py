@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The CP-SAT model of one region: how many pods of each shape every group of equal nodes takes, and the goals.
 
 A region is a domain of the topology tree in which all pods of the unit are placed. The variables of the model are in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The device goal (`ByCount`) in a CP-SAT model, which knows only linear costs.
 
 The cost of a node depends on the combination of pods on it, for example on which sets of GPUs they leave free. It is

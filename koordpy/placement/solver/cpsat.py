@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Imports OR-Tools' constraint solver CP-SAT, but without pandas.
 
 OR-Tools imports pandas for a series type that koordpy does not use. Pandas would cost 40 MB of memory, 0.3 s, and a

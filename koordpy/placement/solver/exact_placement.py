@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Entry point of the solver: places any unit by CP-SAT, or proves that it cannot be placed.
 
 First all pending members are tried; if they do not fit, `MemberSearch` chooses which of them can be placed together.

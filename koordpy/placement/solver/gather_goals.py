@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Solver for gangs with a gather goal: places given members close to each other in the network (goals 1 to 7).
 
 1. Goal 1: levels are tried from the lowest up; the first one with a region that takes all pods is the level of c.

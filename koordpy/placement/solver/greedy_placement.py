@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Greedy placement of pods in a region: a start for the solver, and the result if the solver finds nothing in time.
 
 It proves nothing, and need not be the best placement. Nodes are filled one after the other, domains with the most

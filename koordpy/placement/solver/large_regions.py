@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Placement in regions with too many nodes for one model: finds a first placement, and chooses which nodes to model.
 
 Building and presolving a CP-SAT model of thousands of nodes takes seconds. So only a part of the region is modelled,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pod affinity, anti-affinity, spread and one-domain rules among the members of a plan, as CP-SAT constraints.
 
 They can be added to any model that counts new pods per shape and node: that of a placement, and that of victims, where

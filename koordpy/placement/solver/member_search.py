@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chooses which members of a gang are placed, if not all pending members fit (goal 0, gang-network.md 2.6).
 
 The core of each gang, as many members of lowest rank as the gang needs, must be placed. As many other members as

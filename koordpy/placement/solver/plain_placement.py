@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Solver for units without a gather goal: which nodes take the pods, when distance in the network does not matter?
 
 Goals in order: fewest pods on scarce nodes, fewest nodes, least device costs (`ByCount`), largest total score, fewest

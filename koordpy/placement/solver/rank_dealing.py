@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides which rank gets which node without a gather goal, once the pods per node are decided.
 
 Distance does not matter there, so only natural names decide: each pod in rank order gets the naturally first node that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The variables of one region in CP-SAT: how many pods of each shape every group of equal nodes takes.
 
 A model with a variable per node and shape would be too large for thousands of nodes. So nodes of one parent that are

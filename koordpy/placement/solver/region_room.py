@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Capacity of nodes and domains for the pods of one search: which combinations of pods fit a node or a domain?
 
 A *filling* is a number of pods per shape on one node; a *maximal* filling admits no further pod. Nodes with the same

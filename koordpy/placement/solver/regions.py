@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bounds on how good a gang's placement in a topology domain can be, without solving a model.
 
 A region is a domain that may become c, the lowest domain that contains all new pods. A solve of one region takes long,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A CP-SAT model for goals that are compared one after the other: each goal is a stage, with a separate solve.
 
 The optimum of each stage becomes a constraint of the next. With one weighted objective over all goals instead, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs CP-SAT on models, with one limit of deterministic time for all solves of a problem, and records each solve.
 
 CP-SAT's deterministic time counts the solver's own operations. So a search ends at the same step on every machine, and

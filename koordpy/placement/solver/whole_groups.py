@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Goal 3 in a CP-SAT model: how many pipeline (PP) groups are whole in each domain of the tree.
 
 A group is whole in a domain if all its placed members are there. Groups with equal pods are a type, and one integer per

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The actions of a round, its steps: one module each, registered in order in one tuple (`ACTIONS`).
 
 An action is a function of the round's context, with a condition under which it has work. The main action, `allocate`,

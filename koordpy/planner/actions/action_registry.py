@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The actions of a round, in their order."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tries the pending units in queue order: the main action of a round.
 
 Units of one equivalence class that lack capacity share the outcome of the first of them. Policies reserve capacity for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evicts units of quotas that have used more than their runtime for too long, before any unit is planned.
 
 Only with `quota.monitorAllQuotas`. Source: quota-fairness.md 5.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gives each unit that a quota's runtime refused a second turn, in which unusable demand of other quotas is left out.
 
 The demand of a pending unit raises the runtime of its quota, and so reserves quota for the unit. Two units that each

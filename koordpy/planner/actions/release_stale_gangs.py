@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evicts the remaining members of stale gangs, which have lost members that they need, after a grace period.
 
 Source: preemption.md 7. The action runs after the units were tried, because a gang is repaired if its missing members

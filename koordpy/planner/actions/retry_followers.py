@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tries followers again: plain pods that failed, although a pod placed after them may satisfy their affinity or spread.
 
 Example: a pod that requires a database pod near it comes before the database pod in the queue.

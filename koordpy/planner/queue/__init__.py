@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The queue of a round: in which order pending units are tried, and for which of them capacity is reserved.
 
 Queues of users or ElasticQuotas take turns by fair share; within a queue, units are ordered by priority. Two policies

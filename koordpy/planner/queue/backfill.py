@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Backfill (`queue.backfill`): small units use capacity that waits for a large unit, without delaying that unit.
 
 EASY backfilling (docs/queueing.md): the first unit of the queue that lacks capacity, and would fit an empty cluster,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """When running pods will end, for backfill: from the annotation scheduling.koordinator.sh/max-runtime.
 
 A gang has the annotation where its other settings are, such as its PodGroup; a pod without a gang has it itself. A gang

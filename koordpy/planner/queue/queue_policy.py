@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of policies that reserve capacity for units at the head of the queue.
 
 The round calls its policies for each unit, in queue order. This base class reserves nothing. `Backfill` and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rank of a pending unit in the queue, with usage and share of its user or queue, as shown to users.
 
 Source: quota-fairness.md 2 and 3. The rank is computed as if every unit before it were placed; nothing is placed here.

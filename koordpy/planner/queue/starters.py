@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A dry run of the queue: which pending pods would start on the draft as it is, on free capacity alone.
 
 `give_back_overuse` uses it to find out whether an eviction helps any pod. The draft is unchanged afterwards.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The starvation guard: reserves nodes for a unit that has waited too long (`fairness.starvationAfter`).
 
 A large unit may never start, because small units always use the capacity that becomes free before there is enough for

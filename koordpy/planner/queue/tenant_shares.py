@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Usage and share of every tenant, as `simulate` shows them at the end of a run.
 
 Source: docs/rules/quota-fairness.md 3. In mode gpu-count tenants are users, counted in cards. In other modes they are

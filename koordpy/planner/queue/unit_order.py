@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The order in which a round tries pending units, and which units have waited too long.
 
 Source: quota-fairness.md 2. Half-bound gangs come first, then units of system priority, then starving units, then a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which running pods may be evicted for a pending unit: each rule of docs/rules/preemption.md 3, with its limits.
 
 A rule is a class and one line in `VICTIM_RULES`. The limits of a rule are linear sums over victim units, so that every

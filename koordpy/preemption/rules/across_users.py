@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The protection of users from each other's priorities (`preemption.acrossUsers`), for victims of rule `priority`.
 
 Without it, a user could take the whole cluster by giving high priorities to its pods. Source: docs/rules/preemption.md

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Units that consolidation does not move: units of tenants within their entitlement, and units with an annotation.
 
 Source: docs/rules/preemption.md 3.4. A unit of a quota within its min is not moved for a preemptor that would exceed

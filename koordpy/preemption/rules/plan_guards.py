@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Guards: two protections of running units beyond the rules (preemption.md 3.7).
 
 Harm: the victims of a rule hold at most a multiple of the accelerators that the plan places (`protection.maxHarm`).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reclaim: a tenant below its entitlement takes capacity back from tenants above theirs.
 
 The entitlement of a quota is its min (preemption.md 3.2). The entitlement of a user or queue is its fair share (3.3;

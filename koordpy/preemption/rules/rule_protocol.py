@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of preemption rules: which victim units a rule allows, and limits on all chosen victims.
 
 A rule reads its inputs from `Law`; `victim_rules.py` lists all rules. A rule need not know nodes, gangs or

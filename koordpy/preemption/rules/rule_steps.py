@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The steps of a search for one preemptor set: which victim units which rules allow, in the order of preemption.md 1.
 
 A step is a mapping from rules to masks over the pool. The first step with a plan ends the search, so steps are computed

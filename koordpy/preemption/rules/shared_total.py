@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How victims in no quota raise the runtimes of quotas, as a condition on a choice of victims.
 
 Source: quota-fairness.md 4. The runtime of a quota is the amount that it may use now, a part of a total that quotas

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much each victim unit uses of which tenant's entitlement, computed once a round for all preemptors.
 
 Thousands of units have few different usages. So units with equal usage are a kind, and a condition on units is checked

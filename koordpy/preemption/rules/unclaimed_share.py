@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A hint in the message of a pending pod: fair share is not reclaimed, but reclaim would help its tenant.
 
 Source: docs/rules/preemption.md 8. The hint is given if `fairness.reclaim` is `off` or `quotas`, the pod's tenant would

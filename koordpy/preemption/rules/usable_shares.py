@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fair shares on the nodes that a pending unit could use, for the protection of tenants from rule `priority`.
 
 A tenant may be within its share of the whole cluster, but hold all nodes of one GPU model. So shares are counted on the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every rule by which a pending unit may evict running pods: reclaim by min, priority, and reclaim by fair share.
 
 A rule is a `VictimRule`, and one line in `VICTIM_RULES`; docs/extending.md shows how to add one. Rules are tried in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much pods in no quota would yield to a running unit of a quota if that unit were pending (quota-fairness.md 4).
 
 Used where quotas give back (`planner/actions/give_back_overuse.py`): a unit that could evict pods in no quota right

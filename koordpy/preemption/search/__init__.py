@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The search for running pods that must be evicted, or moved, so that a pending unit can be placed.
 
 A search tries one scenario after another: which members of the unit are placed, and which rules may evict. In each, a

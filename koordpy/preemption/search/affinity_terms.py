@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Affinity and topology spread in the CP-SAT model of victims: which evictable pods each constraint counts, and where.
 
 Sources: preemption.md 5, kube-parity.md 2.6 and 2.7. A filter for affinity or spread reads counts of pods per domain,

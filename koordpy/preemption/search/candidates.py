@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Translates a scenario into numbers: builds the `Choices` that the methods of `preemption/selection` solve.
 
 Each unit that a rule allows becomes an option, with the capacity that it frees and its cost. Limits of rules, gangs,

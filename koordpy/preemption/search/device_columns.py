@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts devices, such as NPUs or devices of resource claims, in the search for victims.
 
 Each device family gets a column of the placement problem, with the free devices of each node. Each victim unit gets the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The dry run of a set of victims: evicts them from the draft, places the preemptor with all filters, and undoes both.
 
 Source: preemption.md 5 and 6. If the preemptor does not fit, the dry run also finds the reason: nodes that need one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waiting for terminating pods: no further pod is evicted for a unit that fits once these are gone.
 
 Source: preemption.md 1 (step 2) and 4. The capacity of a terminating pod counts as about to be freed until 120 s after

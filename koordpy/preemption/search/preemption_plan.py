@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A preemption plan: which pods are evicted under which rules, and the nodes of the preemptor's members afterwards.
 
 `SearchEnd` is the reason why a search for such a plan ended. These are values: nothing here searches or checks.

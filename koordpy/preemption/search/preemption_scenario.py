@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One scenario of preemption: some pending members of a unit, and the victim units that each rule allows for them.
 
 A scenario answers three questions. Do sums already show that even all victims free too little (`bound`)? Which numbers

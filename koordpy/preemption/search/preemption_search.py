@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the searches for victims of one round share, so that it is computed once and not for each pending unit.
 
 This is the pool of victim units, the table of the cheapest node, entitlements of quotas and tenants, and the results of

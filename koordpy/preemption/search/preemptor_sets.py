@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Preemptor sets: for which pending members of a unit one search looks for victims (preemption.md 1).
 
 The members of a set are placed together, or no pod is evicted for them. All pending members are tried first, then the

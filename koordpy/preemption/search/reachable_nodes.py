@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The nodes that evictions could open for a preemptor, and the pods that must be evicted first.
 
 Sources: preemption.md 4 and 5, kube-parity.md 1. A running pod can keep the preemptor from a node by anti-affinity,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Consolidation: moves running units so that a preemptor fits, and places all of them again in the same plan.
 
 To move a pod is to evict it; its controller recreates it, and the scheduler binds the new pod on the planned node. All

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Selects the least harmful set of victims that passes its dry run (preemption.md 6).
 
 1. The counting shortcut, if it applies.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node that is cheapest to free for a plain pod: the cheapest victims of each node, cached between pods.
 
 A busy cluster has hundreds of plain pods that each evict another pod. Without filters that depend on other pods and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stale gangs: gangs that have lost members which they need, for example because a pod failed.
 
 Such a gang holds capacity without running. After a grace period its remaining members are evicted (preemption.md 7) by

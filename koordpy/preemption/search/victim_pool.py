@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pool: all victim units of a round with the capacity that each uses, computed once for all preemptors.
 
 Thousands of pending pods may search for victims among thousands of running pods. The nodes and amounts of a unit are

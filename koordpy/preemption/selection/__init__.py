@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chooses the least harmful set of victims as plain numbers: by bounds, counting, CP-SAT, or a greedy choice.
 
 Harm is compared lexicographically, in the cost levels 1 to 9 of docs/rules/preemption.md 5. A cover of a node is a set

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The counting shortcut: the exact least harmful victims without a solver, for pods of one shape.
 
 Source: preemption.md 6. It covers the frequent case that each victim unit is on one node, so that nodes can be solved

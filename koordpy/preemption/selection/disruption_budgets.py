@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PodDisruptionBudgets in a search for victims: which pods each covers, and how many evictions each still allows.
 
 Source: preemption.md 3.5. The status of a budget says how many disruptions it allows. Evictions of the same round

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The capacity of nodes in the CP-SAT model of victims (preemption.md 6 (2)).
 
 Per node and resource: requests of new pods and of moved pods that return <= free amount + amounts that victims free. A

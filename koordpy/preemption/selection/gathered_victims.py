@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Distributes the pods of a unit over nodes and domains, such that their victims are the least harmful.
 
 Source: preemption.md 5. Each node offers 0, 1, 2, ... pods at a cost. The table of a domain has the lowest cost for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shows by sums alone that even all eligible victims would free too little, with the numbers for the message.
 
 Source: preemption.md 6 (1). The sums are upper bounds: all eligible victims are gone, as far as quotas allow, and the

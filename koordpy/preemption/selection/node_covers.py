@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The cheapest victims on one node that free given amounts there: a knapsack by dynamic programming over the amounts.
 
 The cost of a set is one integer that contains the cost levels 3 to 5, 8 and 9. So the lowest integer is the best set,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names of rules, ways and guards, as they appear in results, events and metrics."""
 
 from enum import StrEnum

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The greedy choice of victims: starts with a set that is large enough, then spares units, the most important first.
 
 Used if CP-SAT does not prove a choice in time (preemption.md 6 (2)). The result is inclusion-minimal: no unit of it can

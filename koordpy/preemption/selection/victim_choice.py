@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which running pods to evict for a pending unit (the preemptor), as plain numbers: the problem and its result.
 
 `Choices` is the problem, `Choice` the result. A victim unit is a set of pods that are evicted together. An option is a

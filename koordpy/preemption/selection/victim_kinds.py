@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kinds of victims: equal units are grouped, so that the CP-SAT model needs one integer variable per group.
 
 Options are of one kind if their units are equal in all numbers but the rank, and if every limit treats them equally. It

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Victim units: which running pods are evicted together, and which pods are never evicted (preemption.md 2).
 
 A pod without a gang is a unit. For a gang above its minMember, each surplus member is a unit that can be evicted alone.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The least harmful choice of victims by CP-SAT: minimises cost levels 1 to 9 in turn, each fixed for the next.
 
 Source: preemption.md 6 (2). Small models are tried first: with victims up to the lowest priority that may suffice, then

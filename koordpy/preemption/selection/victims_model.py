@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The choice of victims as a CP-SAT model: which pods to evict, such that all members of the preemptor fit afterwards.
 
 Source: preemption.md 6 (2). Two groups of variables: how many units of each kind of victims are evicted

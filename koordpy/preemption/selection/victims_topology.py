@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cost level 7 of a choice of victims: how well the freed nodes serve a gang with a gather goal.
 
 Source: preemption.md 5. The goals are those of a placement (gang-network.md section 5): 1 a low common layer of all

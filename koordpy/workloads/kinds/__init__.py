@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kinds of workloads, such as Job, JobSet and RayCluster. A kind is a reader and one entry in `kind_registry.py`.
 
 A reader turns the manifest of an object into a `Workload`: roles with numbers of pods, the pods that the controller of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a Job of the API group `batch`: how many pods its controller keeps, and whether they are a gang.
 
 Also reads the Job templates of JobSets, because these have the same fields.

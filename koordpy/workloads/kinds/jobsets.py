@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a JobSet, which creates Jobs, which create pods. Each replicatedJob becomes a role, and each of its Jobs a part
 of that role.
 

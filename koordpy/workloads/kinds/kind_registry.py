@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Registry of the kinds of workloads: which kinds koordpy knows, which it watches, and the reader of each kind.
 
 A new kind is a reader in this folder and one entry in `WORKLOAD_KINDS`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a LeaderWorkerSet, which creates groups of one leader pod and `size` - 1 worker pods.
 
 Each group is a gang. If the workers are created later than the leader, or another scheduler places one of them, the

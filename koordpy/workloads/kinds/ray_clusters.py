@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a RayCluster, also one that a RayJob or RayService created. Roles are the head, and each group of workers.
 
 Sources: workloads.md 4, 5.2, 10.1 and 10.2.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads StatefulSets, ReplicaSets, ReplicationControllers, DaemonSets, and Grove's PodGangs.
 
 The first four have one role with `replicas` pods. A PodGang has a role for each of its podgroups, and lists its pods.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads jobs of training-operator v1 (PyTorchJob, TFJob and so on), and MPIJobs. Each replica type, such as Worker, is
 a role.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kubelet as a device plugin sees it: the real gRPC API over unix sockets, its bookkeeping of ids, its restarts."""
 
 import asyncio

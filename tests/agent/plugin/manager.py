@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A kubelet's device manager: which ids it books for the containers of the pods that it admits, one pod after another.
 
 After pkg/kubelet/cm/devicemanager/manager.go and pkg/kubelet/kubelet.go of Kubernetes 1.36: containers in order, ids of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is written on two pods that got each other's GPUs."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which pods have processes, by control groups of each version, driver and class of service."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random histories of a node: the scheduler places pods with init containers and sidecars, the kubelet admits them, and
 both programs start anew at any moment. At none do two pods hold one GPU, and annotations say who holds which."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who gets which GPUs: rules one by one. Whole histories are in test_histories."""
 
 import pytest

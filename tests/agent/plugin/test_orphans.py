@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long the GPUs of a pod that is gone are kept, by what is known of its processes."""
 
 import pytest

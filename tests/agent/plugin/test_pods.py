@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The node's pods at an API server: what is reserved, and what is written when two pods got each other's GPUs."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plugin over real sockets, with a kubelet that speaks the real API."""
 
 import asyncio

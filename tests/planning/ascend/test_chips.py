@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Legality, cost, score and choice of chips inside a node (ascend.md 3): the tables row by row, and invariants."""
 
 from itertools import combinations

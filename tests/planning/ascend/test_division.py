@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chips of one node divided among several pods (ascend.md 3): against trying every set of chips."""
 
 from itertools import combinations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many blocks each SuperPoD gives (ascend.md 5.1), against trying every division."""
 
 from collections.abc import Iterator

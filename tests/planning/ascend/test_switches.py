@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows and leaves of switch jobs (ascend.md 4.1, 4.2), against plain search where there is something to search."""
 
 from collections.abc import Sequence

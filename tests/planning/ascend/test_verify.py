@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The independent checks refuse what the rules of Ascend NPUs forbid, however it came about."""
 
 from collections.abc import Mapping

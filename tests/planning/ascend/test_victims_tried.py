@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Victims for elastic jobs with switches or SuperPoDs against trying every set of gangs (ascend.md 5.3, 6).
 
 First all members, then the least size that has a plan; a proof is claimed only where the answer is the least harmful.

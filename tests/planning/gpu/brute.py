@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The choice inside a node by plain enumeration: every way to give the GPUs is compared rule by rule."""
 
 from collections.abc import Iterator, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machines for tests: the measured table of a DGX-1, its second measurement, bridges, switches."""
 
 import json

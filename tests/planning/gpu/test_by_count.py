@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Goals that depend on how many pods a node takes: counting and the solver against plain enumeration."""
 
 from dataclasses import replace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The choice of GPUs inside one node: the examples of gpu-topology.md 11, and every rule against plain enumeration."""
 
 import json

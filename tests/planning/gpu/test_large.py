@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machines of more GPUs than tables hold: against enumeration, and what is said to be proven of them."""
 
 from itertools import combinations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rings through many sets at once, against trying every order."""
 
 from itertools import combinations, permutations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ways to deal out sets among parts, against listing them all."""
 
 from collections.abc import Iterator

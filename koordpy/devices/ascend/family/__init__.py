@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ascend NPUs as a device family: the filter, the chips of a pod, and the cost of nodes for a gang.
 
 The filter compares a node's product, labels and free chips with a pod's request. Chips are allocated node by node on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Allocates chips to the pods of a plan, node by node, on the current draft (ascend.md 3).
 
 The filter decides whether one pod fits. This module decides which chips each pod of a node gets, so that all pods of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An independent check of the NPUs that a plan allocates: as many as requested, free, healthy, and all in one group.
 
 It runs before a plan is carried out and finds errors in the choice of chips. So it must share no code with that choice,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ascend NPUs as a device family (docs/rules/ascend.md): requests, filter, chips, plan check and warnings.
 
 An NPU is called a chip here. A node has chips of one product; a pod requests them by one extended resource, such as

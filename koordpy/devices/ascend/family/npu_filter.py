@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """AscendChips: the filter that decides which nodes can give an NPU pod its chips, how many pods, and how well.
 
 It is row 15 of the filters (kube-parity.md 1). For each node it answers four questions: whether the product of the node

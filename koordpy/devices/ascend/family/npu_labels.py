@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Warnings about nodes with NPUs and a wrong label `accelerator-type`, which states the product (ascend.md 2).
 
 Two faults are found: a value that is no known product, and a key that looks like a misspelling of this label. A node

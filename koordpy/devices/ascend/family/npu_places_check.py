@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An independent check of the nodes of a plan for jobs under switches or in SuperPoDs (ascend.md 4 and 5).
 
 It runs before a plan is carried out and finds errors in the placement of jobs. It states the rules over node names,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NPU data of a round in addition to its filters: the jobs of the snapshot and the free chips on the draft.
 
 Both are built on the first request by a pod with NPUs, and stored with the round's `FilterInputs`, so that a round

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Costs of nodes by AscendAffinity for a gang with a gather goal, by the number of its pods on each node (ascend.md 3).
 
 AscendAffinity is the score of a node for a pod: high if the pod's chips fit tightly into a group of free chips. The

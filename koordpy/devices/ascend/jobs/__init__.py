@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Placement of whole jobs on Ascend NPUs: blocks in SuperPoDs, servers under leaf switches, and preemption for them.
 
 A job is placed by one of three methods: in logical SuperPoDs, under leaf switches, or in rank order on its best nodes

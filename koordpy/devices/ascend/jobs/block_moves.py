@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans moves of whole blocks out of SuperPoDs that have too few usable nodes for their missing members.
 
 A block is stuck if its SuperPoD has no node left for a failed member. A job requests moves by label `fault-scheduling`

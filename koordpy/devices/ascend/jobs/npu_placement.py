@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The placement rules of Ascend NPUs behind the planner's interface `JobPlacement` (docs/rules/ascend.md 3 to 6).
 
 Three kinds of jobs have rules: jobs in logical SuperPoDs (blocks of nodes in one fabric), jobs under leaf switches, and

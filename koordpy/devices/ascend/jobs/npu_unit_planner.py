@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Places units with NPU pods (docs/rules/ascend.md 3 to 6), and rejects illegal jobs before any node is tried.
 
 A job with rules is a job under leaf switches or in SuperPoDs. Its gang is planned in three steps:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Preemption for jobs under switches or in SuperPoDs: conditions for the victim model, dry runs, return of moved jobs.
 
 Victims follow the general rules (docs/rules/ascend.md 5.3, docs/rules/preemption.md 1 to 6). The victim model counts

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Views of an Ascend job and its unit in which members that the draft has placed count as bound, and its usable nodes.
 
 A unit is planned member by member if its core is bound and victims are evicted for further members: each member must

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Places a gang with NPUs and without a gather goal in rank order: each pod on its best node that leaves later pods
 feasible.
 

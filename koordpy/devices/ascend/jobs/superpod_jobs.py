@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans one job in logical SuperPoDs: its candidate nodes, its blocks, and the node of each rank.
 
 A SuperPoD is a set of nodes with a fast fabric, named by a node label. A logical SuperPoD, or block, is a fixed number

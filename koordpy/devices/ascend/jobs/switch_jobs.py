@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans one job under leaf switches by the configured rule set: usable servers, their assignment to ranks, annotations.
 
 A leaf (top-of-rack) switch connects the servers below it; each server has a slice position under its leaf. Reads the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ascend products, chips, SuperPoDs and leaf switches as data, with exact methods to divide chips and blocks.
 
 A product is a row of a table: sizes, groups of chips, labels, legal requests and costs. Divisions of chips and blocks

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings of an Ascend job: its NPU pods, its labels and annotations, and the products that may serve it.
 
 A job is a gang of pods with NPU requests, or a plain pod with one. It has the type `AscendJob` once it has been found

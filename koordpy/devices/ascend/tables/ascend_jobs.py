@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Ascend jobs of a snapshot: their settings, checked against the products; or the reason why a job is illegal.
 
 Settings are labels and annotations of the PodGroup, else of the pods. They select the product rows, the switch

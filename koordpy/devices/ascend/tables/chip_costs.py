@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Costs of a request on a node's free chips, its score AscendAffinity, and the chips it gets (docs/rules/ascend.md 3).
 
 A cost says how well a request fits the free chips: a lower cost is better, None means infeasible. AscendAffinity is a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Divides the free chips of one node among several pods of a plan, exactly.
 
 The tables of docs/rules/ascend.md 3 state which chips a single pod gets. Choosing pod by pod may leave a later pod

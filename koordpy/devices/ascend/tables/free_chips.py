@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The free chips of every node on a draft: listed by the node's report, healthy, and used by no pod (ascend.md 1).
 
 A node is skipped if its report shows more free chips than its resource amounts do, because then the report and the pods

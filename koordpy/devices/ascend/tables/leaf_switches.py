@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The leaves of the switch network for one job: usable servers, and the other jobs that use the uplinks.
 
 A job spans if its pods are under several leaves; it then uses the uplinks of these leaves. Nothing is stored: the state

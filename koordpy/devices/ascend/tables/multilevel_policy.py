@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the schedule policy `multilevel` of Ascend jobs: how many pods of a job share each network level.
 
 In annotation `huawei.com/affinity-config`, `level1=2,level2=4` means: a multiple of 2 pods in each domain of the first

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Ascend NPUs of every node: chips in use, chips that may be allocated, and unhealthy chips.
 
 Three sources are merged (ascend.md 1). Annotations of pods state the chips that they use, whichever scheduler bound

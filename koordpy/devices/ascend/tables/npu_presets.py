@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of Ascend products as data: sizes, groups of chips, labels, policies, legal requests, cost tables.
 
 A preset is one row of docs/rules/ascend.md 2: a product, and how requests get chips of it. A new product with a known

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Divides the blocks of a job among SuperPoDs: the exact optimum of the objective in docs/rules/ascend.md 5.1.
 
 A SuperPoD is a set of nodes with a fast fabric; a block is a number of nodes of one SuperPoD. A share is the number of

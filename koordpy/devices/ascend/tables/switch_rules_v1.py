@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rule set 1.0 of switch affinity: rows of servers, so that ranks r and r + c share a slice position.
 
 c is the number of slice positions of a leaf. A job spans if its servers are under several leaves; only then it uses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rule set 2.0 of switch affinity: a job takes whole idle leaves and shares at most q leaves with other jobs.
 
 A job that spans several leaves uses their uplinks. A leaf is idle if no spanning job is under it, exclusive if one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the table of leaf (ToR) switches: the leaf and slice position of each server.
 
 A server is a node. Each leaf switch has the same number of slice positions, and a server occupies one of them. Jobs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Devices of resource claims as a device family, for the registry: pods with claims, and a plan's allocations.
 
 A claim is allocated with the first pod of a plan that uses it; further pods of the plan share the allocation.

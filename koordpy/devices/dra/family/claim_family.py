@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Devices of resource claims as a device family (dynamic resource allocation of Kubernetes, DRA).
 
 A pod refers to ResourceClaims, a claim requests devices, and drivers publish devices in ResourceSlices. A claim is

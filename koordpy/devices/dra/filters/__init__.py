@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DynamicResources: claims by class, count and selectors, allocated on a draft, and the CEL that selectors need.
 
 A node passes if it can supply all claims of a pod together. The CEL subset has comparisons, `in`, and logic over

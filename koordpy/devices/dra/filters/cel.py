@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The subset of CEL that device selectors need (kube-parity.md 6): comparisons, in, &&, ||, ! over device facts.
 
     device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].model in ["a", "b"]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DynamicResources: the filter of nodes by resource claims (kube-parity.md 6).
 
 A claim requests numbers of devices by class and by selectors in CEL. An allocated claim restricts its pods to certain

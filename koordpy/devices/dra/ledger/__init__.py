@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resource claims, slices and device classes at one moment, and the allocations of a draft.
 
 The book is updated with the objects of the API server. A view is its immutable state in a snapshot; a ledger records

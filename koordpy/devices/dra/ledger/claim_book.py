@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resource claims, slices and device classes: the dynamically allocated devices of a snapshot (kube-parity.md 6).
 
 A driver publishes its devices in ResourceSlices, grouped in pools. A pool has generations, because its slices are

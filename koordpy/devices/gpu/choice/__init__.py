@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chooses the GPUs of one machine for a set of pods: optimal over all sets, or a documented heuristic on large
 machines.
 

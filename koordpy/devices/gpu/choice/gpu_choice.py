@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The choice of GPUs on one node, for the pods that one plan places there together.
 
 1. Candidates are all sets of free GPUs of the total size of the pods.

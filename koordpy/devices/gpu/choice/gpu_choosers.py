@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Selects the method of choosing GPUs on a machine: comparison of all sets, or the heuristic for large machines."""
 
 from functools import lru_cache

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objective `partition`: chooses GPUs pod by pod as NVIDIA's go-gpuallocator does.
 
 The free GPUs are divided completely into sets of the request's size; one set may be smaller. The division with the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The link classes of the best choice of GPUs on a node, by which nodes are compared.
 
 Comparing nodes needs only rules 1 and 2 of gpu-topology.md 4: the slowest pair of all pods together, and of each pod.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Optimal division of a set of GPUs into parts of given sizes: dynamic programming over subsets (bit masks).
 
 Parts have kinds; a kind is a size of part, such as the pods with equal requests. Canonical form: each step assigns the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The best ring through each of many sets of GPUs at once (gpu-topology.md 4, rule 3).
 
 A ring visits each GPU of a set once, as ring all-reduce does; it is a Hamiltonian cycle. The best ring is the one with

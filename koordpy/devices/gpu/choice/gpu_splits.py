@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Charges of the rules for a set of GPUs divided among pods, and for a pod's set divided among its containers.
 
 A charge is the cost of one part of a division by one criterion; lower is better. For a fixed set every criterion of a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sets of GPUs as bit masks: all sets of a size, and the ways to take a part out of each set.
 
 The tables depend only on the number of GPUs of a machine. They are built once per process, for up to EXACT_GPUS GPUs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Criteria of all sets of a machine's GPUs by the pattern of its links: slowest pair, best ring, packings.
 
 A set is a bit mask, and a table has one entry for each of the 2^n masks. Tables are computed once per pattern and

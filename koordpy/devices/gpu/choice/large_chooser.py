@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A heuristic choice of GPUs for machines with more GPUs than tables over all sets can hold, such as an NVLink domain
 of 72.
 
