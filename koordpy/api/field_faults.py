@@ -61,7 +61,9 @@ class FieldWalk:
     """Faults and warnings found while one object is read."""
 
     unknown: bool
-    """True if unknown fields are faults."""
+    """True if all unknown fields are faults."""
+    unknown_own: bool = False
+    """True if unknown fields of koordpy's custom resources are faults."""
     faults: list[Fault] = field(default_factory=list)
     doubts: list[Fault] = field(default_factory=list)
     """Warnings."""

@@ -2,12 +2,12 @@
 """Warnings about fields of a manifest that are readable but probably not what the author meant, for offline commands.
 
 The checks cover names, labels, missing fields and values that an API server would reject, and the values of koordpy's
-own kinds. None of them is a fault (kube-parity.md section 7), because an unknown field may belong to another version,
-and the planner accepts every value. Values of other Kubernetes fields are left to the API server (`kubectl apply
---dry-run=server`).
+own kinds. None of them is a fault (kube-parity.md section 7), because the planner accepts every value. Values of other
+Kubernetes fields are left to the API server (`kubectl apply --dry-run=server`).
 
 Two tables state the checks: `VALUES` for single fields, `WHOLE` for several fields of a struct. `strict_decoding.py`
-calls them while it walks along an object.
+calls them while it walks along an object. Further tables say what an unknown field of a struct means: a fault in
+koordpy's own custom resources (`PRUNED`), else a warning (`CLOSED`, `OPEN`).
 """
 
 import re
@@ -17,7 +17,19 @@ from types import MappingProxyType
 from typing import Any
 
 from koordpy.api.claim_objects import DeviceAttribute
-from koordpy.api.custom_objects import ClusterNetworkTopologySpec, DeviceEntry, ElasticQuotaSpec, HierarchyEntry
+from koordpy.api.custom_objects import (
+    ClusterNetworkTopology,
+    ClusterNetworkTopologySpec,
+    Device,
+    DeviceEntry,
+    DeviceMatrices,
+    DeviceMatrix,
+    DeviceSpec,
+    DeviceTopology,
+    ElasticQuota,
+    ElasticQuotaSpec,
+    HierarchyEntry,
+)
 from koordpy.api.field_faults import FieldWalk, key_path, literal
 from koordpy.api.object_names import CONTAINER_NAME, LABEL_KEY, LABEL_VALUE
 from koordpy.api.objects import (
@@ -31,6 +43,7 @@ from koordpy.api.objects import (
     TopologySpreadConstraint,
 )
 from koordpy.api.pod_groups import (
+    PodGroup,
     PodGroupSpec,
     UpstreamConstraints,
     UpstreamGang,
@@ -232,11 +245,32 @@ WHOLE: Mapping[type, tuple[Look, ...]] = MappingProxyType(
 )
 """Struct -> checks of several fields together."""
 
+PRUNED: Mapping[type, tuple[str, ...]] = MappingProxyType(
+    {
+        PodGroup: (),
+        PodGroupSpec: (),
+        ElasticQuota: (),
+        ElasticQuotaSpec: (),
+        ClusterNetworkTopology: (),
+        ClusterNetworkTopologySpec: (),
+        HierarchyEntry: (),
+        Device: (),
+        DeviceSpec: (),
+        DeviceEntry: ("moduleID", "labels", "vfGroups", "conditions"),
+        DeviceTopology: (),
+        DeviceMatrices: (),
+        DeviceMatrix: (),
+    }
+)
+"""Struct of koordpy's custom resources, without their status -> further fields that are valid and not read.
+
+The API server drops any other field, or refuses it. `vfGroups` and `conditions` are only in Koordinator's definition,
+and are valid because dumps of its clusters have them.
+"""
 CLOSED = (
-    PodGroupSpec, UpstreamPodGroupSpec, UpstreamPolicy, UpstreamGang, UpstreamConstraints, UpstreamTopologyConstraint,
-    ElasticQuotaSpec, ClusterNetworkTopologySpec, HierarchyEntry,
+    UpstreamPodGroupSpec, UpstreamPolicy, UpstreamGang, UpstreamConstraints, UpstreamTopologyConstraint,
 )  # fmt: skip
-"""Structs with all fields declared: any other field gets a warning, however different its name is."""
+"""Structs of other projects with all fields declared: any other field gets a warning, however different its name."""
 OPEN = (DeviceAttribute,)
 """Structs in which unknown fields get no warning, because Kubernetes has further fields with names similar to the
 declared ones."""

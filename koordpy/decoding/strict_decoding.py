@@ -18,7 +18,7 @@ from msgspec import inspect
 from koordpy.api.field_faults import Fault, FieldWalk, Read, key_path, shown
 from koordpy.api.scalars import Number
 from koordpy.api.spelling import hint
-from koordpy.decoding.field_hints import CLOSED, OPEN, VALUES, WHOLE
+from koordpy.decoding.field_hints import CLOSED, OPEN, PRUNED, VALUES, WHOLE
 from koordpy.decoding.leaf_readers import (
     FORMATS,
     choice_reader,
@@ -49,10 +49,15 @@ class Decoded(Generic[T]):
     """Warnings: readable values that are probably not what the author meant."""
 
 
-def decode(raw: Any, kind: type[T], *, closed: bool = False) -> Decoded[T]:
+def decode(raw: Any, kind: type[T], *, closed: bool = False, own_closed: bool = False) -> Decoded[T]:
     """Decodes a value as an object. Null is an absent field, unless null is a value of the field. Unknown fields are
-    ignored. closed: True if unknown fields are faults, as in the configuration, which only koordpy reads."""
-    walk = FieldWalk(closed)
+    ignored.
+
+    closed: True if unknown fields are faults, as in the configuration, which only koordpy reads. own_closed: True if
+    unknown fields of koordpy's custom resources are faults, as in manifests; objects of an API server have none, except
+    those that another project's definition has.
+    """
+    walk = FieldWalk(closed, own_closed)
     cleaned = _reader_of(cast(Any, kind))(raw, "", walk)
     rest: T | None = None
     try:
@@ -162,12 +167,14 @@ def _struct_reader(info: inspect.StructType) -> Read:
     nullable = frozenset(part.encode_name for part in info.fields if _means_null(part))
     looks, whole = VALUES.get(info.cls, {}), WHOLE.get(info.cls, ())
     closed, tells = info.cls in CLOSED, info.cls not in OPEN
+    own, valid = info.cls in PRUNED, (*PRUNED.get(info.cls, ()), *_EVERYWHERE)
 
     def unknown(key: str, path: str, walk: FieldWalk) -> None:
-        """Records an unknown field: as a fault in the configuration, else as a warning if it is probably misspelt."""
-        if walk.unknown:
+        """Records an unknown field: as a fault in the configuration and in koordpy's custom resources, else as a
+        warning if it is probably misspelt."""
+        if walk.unknown or (walk.unknown_own and own and key not in valid):
             walk.fault(key_path(path, key), f"unknown field{hint(key, names, closed=True)}")
-        elif tells and key not in _EVERYWHERE and walk.doubtful:
+        elif tells and key not in valid and walk.doubtful:
             near = hint(key, names, closed=closed)
             if near or closed:
                 walk.doubt(key_path(path, key), f"unknown field, not read{near}")

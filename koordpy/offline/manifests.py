@@ -263,7 +263,8 @@ def _take(raw: dict[str, Any], place: DocumentPlace, loaded: Loaded) -> None:
 
 def _take_known(found: InputObject, kind: Kind, loaded: Loaded) -> None:
     loaded.kinds_seen.add(kind.name)
-    read, is_topology = decode(found.raw, kind.type), kind.type is ClusterNetworkTopology
+    read = decode(found.raw, kind.type, own_closed=True)
+    is_topology = kind.type is ClusterNetworkTopology
     for doubt in read.doubts:
         loaded.warn(found, doubt)
     _warn_of_refused(found, loaded)

@@ -95,13 +95,8 @@ GROUP = "apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: PodGroup\nmetadata: 
     ("text", "line"),
     [
         (
-            GROUP + "{minMembers: 3}\n",
-            "PodGroup default/g: spec.minMembers: unknown field, not read, did you mean minMember?",
-        ),
-        (GROUP + "{minMember: 1, size: 3}\n", "PodGroup default/g: spec.size: unknown field, not read"),
-        (
             "apiVersion: scheduling.koordinator.sh/v1alpha1\nkind: Device\nmetadata: {name: n1}\n"
-            "spec: {devices: [{type: GPU, minor: 0, UUID: x}]}\n",
+            "spec: {devices: [{type: GPU, minor: 0}]}\n",
             "Device/n1: spec.devices[0].type: 'GPU' is not read, did you mean gpu?",
         ),
         ("kind: pod\nmetadata: {name: p}\n", "pod of no apiVersion is not read: ignored, did you mean Pod?"),
