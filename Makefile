@@ -13,7 +13,7 @@ ATTACK_ARGS ?=
 export MINUTES POLICIES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo picture test lint format type bench soak attack yardstick e2e realnode realnode-down realnode-bench e2e-realnode hardware docs reference workflows chart image test-pythons controlplane clean oracle golden measures suggestions storms
+.PHONY: help install lock demo picture test lint dco format type bench soak attack yardstick e2e realnode realnode-down realnode-bench e2e-realnode hardware docs reference workflows chart image test-pythons controlplane clean oracle golden measures suggestions storms
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -73,6 +73,15 @@ ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 workflows: ## Check the workflows of the forge with actionlint (needs Go)
 	GOFLAGS= go run $(ACTIONLINT) .github/workflows/*.yml
+
+export SINCE
+
+# The address counts, not the name. Merge commits need no sign-off.
+dco: ## Check that commits after SINCE (origin/main) are signed off by their authors (Developer Certificate of Origin)
+	@since=$${SINCE:-origin/main}; git rev-parse --quiet --verify "$$since^{commit}" >/dev/null || { echo "dco: there is no commit $$since: set SINCE" >&2; exit 1; }; \
+	git log --no-merges --format='%ae%x09%(trailers:key=Signed-off-by,valueonly,separator=%x2C)%x09%h %s' "$$since..HEAD" | \
+	awk -F'\t' 'index(tolower($$2), "<" tolower($$1) ">") == 0 { print $$3 ": no Signed-off-by with <" $$1 ">"; bad = 1 } \
+	END { if (bad) print "Add it with: git rebase --signoff SINCE (CONTRIBUTING.md, Commits)"; exit bad }' >&2
 
 format: install ## Format the code, and add missing license headers
 	$(BIN)/python -m tests.structure.license_headers --write

@@ -17,8 +17,7 @@ project_copyright = f"{project}, {_project['license']}"
 root_doc = "docs/index"
 extensions = ["myst_parser", "sphinx_design"]
 include_patterns = [
-    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/rules/*.md",
-    "docs/reference/*.md", "examples/README.md",
+    "*.md", "docs/*.md", "docs/rules/*.md", "docs/reference/*.md", "examples/README.md",
 ]  # fmt: skip
 exclude_patterns = [".*", "build"]
 nitpicky = True

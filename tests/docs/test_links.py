@@ -13,10 +13,7 @@ from tests.docs.worked import ROOT
 EXAMPLES = ROOT / "examples"
 PAGES = sorted(
     [
-        ROOT / "README.md",
-        ROOT / "CHANGELOG.md",
-        ROOT / "CONTRIBUTING.md",
-        ROOT / "SECURITY.md",
+        *ROOT.glob("*.md"),
         EXAMPLES / "README.md",
         *(ROOT / "docs").glob("*.md"),
         *(ROOT / "docs" / "rules").glob("*.md"),

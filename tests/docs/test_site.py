@@ -62,7 +62,7 @@ def test_every_page_has_navigation_and_colours_for_night_and_its_contents_beside
 def test_the_first_page_names_every_page_but_the_rules_by_what_it_is_for(site: Path) -> None:
     text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     tables, _, tree = text.partition("```{toctree}")
-    pages = {line.strip() for line in tree.splitlines() if re.fullmatch(r"[./A-Za-z-]+", line.strip())}
+    pages = {line.strip() for line in tree.splitlines() if re.fullmatch(r"[./A-Za-z_-]+", line.strip())}
     assert len(pages) > 20
     linked = {target.removesuffix(".md") for target in re.findall(r"\]\(([^)]+)\)", tables)}
     assert linked == pages - {"rules/*"}
