@@ -8,7 +8,7 @@ arithmetic with the search. A plan that fails is a mistake of the planner; it is
 from collections.abc import Mapping, Sequence
 
 from koordpy.attempts.unit_outcome import Attempt, BoundUnit, RejectedUnit
-from koordpy.devices.family_registry import give, merged
+from koordpy.devices.family_registry import allocate, merged
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.plan.round_plan import NOTHING_ALLOCATED, Proof, SolverRun
@@ -38,7 +38,7 @@ def accept(
     # 1. devices of each pod on its node
     names = {key: round_state.snapshot.nodes[node].name for key, node in nodes.items()}
     pods = round_state.snapshot.pods
-    given = give(nodes, round_state) if any(pods[key].asks for key in nodes) else NOTHING_ALLOCATED
+    given = allocate(nodes, round_state) if any(pods[key].asks for key in nodes) else NOTHING_ALLOCATED
     own = merged(given.notes, notes) if notes else given.notes
     # 2. the check of nodes, devices and gang rules, on the draft without the plan
     faults = [*found(Check.DEVICES, given.faults), *check_plan(unit, names, round_state, given.given, own)]

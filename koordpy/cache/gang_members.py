@@ -51,7 +51,7 @@ class Members:
         return tuple(pod for pod in self.members if pod.bound)
 
     @cached_property
-    def standing(self) -> tuple[PodInfo, ...]:
+    def live(self) -> tuple[PodInfo, ...]:
         """Live members: bound members that are not being deleted."""
         return tuple(pod for pod in self.bound if not pod.pod.metadata.deletion_timestamp)
 

@@ -67,7 +67,7 @@ class Usage:
                 del self._by_node[info.node]
         self._touched.add(info.node)
 
-    def held(self, node: str) -> tuple[int, Amounts]:
+    def usage_of(self, node: str) -> tuple[int, Amounts]:
         """Returns (number of pods, amounts) that the pods on a node use. Not a copy."""
         use = self._by_node.get(node)
         return (len(use.pods), use.used) if use is not None else (0, {})

@@ -223,7 +223,7 @@ class Snapshot:
         """Returns (column, amount) of each resource of a pod's request. The first pair is (0, 1): one pod."""
         return ((0, 1), *((self.columns[name], amount) for name, amount in requests.items()))
 
-    def asked(self, pods: Iterable[PodInfo]) -> Ints:
+    def requests_of(self, pods: Iterable[PodInfo]) -> Ints:
         """Returns [resources], the sum of the requests of pods, with their number in column 0."""
         out = np.zeros(self.allocatable.shape[1], dtype=np.int64)
         for pod in pods:

@@ -260,7 +260,7 @@ def tree_text(document: Document, wide: bool) -> str:
 
 def top(args: argparse.Namespace, cluster: ReadCluster) -> Document:
     state, quotas = cluster.state, cluster.state.quota_view()
-    devices = accelerator_gauges((node.allocatable, state.usage.held(node.name)[1]) for node in state.nodes)
+    devices = accelerator_gauges((node.allocatable, state.usage.usage_of(node.name)[1]) for node in state.nodes)
     return {
         "accelerators": _by_kind(devices, "resource"),
         "quotas": _by_kind(quota_gauges(quotas, cluster.config.quota), "quota", "resource"),

@@ -24,8 +24,8 @@ The default of each method means: the number of devices decides alone. A method 
 to the family, unless its docstring says otherwise. All results apply to the current draft. A family that caches values
 of nodes recomputes them for the nodes of `Draft.touched_since`.
 
-Names of arguments: scene is the draft, snapshot and configuration of the round (`FilterInputs`); now is the part of the
-round that a family may use (`FamilyRound`); given is an allocation: the devices that a pod gets, in the form of the
+Names of arguments: inputs is the draft, snapshot and configuration of the round (`FilterInputs`); now is the part of
+the round that a family may use (`FamilyRound`); given is an allocation: the devices that a pod gets, in the form of the
 family, such as bit masks of GPUs.
 """
 
@@ -38,7 +38,7 @@ from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.framework.filter_protocol import Refusal
 from koordpy.framework.pod_rule_filter import Rule
-from koordpy.placement.problem import ByCount
+from koordpy.placement.problem import DeviceCosts
 from koordpy.plan.round_plan import FamilyAllocation
 from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.pods.device_asks import AskReader
@@ -50,7 +50,7 @@ class FamilyRound(Protocol):
     """The part of a round that a family may use: the draft, the filters of pending pods, and annotations of placed
     pods."""
 
-    scene: FilterInputs
+    inputs: FilterInputs
     """The draft, the snapshot and the configuration of the round."""
 
     @property
@@ -64,12 +64,12 @@ class FamilyRound(Protocol):
         """Returns whether every filter accepts a pending pod on a node (position) of the current draft."""
 
 
-class NodeWorth(NamedTuple):
-    """Costs of nodes for a unit, by the number of its pods on each node. Result of `Family.worth`."""
+class UnitCosts(NamedTuple):
+    """Costs of nodes for a unit, by the number of its pods on each node. Result of `Family.unit_costs`."""
 
-    table: ByCount
+    table: DeviceCosts
     """Cost vector of each node by the number of pods of each shape on it; the least sum over all nodes is best."""
-    standing: Ints | None = None
+    already_used: Ints | None = None
     """[nodes] 1 for a node that counts as already used by the unit, because it has bound members; else 0. None if no
     node counts as used. Read only for a unit without a gather goal, which prefers such nodes."""
 
@@ -99,7 +99,7 @@ class Family(ABC):
     """Name of the devices in messages, such as `GPUs`."""
     plugin: str = ""
     """Name of the family's filter, if evictions may resolve its refusals; empty otherwise. The victim search then
-    relies only on the refusals that no eviction resolves (`Rule.standing`)."""
+    relies only on the refusals that no eviction resolves (`Rule.permanent_verdict`)."""
 
     variables: frozenset[str] = frozenset()
     """Environment variables of containers that the family reads. Other variables of a pod are not stored."""
@@ -117,7 +117,7 @@ class Family(ABC):
         """
         return None
 
-    def admitted(self, pod: Pod, config: KoordpyConfiguration) -> Pod:
+    def apply_webhook(self, pod: Pod, config: KoordpyConfiguration) -> Pod:
         """Returns a new pod as the admission webhook would change it. Offline commands call it, because they run
         without the webhook."""
         return pod
@@ -155,15 +155,15 @@ class Family(ABC):
 
     # -- filters -----------------------------------------------------------------------------------------------------
 
-    def refusal(self, pod: PodInfo, scene: FilterInputs) -> Refusal | None:
+    def refusal(self, pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
         """Returns why the pod's device request is invalid, before any node is tried; None if it is valid."""
         return None
 
     @abstractmethod
-    def rules(self, pod: PodInfo, scene: FilterInputs) -> Iterable[Rule]:
+    def rules(self, pod: PodInfo, inputs: FilterInputs) -> Iterable[Rule]:
         """Yields the family's filter for a pod; nothing if the number of devices decides alone."""
 
-    def signature(self, pod: PodInfo, scene: FilterInputs) -> str:
+    def signature(self, pod: PodInfo, inputs: FilterInputs) -> str:
         """Returns what distinguishes pending pods of one shape, such as their job; empty for nothing.
 
         Pods of one shape with equal signatures share their rules.
@@ -172,14 +172,14 @@ class Family(ABC):
 
     # -- the problem of a unit ---------------------------------------------------------------------------------------
 
-    def apart(self, pod: PodInfo) -> Hashable:
+    def equivalence_key(self, pod: PodInfo) -> Hashable:
         """Returns what distinguishes pods with equal requests and equal feasible nodes; None for nothing.
 
         Pods with equal values are interchangeable in the problem of a unit.
         """
         return None
 
-    def room(self, pods: Sequence[PodInfo], scene: FilterInputs) -> Ints | None:
+    def free_devices(self, pods: Sequence[PodInfo], inputs: FilterInputs) -> Ints | None:
         """Returns [nodes] free devices of the family, a limit that all pods of a unit share; None for no such limit.
 
         A family returns it if a node may have fewer usable devices than its resource states, such as unhealthy GPUs.
@@ -187,23 +187,23 @@ class Family(ABC):
         """
         return None
 
-    def asked(self, pod: PodInfo) -> int:
+    def requested_devices(self, pod: PodInfo) -> int:
         """Returns the number of devices of `room` and `freeable` that a pending pod uses; 0 for none.
 
         Also called for pods without a request to the family.
         """
         return 0
 
-    def of_requests(self, held: Mapping[str, int], scene: FilterInputs) -> int:
+    def nominated_devices(self, held: Mapping[str, int], inputs: FilterInputs) -> int:
         """Returns the number of devices of `room` that nominated pods will use on a node.
 
         held: resource -> amount that the pods with a nomination on the node request.
         """
         return 0
 
-    def worth(
+    def unit_costs(
         self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
-    ) -> NodeWorth | None:
+    ) -> UnitCosts | None:
         """Returns the costs of nodes for a unit; None if all nodes cost the same.
 
         Also called for units without a request to the family. kinds: one pod of each shape of the unit's problem, in
@@ -211,7 +211,7 @@ class Family(ABC):
         """
         return None
 
-    def serves(self, node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
+    def fit_together(self, node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
         """Returns whether the devices of a node are enough for pods of different shapes together.
 
         The caller has checked that they are enough for each pod alone. node: position.
@@ -220,7 +220,7 @@ class Family(ABC):
 
     # -- a plain pod -------------------------------------------------------------------------------------------------
 
-    def costs(self, pod: PodInfo, nodes: Ints, scene: FilterInputs) -> Sequence[Ints]:
+    def pod_costs(self, pod: PodInfo, nodes: Ints, inputs: FilterInputs) -> Sequence[Ints]:
         """Returns costs of nodes for a plain pod; the planner compares them before scores. Empty for no costs.
 
         nodes: positions of nodes that accept the pod. Each array of the result is shaped like `nodes`, lower is better,
@@ -231,7 +231,7 @@ class Family(ABC):
     # -- the plan ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def give(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
+    def allocate(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
         """Allocates devices to the pods of a plan, on the draft before the plan; returns them with annotations and
         faults.
 
@@ -243,13 +243,15 @@ class Family(ABC):
     ) -> Iterable[str]:
         """Yields faults of the devices that a plan allocates, on the draft before the plan.
 
-        Verifies the result of `give` and must not share code with it. placed: every pod of the plan. given: pod key ->
-        allocation of this family. notes: pod key -> annotations of the Binding. Called if a pod of the plan has a
+        Verifies the result of `allocate` and must not share code with it. placed: every pod of the plan. given: pod key
+        -> allocation of this family. notes: pod key -> annotations of the Binding. Called if a pod of the plan has a
         request to the family or an allocation of it.
         """
         return ()
 
-    def takes_promised(self, placed: Placed, reserved: Mapping[int, Mapping[str, int]], scene: FilterInputs) -> bool:
+    def uses_reserved_devices(
+        self, placed: Placed, reserved: Mapping[int, Mapping[str, int]], inputs: FilterInputs
+    ) -> bool:
         """Returns whether the pods of a plan use devices that are reserved for nominated pods, on the draft before the
         plan.
 
@@ -268,7 +270,7 @@ class Family(ABC):
 
     # -- victims -----------------------------------------------------------------------------------------------------
 
-    def is_counted(self, pods: Iterable[PodInfo], scene: FilterInputs) -> bool:
+    def is_counted(self, pods: Iterable[PodInfo], inputs: FilterInputs) -> bool:
         """Returns whether sums of devices decide if these pods fit; if so, a dry run need not allocate devices.
 
         `counts_decide` is the answer for all pods of the family in every cluster. This method is the answer for one
@@ -276,7 +278,7 @@ class Family(ABC):
         """
         return True
 
-    tells_victims_apart: bool = False
+    distinguishes_victims: bool = False
     """True if the choice among victims with equal resources matters to the family.
 
     Two such victims may use different devices, and no column of the victim problem expresses the difference. So the
@@ -284,9 +286,10 @@ class Family(ABC):
     """
 
     def freeable(
-        self, kinds: Sequence[PodInfo], scene: FilterInputs, *, reserved: Mapping[int, Mapping[str, int]]
+        self, kinds: Sequence[PodInfo], inputs: FilterInputs, *, reserved: Mapping[int, Mapping[str, int]]
     ) -> Ints | None:
-        """Returns [nodes] free devices as a column of the victim problem, in the unit of `asked`; None for no column.
+        """Returns [nodes] free devices as a column of the victim problem, in the unit of `requested_devices`; None for
+        no column.
 
         The column is an upper bound: it must never be below the number of devices that are really free after any
         evictions. kinds: one pending pod of each shape of a unit. reserved: node position -> resource -> amount
@@ -294,19 +297,19 @@ class Family(ABC):
         """
         return None
 
-    def held(self, pod: PodInfo, scene: FilterInputs) -> int:
+    def freed_devices(self, pod: PodInfo, inputs: FilterInputs) -> int:
         """Returns the number of devices of the `freeable` column that evicting a bound pod frees."""
         return 0
 
-    def usable(self, scene: FilterInputs) -> Ints | None:
-        """Returns [nodes] devices that a node would have without pods, in the unit of `asked`; None if its resource
-        states them.
+    def usable(self, inputs: FilterInputs) -> Ints | None:
+        """Returns [nodes] devices that a node would have without pods, in the unit of `requested_devices`; None if its
+        resource states them.
 
         Used to decide whether a unit would fit into the empty cluster.
         """
         return None
 
-    def by_number(self, pod: PodInfo) -> Iterable[str]:
+    def counted_resources(self, pod: PodInfo) -> Iterable[str]:
         """Returns the resources of a pod that may denote a part of a device and are scheduled by number.
 
         A message tells the user that the device plugin chooses the device.
@@ -315,7 +318,7 @@ class Family(ABC):
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
-    def mark(self, pod: PodInfo, scene: FilterInputs) -> tuple[str, Callable[[int], float | None]] | None:
+    def shown_value(self, pod: PodInfo, inputs: FilterInputs) -> tuple[str, Callable[[int], float | None]] | None:
         """Returns (name, function) of a value that `koordpy explain` shows next to the scores of nodes; None for none.
 
         The function returns the value of a node (position), or None for a node without one. The value is not part of

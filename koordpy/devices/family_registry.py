@@ -14,7 +14,7 @@ from koordpy.cache.cluster_state import ClusterState
 from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import Gpu, KoordpyConfiguration
 from koordpy.devices.ascend.family.npu_family import NpuFamily
-from koordpy.devices.device_family import Family, FamilyRound, NodeWorth, Obstruction
+from koordpy.devices.device_family import Family, FamilyRound, Obstruction, UnitCosts
 from koordpy.devices.dra.family.claim_family import ClaimedDevices
 from koordpy.devices.gpu.gpu_family import Gpus
 from koordpy.devices.gpu.part_family import PartAsks
@@ -62,7 +62,7 @@ def make_state(*, gpu: Gpu | None = None, **settings: Any) -> ClusterState:
 def admitted(pod: Pod, config: KoordpyConfiguration) -> Pod:
     """Returns a new pod as the admission webhook would change it."""
     for family in FAMILIES:
-        pod = family.admitted(pod, config)
+        pod = family.apply_webhook(pod, config)
     return pod
 
 
@@ -76,12 +76,12 @@ def _requested_families(pods: Iterable[PodInfo]) -> list[Family]:
     return [family for family in FAMILIES if family.name in names] if names else []
 
 
-def device_signature(pod: PodInfo, scene: FilterInputs) -> str:
+def device_signature(pod: PodInfo, inputs: FilterInputs) -> str:
     """Returns what distinguishes pending pods of one shape, such as their jobs; empty for nothing.
 
     It is the joined text of the families to which the pod has a request.
     """
-    return "".join(family.signature(pod, scene) for family in families_of(pod))
+    return "".join(family.signature(pod, inputs) for family in families_of(pod))
 
 
 def counts_decide(pod: PodInfo) -> bool:
@@ -105,7 +105,7 @@ def node_reports(node: Node) -> list[object]:
     return [family.node_report(node) for family in FAMILIES if not family.resources.isdisjoint(amounts)]
 
 
-def reporting(config_map: ConfigMap) -> ConfigMap | None:
+def device_report_of(config_map: ConfigMap) -> ConfigMap | None:
     """Returns the ConfigMap if it describes devices; None otherwise."""
     return config_map if any(family.is_report(config_map) for family in FAMILIES) else None
 
@@ -128,54 +128,56 @@ def spans_nodes(pod: PodInfo) -> bool:
 # -- problems ----------------------------------------------------------------------------------------------------------
 
 
-def apart(pod: PodInfo) -> Hashable:
+def equivalence_key(pod: PodInfo) -> Hashable:
     """Returns what distinguishes pods with equal requests and equal feasible nodes, of all families of a pod."""
-    return tuple((family.name, family.apart(pod)) for family in families_of(pod))
+    return tuple((family.name, family.equivalence_key(pod)) for family in families_of(pod))
 
 
-def shared_room(pods: Sequence[PodInfo], scene: FilterInputs) -> list[tuple[Family, Ints]]:
+def shared_free_devices(pods: Sequence[PodInfo], inputs: FilterInputs) -> list[tuple[Family, Ints]]:
     """Returns (family, [nodes] free devices) of each family that limits the pods of a unit below the nodes'
     resources."""
-    found = ((family, family.room(pods, scene)) for family in FAMILIES)
+    found = ((family, family.free_devices(pods, inputs)) for family in FAMILIES)
     return [(family, room) for family, room in found if room is not None]
 
 
-def takes_shared(pod: PodInfo) -> bool:
+def uses_shared_devices(pod: PodInfo) -> bool:
     """Returns whether a pod uses devices that `shared_room` may limit."""
-    return any(family.asked(pod) for family in families_of(pod))
+    return any(family.requested_devices(pod) for family in families_of(pod))
 
 
-def worth(kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool) -> NodeWorth | None:
+def unit_costs(
+    kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
+) -> UnitCosts | None:
     """Returns the costs of nodes for a unit by the first family that has some; None if all nodes cost the same."""
     for family in FAMILIES:
-        found = family.worth(kinds, members, now, gather=gather)
+        found = family.unit_costs(kinds, members, now, gather=gather)
         if found is not None:
             return found
     return None
 
 
-def serves(node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
+def fit_together(node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
     """Returns whether a node's devices are enough for pods of different shapes together, in every family."""
-    return all(family.serves(node, pods, now) for family in _requested_families(pods))
+    return all(family.fit_together(node, pods, now) for family in _requested_families(pods))
 
 
-def devices_costs(pod: PodInfo, nodes: Ints, scene: FilterInputs) -> list[Ints]:
+def devices_costs(pod: PodInfo, nodes: Ints, inputs: FilterInputs) -> list[Ints]:
     """Returns the costs of nodes (positions) for a plain pod, of all families of the pod; the most important first.
 
     The planner compares them before scores.
     """
-    return [cost for family in families_of(pod) for cost in family.costs(pod, nodes, scene)]
+    return [cost for family in families_of(pod) for cost in family.pod_costs(pod, nodes, inputs)]
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
 
 
-def give(nodes: Mapping[str, int], now: FamilyRound) -> PlanAllocation:
+def allocate(nodes: Mapping[str, int], now: FamilyRound) -> PlanAllocation:
     """Allocates the devices of every family to the pods of a plan, on the draft before the plan.
 
     nodes: pod key -> node position, in rank order. The faults of all families are joined.
     """
-    pods = now.scene.snapshot.pods
+    pods = now.inputs.snapshot.pods
     asking: dict[Family, dict[str, int]] = {}
     for key, node in nodes.items():
         for family in families_of(pods[key]):
@@ -187,7 +189,7 @@ def give(nodes: Mapping[str, int], now: FamilyRound) -> PlanAllocation:
     faults: list[str] = []
     for family in FAMILIES:
         if family in asking:
-            found = family.give(asking[family], now)
+            found = family.allocate(asking[family], now)
             for key, own in found.given.items():
                 given.setdefault(key, {})[family.name] = own
             notes.append(found.notes)
@@ -224,8 +226,8 @@ def faults_of_devices(
                 yield family.name, text
 
 
-def takes_promised(
-    placed: Sequence[tuple[PodInfo, int]], reserved: Mapping[int, Mapping[str, int]], scene: FilterInputs
+def uses_reserved_devices(
+    placed: Sequence[tuple[PodInfo, int]], reserved: Mapping[int, Mapping[str, int]], inputs: FilterInputs
 ) -> str:
     """Returns the title of the first family of which pods of a plan use reserved devices; empty for none.
 
@@ -234,7 +236,7 @@ def takes_promised(
     found = (
         one.title
         for one in _requested_families(pod for pod, _ in placed)
-        if one.takes_promised(placed, reserved, scene)
+        if one.uses_reserved_devices(placed, reserved, inputs)
     )
     return next(found, "")
 
@@ -242,9 +244,9 @@ def takes_promised(
 # -- victims -----------------------------------------------------------------------------------------------------------
 
 
-def is_counted(pods: Sequence[PodInfo], scene: FilterInputs) -> bool:
+def is_counted(pods: Sequence[PodInfo], inputs: FilterInputs) -> bool:
     """Returns whether sums of devices decide if pods fit, in all of their families."""
-    return all(family.is_counted(pods, scene) for family in _requested_families(pods))
+    return all(family.is_counted(pods, inputs) for family in _requested_families(pods))
 
 
 def is_refused(nodes: Mapping[str, int], now: FamilyRound) -> bool:
@@ -252,41 +254,41 @@ def is_refused(nodes: Mapping[str, int], now: FamilyRound) -> bool:
 
     Asks only families for which sums do not decide (`is_counted`). nodes: pod key -> node position.
     """
-    pods = [now.scene.snapshot.pods[key] for key in nodes]
+    pods = [now.inputs.snapshot.pods[key] for key in nodes]
     return any(
-        family.give({pod.key: nodes[pod.key] for pod in pods if family.name in pod.asks}, now).faults
+        family.allocate({pod.key: nodes[pod.key] for pod in pods if family.name in pod.asks}, now).faults
         for family in _requested_families(pods)
-        if not family.is_counted(pods, now.scene)
+        if not family.is_counted(pods, now.inputs)
     )
 
 
-def is_told_apart(pods: Sequence[PodInfo]) -> bool:
-    """Returns whether a family distinguishes victims with equal resources (`Family.tells_victims_apart`)."""
-    return any(family.tells_victims_apart for family in _requested_families(pods))
+def is_distinguished(pods: Sequence[PodInfo]) -> bool:
+    """Returns whether a family distinguishes victims with equal resources (`Family.distinguishes_victims`)."""
+    return any(family.distinguishes_victims for family in _requested_families(pods))
 
 
 def freeable_columns(
-    kinds: Sequence[PodInfo], scene: FilterInputs, reserved: Mapping[int, Mapping[str, int]]
+    kinds: Sequence[PodInfo], inputs: FilterInputs, reserved: Mapping[int, Mapping[str, int]]
 ) -> dict[str, Ints]:
     """Returns family -> [nodes] free devices, a column of the victim problem for each family that needs one."""
-    found = {one.name: one.freeable(kinds, scene, reserved=reserved) for one in _requested_families(kinds)}
+    found = {one.name: one.freeable(kinds, inputs, reserved=reserved) for one in _requested_families(kinds)}
     return {name: column for name, column in found.items() if column is not None}
 
 
-def asked_of(pod: PodInfo, family: str) -> int:
+def requested_devices_of(pod: PodInfo, family: str) -> int:
     """Returns how many devices of the family's column in the victim problem a pending pod uses."""
-    return _BY_NAME[family].asked(pod) if family in pod.asks else 0
+    return _BY_NAME[family].requested_devices(pod) if family in pod.asks else 0
 
 
-def held_of(pod: PodInfo, family: str, scene: FilterInputs) -> int:
+def freed_devices_of(pod: PodInfo, family: str, inputs: FilterInputs) -> int:
     """Returns how many devices of the family's column in the victim problem the eviction of a bound pod frees."""
-    return _BY_NAME[family].held(pod, scene) if family in pod.asks else 0
+    return _BY_NAME[family].freed_devices(pod, inputs) if family in pod.asks else 0
 
 
-def usable_columns(pods: Sequence[PodInfo], scene: FilterInputs) -> dict[str, Ints]:
+def usable_columns(pods: Sequence[PodInfo], inputs: FilterInputs) -> dict[str, Ints]:
     """Returns family -> [nodes] devices of the node without pods, of families that know better than the node's
     resource."""
-    found = {one.name: one.usable(scene) for one in _requested_families(pods)}
+    found = {one.name: one.usable(inputs) for one in _requested_families(pods)}
     return {name: column for name, column in found.items() if column is not None}
 
 
@@ -304,7 +306,7 @@ def bottlenecks(nodes: Mapping[str, int], now: FamilyRound) -> tuple[float, ...]
 
     nodes: pod key -> node position.
     """
-    asking = _requested_families(now.scene.snapshot.pods[key] for key in nodes)
+    asking = _requested_families(now.inputs.snapshot.pods[key] for key in nodes)
     return tuple(gbps for family in asking for gbps in family.bottlenecks(nodes, now))
 
 

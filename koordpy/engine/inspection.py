@@ -179,7 +179,7 @@ class Inspection:
         metrics.set_gauge(metrics.workload_kinds, dict.fromkeys(kinds.items(), 1))
         metrics.set_gauge(metrics.quota, quota_gauges(self._state.quota_view(), self._settings.config.quota))
         metrics.set_gauge(metrics.share, share_gauges(self._state.quota_view(), self._settings.config.fairness))
-        held = ((node.allocatable, self._state.usage.held(node.name)[1]) for node in self._state.nodes)
+        held = ((node.allocatable, self._state.usage.usage_of(node.name)[1]) for node in self._state.nodes)
         metrics.set_gauge(metrics.accelerators, accelerator_gauges(held))
         metrics.has_layers(self._state.nodes.layers.names)
         metrics.topology_faults.set(len(self._state.nodes.topology_faults))

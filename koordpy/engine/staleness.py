@@ -269,7 +269,7 @@ def _fits(state: ClusterState, node: NodeInfo, count: int, amounts: Amounts) -> 
 
     Without amounts all resources that the node's pods use are checked instead, so that overcommitment is detected.
     """
-    pods, used = state.usage.held(node.name)
+    pods, used = state.usage.usage_of(node.name)
     if pods + count > node.allocatable.get(PODS, 0):
         return False
     names = amounts or used

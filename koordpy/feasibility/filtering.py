@@ -25,51 +25,51 @@ from koordpy.plugins.volume_zones import VolumeZone
 from koordpy.pods.pod_info import PodInfo
 
 
-def _ports(pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
+def _ports(pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
     if pod.ties.ports:
-        yield NodePorts(pod, scene.snapshot)
+        yield NodePorts(pod, inputs.snapshot)
 
 
-def _volumes(pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
+def _volumes(pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
     """Yields the filters of inline disks, and of claims if the pod has any: limits, binding and zones of volumes."""
     if not pod.ties.volumes:
         return
-    restrictions = VolumeRestrictions(pod, scene.draft)
+    restrictions = VolumeRestrictions(pod, inputs.draft)
     if not restrictions.silent:
         yield restrictions
-    objects = scene.snapshot.storage
+    objects = inputs.snapshot.storage
     if not claims_of(pod):
         return
-    limits = NodeVolumeLimits(pod, scene.draft, objects, scene.snapshot.csi_uses)
+    limits = NodeVolumeLimits(pod, inputs.draft, objects, inputs.snapshot.csi_uses)
     if not limits.silent:
         yield limits
-    yield VolumeBinding(pod, scene.draft, objects, scene.reach)
-    zone = VolumeZone(pod, scene.draft, objects)
+    yield VolumeBinding(pod, inputs.draft, objects, inputs.reach)
+    zone = VolumeZone(pod, inputs.draft, objects)
     if not zone.silent:
         yield zone
 
 
-def _spread(pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
-    if not (scene.spread_defaults or pod.pod.spec.topology_spread_constraints):
+def _spread(pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
+    if not (inputs.spread_defaults or pod.pod.spec.topology_spread_constraints):
         return
-    if constraints := constraints_of(pod, HARD, scene.spread_defaults):
-        yield TopologySpread(Spreading(pod, constraints, scene.snapshot, scene.domains))
+    if constraints := constraints_of(pod, HARD, inputs.spread_defaults):
+        yield TopologySpread(Spreading(pod, constraints, inputs.snapshot, inputs.domains))
 
 
-def _pod_affinity(pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
+def _pod_affinity(pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
     """Yields the filter of the pod's own terms, and that of the anti-affinity of bound pods and pods to be placed."""
     if pod.ties.terms:
-        yield OwnTerms(pod, scene.snapshot, scene.domains)
-    there, coming = scene.terms_towards(pod)
+        yield OwnTerms(pod, inputs.snapshot, inputs.domains)
+    there, coming = inputs.terms_towards(pod)
     if there or coming:
-        existing = ExistingTerms(pod, there, scene.snapshot, scene.domains)
+        existing = ExistingTerms(pod, there, inputs.snapshot, inputs.domains)
         if coming or not existing.silent:
             yield existing
 
 
-def _devices(pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
+def _devices(pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
     for family in families_of(pod) if pod.asks else ():
-        yield from family.rules(pod, scene)
+        yield from family.rules(pod, inputs)
 
 
 FILTERS: tuple[Callable[[PodInfo, FilterInputs], Iterable[Rule]], ...] = (
@@ -82,22 +82,22 @@ FILTERS: tuple[Callable[[PodInfo, FilterInputs], Iterable[Rule]], ...] = (
 """Functions that yield the rules of a pod, in the order of the filters."""
 
 
-def rules_of(pod: PodInfo, scene: FilterInputs) -> list[Rule]:
+def rules_of(pod: PodInfo, inputs: FilterInputs) -> list[Rule]:
     """Returns the rules that concern a pod, for the snapshot without the changes of the draft.
 
     The caller must report every change of the draft to each of them by `Rule.change`.
     """
-    return [rule for build in FILTERS for rule in build(pod, scene)]
+    return [rule for build in FILTERS for rule in build(pod, inputs)]
 
 
-def refusal_of(pod: PodInfo, scene: FilterInputs) -> Refusal | None:
+def refusal_of(pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
     """Returns the refusal of a pod as a whole, by a fault of its claims or device requests; None without one.
 
     No node is tried for a pod with such a refusal.
     """
     found: Refusal | None = None
     if pod.ties.volumes and claims_of(pod):
-        found = claims_refusal(pod, scene.snapshot.storage)
+        found = claims_refusal(pod, inputs.snapshot.storage)
     if found is not None or not pod.asks:
         return found
-    return next((wrong for family in families_of(pod) if (wrong := family.refusal(pod, scene)) is not None), None)
+    return next((wrong for family in families_of(pod) if (wrong := family.refusal(pod, inputs)) is not None), None)

@@ -8,7 +8,7 @@ they may be too many for every method.
 
 from collections.abc import Hashable, Sequence
 
-from koordpy.devices.family_registry import apart
+from koordpy.devices.family_registry import equivalence_key
 from koordpy.placement.problem import Shape
 from koordpy.pods.pod_info import PodInfo
 
@@ -31,4 +31,4 @@ def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo], distinct_keys: Seque
 def _placement_inputs(shape: Shape, pod: PodInfo) -> Hashable:
     """Returns everything about a shape that a placement, a quota or the devices of a node can depend on, as a key."""
     asked = tuple(sorted(pod.requests.items()))
-    return shape.request, shape.allowed.tobytes(), shape.score.tobytes(), asked, pod.owner, apart(pod)
+    return shape.request, shape.allowed.tobytes(), shape.score.tobytes(), asked, pod.owner, equivalence_key(pod)

@@ -111,7 +111,7 @@ class RoundState:
         self._added = config.filters.node_affinity.added_affinity
         self._cache = (cache or PlannerCache()).at(self.snapshot)
         self._static = self._cache.static
-        self.scene = FilterInputs(draft, config, self._cache.domains)
+        self.inputs = FilterInputs(draft, config, self._cache.domains)
         """The inputs of all filters and scores."""
         draft.reserved_claims = self._claims_closed_to
         self.notes: dict[str, Mapping[str, str]] = {}
@@ -186,7 +186,7 @@ class RoundState:
     @cached_property
     def reservations(self) -> ReservationLedger:
         """Capacity that is reserved for pods. `Draft.has_nominations` is True if there is any."""
-        return ReservationLedger(self.draft, self.config, lambda: self.scene.reach)
+        return ReservationLedger(self.draft, self.config, lambda: self.inputs.reach)
 
     @cached_property
     def admission(self) -> Admission:
@@ -216,7 +216,7 @@ class RoundState:
         if not pod.ties.volumes or not claims_of(pod):
             return {}
         # uses the current draft, and not the results for all nodes
-        return VolumeBinding(pod, self.draft, self.snapshot.storage, self.scene.reach).choice(node)
+        return VolumeBinding(pod, self.draft, self.snapshot.storage, self.inputs.reach).choice(node)
 
     @cached_property
     def groups(self) -> Groups:
@@ -235,10 +235,10 @@ class RoundState:
             is_changed = changed is not None and gang in (one.ref for one in changed.gangs)
             unit = changed if changed is not None and is_changed else self.groups.unit(gang)
             waiting = [pod for pod in unit.pending if pod.key not in self.draft.placed]
-            defaults = self.scene.spread_defaults
+            defaults = self.inputs.spread_defaults
             spare = len(unit.pending) - max(1, sum(unit.need(one) for one in unit.gangs))
             reader = MemberConstraintReader(
-                waiting, self.draft, self.scene.domains, spread_defaults=defaults, spare=spare
+                waiting, self.draft, self.inputs.domains, spread_defaults=defaults, spare=spare
             )
             known = self.moment, reader.read()
             self._among.update({one.ref: known for one in unit.gangs})
@@ -246,7 +246,7 @@ class RoundState:
 
     def concerned(self, pod: PodInfo) -> bool:
         """Returns True if a pod may have constraints towards other members of its gang."""
-        defaults, spec = self.scene.spread_defaults, pod.pod.spec
+        defaults, spec = self.inputs.spread_defaults, pod.pod.spec
         if defaults and constraints_of(pod, FILTERS, defaults):
             return True
         return bool(pod.ties or spec.topology_spread_constraints or spec.resource_claims)
@@ -290,9 +290,9 @@ class RoundState:
         if self.draft.has_nominations:
             tenants = parties(pod, self.snapshot.quotas)
             key += repr((sorted(self._reserved_for(pod)), self.view.net, tenants)).encode()
-        if signature := device_signature(pod, self.scene) if pod.asks else "":
+        if signature := device_signature(pod, self.inputs) if pod.asks else "":
             key += signature.encode()
-        elif not (self.draft.has_nominations or self.scene.spread_defaults or self.concerned(pod)):
+        elif not (self.draft.has_nominations or self.inputs.spread_defaults or self.concerned(pod)):
             self._plain_keys.add(pod.shape)
         return key
 
@@ -301,7 +301,7 @@ class RoundState:
         key = self.key(pod)
         found = self._shapes.get(key)
         if found is None:
-            refusal = refusal_of(pod, self.scene) or self._among_refusal(pod)
+            refusal = refusal_of(pod, self.inputs) or self._among_refusal(pod)
             found = self._shapes[key] = ShapeState(self, pod, self._static_of(pod), refusal)
         else:
             found.refresh()

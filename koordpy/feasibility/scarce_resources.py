@@ -40,18 +40,18 @@ class ScarceResourceAvoidance(SoftScore):
         return np.zeros(len(points), dtype=np.int64) if alike else points
 
 
-def asks_for_scarce(pod: PodInfo, scene: FilterInputs) -> bool:
+def asks_for_scarce(pod: PodInfo, inputs: FilterInputs) -> bool:
     """Returns True if a pod requests one of the scarce resources."""
-    return any(pod.requests.get(name) for name in scene.scarce_resources)
+    return any(pod.requests.get(name) for name in inputs.scarce_resources)
 
 
-def avoided_nodes(members: Iterable[PodInfo], scene: FilterInputs) -> Ints | None:
+def avoided_nodes(members: Iterable[PodInfo], inputs: FilterInputs) -> Ints | None:
     """Returns [nodes] 1 for nodes with scarce resources, which a gang without a gather goal avoids.
 
     None if the gang avoids no node: the weight of the score is 0, a member requests a scarce resource, or all nodes are
     equal in scarce resources.
     """
-    scarce = scene.scarce_nodes
-    if scarce is None or not scene.config.scores.weight(SCARCE):
+    scarce = inputs.scarce_nodes
+    if scarce is None or not inputs.config.scores.weight(SCARCE):
         return None
-    return None if any(asks_for_scarce(pod, scene) for pod in members) else scarce
+    return None if any(asks_for_scarce(pod, inputs) for pod in members) else scarce

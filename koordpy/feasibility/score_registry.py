@@ -17,27 +17,27 @@ from koordpy.plugins.topology_spread import Spreading, constraints_of
 from koordpy.pods.pod_info import PodInfo
 
 
-def _spread(pod: PodInfo, scene: FilterInputs) -> Iterator[SoftScore]:
-    defaults, own = scene.spread_defaults, pod.pod.spec.topology_spread_constraints
+def _spread(pod: PodInfo, inputs: FilterInputs) -> Iterator[SoftScore]:
+    defaults, own = inputs.spread_defaults, pod.pod.spec.topology_spread_constraints
     if not (defaults or own):
         return
     if constraints := constraints_of(pod, SOFT, defaults):
         loose = defaults is not None and defaults.loose and not own
-        yield PodTopologySpread(Spreading(pod, constraints, scene.snapshot, scene.domains, loose=loose))
+        yield PodTopologySpread(Spreading(pod, constraints, inputs.snapshot, inputs.domains, loose=loose))
 
 
-def _pod_affinity(pod: PodInfo, scene: FilterInputs) -> Iterator[SoftScore]:
-    there, coming = scene.terms_towards(pod)
+def _pod_affinity(pod: PodInfo, inputs: FilterInputs) -> Iterator[SoftScore]:
+    there, coming = inputs.terms_towards(pod)
     coming = coming or bool(pod.ties.terms)
     if there or coming:
-        near = InterPodAffinity(pod, there, scene.snapshot, scene.domains, scene.config.filters.inter_pod_affinity)
+        near = InterPodAffinity(pod, there, inputs.snapshot, inputs.domains, inputs.config.filters.inter_pod_affinity)
         if coming or not near.silent:
             yield near
 
 
-def _scarce(pod: PodInfo, scene: FilterInputs) -> Iterator[SoftScore]:
-    scarce = scene.scarce_nodes
-    if scarce is not None and not asks_for_scarce(pod, scene):
+def _scarce(pod: PodInfo, inputs: FilterInputs) -> Iterator[SoftScore]:
+    scarce = inputs.scarce_nodes
+    if scarce is not None and not asks_for_scarce(pod, inputs):
         yield ScarceResourceAvoidance(scarce)
 
 
@@ -49,9 +49,9 @@ SCORES: dict[str, Callable[[PodInfo, FilterInputs], Iterable[SoftScore]]] = {
 """Plugin -> function that yields its scores for a pod."""
 
 
-def scores_of(pod: PodInfo, scene: FilterInputs) -> list[SoftScore]:
+def scores_of(pod: PodInfo, inputs: FilterInputs) -> list[SoftScore]:
     """Returns the scores that concern a pod, for the snapshot without the changes of the draft.
 
     The caller must report every change of the draft to each of them by `SoftScore.change`.
     """
-    return [score for build in SCORES.values() for score in build(pod, scene)]
+    return [score for build in SCORES.values() for score in build(pod, inputs)]

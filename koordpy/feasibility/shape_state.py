@@ -63,7 +63,7 @@ class FiguresOwner(Protocol):
     draft: Draft
     snapshot: Snapshot
     config: KoordpyConfiguration
-    scene: FilterInputs
+    inputs: FilterInputs
     """The inputs of filters and scores."""
 
     @property
@@ -98,11 +98,11 @@ class ShapeState:
         """(column of the snapshot's resources, amount); the first entry is one pod."""
         self.names = ("", *asked)
         """Resource of each entry of `request`; the first entry is the pod itself."""
-        self.rules: Sequence[Rule] = rules_of(pod, owner.scene) if self.refusal is None else []
+        self.rules: Sequence[Rule] = rules_of(pod, owner.inputs) if self.refusal is None else []
         """The filters that depend on other pods, volumes or devices."""
         self._copies: list[Ints] = []
         """Per rule that limits them, [nodes] copies of the pod that a node takes."""
-        self._soft_scores: list[SoftScore] = scores_of(pod, owner.scene) if self.refusal is None else []
+        self._soft_scores: list[SoftScore] = scores_of(pod, owner.inputs) if self.refusal is None else []
         self._by_feasible = any(one.fixed for one in self._soft_scores)
         """True if some score changes only with the set of feasible nodes."""
         self._followers: tuple[Rule | SoftScore, ...] = (
@@ -146,13 +146,14 @@ class ShapeState:
         """Returns [nodes] 1 if every filter passes except the resource fit and what other members may change.
 
         A member of a gang may be refused now because another member is not placed yet, for example by affinity. So the
-        rules of the plugins in `judged` count only with refusals that no other pod can remove (`Rule.standing`).
+        rules of the plugins in `judged` count only with refusals that no other pod can remove
+        (`Rule.permanent_verdict`).
         """
         if not judged or self.refusal is not None:
             return self.allowed
         passes = self.static.before.fits
         for rule in self.rules:
-            word = rule.standing() if rule.plugin in judged else rule.verdict()
+            word = rule.permanent_verdict() if rule.plugin in judged else rule.verdict()
             passes = passes & word.fits
         if self._reserved is not None:
             passes = passes.copy()
@@ -204,7 +205,7 @@ class ShapeState:
         Compared in order: least device cost, largest total score, fewest free slots, first natural name.
         """
         names, able = self._owner.snapshot.name_rank, np.nonzero(self.slots > 0)[0]
-        costs = devices_costs(self.pod, able, self._owner.scene) if self.pod.asks and len(able) > 1 else ()
+        costs = devices_costs(self.pod, able, self._owner.inputs) if self.pod.asks and len(able) > 1 else ()
         if not costs:
             return first_node(able, -self.total, self.slots, names)
         best = first_node(np.arange(len(able)), *costs, -self.total[able], self.slots[able], names[able])

@@ -32,7 +32,7 @@ class Rule(ABC):
     """True if the filter is before NodeResourcesFit in the order of filters."""
     local: bool = False
     """True if a pod on a node can change the verdict and the copies only of that node, as for GPUs."""
-    together: bool = False
+    is_in_problem: bool = False
     """True if the problem of a unit already represents how pods of different shapes limit each other on a node.
 
     The package `gangs` or a device family does that. If False, a placement found for the problem must be checked by the
@@ -50,7 +50,7 @@ class Rule(ABC):
     def verdict(self) -> Verdict:
         """Returns the verdict on every node for one pod of the shape, with the pods that are counted now."""
 
-    def standing(self) -> Verdict:
+    def permanent_verdict(self) -> Verdict:
         """Returns the verdict with only those refusals that placing other members of the plan cannot remove.
 
         For example, a missing topology label remains, but a lack of pods that match required affinity does not.
@@ -76,7 +76,7 @@ class Rule(ABC):
         """True if the rule only compares numbers of devices, so that sums decide."""
         return False
 
-    def beside(self, node: int, held: Mapping[str, int]) -> tuple[int, Refusal] | None:
+    def copies_with_nominated(self, node: int, held: Mapping[str, int]) -> tuple[int, Refusal] | None:
         """Returns (copies of the pod that a node takes in addition to the nominated pods there, refusal of one more).
 
         None if the nominated pods make no difference to the rule.
@@ -90,7 +90,7 @@ class Rule(ABC):
 
         None if the rule does not limit the number, or if the problem already represents the rule (`together`).
         """
-        return None if self.together else self.copies()
+        return None if self.is_in_problem else self.copies()
 
     def takes_after(self, others: Sequence[PodInfo], node: int) -> bool:
         """Returns True if a node takes the pod after other pods of its plan; called if not `together`."""

@@ -134,7 +134,7 @@ class Unit:
         if gang.match_policy == "only-waiting":
             return max(0, gang.min_member - gang.done)
         if gang.match_policy == "waiting-and-running":
-            return max(0, gang.min_member - len(gang.standing) - gang.done)
+            return max(0, gang.min_member - len(gang.live) - gang.done)
         return gang.owed if self._started else gang.min_member
 
     def present(self, gang: Gang) -> int:
@@ -155,7 +155,7 @@ class Unit:
     @cached_property
     def _started(self) -> bool:
         """True if a member of any gang is live or has Succeeded: the unit has started once."""
-        return any(gang.standing or gang.done or gang.had_success for gang in self.gangs)
+        return any(gang.live or gang.done or gang.had_success for gang in self.gangs)
 
     @cached_property
     def has_goal(self) -> bool:

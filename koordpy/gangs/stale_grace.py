@@ -28,10 +28,10 @@ def owed(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> int:
         return 0
     # `past.whole` is the number of members that ran together before; the minimum may have been raised since then
     least = min(gang.min_member, gang.past.whole or gang.min_member)
-    missing = least - len(gang.standing) - gang.done
+    missing = least - len(gang.live) - gang.done
     if missing <= 0 or (grace := grace_seconds(gang, snapshot, settings)) < 0:
         return 0
-    over = not gang.standing or snapshot.now - since(gang, snapshot) >= grace
+    over = not gang.live or snapshot.now - since(gang, snapshot) >= grace
     return missing if over else 0
 
 

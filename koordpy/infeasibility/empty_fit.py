@@ -64,7 +64,7 @@ def _regions(problem: Problem) -> Iterator[Problem]:
     for level, domain in hard_regions(problem):
         inside = np.asarray(problem.tree.domain_of[level] == domain, dtype=np.int64)
         shapes = tuple(replace(shape, allowed=shape.allowed * inside) for shape in problem.shapes)
-        yield replace(problem, shapes=shapes, hard=0, gather=False, scarce=None, standing=None)
+        yield replace(problem, shapes=shapes, hard=0, gather=False, scarce=None, already_used=None)
 
 
 def _within(problem: Problem) -> bool | None:
@@ -147,7 +147,7 @@ def one_kind(problem: Problem) -> bool:
     """Returns True if all shapes fit the same nodes in the same numbers, so that slots of one shape count for all."""
     first = problem.shapes[0]
     alike = all(one.request == first.request and np.array_equal(one.allowed, first.allowed) for one in problem.shapes)
-    return len(problem.shapes) == 1 or (alike and not problem.interactions and not problem.alone)
+    return len(problem.shapes) == 1 or (alike and not problem.interactions and not problem.copies_by_rules)
 
 
 def has_domain(unit: Unit, problem: Problem, round_state: RoundState) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.cache.snapshot import PODS, Ints, NodeInfo
-from koordpy.devices.family_registry import asked_of, usable_columns
+from koordpy.devices.family_registry import requested_devices_of, usable_columns
 from koordpy.feasibility.round_state import RoundState, read_of
 from koordpy.framework.filter_protocol import chain
 from koordpy.gangs.queue_units import Unit
@@ -108,7 +108,7 @@ class EmptyNodes:
         gangs = {gang.ref: i for i, gang in enumerate(unit.gangs)}
         # members; the unit's own bound members keep using capacity and devices
         free = snapshot.allocatable - snapshot.staying
-        usable = usable_columns(tuple(kinds.values()), round_state.scene)
+        usable = usable_columns(tuple(kinds.values()), round_state.inputs)
         held = {family: np.zeros(len(snapshot.nodes), dtype=np.int64) for family in usable}
         members = []
         for pod in unit.members:
@@ -119,15 +119,15 @@ class EmptyNodes:
             node = snapshot.index.get(pod.node, -1)
             members.append(Member(gang, -1, node))
             if node >= 0 and pod.bound:
-                free[node] -= snapshot.asked([pod])
+                free[node] -= snapshot.requests_of([pod])
                 for family in usable if pod.asks else ():
-                    held[family][node] += asked_of(pod, family)
+                    held[family][node] += requested_devices_of(pod, family)
         # shapes; devices of a family are a further column for each shape
         columns, shapes = [free], []
         for pod in kinds.values():
             request = tuple((snapshot.columns[name], amount) for name, amount in self._request_of(pod).items())
             for family, could in usable.items():
-                if devices := asked_of(pod, family):
+                if devices := requested_devices_of(pod, family):
                     request = (*request, (free.shape[1] + len(columns) - 1, devices))
                     columns.append((could - held[family])[:, None])
             allowed = self._nodes_for(pod).astype(np.int64)

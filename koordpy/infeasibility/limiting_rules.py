@@ -48,7 +48,7 @@ def limiting_rules(unit: Unit, round_state: RoundState, *, emptied_time: float |
         changed = round_state.of_changed(other)
         problem = build(other, changed)
         if emptied_time is not None:
-            problem = replace(problem, deterministic_time=emptied_time, by_count=None)
+            problem = replace(problem, deterministic_time=emptied_time, device_costs=None)
         if place_unit(other, problem, changed, Question.BEST).placed:
             yield text
 

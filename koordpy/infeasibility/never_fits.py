@@ -264,7 +264,7 @@ class EmptyCluster(EmptyShortage):
                     given = self._round_state.draft.given(pod.key)
                     empty.draft.assign(self._snapshot.pods[pod.key], self._snapshot.index[pod.node], given=given)
             # does it fit? (above, placements of this round are repeated on the empty cluster)
-            problem = replace(build(unit, empty), deterministic_time=EMPTIED_TIME, by_count=None)
+            problem = replace(build(unit, empty), deterministic_time=EMPTIED_TIME, device_costs=None)
             fits = has_placement(unit, problem, empty)
             if fits is not False:
                 return "" if fits else None

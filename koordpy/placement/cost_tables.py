@@ -2,9 +2,9 @@
 """Least cost of m equal pods in a topology domain, for every m: the tables of counting (`counting.py`).
 
 The cost is a lexicographic vector packed into one integer. Its components in order: whole pipeline groups per layer
-(more is better), domains used per layer, device costs (`ByCount`), then the loss of score. The cost of a domain is the
-sum of the costs of its children and of the domain itself. So the table of a domain is the min-plus convolution of the
-tables of its children: out[m] = min over a + b = m of left[a] + right[b]. It costs O(entries^2) for two tables.
+(more is better), domains used per layer, device costs (`DeviceCosts`), then the loss of score. The cost of a domain is
+the sum of the costs of its children and of the domain itself. So the table of a domain is the min-plus convolution of
+the tables of its children: out[m] = min over a + b = m of left[a] + right[b]. It costs O(entries^2) for two tables.
 
 Domains with equal content are of one kind; the table of a kind is computed once, when it is first needed.
 Source: gang-network.md section 7.
@@ -67,7 +67,8 @@ class CostTables:
         pipeline: size of a PP group, 1 without groups. per: per level the pods of an entry, a multiple of the number
         for the level below. multiples: level -> k > 1, for podCountMultiples that `per` does not guarantee. most: per
         level an upper bound on the domains that the best placement uses. Placements with more may get a wrong cost, but
-        never a better one than the best. extra: the ByCount, which is compared before the score; None without one.
+        never a better one than the best. extra: the device costs, which are compared before the score; None without
+        one.
         """
         self.tree, self.n, self.per = tree, n, tuple(per)
         self.slots, self.loss = slots, loss
@@ -102,7 +103,7 @@ class CostTables:
     def _weigh(self, *, used: int) -> None:
         """Sets the weight of each component of the packed cost, from the last goal to the first.
 
-        A weight is larger than any sum of all later components. From small to large: loss of score, ByCount
+        A weight is larger than any sum of all later components. From small to large: loss of score, DeviceCosts
         (`extra_weight`), used domains from the nodes up to the top layer (`domain_weight`), whole groups
         (`group_weight`). A cost divided by `score_base` is goals 3 and 4. used: number of nodes with bound members.
         """
@@ -239,7 +240,8 @@ class CostTables:
         return out
 
     def _evaluate(self, level: int, domain: int) -> Costs:
-        """Computes the table of one domain: for a node by score and ByCount, else from the tables of its children."""
+        """Computes the table of one domain: for a node by score and device costs, else from the tables of its
+        children."""
         if level == self.tree.depth:
             total = self.array(range(int(self.capacity(level)[domain]) + 1)) * (
                 int(self.loss[domain]) * self.per[level]

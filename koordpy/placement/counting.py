@@ -8,7 +8,7 @@ Dynamic programming over the topology tree (gang-network.md 7):
 1. Goal 1 chooses the level of c, and goal 2 the candidates for c on it.
 2. Bottom up, `CostTables` computes the least cost of m pods in a domain, for every m, by min-plus convolution of the
    tables of its children. The cost is a lexicographic vector, packed into one integer: goals 3 and 4 layer by layer,
-   then device costs (`ByCount`) and the score. Domains with equal content are computed once.
+   then device costs (`DeviceCosts`) and the score. Domains with equal content are computed once.
 3. The candidate with the least cost, compared together with goal 5, is c.
 4. Top down, goal 6 takes the largest counts that have this least cost.
 """
@@ -89,10 +89,11 @@ def _chosen(problem: Problem, size: int) -> tuple[int, ...]:
 
 
 def _extra(problem: Problem, slots: Ints, shape: int, *, n: int, nodes: int) -> PackedCosts | None:
-    """Returns the ByCount of the problem for up to n pods of a shape; None without a ByCount. nodes: as in `packed`."""
-    if problem.by_count is None:
+    """Returns the device costs of the problem for up to n pods of a shape; None without device costs. nodes: as in
+    `packed`."""
+    if problem.device_costs is None:
         return None
-    return packed(problem.by_count, shape, shapes=len(problem.shapes), slots=slots, n=n, nodes=nodes)
+    return packed(problem.device_costs, shape, shapes=len(problem.shapes), slots=slots, n=n, nodes=nodes)
 
 
 class _Gather:
@@ -135,7 +136,7 @@ class _Gather:
                 known[kind] = self._least(level, d)
             cost, found = known[kind]
             cost += self._outside(level, d) if differs else outside
-            # goals 3 and 4, then best fit (goal 5), then the ByCount and the score
+            # goals 3 and 4, then best fit (goal 5), then the device costs and the score
             key = (cost // tables.score_base, up, cost % tables.score_base)
             if best is None or key < best:
                 best, chosen, spread = key, d, found
@@ -170,7 +171,7 @@ class _Gather:
                 steps, candidates = whole, [d for d, ok in zip(candidates, able.tolist(), strict=True) if ok]
                 break
         # a common divisor of slots and n
-        linear = self.problem.by_count is None
+        linear = self.problem.device_costs is None
         if linear and not multiples and steps[depth] % size == 0 and len(set(steps[level:])) == 1:
             common = int(np.gcd(np.gcd.reduce(self.slots // steps[depth]), n // steps[depth]))
             steps = [step * common for step in steps]
@@ -278,8 +279,8 @@ class _Gather:
     def _outside(self, level: int, domain: int) -> int:
         """Returns the cost of everything outside c, if this domain is c.
 
-        That is goal 4 for the ancestors of c and for the domains outside c that contain bound members, and the ByCount
-        of nodes outside c.
+        That is goal 4 for the ancestors of c and for the domains outside c that contain bound members, and the device
+        costs of nodes outside c.
         """
         tables, tree = self.tables, self.tree
         idle = 0
@@ -356,8 +357,8 @@ class _Gather:
         """Returns the children that goal 6 may choose from when m entries are spread, in the order of goal 6.
 
         The least number of used domains is known. Of domains with equal content the first in order take the most pods,
-        so no more of them than that number can be needed. Domains with bound members, or with a ByCount cost even
-        without new pods, are always included, because their cost counts in any case.
+        so no more of them than that number can be needed. Domains with bound members, or with device costs, cost
+        something even without new pods, are always included, because their cost counts in any case.
         """
         tables = self.tables
         kinds, sizes = tables.kinds(level)[children].tolist(), tables.capacity(level)[children]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counting for equal pods without a gather goal: which nodes take how many, when distance does not matter?
 
-Goals in order: fewest pods on scarce nodes, fewest nodes, least device costs (`ByCount`), largest score, fewest slots,
-natural names (gang-network.md section 4, "No gather goal"). The tree is ignored, so one table over the nodes is enough:
-dynamic programming in O(nodes x pods^2). Of nodes with equal content only the first n by name are considered.
+Goals in order: fewest pods on scarce nodes, fewest nodes, least device costs (`DeviceCosts`), largest score, fewest
+slots, natural names (gang-network.md section 4, "No gather goal"). The tree is ignored, so one table over the nodes is
+enough: dynamic programming in O(nodes x pods^2). Of nodes with equal content only the first n by name are considered.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ def spread_flat(problem: Problem, slots: Ints, shape: int, n: int, extra: Packed
     scarce nodes of the remaining pods are left to choose. This is exact, because the later goals are sums over nodes or
     compare sorted names, and the full nodes contribute the same to every choice.
 
-    slots: [nodes] pods that fit. extra: packed ByCount; None without one.
+    slots: [nodes] pods that fit. extra: packed DeviceCosts; None without one.
     """
     if problem.scarce is None:
         return _spread(problem, slots, shape, n, extra)
@@ -46,14 +46,15 @@ def spread_flat(problem: Problem, slots: Ints, shape: int, n: int, extra: Packed
 
 def _spread(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCosts | None) -> dict[int, int]:
     """Returns node -> pods: fewest nodes, `extra`, largest total score, fewest slots, then names in natural order."""
-    # the nodes with capacity in the order of names, and per node its slots, lost score, ByCount kind and `standing`
+    # the nodes with capacity in the order of names, and per node its slots, lost score, kind of device costs, and
+    # `already_used`
     able = np.nonzero(slots > 0)[0]
     able = able[np.argsort(problem.name_rank[able])]
     room = slots[able]
     score = problem.shapes[shape].score[able]
     loss = int(score.max()) - score
     costs = extra.kinds[able] if extra is not None else np.zeros(len(able), dtype=np.int64)
-    stands = problem.standing[able] if problem.standing is not None else np.zeros(len(able), dtype=np.int64)
+    stands = problem.already_used[able] if problem.already_used is not None else np.zeros(len(able), dtype=np.int64)
     # of nodes that are equal in all of these, only the first n by name can be needed
     kind = kinds_of(room, loss, costs, stands)
     order = np.argsort(kind, kind="stable")
@@ -67,7 +68,8 @@ def _spread(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCost
     one_way = extra is None or not n % int(room[0])
     if one_way and len(starts) == 1 and not stands.any() and int(room.sum()) >= n:
         return _filled(able, room, n)
-    # one integer for the goals in order: nodes, ByCount, lost score, slots; each base exceeds any sum of later goals
+    # one integer for the goals in order: nodes, device costs, lost score, slots; each base exceeds any sum of later
+    # goals
     slot_base = int(np.sort(room)[::-1][:n].sum()) + 1
     extra_weight = slot_base * (int(loss.max()) * n + 1)
     node_weight = extra_weight * (2 * extra.base if extra is not None else 1)

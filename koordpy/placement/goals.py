@@ -243,8 +243,8 @@ class Goals:
         return tuple(int(usable[n][d]) for n, d in self.tree.upwards(level, domain))
 
     def counted(self, nodes: Mapping[int, int]) -> Goal:
-        """The sum of `ByCount.added` over the nodes with new pods; empty without a ByCount."""
-        table = self.problem.by_count
+        """The sum of `DeviceCosts.added` over the nodes with new pods; empty without device costs."""
+        table = self.problem.device_costs
         if table is None:
             return ()
         out = [0] * table.width
@@ -256,7 +256,8 @@ class Goals:
         return tuple(out)
 
     def score(self, nodes: Mapping[int, int]) -> Goal:
-        """The negative total of the scores; with a gather goal compared after goal 5 and the ByCount, before goal 6."""
+        """The negative total of the scores; with a gather goal compared after goal 5 and the device costs, before goal
+        6."""
         shapes, members = self.problem.shapes, self.problem.members
         return (-sum(int(shapes[members[rank].shape].score[node]) for rank, node in nodes.items()),)
 
@@ -292,8 +293,9 @@ class Goals:
         return (sum(int(avoided[node]) for node in nodes.values()),) if avoided is not None else ()
 
     def fewest_nodes(self, nodes: Mapping[int, int]) -> Goal:
-        """Without a gather goal: nodes with new pods, and nodes that count as used without one (Problem.standing)."""
-        standing = self.problem.standing
+        """Without a gather goal: nodes with new pods, and nodes that count as used without one
+        (Problem.already_used)."""
+        standing = self.problem.already_used
         used = set(nodes.values())
         if standing is not None:
             used.update(np.nonzero(standing)[0].tolist())
@@ -342,8 +344,8 @@ def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
         found.append(f"{tree.node_names[node]} has {problem.free[node, column]} of column {column}, {amount} placed")
     for one in problem.allowances:
         taken = sum(one.amounts[members[rank].shape] for rank in nodes)
-        if taken > one.room:
-            found.append(f"{taken} used of an allowance of {one.room}")
+        if taken > one.remaining:
+            found.append(f"{taken} used of an allowance of {one.remaining}")
     placed = Counter(members[rank].gang for rank in nodes)
     for gang, need in enumerate(problem.needs):
         if placed[gang] < need:
@@ -374,9 +376,10 @@ def beyond_room(problem: Problem, nodes: Mapping[int, int]) -> list[tuple[int, i
 def faults_together(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
     """Returns the faults of a placement that concern several pods at once, one sentence each.
 
-    These are nodes with devices that cannot serve all new pods there (`ByCount.cost` is None), and broken interactions.
+    These are nodes with devices that cannot serve all new pods there (`DeviceCosts.cost` is None), and broken
+    interactions.
     """
-    table, held = problem.by_count, Counter((problem.members[rank].shape, node) for rank, node in nodes.items())
+    table, held = problem.device_costs, Counter((problem.members[rank].shape, node) for rank, node in nodes.items())
     unserved = [
         f"{problem.tree.node_names[node]} cannot take its pods together"
         for node, pods in (sorted(_pods_there(problem, nodes)) if table is not None else ())

@@ -33,10 +33,10 @@ def opened_places(problem: Problem) -> list[Problem] | None:
     level = _layer(owners, problem)
     if level is not None:
         labelled = owners[0].groups[0] >= 0
-        return [_masked(problem, dict.fromkeys(problem.wanted, labelled), hard=max(problem.hard, level))]
-    several = len(problem.wanted) > 1
+        return [_masked(problem, dict.fromkeys(problem.pending_counts, labelled), hard=max(problem.hard, level))]
+    several = len(problem.pending_counts) > 1
     if several and (
-        problem.gather or len(owners) < len(problem.wanted) or len({frozenset(one.keys) for one in owners}) > 1
+        problem.gather or len(owners) < len(problem.pending_counts) or len({frozenset(one.keys) for one in owners}) > 1
     ):
         return None
     groups = owners[0].groups
@@ -61,7 +61,7 @@ def opening_shapes(problem: Problem) -> list[Near]:
     if len(linked) != 1:
         return []
     (one,) = linked
-    owners = [near for near in one.owners if near.shape in problem.wanted]
+    owners = [near for near in one.owners if near.shape in problem.pending_counts]
     simple = len({near.shape for near in owners}) == len(owners) and all(
         near.matches_itself
         and not near.has_existing
@@ -79,7 +79,7 @@ def _layer(owners: Sequence[Near], problem: Problem) -> int | None:
     no required affinity. Nodes without the label are not compared.
     """
     keys = {key: groups for near in owners for key, groups in near.keys.items()}
-    if len(keys) > 1 or len(owners) < len(problem.wanted) or problem.bound or not problem.gather:
+    if len(keys) > 1 or len(owners) < len(problem.pending_counts) or problem.bound or not problem.gather:
         return None
     (groups,) = keys.values()
     labelled = groups >= 0
@@ -110,8 +110,8 @@ def _unlike(problem: Problem, places: Sequence[NDArray[np.bool_]]) -> list[NDArr
     nodes outside it.
     """
     columns = [*problem.free.T, *problem.slots_of, *problem.copies_of, *(shape.score for shape in problem.shapes)]
-    columns += [problem.standing] if problem.standing is not None else []
-    columns += [problem.by_count.kinds] if problem.by_count is not None else []
+    columns += [problem.already_used] if problem.already_used is not None else []
+    columns += [problem.device_costs.kinds] if problem.device_costs is not None else []
     rows = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
     # sorted content of the nodes of a place -> (names of its nodes in that order, its mask) of each place to return
     alike: dict[bytes, list[tuple[Ints, NDArray[np.bool_]]]] = {}

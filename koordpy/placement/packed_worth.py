@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device goal (`ByCount`) of a unit with equal pods as one integer per node and number of pods.
+"""The device goal (`DeviceCosts`) of a unit with equal pods as one integer per node and number of pods.
 
 Counting adds the cost vectors of all nodes and compares the sums, which is faster with single integers. Each component
 of the vector gets as many digits as its sum can need, so that sums of packed integers compare like sums of vectors.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from koordpy.placement.problem import ByCount, Ints
+from koordpy.placement.problem import DeviceCosts, Ints
 
 
 class NotCountable(Exception):
@@ -38,7 +38,7 @@ class PackedCosts:
         return [costs[kind] for kind in self.kinds.tolist()]
 
 
-def packed(table: ByCount, shape: int, *, shapes: int, slots: Ints, n: int, nodes: int) -> PackedCosts:
+def packed(table: DeviceCosts, shape: int, *, shapes: int, slots: Ints, n: int, nodes: int) -> PackedCosts:
     """Returns the costs of up to n equal pods of a shape on nodes with the given slots ([nodes]).
 
     shapes: number of shapes of the problem. nodes: upper bound on the nodes that the best placement uses. Sums over

@@ -62,7 +62,7 @@ class Member:
 class Allowance:
     """Amount of one resource that a quota still admits for the unit, on whatever nodes."""
 
-    room: int
+    remaining: int
     """Remaining amount, 0 or more."""
     amounts: tuple[int, ...]
     """Per shape, the amount that one pod requests."""
@@ -74,7 +74,7 @@ Vector = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Devices:
-    """Device numbers from which a model can compute the vector of a `ByCount` without calling `ByCount.cost`.
+    """Device numbers from which a model can compute the vector of a `DeviceCosts` without calling `DeviceCosts.cost`.
 
     The vector is then (nodes used by pods with two or more devices, devices left free on the nodes used, pods that
     request two or more).
@@ -87,7 +87,7 @@ class Devices:
 
 
 @dataclass(frozen=True, eq=False)
-class ByCount:
+class DeviceCosts:
     """Goal for devices: a cost vector per node, given how many pods of each shape the node takes (hence the name).
 
     Two GPU pods on a node may cost more or less than twice one pod, because the best sets of GPUs are shared. So the
@@ -140,7 +140,7 @@ class Problem:
     """One unit on one snapshot.
 
     With a gather goal, placements are compared by goals 0 to 7 (`goals.Goals`). Without one the order is: members,
-    fewest pods on scarce nodes, fewest nodes, least ByCount vector, largest total score, fewest slots on the nodes
+    fewest pods on scarce nodes, fewest nodes, least DeviceCosts vector, largest total score, fewest slots on the nodes
     used, then for the pods in rank order the naturally smallest node names. Members that already run, and pipeline (PP)
     groups, do not matter then, because distance in the network does not.
     """
@@ -179,9 +179,9 @@ class Problem:
     """Affinity, anti-affinity, spread and one-domain rules among the planned pods, checked on the final placement."""
     allowances: tuple[Allowance, ...] = ()
     """Limits on the total request of the planned pods, independent of their nodes."""
-    by_count: ByCount | None = None
+    device_costs: DeviceCosts | None = None
     """Costs of devices, a goal that is compared directly before the score; None without it."""
-    standing: Ints | None = None
+    already_used: Ints | None = None
     """[nodes] 1 for nodes that goal "fewest nodes" counts as used even without a new pod (gpu-topology.md 5 (b)).
 
     None without such nodes. Applies only without a gather goal.
@@ -191,7 +191,7 @@ class Problem:
 
     None without such nodes, and with a gather goal.
     """
-    alone: tuple[Ints, ...] = ()
+    copies_by_rules: tuple[Ints, ...] = ()
     """Per shape [nodes] how many copies of one pod the node admits by host ports, spread and (anti-)affinity, if only
     copies of this pod are placed, one after the other. Empty if no shape has such rules."""
     copies: tuple[Ints, ...] = ()
@@ -204,15 +204,15 @@ class Problem:
         return tuple(rank for rank, member in enumerate(self.members) if member.node is None)
 
     @cached_property
-    def wanted(self) -> Mapping[int, int]:
+    def pending_counts(self) -> Mapping[int, int]:
         """Shape -> number of its pending members."""
         return Counter(self.members[rank].shape for rank in self.pending)
 
     @cached_property
-    def asked(self) -> Mapping[int, int]:
+    def total_demand(self) -> Mapping[int, int]:
         """Total demand: column of `free` -> sum of the requests of all pending members."""
         out = Counter[int]()
-        for shape, number in self.wanted.items():
+        for shape, number in self.pending_counts.items():
             out.update({column: number * amount for column, amount in self.shapes[shape].request})
         return out
 
@@ -244,9 +244,9 @@ class Problem:
         """
         if self.copies:
             return self.copies
-        if not self.alone:
+        if not self.copies_by_rules:
             return self.slots_of
-        return tuple(np.minimum(room, own) for room, own in zip(self.slots_of, self.alone, strict=True))
+        return tuple(np.minimum(room, own) for room, own in zip(self.slots_of, self.copies_by_rules, strict=True))
 
     @cached_property
     def core_size(self) -> int:
@@ -256,12 +256,12 @@ class Problem:
     def allowed(self, ranks: Iterable[int]) -> bool:
         """Returns True if the total request of the given members is within every allowance."""
         shapes = [self.members[rank].shape for rank in ranks] if self.allowances else []
-        return all(sum(one.amounts[shape] for shape in shapes) <= one.room for one in self.allowances)
+        return all(sum(one.amounts[shape] for shape in shapes) <= one.remaining for one in self.allowances)
 
     def most_of(self, shape: int) -> int:
         """Returns how many pods the allowances admit if all are of one shape; at most the number of pending members."""
         return min(
-            [len(self.pending), *(one.room // one.amounts[shape] for one in self.allowances if one.amounts[shape])]
+            [len(self.pending), *(one.remaining // one.amounts[shape] for one in self.allowances if one.amounts[shape])]
         )
 
     def reference(self, ranks: tuple[int, ...] | None = None) -> int:

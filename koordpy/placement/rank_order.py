@@ -122,7 +122,7 @@ def _are_exchangeable(problem: Problem, start: Mapping[int, int]) -> bool:
     if len(shapes) == 1:
         return True
     rows = np.stack([problem.shapes[s].score[sorted(set(start.values()))] for s in shapes])
-    return not problem.interactions and problem.by_count is None and bool((rows == rows[0]).all())
+    return not problem.interactions and problem.device_costs is None and bool((rows == rows[0]).all())
 
 
 def _nearest_to_the_last(problem: Problem, start: Mapping[int, int]) -> dict[int, int]:

@@ -39,7 +39,7 @@ class VolumeRestrictions(Rule):
     """
 
     plugin = NO_DISK.plugin
-    together = True
+    is_in_problem = True
 
     def __init__(self, pod: PodInfo, draft: Draft) -> None:
         snapshot = draft.snapshot
@@ -95,7 +95,7 @@ class NodeVolumeLimits(Rule):
     """
 
     plugin = TOO_MANY.plugin
-    together = True
+    is_in_problem = True
 
     def __init__(
         self, pod: PodInfo, draft: Draft, objects: VolumeObjects, held: Mapping[str, Counter[CsiVolume]]

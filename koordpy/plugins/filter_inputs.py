@@ -2,7 +2,7 @@
 """The inputs of the filters and scores of a round: the draft, the configuration, and results that all plugins share.
 
 A plugin that needs more than the pod and a node gets it from a `FilterInputs`, so that it does not depend on the
-planner. Code that passes a `FilterInputs` on calls it `scene`.
+planner. Code that passes a `FilterInputs` on calls it `inputs`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

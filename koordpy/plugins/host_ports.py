@@ -32,7 +32,7 @@ class NodePorts(Rule):
     """
 
     plugin = TAKEN.plugin
-    together = True
+    is_in_problem = True
     before_fit = True
 
     def __init__(self, pod: PodInfo, snapshot: Snapshot) -> None:

@@ -103,7 +103,7 @@ class OwnTerms(Rule):
     """
 
     plugin = PLUGIN
-    together = True
+    is_in_problem = True
 
     def __init__(self, pod: PodInfo, snapshot: Snapshot, table: DomainTable) -> None:
         self._owner = pod.namespace
@@ -186,8 +186,9 @@ class OwnTerms(Rule):
         """Implements `Rule.verdict`."""
         return self._combined(self._affinity_met() if self._wanted_pods is not None else None)
 
-    def standing(self) -> Verdict:
-        """Implements `Rule.standing`: of affinity only the topology keys are checked, because members may match."""
+    def permanent_verdict(self) -> Verdict:
+        """Implements `Rule.permanent_verdict`: of affinity only the topology keys are checked, because members may
+        match."""
         keyed = np.logical_and.reduce([domains.labelled for domains in self._wanted_in]) if self._wanted_in else None
         return self._combined(keyed)
 
@@ -212,7 +213,7 @@ class ExistingTerms(Rule):
     """
 
     plugin = PLUGIN
-    together = True
+    is_in_problem = True
 
     def __init__(
         self, pod: PodInfo, there: Iterable[tuple[TermClass, Places]], snapshot: Snapshot, table: DomainTable

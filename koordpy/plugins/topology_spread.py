@@ -157,7 +157,7 @@ class TopologySpread(Rule):
     """Filter for the DoNotSchedule constraints of a pod: keeps the skew of its domain within maxSkew."""
 
     plugin = PLUGIN
-    together = True
+    is_in_problem = True
     outlasts_pods = True
 
     def __init__(self, spreading: Spreading) -> None:
@@ -177,8 +177,9 @@ class TopologySpread(Rule):
             parts.append(refused_where(constraint.domains.labelled & (skew > constraint.max_skew), SKEWED))
         return chain(parts)
 
-    def standing(self) -> Verdict:
-        """Implements `Rule.standing`: a missing topology key remains, but other members may reduce the skew."""
+    def permanent_verdict(self) -> Verdict:
+        """Implements `Rule.permanent_verdict`: a missing topology key remains, but other members may reduce the
+        skew."""
         return refused_where(~self.spreading.keyed, NO_KEY)
 
     def copies(self) -> Ints | None:

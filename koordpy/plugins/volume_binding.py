@@ -161,7 +161,7 @@ class VolumeBinding(Rule):
     """Checks bound claims by the node affinity of their volume, and waiting claims by volumes available to the node."""
 
     plugin = BINDING
-    together = True
+    is_in_problem = True
 
     def __init__(self, pod: PodInfo, draft: Draft, objects: VolumeObjects, reach: VolumeReach) -> None:
         self._pod = pod

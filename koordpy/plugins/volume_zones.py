@@ -31,7 +31,7 @@ class VolumeZone(Rule):
     """Refuses nodes outside the zones and regions of the pod's bound volumes. No placement changes the verdict."""
 
     plugin = ZONE.plugin
-    together = True
+    is_in_problem = True
 
     def __init__(self, pod: PodInfo, draft: Draft, objects: VolumeObjects) -> None:
         wanted: list[tuple[str, frozenset[str]]] = []

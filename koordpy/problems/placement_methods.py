@@ -134,15 +134,15 @@ METHODS: tuple[PlacementMethod, ...] = (SumsMethod(), CountingMethod(), _OPENED,
 def place_problem(problem: Problem) -> Solution:
     """Returns the best placement of a problem, or the proof that there is none, by the first method that solves it.
 
-    If the device costs of the ByCount are not proven, the proof of the solution is lowered accordingly.
+    If the device costs of the device costs are not proven, the proof of the solution is lowered accordingly.
     """
     answers = (method.place(problem) for method in METHODS if method.applies(problem))
     found = next(answer for answer in answers if answer is not None)
-    if problem.by_count is None or problem.by_count.exact():
+    if problem.device_costs is None or problem.device_costs.exact():
         return found
-    # the ByCount costs are not proven, so a result that depends on them is not proven either
+    # the device costs costs are not proven, so a result that depends on them is not proven either
     proofs = {Proof.OPTIMAL: Proof.FEASIBLE}
-    if not problem.by_count.always:
+    if not problem.device_costs.always:
         proofs[Proof.INFEASIBLE] = Proof.UNKNOWN
     return replace(found, proof=proofs.get(found.proof, found.proof))
 
@@ -206,4 +206,4 @@ def _beyond(problem: Problem, allowance: Allowance) -> bool:
     least = sum(sum(sorted(amounts.get(gang, ()))[:need]) for gang, need in enumerate(problem.needs))
     if not any(problem.needs):
         least = min(allowance.amounts[problem.members[rank].shape] for rank in problem.pending)
-    return least > allowance.room
+    return least > allowance.remaining

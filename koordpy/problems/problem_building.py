@@ -15,7 +15,7 @@ import numpy as np
 
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints
-from koordpy.devices.family_registry import PLUGINS, apart, shared_room, worth
+from koordpy.devices.family_registry import PLUGINS, equivalence_key, shared_free_devices, unit_costs
 from koordpy.feasibility.pod_equivalence import alike
 from koordpy.feasibility.round_state import RoundState
 from koordpy.feasibility.scarce_resources import avoided_nodes
@@ -87,7 +87,7 @@ def build(unit: Unit, round_state: RoundState, *, emptied: bool = False) -> Prob
         return known[2]
     if _has_rules(unit, round_state):
         return _build(unit, round_state, emptied=True)
-    return replace(known[2], by_count=None, standing=None)
+    return replace(known[2], device_costs=None, already_used=None)
 
 
 def _has_rules(unit: Unit, round_state: RoundState) -> bool:
@@ -117,11 +117,11 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
         free = np.concatenate([free, among.room], axis=1)
     # further columns of `free`, each [nodes]: devices of families that share them, then limits of filters on copies
     copies: list[Ints] = []
-    shared = shared_room(unit.pending, round_state.scene) if not emptied else []
+    shared = shared_free_devices(unit.pending, round_state.inputs) if not emptied else []
     for family, room in shared:
         if held is not None:
             for i, node in enumerate(held.at.tolist()):
-                room[node] -= family.of_requests(held.requests(i, snapshot.columns), round_state.scene)
+                room[node] -= family.nominated_devices(held.requests(i, snapshot.columns), round_state.inputs)
         copies.append(room)
     devices = free.shape[1]
     tied = among is not None and bool(among.ties)  # interactions refer to members by shape alone
@@ -136,7 +136,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
             members.append(Member(gang=gang, shape=-1, node=snapshot.index.get(pod.node, -1)))
             continue
         # pods of equal spec are different shapes if devices or parts distinguish them
-        key = (pod.shape, None if tied else apart(pod), inside.get(pod.key, ()))
+        key = (pod.shape, None if tied else equivalence_key(pod), inside.get(pod.key, ()))
         number = keyed.get(key)
         if number is None:
             number = keyed[key] = len(shapes)
@@ -146,7 +146,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
             own = round_state.of(pod)
             asks = among.asks.get(pod.shape, ()) if among is not None else ()
             request = (*own.request, *((first + column, amount) for column, amount in asks))
-            taken = ((devices + i, family.asked(pod)) for i, (family, _) in enumerate(shared))
+            taken = ((devices + i, family.requested_devices(pod)) for i, (family, _) in enumerate(shared))
             request = (*request, *((column, amount) for column, amount in taken if amount))
             for rule in own.rules if not emptied else ():
                 capacity = rule.capacity()
@@ -178,7 +178,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
             ]
         shapes, kinds, members, alone = _merge_shapes(shapes, kinds, members, alone, ruled)
     one_of = among.one_of if among is not None else ()
-    valued = worth(kinds, unit.members, round_state, gather=goal) if not emptied else None
+    valued = unit_costs(kinds, unit.members, round_state, gather=goal) if not emptied else None
     return Problem(
         tree=snapshot.tree,
         free=free,
@@ -198,15 +198,15 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
         interactions=(*(among.interactions(copied) if among is not None else ()), *gathered),
         allowances=(
             *(
-                Allowance(one.room, tuple(one.amounts[numbers[pod.shape]] for pod in kinds))
+                Allowance(one.remaining, tuple(one.amounts[numbers[pod.shape]] for pod in kinds))
                 for one in round_state.admission.allowances(unit, numbers, round_state.draft.quotas)
             ),
             *(Allowance(1, tuple(int(pod.shape in some) for pod in kinds)) for some in one_of),
         ),
-        by_count=valued.table if valued is not None else None,
-        standing=valued.standing if valued is not None else None,
-        scarce=avoided_nodes(unit.members, round_state.scene) if unit.is_gang and not goal else None,
-        alone=alone,
+        device_costs=valued.table if valued is not None else None,
+        already_used=valued.already_used if valued is not None else None,
+        scarce=avoided_nodes(unit.members, round_state.inputs) if unit.is_gang and not goal else None,
+        copies_by_rules=alone,
     )
 
 
@@ -254,7 +254,8 @@ def _one_domain_rules(
 
 
 def _alone(kinds: Sequence[PodInfo], shapes: Sequence[Shape], free: Ints, round_state: RoundState) -> tuple[Ints, ...]:
-    """Returns `Problem.alone`: per shape [nodes] copies that host ports, spread and (anti-)affinity admit in turn.
+    """Returns `Problem.copies_by_rules`: per shape [nodes] copies that host ports, spread and (anti-)affinity admit in
+    turn.
 
     Empty if these rules limit no shape below its slots. Shapes that are not limited share one array of `ANY_NUMBER`.
     """

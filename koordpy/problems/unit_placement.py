@@ -20,7 +20,7 @@ from enum import Enum, auto
 
 import numpy as np
 
-from koordpy.devices.family_registry import serves
+from koordpy.devices.family_registry import fit_together
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.placement.goals import goal_vector
@@ -117,14 +117,16 @@ def _placed_together(unit: Unit, problem: Problem, round_state: RoundState) -> S
 
 
 def _counted_apart(unit: Unit, round_state: RoundState) -> frozenset[bytes]:
-    """Returns the shapes with filters that the problem represents only for each shape alone (not `Rule.together`).
+    """Returns the shapes with filters that the problem represents only for each shape alone (not `Rule.is_in_problem`).
 
     Empty for a unit with one shape.
     """
     kinds = {pod.shape: pod for pod in unit.pending}
     if len(kinds) < 2:
         return frozenset()
-    return frozenset(shape for shape, pod in kinds.items() if not all(rule.together for rule in round_state.rules(pod)))
+    return frozenset(
+        shape for shape, pod in kinds.items() if not all(rule.is_in_problem for rule in round_state.rules(pod))
+    )
 
 
 def _unserved(
@@ -147,13 +149,13 @@ def _unserved(
 
 def _serves(node: int, pods: Sequence[PodInfo], round_state: RoundState) -> bool:
     """Returns True if a node takes pods together: by sets of its devices, and by filters that get the pods in order."""
-    if not serves(node, pods, round_state):
+    if not fit_together(node, pods, round_state):
         return False
     return all(
         rule.takes_after(pods[:number], node)
         for number, pod in enumerate(pods)
         for rule in round_state.rules(pod)
-        if not rule.together
+        if not rule.is_in_problem
     )
 
 

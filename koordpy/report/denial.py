@@ -202,7 +202,7 @@ def _opened(unit: Unit, problem: Problem, round_state: RoundState) -> Place | No
     None otherwise, or if the pods have different keys.
     """
     owners = opening_shapes(problem)
-    if not owners or len(owners) < len(problem.wanted):
+    if not owners or len(owners) < len(problem.pending_counts):
         return None
     keys = {tuple(dict.fromkeys(t.topology_key for t in pod.ties.terms.affinity.required)) for pod in unit.pending}
     if len(keys) > 1:

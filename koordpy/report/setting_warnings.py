@@ -69,7 +69,7 @@ def counted_parts(units: Iterable[Unit]) -> list[tuple[str, str]]:
     first: dict[str, str] = {}
     for pod in (pod for unit in units for pod in unit.pending if pod.asks):
         for family in families_of(pod):
-            for resource in family.by_number(pod):
+            for resource in family.counted_resources(pod):
                 first.setdefault(resource, f"Pod/{pod.key}")
     return [(about, resource) for resource, about in first.items()]
 

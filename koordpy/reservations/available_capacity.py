@@ -67,8 +67,8 @@ class AvailableCapacity:
             first = [pod for pod in self.pods[node] if self.takes_freed(pod, name)]
             keys = {pod.key for pod in first}
             if first:
-                out[i] = np.maximum(0, snapshot.asked(first) - self.freed(node))
-            out[i] += snapshot.asked(pod for pod in self.pods[node] if pod.key not in keys)
+                out[i] = np.maximum(0, snapshot.requests_of(first) - self.freed(node))
+            out[i] += snapshot.requests_of(pod for pod in self.pods[node] if pod.key not in keys)
         return out
 
     def passes(self, rules: Sequence[Rule]) -> Ints:
@@ -123,7 +123,7 @@ class AvailableCapacity:
     def _copies_beside(self, rules: Sequence[Rule], i: int, columns: Mapping[str, int]) -> list[tuple[int, Refusal]]:
         """Returns (copies, refusal of a further copy) by each rule that limits copies on the i-th node."""
         held, node = self.requests(i, columns), int(self.at[i])
-        return [found for rule in rules if (found := rule.beside(node, held)) is not None]
+        return [found for rule in rules if (found := rule.copies_with_nominated(node, held)) is not None]
 
     def requests(self, i: int, columns: Mapping[str, int]) -> dict[str, int]:
         """Returns resource -> requests of the nominated pods on the i-th node.

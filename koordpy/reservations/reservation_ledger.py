@@ -170,9 +170,9 @@ class ReservationLedger:
             if node is None or not self._admits(pod, node):
                 continue
             if node not in free:
-                freed = snapshot.asked(self._terminating_on.get(node, ()))
+                freed = snapshot.requests_of(self._terminating_on.get(node, ()))
                 free[node] = snapshot.allocatable[node] - snapshot.used[node] + freed
-            asks = snapshot.asked([pod])
+            asks = snapshot.requests_of([pod])
             if not bool(((asks > 0) & (asks > free[node])).any()):
                 free[node] = free[node] - asks
                 out[pod.key] = node
@@ -210,7 +210,7 @@ class ReservationLedger:
     def freed(self, node: int) -> Ints:
         """Returns [resources]: requests of the pods that are terminating on a node and still on the draft."""
         gone = self.draft.evicted
-        return self.snapshot.asked(pod for pod in self._terminating_on.get(node, ()) if pod.key not in gone)
+        return self.snapshot.requests_of(pod for pod in self._terminating_on.get(node, ()) if pod.key not in gone)
 
     def _was_reclaimed_from(self, pod: PodInfo, node: int, asker: PodInfo) -> bool:
         """Returns True if the capacity of a nominated pod was reclaimed from a tenant of `asker` (preemption.md 4).

@@ -14,7 +14,7 @@ from koordpy.api.label_selectors import term_matches
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT, NodeInfo, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.devices.family_registry import faults_of_devices, takes_promised
+from koordpy.devices.family_registry import faults_of_devices, uses_reserved_devices
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.gathered_parts import parts_of
 from koordpy.gangs.queue_units import Unit
@@ -144,7 +144,7 @@ def _reservation_faults(placed: Sequence[tuple[PodInfo, str]], round_state: Roun
             if pod.requests.get(resource) and used + held + asked > allocatable.get(resource, 0):
                 faults.append(f"{pod.key}: {held} {resource} of node {node} are reserved for other pods")
         seats = [(one, index[node]) for one in coming]
-        devices = takes_promised(seats, {index[node]: promised}, round_state.scene)
+        devices = uses_reserved_devices(seats, {index[node]: promised}, round_state.inputs)
         if devices:
             faults.append(f"{pod.key}: {devices} of node {node} are reserved for other pods")
     return faults

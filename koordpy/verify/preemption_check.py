@@ -14,7 +14,7 @@ import numpy as np
 
 from koordpy.api.keys import DEFAULT_QUOTA, SYSTEM_PRIORITY_FLOOR
 from koordpy.cache.snapshot import Ints
-from koordpy.devices.family_registry import give
+from koordpy.devices.family_registry import allocate
 from koordpy.fairness.entitlement_lines import EntitlementLines
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
@@ -377,7 +377,7 @@ class VictimCheck(PlanSums):
         """Returns True if the members pass every filter on their nodes with only these units evicted."""
         names = {key: self.snapshot.nodes[node].name for key, node in self.nodes.items()}
         with self.draft.trial(without=(pod for one in taken for pod in one.pods)):
-            given = give(self.nodes, self.round_state)
+            given = allocate(self.nodes, self.round_state)
             return not given.faults and not check_plan(
                 self.unit, names, self.round_state, given.given, given.notes, whole=True
             )

@@ -96,8 +96,8 @@ from dataclasses import replace
 from koordpy.cli.main import main
 from koordpy.devices.fpgas import Fpgas
 
-rightly = Fpgas.give
-Fpgas.give = lambda *of: replace(found := rightly(*of), given=dict.fromkeys(found.given, (4, 5, 6)))
+rightly = Fpgas.allocate
+Fpgas.allocate = lambda *of: replace(found := rightly(*of), given=dict.fromkeys(found.given, (4, 5, 6)))
 main(["simulate", "-f", "fpgas.yaml", "-o", "yaml"])
 """
 

@@ -141,7 +141,7 @@ async def test_a_foreign_pod_that_takes_the_room_meanwhile_overtakes_the_plan() 
         await until(lambda: cluster.planner.tried("gang:default/g") > 0)
         cluster.pod("theirs", cpu="3", scheduler_name="default-scheduler")
         cluster.bind("theirs", "n1")
-        await until(lambda: scheduler.state.usage.held("n1")[0] == 1)
+        await until(lambda: scheduler.state.usage.usage_of("n1")[0] == 1)
         cluster.planner.hold = None
         hold.set()
         await until(lambda: cluster.condition("g-0").get("status") == "False")
@@ -224,7 +224,7 @@ async def test_a_pod_that_is_gone_is_forgotten_before_the_watch_says_so() -> Non
             hold.set()
             await until(lambda: scheduler.state.pod("default/p") is None)
             await asyncio.sleep(0.5)
-            assert sent == ["p"] and scheduler.state.usage.held("n1")[0] == 0
+            assert sent == ["p"] and scheduler.state.usage.usage_of("n1")[0] == 0
             cluster.pod("p", cpu="4")
             cluster.delete("unseen")
             cluster.server.faults.clear()

@@ -63,7 +63,7 @@ class Known:
 
     @property
     def on_node(self) -> int:
-        return self.state.usage.held("n1")[0]
+        return self.state.usage.usage_of("n1")[0]
 
     @property
     def uid(self) -> str:
@@ -127,7 +127,7 @@ async def test_room_that_the_reply_gives_is_taken_while_the_watch_is_silent() ->
             assert known is not None and known.node == "n1"
             cluster.server.faults.clear()
             await until(lambda: scheduler.state.assumed_node("default/vip") is None)
-            assert scheduler.state.usage.held("n1")[0] == 3
+            assert scheduler.state.usage.usage_of("n1")[0] == 3
 
 
 @in_virtual_time

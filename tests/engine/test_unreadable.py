@@ -193,7 +193,7 @@ async def test_a_node_that_cannot_be_read_takes_no_new_pods_and_keeps_its_own() 
         cluster.pod("second")
         refused = "0/1 nodes are available: 1 node(s) were unschedulable."
         await until(lambda: cluster.condition("second").get("message", "").startswith(refused))
-        assert scheduler.state.usage.held("n1")[1]["cpu"] == 3000
+        assert scheduler.state.usage.usage_of("n1")[1]["cpu"] == 3000
         assert b'koordpy_unreadable_objects{kind="Node"} 1.0' in scheduler.metrics.render()
         assert b'koordpy_refused_inputs_total{kind="Node",reason="UnreadableObject"} 1.0' in scheduler.metrics.render()
         (shown,) = scheduler.inspection.unreadable()
@@ -215,7 +215,7 @@ async def test_a_node_that_cannot_be_read_is_there_after_a_restart_closed_and_wi
             cluster.pod("second")
             refused = "0/1 nodes are available: 1 node(s) were unschedulable."
             await until(lambda: cluster.condition("second").get("message", "").startswith(refused))
-            assert scheduler.state.usage.held("n1")[1]["cpu"] == 3000
+            assert scheduler.state.usage.usage_of("n1")[1]["cpu"] == 3000
             await until(lambda: ("Node", "n1") in told(cluster))
             change_node(cluster, "n1", [], cordoned=True)
             await cluster.at_rest(scheduler, "nodes")
@@ -255,7 +255,7 @@ async def test_a_pod_that_cannot_be_read_is_not_planned_for_and_one_on_a_node_ta
             await until(lambda: "Insufficient cpu" in cluster.condition("waits").get("message", ""))
             swap(cluster, "pods", "waits", oddly)
             await until(lambda: len(told(cluster)) == 2)
-            assert scheduler.state.usage.held("n1")[1]["cpu"] == 3000
+            assert scheduler.state.usage.usage_of("n1")[1]["cpu"] == 3000
             cluster.delete("runs")
             cluster.pod("next", cpu="4")
             await until(lambda: cluster.bound("next"))

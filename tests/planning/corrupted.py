@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from random import Random
 
-from koordpy.devices.family_registry import give
+from koordpy.devices.family_registry import allocate
 from koordpy.gangs.queue_units import Unit
 from koordpy.planner.planning_round import plan_round
 from koordpy.preemption.search.preemption_plan import PreemptionPlan, Victim
@@ -36,7 +36,7 @@ def whole_check(search: PreemptionSearch, unit: Unit, relief: PreemptionPlan) ->
     for victim in relief.victims:
         for pod in victim.unit.pods:
             draft.evict(pod)
-    given = give(dict(relief.nodes), round_state)
+    given = allocate(dict(relief.nodes), round_state)
     names = {key: round_state.snapshot.nodes[node].name for key, node in relief.nodes}
     faults = check_plan(unit, names, round_state, given.given, {**given.notes, **relief.notes}, whole=True)
     if not faults and not given.faults:

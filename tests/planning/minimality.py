@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 
 from koordpy.cache.snapshot import Ints
-from koordpy.devices.family_registry import give, takes_promised
+from koordpy.devices.family_registry import allocate, uses_reserved_devices
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.search import preemption_search
 from koordpy.reservations.available_capacity import AvailableCapacity
@@ -78,7 +78,7 @@ class MinimalityProof(VictimCheck):
         moved = [pod for one in taken for pod in one.pods]
         for pod in moved:
             draft.evict(pod)
-        given = give(nodes, self.round_state)
+        given = allocate(nodes, self.round_state)
         at = {key: names[node].name for key, node in nodes.items()}
         refused = bool(
             given.faults or check_plan(self.unit, at, self.round_state, given.given, given.notes, whole=True)
@@ -87,7 +87,7 @@ class MinimalityProof(VictimCheck):
             columns = self.snapshot.columns
             kept = {int(node): self.promised.requests(i, columns) for i, node in enumerate(self.promised.at)}
             seated = [(pod, nodes[pod.key]) for pod in self.placed]
-            refused = bool(takes_promised(seated, kept, self.round_state.scene))
+            refused = bool(uses_reserved_devices(seated, kept, self.round_state.inputs))
             for node, pods in self.promised.pods.items() if not refused else ():
                 there = [(pod, names[node].name) for pod, seat in seated if seat == node]
                 with draft.trial():

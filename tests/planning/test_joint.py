@@ -33,12 +33,12 @@ class Supply(Rule):
     plugin = OVER.plugin
     local = True
 
-    def __init__(self, pod: PodInfo, scene: FilterInputs) -> None:
+    def __init__(self, pod: PodInfo, inputs: FilterInputs) -> None:
         self._asked = watts(pod)
-        self._left: Ints = np.array([int(node.labels[WATTS]) for node in scene.snapshot.nodes], dtype=np.int64)
-        for other in scene.snapshot.pods.values():
+        self._left: Ints = np.array([int(node.labels[WATTS]) for node in inputs.snapshot.nodes], dtype=np.int64)
+        for other in inputs.snapshot.pods.values():
             if other.bound:
-                self._left[scene.snapshot.index[other.node]] -= watts(other)
+                self._left[inputs.snapshot.index[other.node]] -= watts(other)
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         before = self._left[node] // self._asked
@@ -52,8 +52,8 @@ class Supply(Rule):
         return np.maximum(self._left // self._asked, 0)
 
 
-def supply(pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
-    yield Supply(pod, scene)
+def supply(pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
+    yield Supply(pod, inputs)
 
 
 @pytest.mark.parametrize("seed", own_half(range(120)))

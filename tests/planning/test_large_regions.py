@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from koordpy.placement.goals import Goals, violations
-from koordpy.placement.problem import ByCount, Devices, Problem, Sizes, Solution
+from koordpy.placement.problem import DeviceCosts, Devices, Problem, Sizes, Solution
 from koordpy.placement.solver.exact_placement import solve
 from koordpy.placement.solver.large_regions import least_domains
 from koordpy.plan.round_plan import Proof
@@ -48,8 +48,8 @@ def with_devices(problem: Problem) -> Problem:
         several = sum(n for n, ask in zip(counts, asks, strict=True) if ask > 1)
         return (int(given > 1), kind - given, several) if any(counts) else (0, 0, 0)
 
-    table = ByCount(free.copy(), cost, 3, (1, 2), always=True, devices=Devices(asks, free))
-    return replace(problem, by_count=table)
+    table = DeviceCosts(free.copy(), cost, 3, (1, 2), always=True, devices=Devices(asks, free))
+    return replace(problem, device_costs=table)
 
 
 @pytest.mark.parametrize("seed", own_half(range(150)))

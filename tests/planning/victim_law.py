@@ -19,7 +19,7 @@ from koordpy.api.objects import Pod, PodDisruptionBudget
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.devices.family_registry import give
+from koordpy.devices.family_registry import allocate
 from koordpy.devices.rule_registry import place_members
 from koordpy.fairness.queue_shares import queue_ages, queue_shares
 from koordpy.fairness.quota_runtime import limits, tree_figures
@@ -638,7 +638,7 @@ class Judge:
         room = only_ranks(build(self.unit, relieved), set(ranks))
         found = place_unit(self.unit, room, relieved, Question.TRIAL)
         seats = {self.unit.members[rank].key: node for rank, node in found.nodes.items()}
-        given = give(seats, self.round_state) if len(seats) == len(ranks) else None
+        given = allocate(seats, self.round_state) if len(seats) == len(ranks) else None
         self.draft.undo(mark)
         if given is None or given.faults:
             return None

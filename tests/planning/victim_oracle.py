@@ -78,7 +78,7 @@ def least_harmful(snapshot: Snapshot) -> list[str] | None:
             short = len(found.nodes) < len(ranks)
             if not short and any(pod.ask(GPUS) is not None for pod in asked.pods):
                 seats = [(unit.members[rank], node) for rank, node in found.nodes.items()]
-                short = bool(allocate(seats, gpu_nodes(round_state.scene)).faults)
+                short = bool(allocate(seats, gpu_nodes(round_state.inputs)).faults)
             draft.undo(mark)
             if short:
                 continue

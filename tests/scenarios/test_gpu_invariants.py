@@ -120,7 +120,7 @@ class GpuMachine(RuleBasedStateMachine):
     @invariant()
     def no_node_gives_more_than_it_has(self) -> None:
         for name, most in (("n1", 8), ("n3", 4), ("n4", 2)):
-            _, used = self.world.state.usage.held(name)
+            _, used = self.world.state.usage.usage_of(name)
             assert used.get("nvidia.com/gpu", 0) <= most
 
 

@@ -22,14 +22,14 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def freeable_gpus(
-    kinds: Sequence[PodInfo], scene: FilterInputs, reserved: Mapping[int, Mapping[str, int]]
+    kinds: Sequence[PodInfo], inputs: FilterInputs, reserved: Mapping[int, Mapping[str, int]]
 ) -> Ints | None:
     """Returns [nodes] free GPUs; None if no node has a Device. kinds, reserved: as in `Family.freeable`."""
-    if not gpu_view(scene.snapshot).nodes:
+    if not gpu_view(inputs.snapshot).nodes:
         return None
-    room = _free(scene.draft, sum(pod.ask(GPUS).count for pod in kinds if pod.ask(GPUS) is not None) + 1)
+    room = _free(inputs.draft, sum(pod.ask(GPUS).count for pod in kinds if pod.ask(GPUS) is not None) + 1)
     for node, requests in reserved.items():
-        room[node] -= gpu_nodes(scene).cards(requests)
+        room[node] -= gpu_nodes(inputs).cards(requests)
     return room
 
 

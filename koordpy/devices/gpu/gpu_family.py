@@ -18,14 +18,14 @@ from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Pod
 from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import Gpu, KoordpyConfiguration
-from koordpy.devices.device_family import Family, FamilyRound, NodeWorth, Obstruction, Placed
+from koordpy.devices.device_family import Family, FamilyRound, Obstruction, Placed, UnitCosts
 from koordpy.devices.gpu.freed_gpus import freeable_gpus, held_gpus
 from koordpy.devices.gpu.gpu_allocation import allocate
 from koordpy.devices.gpu.gpu_book import GpuBook
 from koordpy.devices.gpu.gpu_check import check_containers, check_gpus, takes_promised
 from koordpy.devices.gpu.gpu_filter import PLUGIN, GPUDevices, gpu_refusal
 from koordpy.devices.gpu.gpu_machine import GPUS, gpu_ask
-from koordpy.devices.gpu.gpu_node_worth import by_count, gpu_room, nodes_with_members
+from koordpy.devices.gpu.gpu_node_costs import device_costs, free_gpus, nodes_with_members
 from koordpy.devices.gpu.gpu_nodes import gpu_nodes
 from koordpy.devices.gpu.gpu_variables import NAMES, inject, is_injected
 from koordpy.devices.gpu.gpu_view import GpuView, gpu_view
@@ -81,104 +81,108 @@ class Gpus(Family):
         """Implements `Family.book`."""
         return GpuBook(config.gpu)
 
-    def admitted(self, pod: Pod, config: KoordpyConfiguration) -> Pod:
-        """Implements `Family.admitted`: adds the environment variables by which delivery `env` passes GPUs to
+    def apply_webhook(self, pod: Pod, config: KoordpyConfiguration) -> Pod:
+        """Implements `Family.apply_webhook`: adds the environment variables by which delivery `env` passes GPUs to
         containers."""
         return inject(pod, config.gpu.resources)
 
-    def refusal(self, pod: PodInfo, scene: FilterInputs) -> Refusal | None:
+    def refusal(self, pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
         """Implements `Family.refusal`: returns why the pod's GPU request is invalid; None if it is valid."""
         return gpu_refusal(pod)
 
-    def rules(self, pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
+    def rules(self, pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
         """Implements `Family.rules`: yields the filter `GPUDevices` if more than the number of GPUs may decide."""
         # in all other cases NodeResourcesFit decides by the number of GPUs
         if (
-            gpu_view(scene.snapshot).nodes
-            or scene.config.gpu.delivery == "env"
+            gpu_view(inputs.snapshot).nodes
+            or inputs.config.gpu.delivery == "env"
             or any(key in pod.pod.metadata.annotations for key in _WISHES)
-            or gpu_view(scene.snapshot).partition_policies
-            or gpu_view(scene.snapshot).shared
+            or gpu_view(inputs.snapshot).partition_policies
+            or gpu_view(inputs.snapshot).shared
             or (pod.ask(GPUS) is not None and is_injected(pod.pod, pod.ask(GPUS).resources))
         ):
-            yield GPUDevices(pod, gpu_nodes(scene))
+            yield GPUDevices(pod, gpu_nodes(inputs))
 
-    def apart(self, pod: PodInfo) -> Hashable:
-        """Implements `Family.apart`: pods differ by their GPU request, group and annotations about links."""
+    def equivalence_key(self, pod: PodInfo) -> Hashable:
+        """Implements `Family.equivalence_key`: pods differ by their GPU request, group and annotations about links."""
         notes = pod.pod.metadata.annotations
         return pod.ask(GPUS), pod.group, *(notes.get(key) for key in _WISHES)
 
-    def room(self, pods: Sequence[PodInfo], scene: FilterInputs) -> Ints | None:
-        """Implements `Family.room`: returns the free GPUs of each node; None if no pod of the unit requests GPUs."""
-        return gpu_room(pods, gpu_nodes(scene)) if any(pod.ask(GPUS) is not None for pod in pods) else None
+    def free_devices(self, pods: Sequence[PodInfo], inputs: FilterInputs) -> Ints | None:
+        """Implements `Family.free_devices`: returns the free GPUs of each node; None if no pod of the unit requests
+        GPUs."""
+        return free_gpus(pods, gpu_nodes(inputs)) if any(pod.ask(GPUS) is not None for pod in pods) else None
 
-    def asked(self, pod: PodInfo) -> int:
-        """Implements `Family.asked`: returns the number of GPUs that a pod requests."""
+    def requested_devices(self, pod: PodInfo) -> int:
+        """Implements `Family.requested_devices`: returns the number of GPUs that a pod requests."""
         return pod.ask(GPUS).count if pod.ask(GPUS) is not None else 0
 
-    def of_requests(self, held: Mapping[str, int], scene: FilterInputs) -> int:
-        """Implements `Family.of_requests`: returns the number of GPUs in the amounts that nominated pods request."""
-        return gpu_nodes(scene).cards(held)
+    def nominated_devices(self, held: Mapping[str, int], inputs: FilterInputs) -> int:
+        """Implements `Family.nominated_devices`: returns the number of GPUs in the amounts that nominated pods
+        request."""
+        return gpu_nodes(inputs).cards(held)
 
-    def worth(
+    def unit_costs(
         self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
-    ) -> NodeWorth | None:
-        """Implements `Family.worth`: returns costs of the links between the GPUs that the pods of each node get.
+    ) -> UnitCosts | None:
+        """Implements `Family.unit_costs`: returns costs of the links between the GPUs that the pods of each node get.
 
         None for a unit without GPU requests, and for a request that cannot be read.
         """
         if all(pod.ask(GPUS) is None for pod in kinds):
             return None
-        table = by_count(kinds, gpu_nodes(now.scene))
+        table = device_costs(kinds, gpu_nodes(now.inputs))
         if table is None:
             return None
-        return NodeWorth(table, None if gather else nodes_with_members(members, gpu_nodes(now.scene)))
+        return UnitCosts(table, None if gather else nodes_with_members(members, gpu_nodes(now.inputs)))
 
-    def give(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
-        """Implements `Family.give`: allocates GPUs by name; nothing in a cluster in which no node has a usable
+    def allocate(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
+        """Implements `Family.allocate`: allocates GPUs by name; nothing in a cluster in which no node has a usable
         Device."""
-        if not gpu_view(now.scene.snapshot).nodes:
+        if not gpu_view(now.inputs.snapshot).nodes:
             return FamilyAllocation()
-        pods = now.scene.snapshot.pods
-        return allocate([(pods[key], node) for key, node in nodes.items()], gpu_nodes(now.scene))
+        pods = now.inputs.snapshot.pods
+        return allocate([(pods[key], node) for key, node in nodes.items()], gpu_nodes(now.inputs))
 
     def check(
         self, placed: Placed, given: Mapping[str, Any], notes: Mapping[str, Mapping[str, str]], now: FamilyRound
     ) -> Iterator[str]:
         """Implements `Family.check`: yields faults of the GPUs of pods, then of the annotations of their containers."""
-        draft = now.scene.draft
+        draft = now.inputs.draft
         named = [(pod, draft.snapshot.nodes[node].name) for pod, node in placed]
         yield from check_gpus(named, given, draft)
         yield from check_containers(named, given, notes, draft)
 
-    def takes_promised(self, placed: Placed, reserved: Mapping[int, Mapping[str, int]], scene: FilterInputs) -> bool:
-        """Implements `Family.takes_promised`."""
-        return takes_promised(placed, reserved, scene.draft, scene.config.gpu.resources)
+    def uses_reserved_devices(
+        self, placed: Placed, reserved: Mapping[int, Mapping[str, int]], inputs: FilterInputs
+    ) -> bool:
+        """Implements `Family.uses_reserved_devices`."""
+        return takes_promised(placed, reserved, inputs.draft, inputs.config.gpu.resources)
 
-    def costs(self, pod: PodInfo, nodes: Ints, scene: FilterInputs) -> Sequence[Ints]:
-        """Implements `Family.costs`: prefers fast links between the pod's GPUs, then few GPUs left on the node."""
-        slow, left = plain_gpus(pod, scene).at(nodes)
+    def pod_costs(self, pod: PodInfo, nodes: Ints, inputs: FilterInputs) -> Sequence[Ints]:
+        """Implements `Family.pod_costs`: prefers fast links between the pod's GPUs, then few GPUs left on the node."""
+        slow, left = plain_gpus(pod, inputs).at(nodes)
         return -slow, left
 
     def freeable(
-        self, kinds: Sequence[PodInfo], scene: FilterInputs, *, reserved: Mapping[int, Mapping[str, int]]
+        self, kinds: Sequence[PodInfo], inputs: FilterInputs, *, reserved: Mapping[int, Mapping[str, int]]
     ) -> Ints | None:
         """Implements `Family.freeable`."""
-        return freeable_gpus(kinds, scene, reserved)
+        return freeable_gpus(kinds, inputs, reserved)
 
-    def held(self, pod: PodInfo, scene: FilterInputs) -> int:
-        """Implements `Family.held`: returns the number of GPUs that evicting the pod frees."""
-        return held_gpus(pod, scene.draft)
+    def freed_devices(self, pod: PodInfo, inputs: FilterInputs) -> int:
+        """Implements `Family.freed_devices`: returns the number of GPUs that evicting the pod frees."""
+        return held_gpus(pod, inputs.draft)
 
-    def usable(self, scene: FilterInputs) -> Ints | None:
+    def usable(self, inputs: FilterInputs) -> Ints | None:
         """Implements `Family.usable`: returns the healthy GPUs of each node, `ANY_NUMBER` for a node without known
         GPUs.
 
         None if no node has known GPUs.
         """
-        if not gpu_view(scene.snapshot).nodes:
+        if not gpu_view(inputs.snapshot).nodes:
             return None
-        found = (gpu_nodes(scene).state(i).healthy for i in range(len(scene.snapshot.nodes)))
+        found = (gpu_nodes(inputs).state(i).healthy for i in range(len(inputs.snapshot.nodes)))
         return np.fromiter((ANY_NUMBER if one is None else one for one in found), dtype=np.int64)
 
     def obstruction(self, pod: PodInfo, now: FamilyRound) -> Obstruction | None:
@@ -188,7 +192,7 @@ class Gpus(Family):
 
     def bottlenecks(self, nodes: Mapping[str, int], now: FamilyRound) -> Iterator[float]:
         """Implements `Family.bottlenecks`; kB/s of the machine are converted to GB/s."""
-        draft = now.scene.draft
+        draft = now.inputs.draft
         machines = gpu_view(draft.snapshot).nodes
         for key, node in nodes.items():
             minors, name = draft.given_of(key, GPUS), draft.snapshot.nodes[node].name
@@ -196,13 +200,13 @@ class Gpus(Family):
             if kbs is not None:
                 yield kbs / 1e6
 
-    def is_counted(self, pods: Iterable[PodInfo], scene: FilterInputs) -> bool:
+    def is_counted(self, pods: Iterable[PodInfo], inputs: FilterInputs) -> bool:
         """Implements `Family.is_counted`: True if no node of the cluster has GPUs that are known by name."""
-        return not gpu_view(scene.snapshot).nodes
+        return not gpu_view(inputs.snapshot).nodes
 
-    def mark(self, pod: PodInfo, scene: FilterInputs) -> tuple[str, Callable[[int], float | None]] | None:
-        """Implements `Family.mark`: the mean mark of the links that the pod would get on a node."""
-        return MARK, lambda node: gpu_nodes(scene).mean_mark(node, pod)
+    def shown_value(self, pod: PodInfo, inputs: FilterInputs) -> tuple[str, Callable[[int], float | None]] | None:
+        """Implements `Family.shown_value`: the mean mark of the links that the pod would get on a node."""
+        return MARK, lambda node: gpu_nodes(inputs).mean_mark(node, pod)
 
     def remedies(self, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[Snapshot], Snapshot]]]:
         """Implements `Family.remedies`: yields the nodes with an agent that reports that it cannot deliver GPUs now."""

@@ -59,7 +59,7 @@ class GPUDevices(Rule):
     """
 
     plugin = PLUGIN
-    together = True
+    is_in_problem = True
     """The problem of a unit represents how its pods share GPUs, so placements need not be tried on this filter."""
     local = True
     """A pod on a node changes the result for this node alone."""
@@ -100,8 +100,9 @@ class GPUDevices(Rule):
         """Implements `Rule.copies`."""
         return self._room
 
-    def beside(self, node: int, held: Mapping[str, int]) -> tuple[int, Refusal] | None:
-        """Implements `Rule.beside`: returns (copies that fit next to nominated pods, refusal of further copies).
+    def copies_with_nominated(self, node: int, held: Mapping[str, int]) -> tuple[int, Refusal] | None:
+        """Implements `Rule.copies_with_nominated`: returns (copies that fit next to nominated pods, refusal of further
+        copies).
 
         Nominated pods will use healthy GPUs, of which a node may have fewer than it states. None if they use no GPUs,
         or if the node has no Device. held: resource -> amount that they request.
@@ -113,7 +114,8 @@ class GPUDevices(Rule):
         return min(left, int(self._room[node])), Refusal(PLUGIN, Code.UNSCHEDULABLE, (INSUFFICIENT,))
 
     def capacity(self) -> Ints | None:
-        """Implements `Rule.capacity`: None if the number of devices decides, because `Family.room` then states it."""
+        """Implements `Rule.capacity`: None if the number of devices decides, because `Family.free_devices` then states
+        it."""
         return self._room if self.constrained else None
 
     outlasts_pods = True
@@ -246,8 +248,8 @@ class GPUDevices(Rule):
                 return self._too_slow(machine)
         return hard
 
-    def standing(self) -> Verdict:
-        """Implements `Rule.standing`: keeps only the refusals that no eviction resolves."""
+    def permanent_verdict(self) -> Verdict:
+        """Implements `Rule.permanent_verdict`: keeps only the refusals that no eviction resolves."""
         verdict = self.verdict()
         never = np.array([0, *(one.code is Code.UNRESOLVABLE for one in verdict.refusals)], dtype=bool)
         return Verdict(np.where(never[verdict.which], verdict.which, 0).astype(np.int32), verdict.refusals)

@@ -132,11 +132,11 @@ NOTHING = GpuState(None, 0, False, 0)
 """State of a node with GPUs that are not known by name."""
 
 
-def gpu_nodes(scene: FilterInputs) -> "GpuNodes":
-    """Returns the GPUs of every node on the draft of `scene`, built once for it."""
-    found = scene.memo.get(GpuNodes)
+def gpu_nodes(inputs: FilterInputs) -> "GpuNodes":
+    """Returns the GPUs of every node on the draft of `inputs`, built once for it."""
+    found = inputs.memo.get(GpuNodes)
     if not isinstance(found, GpuNodes):
-        found = scene.memo[GpuNodes] = GpuNodes(scene.draft, scene.config.gpu)
+        found = inputs.memo[GpuNodes] = GpuNodes(inputs.draft, inputs.config.gpu)
     return found
 
 

@@ -47,21 +47,21 @@ class PartAsks(Family):
         """Implements `Family.reader`."""
         return PartAskReader(config.gpu)
 
-    def refusal(self, pod: PodInfo, scene: FilterInputs) -> Refusal | None:
+    def refusal(self, pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
         """Implements `Family.refusal`."""
         refusal = pod.ask(PARTS).refusal
         return Refusal(PLUGIN, Code.UNRESOLVABLE, (refusal,)) if refusal else None
 
-    def rules(self, pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
+    def rules(self, pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
         """Implements `Family.rules`: yields nothing, because a pod is refused on all nodes or on none."""
         yield from ()
 
-    def give(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
-        """Implements `Family.give`: no part is allocated."""
+    def allocate(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
+        """Implements `Family.allocate`: no part is allocated."""
         return FamilyAllocation()
 
-    def by_number(self, pod: PodInfo) -> Sequence[str]:
-        """Implements `Family.by_number`."""
+    def counted_resources(self, pod: PodInfo) -> Sequence[str]:
+        """Implements `Family.counted_resources`."""
         counted: Sequence[str] = pod.ask(PARTS).counted
         return counted
 

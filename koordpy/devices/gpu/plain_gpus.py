@@ -14,21 +14,21 @@ from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.pods.pod_info import PodInfo
 
 
-def plain_gpus(pod: PodInfo, scene: FilterInputs) -> "PlainGpus":
+def plain_gpus(pod: PodInfo, inputs: FilterInputs) -> "PlainGpus":
     """Returns the costs of nodes for a plain pod, one object for all pods of its shape in a round."""
-    found = scene.memo.setdefault(_PlainGpusOfShapes, _PlainGpusOfShapes())
+    found = inputs.memo.setdefault(_PlainGpusOfShapes, _PlainGpusOfShapes())
     assert isinstance(found, _PlainGpusOfShapes)
-    return found.of(pod, scene)
+    return found.of(pod, inputs)
 
 
 class _PlainGpusOfShapes(dict[bytes, "PlainGpus"]):
     """Shape -> costs of nodes; stored with the inputs of a round."""
 
-    def of(self, pod: PodInfo, scene: FilterInputs) -> "PlainGpus":
+    def of(self, pod: PodInfo, inputs: FilterInputs) -> "PlainGpus":
         """Returns the costs of nodes for a pod, created on the first request for its shape."""
         found = self.get(pod.shape)
         if found is None:
-            found = self[pod.shape] = PlainGpus(pod, gpu_nodes(scene))
+            found = self[pod.shape] = PlainGpus(pod, gpu_nodes(inputs))
         return found
 
 

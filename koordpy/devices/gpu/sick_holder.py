@@ -32,7 +32,7 @@ def sick_holder(pod: PodInfo, now: FamilyRound) -> Obstruction | None:
     """
     if pod.ask(GPUS) is None:
         return None
-    draft, gpus = now.scene.draft, gpu_nodes(now.scene)
+    draft, gpus = now.inputs.draft, gpu_nodes(now.inputs)
     snapshot = draft.snapshot
     tried = 0
     for name in gpu_view(snapshot).sick_held:

@@ -163,7 +163,7 @@ class Nominations:
         if node is None:
             return True
         now = self._now()
-        count, used = self._state.usage.held(node.name)
+        count, used = self._state.usage.usage_of(node.name)
         terminating = [pod for pod in self._state.leaving(node.name) if frees_capacity(pod, now)]
         if count - len(terminating) >= node.allocatable.get(PODS, 0):
             return True

@@ -126,7 +126,7 @@ class GangWriter(Reconciler):
         others = first.beneficiary not in (None, ref.key)
         gist = f" for {first.beneficiary}" if others else f": {first.message}"
         rules = ", ".join(dict.fromkeys(victim.rule for victim in victims))
-        left = len(self._context.state.gangs.gang(ref).standing)
+        left = len(self._context.state.gangs.gang(ref).live)
         if not left:
             self._started.pop(ref.key, None)
         text = f"{many} of {left + many} members evicted ({rules}){gist}"

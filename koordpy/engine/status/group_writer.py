@@ -66,7 +66,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
     def _record_eviction(self, ref: GangRef, reason: str, text: str) -> None:
         """Records an eviction for condition DisruptionTarget, if the gang has lost its minimum."""
         group, gang = self._context.state.gangs.groups.get(ref.key), self._context.state.gangs.gang(ref)
-        if group is not None and len(gang.standing) + gang.succeeded < group.spec.min_member:
+        if group is not None and len(gang.live) + gang.succeeded < group.spec.min_member:
             self._evicted[ref.key] = reason, text
             self.mark(ref.key)
 
@@ -132,7 +132,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         if (until := made_again_until(gang)) > now:
             self._made_again[key] = until
         evicted = self._evicted.get(key, ("", ""))
-        if len(gang.standing) + gang.succeeded >= obj.spec.min_member:
+        if len(gang.live) + gang.succeeded >= obj.spec.min_member:
             # a later loss of members is not caused by this eviction
             self._evicted.pop(key, None)
         report, waits = self._verdicts.get(key, (None, inf))

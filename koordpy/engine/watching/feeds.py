@@ -18,7 +18,7 @@ from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBu
 from koordpy.api.owner_objects import WorkloadObject
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
 from koordpy.cache.cluster_state import ClusterState
-from koordpy.devices.family_registry import reporting
+from koordpy.devices.family_registry import device_report_of
 from koordpy.engine.changes.change_hub import Hub
 from koordpy.engine.changes.object_changes import (
     ClaimUsers,
@@ -141,7 +141,10 @@ class Feeds:
         self._feed(api_resources.CLUSTER_NETWORK_TOPOLOGIES, ClusterNetworkTopology, topology_changes(hub))
         self._feed(api_resources.DEVICES, Device, kept_changes(hub, of_device))
         self._feed(
-            api_resources.CONFIG_MAPS, ConfigMap, kept_changes(hub, of_config_map, "NpuReport"), transform=reporting
+            api_resources.CONFIG_MAPS,
+            ConfigMap,
+            kept_changes(hub, of_config_map, "NpuReport"),
+            transform=device_report_of,
         )
         storage = claimed_changes(hub, claiming, of_storage)
         for resource, kind in api_resources.STORAGE.items():

@@ -301,7 +301,7 @@ def _least(case: Case, template: int) -> int:
     for pod in case.kinds:
         usable |= case.round_state.of(pod).allowed > 0
     free = np.maximum(case.round_state.draft.free()[inside & usable], 0).sum(axis=0)
-    asked, most = snapshot.asked(case.core), 1.0
+    asked, most = snapshot.requests_of(case.core), 1.0
     for name in {"pods", *(name for pod in case.core for name in pod.requests)}:
         column = snapshot.columns[name]
         lacks, has = int(asked[column] - free[column]), node.allocatable.get(name, 0)
@@ -322,7 +322,7 @@ def _with_earlier_units(case: Case, node: NodeInfo) -> int:
         if one.unit == case.unit.id:
             break
         waiting.append(snapshot.pods[one.pod_key])
-    asked = snapshot.asked(waiting)
+    asked = snapshot.requests_of(waiting)
     parts = [
         ceil(int(asked[snapshot.columns[name]]) / amount)
         for name, amount in node.allocatable.items()

@@ -49,7 +49,7 @@ def quota_changes(case: Case) -> Iterator[ClusterChange]:
 def _refusals(case: Case, snapshot: Snapshot) -> list[QuotaRefusal]:
     """Returns the refusals of the unit's core by limits of quotas. snapshot: with the quotas to check."""
     draft = case.draft_on(snapshot)
-    ledger = ReservationLedger(draft, case.config, lambda: case.round_state.scene.reach)
+    ledger = ReservationLedger(draft, case.config, lambda: case.round_state.inputs.reach)
     admission = Admission(draft, case.config.quota, ledger)
     return [one for one in admission.core_refusals(case.unit, draft.quotas) if one.limit]
 

@@ -3,7 +3,7 @@
 
 A region is a domain of the topology tree in which all pods of the unit are placed. The variables of the model are in
 `region_cells.py`. This module adds what the goals and rules need: used domains, whole PP groups, interactions among
-members, device costs (`ByCount`), and scores. Each goal is a sum (`Term`s) that `StagedModel.minimise` minimises.
+members, device costs (`DeviceCosts`), and scores. Each goal is a sum (`Term`s) that `StagedModel.minimise` minimises.
 Source: gang-network.md section 7.
 """
 
@@ -24,7 +24,7 @@ from koordpy.plan.limits import MODEL_TIES
 
 
 class CountModel(RegionCells):
-    """The counts in one region, and the terms of its goals: used domains, whole groups, ByCount, scores.
+    """The counts in one region, and the terms of its goals: used domains, whole groups, DeviceCosts, scores.
 
     Arguments as for `RegionCells`. Raises TooLarge if the model would have too many variables or interactions.
     """
@@ -61,11 +61,11 @@ class CountModel(RegionCells):
         """
         self._interactions()
         self.counted = self._counted()
-        """The ByCount as terms of this model; None without a ByCount, or if `numbered` represents it."""
+        """The device costs as terms of this model; None without device costs, or if `numbered` represents it."""
         self.numbered = self._numbered()
-        """The ByCount by numbers of devices only, which needs fewer variables; None if `counted` represents it."""
+        """The device costs by numbers of devices only, which needs fewer variables; None if `counted` represents it."""
 
-    # --- interactions among members, and the ByCount --------------------------------------------------------------
+    # --- interactions among members, and the device costs ----------------------------------------------------------
 
     def _interactions(self) -> None:
         """Adds all interactions of the problem; raises TooLarge if they need too many constraints."""
@@ -84,11 +84,11 @@ class CountModel(RegionCells):
         return Interacting(self.model, places, most=most, every=self._every)
 
     def _counted(self) -> CountedTable | None:
-        """Adds the ByCount of every cell as a table of its values; None without one, or if `_numbered` adds it.
+        """Adds the device costs of every cell as a table of its values; None without one, or if `_numbered` adds it.
 
         If the table is too large, it is left out and nothing is proven.
         """
-        table = self.problem.by_count
+        table = self.problem.device_costs
         if table is None or (table.devices is not None and self._fillings is None):
             return None
         room = self.room
@@ -109,11 +109,12 @@ class CountModel(RegionCells):
         return counted
 
     def _numbered(self) -> Numbered | None:
-        """Adds the ByCount of every cell by numbers of devices, if it depends only on these and cells are single nodes.
+        """Adds the device costs of every cell by numbers of devices, if it depends only on these and cells are single
+        nodes.
 
         Otherwise returns None.
         """
-        table = self.problem.by_count
+        table = self.problem.device_costs
         if table is None or table.devices is None or self._fillings is not None:
             return None
         room, asks = self.room, table.devices.asks
@@ -127,10 +128,10 @@ class CountModel(RegionCells):
         return numbered
 
     def least_counted(self, bound: Sequence[int] = ()) -> tuple[int, ...]:
-        """Minimises the ByCount vector, component by component, makes the values constraints, and returns them.
+        """Minimises the device cost vector, component by component, makes the values constraints, and returns them.
 
         bound: proven lower bound on the vector or on its first components; empty if not known. It is used for a
-        component only while all components before it meet their bound. Returns () without a ByCount.
+        component only while all components before it meet their bound. Returns () without device costs.
         """
         if self.numbered is not None:
             self.numbered.settle(self.values)
@@ -142,12 +143,12 @@ class CountModel(RegionCells):
         return tuple(out)
 
     def hold_counted(self, vector: Sequence[int]) -> None:
-        """Limits the ByCount vector to a value that another model has found."""
+        """Limits the device cost vector to a value that another model has found."""
         for terms, most in zip(self._vector(), vector, strict=True):
             self.hold(terms, most)
 
     def _vector(self) -> list[list[Term]]:
-        """Returns the terms of each component of the ByCount vector; empty if the model does not represent it.
+        """Returns the terms of each component of the device cost vector; empty if the model does not represent it.
 
         For `numbered` without the last component, because it does not depend on the placement.
         """
@@ -161,7 +162,7 @@ class CountModel(RegionCells):
         It counts the nodes needed by the pods that request two or more devices, for each measure of capacity alone with
         the largest nodes first. 0 if not all pods must be placed, or without numbers of devices.
         """
-        devices, room = self.problem.by_count.devices if self.problem.by_count is not None else None, self.room
+        devices, room = self.problem.device_costs.devices if self.problem.device_costs is not None else None, self.room
         if devices is None or not self._every:
             return 0
         pods = [n if devices.asks[s] > 1 else 0 for s, n in zip(room.shapes, room.wanted, strict=True)]
@@ -176,7 +177,7 @@ class CountModel(RegionCells):
     def add_used(self, *, siblings: bool = True) -> None:
         """Adds the variables of `used`: a 0/1 per domain that contains new pods and is not open already.
 
-        siblings: True to count domains with bound members as open. Nodes in `Problem.standing` are always open.
+        siblings: True to count domains with bound members as open. Nodes in `Problem.already_used` are always open.
         """
         depth, room, counts = self.tree.depth, self.room, self.shape_totals
         # domains above the nodes: `used` must be 1 if the domain has new pods; a cut per shape and for all pods
@@ -216,8 +217,8 @@ class CountModel(RegionCells):
         return cell.used
 
     def _stands(self, node: int) -> bool:
-        """Returns True if a node counts as used without new pods (Problem.standing)."""
-        standing = self.problem.standing
+        """Returns True if a node counts as used without new pods (Problem.already_used)."""
+        standing = self.problem.already_used
         return standing is not None and bool(standing[node])
 
     def opened(self, level: int) -> list[Term]:

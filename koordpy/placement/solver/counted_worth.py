@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device goal (`ByCount`) in a CP-SAT model, which knows only linear costs.
+"""The device goal (`DeviceCosts`) in a CP-SAT model, which knows only linear costs.
 
 The cost of a node depends on the combination of pods on it, for example on which sets of GPUs they leave free. It is
 modelled in one of two forms:
@@ -14,20 +14,20 @@ Source: gpu-topology.md 5.
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from koordpy.placement.problem import ByCount, Devices, Vector
+from koordpy.placement.problem import DeviceCosts, Devices, Vector
 from koordpy.placement.solver.cpsat import cp_model
 from koordpy.placement.solver.staged_model import Term, linear
 from koordpy.plan.limits import MODEL_VARIABLES
 
 
 class CountedTable:
-    """Adds the costs of a ByCount to a model, node by node.
+    """Adds device costs to a model, node by node.
 
-    components: per component of the ByCount vector, its terms: the cost of all nodes relative to no new pod. complete:
-    False if ways were left out because they are too many; then `components` cannot be used.
+    components: per component of the device cost vector, its terms: the cost of all nodes relative to no new pod.
+    complete: False if ways were left out because they are too many; then `components` cannot be used.
     """
 
-    def __init__(self, model: cp_model.CpModel, table: ByCount, *, shapes: int) -> None:
+    def __init__(self, model: cp_model.CpModel, table: DeviceCosts, *, shapes: int) -> None:
         self.model, self.table, self.shapes = model, table, shapes
         self.components: list[list[Term]] = [[] for _ in range(table.width)]
         self.complete = True
@@ -113,7 +113,7 @@ class CountedTable:
 
 
 class Numbered:
-    """Adds a ByCount that depends only on numbers of devices (`problem.Devices`).
+    """Adds device costs that depend only on numbers of devices (`problem.Devices`).
 
     The vector is linear in the pods and in two 0/1 variables per node: one is 1 if the node has new pods, the other is
     1 if the new pods on it use two or more devices together.

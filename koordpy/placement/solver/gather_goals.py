@@ -4,7 +4,7 @@
 1. Goal 1: levels are tried from the lowest up; the first one with a region that takes all pods is the level of c.
    A region is a domain that may become c, the lowest domain that contains all new pods.
 2. Goal 2: the regions of this level are tried in groups of equal attraction, the most attracting first.
-3. Goals 3 to 5, the device costs (`ByCount`) and the score: each region of a group is solved, the one with the best
+3. Goals 3 to 5, the device costs (`DeviceCosts`) and the score: each region of a group is solved, the one with the best
    bound first (`regions.py`). The search of a group ends when the next bound is worse than the best value so far.
 4. Goal 6 is solved in the best region only. Goal 7 is left to `rank_order.settle_ranks`.
 
@@ -40,7 +40,7 @@ class Reached:
     domains: tuple[int, ...]
     """Goal 4: per level, the top layer first, the number of domains with members."""
     counted: tuple[int, ...]
-    """ByCount vector of the new pods; empty without a ByCount."""
+    """DeviceCosts vector of the new pods; empty without device costs."""
     score: int
     """Total score; larger is better."""
     model: CountModel | None = None
@@ -79,7 +79,7 @@ class Gather:
         return nodes
 
     def _best(self) -> Reached | None:
-        """Returns the result of the region that is best in goals 1 to 5, ByCount and score; None if there is none.
+        """Returns the result of the region that is best in goals 1 to 5, DeviceCosts and score; None if there is none.
 
         Without bound members the regions of the hard layer and below are tried. With bound members goal 1 compares C
         first, which contains them: C is tried from their lowest common domain upwards, but not above the hard layer.
@@ -150,7 +150,7 @@ class Gather:
     # --- one region ---------------------------------------------------------------------------------------------
 
     def _reach(self, candidate: Candidate, best: Value | None) -> Reached | None:
-        """Solves goals 3 and 4, the ByCount and the score in one region.
+        """Solves goals 3 and 4, the device costs and the score in one region.
 
         Returns None if no placement is found there, or as soon as the region cannot beat the best value so far. A large
         region is not modelled whole: a placement is found first, and only a part around it is modelled.
@@ -195,9 +195,9 @@ class Gather:
     def _on_one_node(self, candidate: Candidate) -> Reached | None:
         """Returns the result with all pods on one node, without a model, because sums are exact there.
 
-        None if interactions or the ByCount forbid that.
+        None if interactions or the device costs forbid that.
         """
-        node, table = candidate.region[1], self.problem.by_count
+        node, table = candidate.region[1], self.problem.device_costs
         pods = dict(zip(self.room.shapes, self.room.wanted, strict=True))
         if faults(self.problem.interactions, {(shape, node): n for shape, n in pods.items()}):
             return None

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from koordpy.placement.counting import NodeCounts, count
-from koordpy.placement.problem import ByCount, Ints, Member, Problem, Shape, with_column
+from koordpy.placement.problem import DeviceCosts, Ints, Member, Problem, Shape, with_column
 from koordpy.placement.solver.count_model import CountModel
 from koordpy.placement.solver.greedy_placement import Greedy
 from koordpy.placement.solver.region_room import FillingCapacity
@@ -34,7 +34,7 @@ class Start:
     pods: Mapping[int, Sequence[int]]
     """Node -> pods per shape position."""
     worth: tuple[int, ...] = ()
-    """Proven lower bound on the first components of the ByCount vector; empty if not known."""
+    """Proven lower bound on the first components of the device cost vector; empty if not known."""
     least: tuple[int, ...] = ()
     """Per level, the top layer first, the least number of domains that any placement opens; empty if not known."""
 
@@ -57,11 +57,15 @@ class Least:
 def is_large(room: FillingCapacity, region: Region) -> bool:
     """Returns True if a region has too many nodes with capacity to be modelled whole.
 
-    False with multiples, interactions or a ByCount that may forbid pods, however large the region is, because then a
+    False with multiples, interactions or device costs that may forbid pods, however large the region is, because then a
     part of the region does not suffice.
     """
     problem, place = room.problem, room.tree.levels[region[0]]
-    if problem.multiples or problem.interactions or (problem.by_count is not None and not problem.by_count.always):
+    if (
+        problem.multiples
+        or problem.interactions
+        or (problem.device_costs is not None and not problem.device_costs.always)
+    ):
         return False
     nodes = slice(int(place.start[region[1]]), int(place.end[region[1]]))
     return int((room.most[nodes] > 0).sum()) > problem.sizes.model_nodes
@@ -111,11 +115,11 @@ def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | N
 
     The tightest measure is, of the `MEASURES` with the highest simple bounds, the one that needs the most domains.
     """
-    table, room = regions.problem.by_count, regions.room
+    table, room = regions.problem.device_costs, regions.room
     devices = table.devices if table is not None else None
     asks = None if devices is None else np.array([devices.asks[shape] for shape in room.shapes], dtype=np.int64)
     given = room.caps.T[(asks == room.request.T).all(axis=1)] if asks is not None else room.caps.T[:0]
-    """[columns, nodes] capacity of each resource that counts the devices of the ByCount."""
+    """[columns, nodes] capacity of each resource that counts the devices of the device costs."""
     # [measures][levels] simple bounds, by which the tightest measures are chosen
     below = range(region[0] + 1, regions.tree.depth + 1)
     fewest = np.stack([regions.fewest_by_measure(n, region) for n in below], axis=1).tolist()
@@ -148,7 +152,7 @@ def _onto(regions: Regions, region: Region, least: Least, amounts: Ints, budget:
     given = np.zeros(len(room.most), dtype=np.int64)
     given[list(least.nodes)] = list(least.nodes.values())
     asks = dict(zip(room.shapes, amounts.tolist(), strict=True))
-    bounded = replace(with_column(problem, given, asks), by_count=None)
+    bounded = replace(with_column(problem, given, asks), device_costs=None)
     there = FillingCapacity(bounded, dict(zip(room.shapes, room.wanted, strict=True)))
     model = CountModel(there, region, budget=budget, keep=list(least.nodes), split=True)
     model.find("measure")
@@ -180,7 +184,7 @@ def least_domains(problem: Problem, region: Region, room: Ints, need: int, *, le
         needs=(units,),
         attract=np.zeros_like(problem.attract),
         name_rank=problem.name_rank,
-        by_count=_what_is_left(caps) if left and scale == 1 else None,
+        device_costs=_what_is_left(caps) if left and scale == 1 else None,
     )
     found = count(one)
     if not isinstance(found, NodeCounts):
@@ -193,11 +197,11 @@ def least_domains(problem: Problem, region: Region, room: Ints, need: int, *, le
     return Least(domains, {node: n * scale for node, n in nodes.items()}, worth)
 
 
-def _what_is_left(caps: Ints) -> ByCount:
-    """Returns a ByCount with the vector (1 if two or more are used on the node, amount left if any is used)."""
+def _what_is_left(caps: Ints) -> DeviceCosts:
+    """Returns device costs with the vector (1 if two or more are used on the node, amount left if any is used)."""
     sizes, kinds = np.unique(caps, return_inverse=True)
 
     def cost(kind: int, counts: tuple[int, ...]) -> tuple[int, ...]:
         return (int(counts[0] > 1), int(sizes[kind]) - counts[0]) if counts[0] else (0, 0)
 
-    return ByCount(kinds.reshape(-1).astype(np.int64), cost, 2, always=True)
+    return DeviceCosts(kinds.reshape(-1).astype(np.int64), cost, 2, always=True)

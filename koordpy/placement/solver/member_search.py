@@ -120,7 +120,7 @@ class MemberSearch:
             model.model.add(linear([*terms, (model.shape_totals[i], -1)]) == 0)
         model.model.add(linear((v, 1) for v in placed.values()) >= self.problem.core_size)
         for one in self.problem.allowances:
-            model.model.add(linear((v, one.amounts[shape]) for (_, shape), v in placed.items()) <= one.room)
+            model.model.add(linear((v, one.amounts[shape]) for (_, shape), v in placed.items()) <= one.remaining)
         for gang, need in enumerate(self.problem.needs if core is None else ()):
             model.model.add(linear((v, 1) for kind, v in first.items() if kind[0] == gang) == need)
         if model.find("members") is not Proof.OPTIMAL and not model.values:

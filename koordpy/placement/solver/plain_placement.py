@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Solver for units without a gather goal: which nodes take the pods, when distance in the network does not matter?
 
-Goals in order: fewest pods on scarce nodes, fewest nodes, least device costs (`ByCount`), largest total score, fewest
-free slots on the nodes used, natural names (gang-network.md section 4, "No gather goal"). Pipeline groups do not matter
-here. Where running members are does not matter either, but nodes that are used already (`Problem.standing`) cost no
-further node. A `ByCount` is the device cost of a node by the number of pods on it.
+Goals in order: fewest pods on scarce nodes, fewest nodes, least device costs (`DeviceCosts`), largest total score,
+fewest free slots on the nodes used, natural names (gang-network.md section 4, "No gather goal"). Pipeline groups do not
+matter here. Where running members are does not matter either, but nodes that are used already (`Problem.already_used`)
+cost no further node. A `DeviceCosts` is the device cost of a node by the number of pods on it.
 
 `Plain.solve` builds up to three models, each with more detail, because a model of every single node would be too large.
 Models 2 and 3 have only the nodes that can still be best:
@@ -12,7 +12,7 @@ Models 2 and 3 have only the nodes that can still be best:
 1. Fewest nodes. Nodes that are equal in capacity are counted together. It decides the pods on scarce nodes and the
    number of nodes.
 2. Best nodes. Nodes must be equal in scores and slots, too. The results of model 1 are constraints. It decides the
-   ByCount, the score and the slots.
+   DeviceCosts, the score and the slots.
 3. Names. Every node is a separate cell, so that names decide. It is built only if it is small and all earlier results
    are proven. Otherwise names are assigned greedily.
 """
@@ -54,17 +54,17 @@ class Plain:
     def _first_model(self) -> CountModel | None:
         """Returns model 1, for the fewest nodes; None if the total free capacity is already too small.
 
-        Leaves the ByCount out if it admits every number of pods that fits a node, because then it does not change how
-        many nodes are needed. Raises TooLarge if even the smallest possible model would have too many variables.
+        Leaves the device costs out if they admit every number of pods that fits a node, because then it does not change
+        how many nodes are needed. Raises TooLarge if even the smallest possible model would have too many variables.
         """
         problem, room = self.problem, self.room
         if not room.could(0).any():
             return None
         if len(room.shapes) * min(len(self.ranks), int((room.most > 0).sum())) > problem.sizes.model_pods:
             raise TooLarge  # checked first, because `_candidates` takes long for so many nodes
-        if problem.by_count is not None and problem.by_count.always:
+        if problem.device_costs is not None and problem.device_costs.always:
             wanted = dict(zip(room.shapes, room.wanted, strict=True))
-            room = FillingCapacity(replace(problem, by_count=None), wanted)
+            room = FillingCapacity(replace(problem, device_costs=None), wanted)
         keep = self._candidates(room, np.zeros(len(problem.free), dtype=np.int64), limit=len(self.ranks))
         return self._model(keep, room=room, alike=room.type_of)
 
@@ -81,7 +81,7 @@ class Plain:
         if model is None or not model.values:
             return None
         reference = problem.copies_of[problem.reference(self.ranks)]  # [nodes] slots of the reference shape
-        standing = int(problem.standing.sum()) if problem.standing is not None else 0
+        standing = int(problem.already_used.sum()) if problem.already_used is not None else 0
         scarce = model.minimise("scarce", model.on_scarce(), bound=self._fewest_scarce())  # pods on scarce nodes
         nodes = model.minimise("nodes", model.opened(depth), bound=self._fewest())  # nodes opened
         # model 2: the results so far become constraints, so no placement uses more than `most` nodes
@@ -93,7 +93,7 @@ class Plain:
         single.hint(model.pods())
         single.find("score")
         if not single.values and model.room is not self.room:
-            self.budget.proven = False  # model 1 is used, but it leaves the ByCount out
+            self.budget.proven = False  # model 1 is used, but it leaves them out
         model = single if single.values else model
         counted = model.least_counted()
         score = model.minimise("score", model.lost_score())
@@ -123,12 +123,12 @@ class Plain:
         return sum(max(0, n - int(own[others].sum())) for n, own in zip(room.wanted, room.slots, strict=True))
 
     def _fewest(self) -> int:
-        """Returns a lower bound on the nodes with new pods that do not count as used already (`Problem.standing`).
+        """Returns a lower bound on the nodes with new pods that do not count as used already (`Problem.already_used`).
 
         For each measure of capacity alone (pods, pods of a shape, a resource), the largest nodes are used first after
         all nodes that count as used. The bound is the largest of these numbers.
         """
-        room, there = self.room, self.problem.standing
+        room, there = self.room, self.problem.already_used
         stands = there > 0 if there is not None else np.zeros(len(self.problem.free), dtype=bool)
         asked = [(room.most, len(self.ranks)), *zip(room.slots, room.wanted, strict=True)]
         asked += zip(room.caps.T, (room.counts @ room.request).tolist(), strict=True)

@@ -4,9 +4,8 @@
 A model with a variable per node and shape would be too large for thousands of nodes. So nodes of one parent that are
 equal in all but their names are one *cell*, and the pods on all of them are one variable per shape. Which pods fit
 together on a single node is a *filling*: a number of pods per shape. A cell counts how many of its nodes have each
-maximal filling, or each filling of any size if device costs (`ByCount`) depend on it. Unequal nodes are cells of one
-node.
-Without a gather goal the parents of nodes are ignored. Source: gang-network.md section 7.
+maximal filling, or each filling of any size if device costs (`DeviceCosts`) depend on it. Unequal nodes are cells of
+one node. Without a gather goal the parents of nodes are ignored. Source: gang-network.md section 7.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -241,12 +240,12 @@ class RegionCells(StagedModel):
         return cell
 
     def _each_filling(self, most_nodes: int | None) -> dict[int, list[tuple[int, ...]]] | None:
-        """Returns node type -> all fillings of any size; None without a ByCount, or if a node has too many fillings.
+        """Returns node type -> all fillings of any size; None without device costs, or if a node has too many fillings.
 
-        A ByCount needs them because a smaller filling may cost less. With `most_nodes`, a filling is left out if all
+        Device costs need them because a smaller filling may cost less. With `most_nodes`, a filling is left out if all
         other nodes with pods could not take the remaining pods.
         """
-        room, table = self.room, self.problem.by_count
+        room, table = self.room, self.problem.device_costs
         if table is None:
             return None
         out: dict[int, list[tuple[int, ...]]] = {}

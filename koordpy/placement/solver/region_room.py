@@ -72,15 +72,15 @@ class FillingCapacity:
         """[nodes, columns] scaled capacity. If a column does not limit the pods, because they cannot use more, or
         because another column is as strict, it is the amount that all slots together would use."""
         signs = [codes[:, None] for one in problem.interactions for codes in one.signs]
-        self.singly = any(bool((codes < -1).any()) for codes in signs) or problem.by_count is not None
+        self.singly = any(bool((codes < -1).any()) for codes in signs) or problem.device_costs is not None
         """True if equal nodes must not be counted together, because what matters is how many pods are on each node.
 
-        That is so for rules with a single node as a domain, and for a ByCount.
+        That is so for rules with a single node as a domain, and for a DeviceCosts.
         """
-        if problem.by_count is not None:
-            signs.append(problem.by_count.kinds[:, None])
-        if problem.standing is not None:
-            signs.append(problem.standing[:, None])
+        if problem.device_costs is not None:
+            signs.append(problem.device_costs.kinds[:, None])
+        if problem.already_used is not None:
+            signs.append(problem.already_used[:, None])
         if problem.scarce is not None:
             signs.append(problem.scarce[:, None])
         # node types: nodes with equal rows of slots, capacities and everything that rules and goals distinguish

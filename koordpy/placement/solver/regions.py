@@ -22,12 +22,13 @@ Region = tuple[int, int]
 """(level, domain) of the tree."""
 
 Value = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], int, int]
-"""Value of a region, smaller is better: goals 3, 4 and 5, the ByCount vector, the negated score, the domain's index.
+"""Value of a region, smaller is better: goals 3, 4 and 5, the device cost vector, the negated score, the domain's
+index.
 
 The index is the place in natural order, and decides between regions that are equal otherwise.
 """
 _LEAST = -(1 << 60)
-"""Lower bound on a component of the ByCount vector about which nothing is known."""
+"""Lower bound on a component of the device cost vector about which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,8 @@ class Regions:
 
     @property
     def _least_counted(self) -> tuple[int, ...]:
-        """Lower bound on the ByCount vector: nothing is known; empty without a ByCount."""
-        table = self.problem.by_count
+        """Lower bound on the device cost vector: nothing is known; empty without device costs."""
+        table = self.problem.device_costs
         return (_LEAST,) * table.width if table is not None else ()
 
     def _residue(self, level: int, domain: int) -> int:

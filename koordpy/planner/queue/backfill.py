@@ -151,7 +151,7 @@ class Backfill(QueuePolicy):
         snapshot = self._round_state.snapshot
         asked = np.zeros_like(snapshot.allocatable)
         for key, node in nodes.items():
-            asked[node] += snapshot.asked([snapshot.pods[key]])
+            asked[node] += snapshot.requests_of([snapshot.pods[key]])
         own, places = {pod.key for pod in unit.members}, frozenset(nodes.values())
         leaving: dict[int, list[PodInfo]] = {}
         for end, pod in self._ends:
@@ -175,7 +175,7 @@ class Backfill(QueuePolicy):
             # the capacity of a victim is free at once, and must not be counted twice
             gone = [pod for pod in held.leaving.get(node, ()) if pod.key not in draft.evicted]
             gone += [pod for key, pod in draft.placed_on.get(node, {}).items() if self._placed_end(key) <= held.start]
-            out[node] -= draft.snapshot.asked(gone)
+            out[node] -= draft.snapshot.requests_of(gone)
         return withheld(held.unit.title, ClosedTo.LONGER, np.asarray(np.maximum(out, 0)), held.start)
 
     def _earliest(self, unit: Unit) -> tuple[float, Mapping[str, int]] | None:

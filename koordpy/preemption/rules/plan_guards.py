@@ -178,7 +178,7 @@ def places_surplus(unit: Unit, pods: Sequence[PodInfo]) -> bool:
     placed."""
     return any(
         gang.min_member >= 1
-        and sum(pod.gang == gang.ref for pod in pods) > max(0, gang.min_member - len(gang.standing) - gang.succeeded)
+        and sum(pod.gang == gang.ref for pod in pods) > max(0, gang.min_member - len(gang.live) - gang.succeeded)
         for gang in unit.gangs
     )
 

@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 from msgspec.structs import replace
 
-from koordpy.devices.family_registry import is_told_apart
+from koordpy.devices.family_registry import is_distinguished
 from koordpy.devices.rule_registry import place_conditions
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
@@ -96,7 +96,7 @@ def candidates(
             covering[b][i] = pods
     allowances = [(budget.allowed, covered) for budget, covered in zip(budgets, covering, strict=True)]
     bound = combined_limits(law, named, allowances)
-    by_name = bool(preemptors.devices) or is_told_apart(preemptors.pods)
+    by_name = bool(preemptors.devices) or is_distinguished(preemptors.pods)
     lots, one_of = place_conditions(preemptors.unit, round_state)
     covering_units = _covering(open_to, pool, units)
     choices = Choices(

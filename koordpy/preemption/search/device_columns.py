@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from koordpy.devices.family_registry import asked_of, freeable_columns, held_of
+from koordpy.devices.family_registry import freeable_columns, freed_devices_of, requested_devices_of
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.placement.problem import Problem
@@ -31,9 +31,9 @@ def with_devices(unit: Unit, problem: Problem, round_state: RoundState) -> tuple
         assert reserved is not None
         kept[node] = reserved.requests(i, round_state.snapshot.columns)
     devices: dict[str, int] = {}
-    for family, free in freeable_columns(tuple(shapes.values()), round_state.scene, kept).items():
+    for family, free in freeable_columns(tuple(shapes.values()), round_state.inputs, kept).items():
         devices[family] = column = problem.free.shape[1]
-        asked = {i: number for i, pod in shapes.items() if (number := asked_of(pod, family))}
+        asked = {i: number for i, pod in shapes.items() if (number := requested_devices_of(pod, family))}
         requests = tuple(
             replace(shape, request=(*shape.request, (column, asked[i]))) if i in asked else shape
             for i, shape in enumerate(problem.shapes)
@@ -46,7 +46,7 @@ def device_relief(pool: Pool, i: int, family: str, round_state: RoundState) -> d
     """Returns node position -> devices of a family that evicting unit `i` of the pool frees."""
     out: dict[int, int] = {}
     for pod in pool.units[i].pods:
-        held = held_of(pod, family, round_state.scene)
+        held = freed_devices_of(pod, family, round_state.inputs)
         if held:
             node = pool.draft.snapshot.index[pod.node]
             out[node] = out.get(node, 0) + held

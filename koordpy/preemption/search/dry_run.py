@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from koordpy.devices.family_registry import give, is_counted, is_refused
+from koordpy.devices.family_registry import allocate, is_counted, is_refused
 from koordpy.devices.rule_registry import place_members, rules_decide
 from koordpy.feasibility.round_state import RoundState
 from koordpy.placement.goals import violations
@@ -85,7 +85,7 @@ class DryRun:
         share: time limit as a share of a placement's.
         """
         unit, round_state = self.preemptors.unit, self.round_state
-        if not is_counted(self.preemptors.pods, round_state.scene) or rules_decide(unit, round_state):
+        if not is_counted(self.preemptors.pods, round_state.inputs) or rules_decide(unit, round_state):
             return bool(self.place(units).nodes)
         with self.without_units(units):
             found = fits_somewhere(unit, self._preemptor_problem(share), round_state)
@@ -143,7 +143,7 @@ class DryRun:
         """
         draft, round_state = self.round_state.draft, self.round_state
         seats = {self.preemptors.unit.members[rank].key: node for rank, node in sorted(nodes.items())}
-        given = give(seats, round_state)
+        given = allocate(seats, round_state)
         if given.faults:
             return None
         for key, node in seats.items():

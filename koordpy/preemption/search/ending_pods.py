@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from koordpy.api.counted_nouns import counted, named
 from koordpy.api.natural_order import natural_key
 from koordpy.cache.snapshot import Snapshot
-from koordpy.devices.family_registry import give
+from koordpy.devices.family_registry import allocate
 from koordpy.devices.rule_registry import place_by_rules, rules_decide
 from koordpy.feasibility.round_state import RoundState
 from koordpy.framework.filter_protocol import Code
@@ -116,7 +116,7 @@ def _as_nominated(unit: Unit, round_state: RoundState) -> dict[str, int]:
                 draft.assign(pods[key], node)
         if any(not round_state.of(pods[key]).slots[node] for key, node in nodes.items()):
             return {}
-        given = give(nodes, round_state)
+        given = allocate(nodes, round_state)
         named = {key: names[node].name for key, node in nodes.items()}
         return {} if given.faults or check_plan(unit, named, round_state, given.given, given.notes) else nodes
 

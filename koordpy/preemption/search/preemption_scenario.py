@@ -94,7 +94,7 @@ class PreemptionScenario:
         """
         pods = sum(len(self.pool.units[i].pods) for i in np.nonzero(self.eligible)[0].tolist())
         free = np.maximum(self.round_state.draft.free(), 0).sum(axis=0)
-        asked = self.preemptors.problem.asked.items()
+        asked = self.preemptors.problem.total_demand.items()
         if not pods or any(column < len(free) and amount > free[column] for column, amount in asked):
             return SearchEnd.NO_CANDIDATES, ""
         return (SearchEnd.BUDGET_USED, "") if pods * len(self.round_state.snapshot.nodes) > MOVES else None

@@ -36,7 +36,7 @@ def members_preempt_individually(unit: Unit) -> bool:
         return True  # a group of GPUs outside any gang: victims are searched for each member (preemption.md 1)
     if unit.plain is not None or not unit.bound_any or any(unit.need(gang) for gang in unit.gangs):
         return False
-    return all(len(gang.standing) + gang.succeeded >= gang.min_member for gang in unit.gangs)
+    return all(len(gang.live) + gang.succeeded >= gang.min_member for gang in unit.gangs)
 
 
 def preemptor_sets(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[tuple[int, ...]]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace as changed
 
 from koordpy.api.keys import SYSTEM_PRIORITY_FLOOR
 from koordpy.cache.snapshot import Ints
-from koordpy.devices.family_registry import asked_of
+from koordpy.devices.family_registry import requested_devices_of
 from koordpy.devices.rule_registry import deal_returning, device_gate, seat_returning
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.gathered_parts import has_parts
@@ -147,7 +147,7 @@ def kind_of(again: PodInfo, group: str, round_state: RoundState, *, devices: Map
     group: id of the GangGroup; empty for a plain pod. devices: device family -> column.
     """
     own = round_state.of(again)
-    found = ((column, asked_of(again, family)) for family, column in devices.items())
+    found = ((column, requested_devices_of(again, family)) for family, column in devices.items())
     cards = tuple((column, number) for column, number in found if number)
     nodes = np.nonzero(own.static.before.fits)[0].tolist() if own.refusal is None else ()
     return MovedKind((*own.request, *cards), tuple(nodes), group)

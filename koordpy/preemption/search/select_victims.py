@@ -208,7 +208,7 @@ class VictimSelection:
     def _most_tries(self) -> int:
         """Maximum number of tries in a reprieve."""
         problem = self.choices.problem
-        return max(1, min(REPRIEVES, REPRIEVE_PODS // (len(problem.wanted) * len(problem.free))))
+        return max(1, min(REPRIEVES, REPRIEVE_PODS // (len(problem.pending_counts) * len(problem.free))))
 
     def _by_model(self) -> Choice:
         """Returns the choice by CP-SAT. The solver is imported only here, because most rounds do not need it."""

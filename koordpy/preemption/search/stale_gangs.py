@@ -91,7 +91,7 @@ def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs) -> Stale
     gang, draft = read_gang(snapshot, ref), Draft(snapshot)
     if not is_stale(gang, draft) or all(terminating(pod) for pod in gang.bound):
         return None
-    kept = any(protected(pod) or pod.pod.spec.scheduler_name not in names for pod in gang.standing)
+    kept = any(protected(pod) or pod.pod.spec.scheduler_name not in names for pod in gang.live)
     grace = -1.0 if kept else grace_seconds(gang, snapshot, settings)
     known = began(gang, snapshot)
     if grace < 0 or (known is None and grace > 0):

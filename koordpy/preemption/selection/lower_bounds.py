@@ -67,11 +67,11 @@ def sums_allow(choices: Choices, units: Iterable[int]) -> bool:
     freed, level = freed_by(choices, units), problem.tree.levels[problem.hard]
     able = np.zeros(len(freed), dtype=bool)
     inside = np.array([domain for _, domain in hard_regions(problem)], dtype=np.int64)
-    for s, number in problem.wanted.items():
+    for s, number in problem.pending_counts.items():
         room = slots(freed, problem.shapes[s])
         able |= room > 0
         inside = inside[level.sums(room)[inside] >= number]
-    for column, need in problem.asked.items():
+    for column, need in problem.total_demand.items():
         inside = inside[level.sums(np.where(able, np.maximum(freed[:, column], 0), 0))[inside] >= need]
     return bool(len(inside))
 
@@ -157,7 +157,7 @@ def lacking(
     freed[:, : relief.shape[1]] += relief
     room = replace(problem, free=freed)
     best: Lack | None = None
-    allowed: Ints = np.stack([problem.shapes[s].allowed for s in problem.wanted]).max(axis=0)
+    allowed: Ints = np.stack([problem.shapes[s].allowed for s in problem.pending_counts]).max(axis=0)
     for _, domain in regions:
         start, end = int(tree.levels[level].start[domain]), int(tree.levels[level].end[domain])
         place = f"{tree.layer_name(level)} {tree.path(level, domain)}" if level else ""
@@ -190,7 +190,9 @@ def _in_region(
     a shape may be placed. Resources are tried by name, then slots by shape. Column 0 counts pods, so slots cover it.
     """
     inside = allowed[nodes] > 0
-    for column, need in sorted(problem.asked.items(), key=lambda item: names[item[0]] if item[0] < len(names) else "~"):
+    for column, need in sorted(
+        problem.total_demand.items(), key=lambda item: names[item[0]] if item[0] < len(names) else "~"
+    ):
         if column == 0 or column >= len(names):
             continue
         free = np.maximum(problem.free[nodes, column][inside], 0)
@@ -200,7 +202,7 @@ def _in_region(
         back = min(int(after.sum()) - have, most.get(column, need))
         if have + back < need:
             return Lack(names[column], need, have, back, place)
-    for shape, number in problem.wanted.items():
+    for shape, number in problem.pending_counts.items():
         slots = int(room.slots_of[shape][nodes].sum())
         if slots < number:
             return Lack("", number, int(problem.slots_of[shape][nodes].sum()), slots, place)

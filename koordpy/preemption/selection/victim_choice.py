@@ -347,9 +347,9 @@ def fewest_pods(choices: Choices) -> int:
     It is the largest of the bounds of each resource by the continuous knapsack: units that free the most per pod first.
     """
     problem = choices.problem
-    open_to = np.logical_or.reduce([problem.shapes[s].allowed > 0 for s in problem.wanted])
+    open_to = np.logical_or.reduce([problem.shapes[s].allowed > 0 for s in problem.pending_counts])
     units, fewest = {option.unit for option in choices.options}, 1
-    for column, amount in problem.asked.items():
+    for column, amount in problem.total_demand.items():
         lacking = amount - int(np.maximum(problem.free[open_to, column], 0).sum())
         gains = []
         for unit in (choices.units[u] for u in units):

@@ -57,14 +57,14 @@ class VictimsModel(CountModel):
         have."""
         # the placement with all these victims gone, in the regions that could hold it; each node is a cell by itself,
         # because victims differ between nodes; scores of nodes by their number of pods do not matter for victims
-        freed = replace(problem, free=freed_by(choices, every), by_count=None, standing=None)
-        room = FillingCapacity(freed, dict(problem.wanted))
+        freed = replace(problem, free=freed_by(choices, every), device_costs=None, already_used=None)
+        room = FillingCapacity(freed, dict(problem.pending_counts))
         fits = room.could(problem.hard)
         inside = [domain for _, domain in hard_regions(problem) if fits[domain]]
         keep = np.nonzero(np.isin(problem.tree.domain_of[problem.hard], inside))[0].tolist()
         each = np.arange(len(problem.free))
         super().__init__(room, (0, 0), budget=budget, keep=keep, alike=each)
-        self.wanted = problem.wanted
+        self.wanted = problem.pending_counts
         self.at = {(room.shapes[i], cell.nodes[0]): var for cell in self.cells for i, var in cell.pods.items()}
         """(shape, node) -> variable: number of new pods of the shape on the node."""
         for options in self.of_unit.values():

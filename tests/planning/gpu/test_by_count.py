@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from koordpy.placement.goals import goal_vector, violations
-from koordpy.placement.problem import ByCount, Problem, Sizes
+from koordpy.placement.problem import DeviceCosts, Problem, Sizes
 from koordpy.placement.solver.exact_placement import solve
 from koordpy.plan.round_plan import Proof
 from koordpy.problems.placement_methods import place_problem
@@ -40,7 +40,9 @@ def with_table(problem: Problem, seed: int, *, hard: bool) -> Problem:
         return known[key]
 
     standing = rng.integers(0, 2, size=len(problem.free)) if not problem.gather and rng.random() < 0.5 else None
-    return replace(problem, by_count=ByCount(kinds, cost, width, active, always=not hard), standing=standing)
+    return replace(
+        problem, device_costs=DeviceCosts(kinds, cost, width, active, always=not hard), already_used=standing
+    )
 
 
 def check(problem: Problem) -> None:

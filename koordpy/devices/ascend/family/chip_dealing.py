@@ -25,14 +25,14 @@ def demand_of(pod: PodInfo, node: int, now: FamilyRound) -> tuple[Demand, int] |
     The demand excludes free chips that this pod may not use. None for a pod without a legal job, and for a node with a
     product that cannot serve the pod.
     """
-    job = npu_job(pod, now.scene)
+    job = npu_job(pod, now.inputs)
     if job is None or isinstance(job, str):
         return None
     rule = chips_rule(now.rules(pod))
     preset = rule.presets[node] if rule is not None else None
     if rule is None or preset is None:
         return None
-    free = free_chips(now.scene).of(rule.resource).free[node]
+    free = free_chips(now.inputs).of(rule.resource).free[node]
     lost = free & ~rule.free(node)
     return Demand(preset, rule.request, job.several, ~lost), free
 
@@ -42,12 +42,12 @@ def pick(pod: PodInfo, node: int, now: FamilyRound) -> Chips:
 
     Empty for a pod without an NPU request. Raises `ValueError` if the node's product cannot serve the pod.
     """
-    job = npu_job(pod, now.scene)
+    job = npu_job(pod, now.inputs)
     if job is None or isinstance(job, str):
         return ()  # the round state is not read, because it would be updated after every pod of a plan
     asked = demand_of(pod, node, now)
     if asked is None:
-        raise ValueError(f"{pod.key} cannot be served on node {now.scene.snapshot.nodes[node].name}")
+        raise ValueError(f"{pod.key} cannot be served on node {now.inputs.snapshot.nodes[node].name}")
     demand, free = asked
     return chip_numbers(take(demand.preset, demand.request, free & demand.usable, demand.several))
 

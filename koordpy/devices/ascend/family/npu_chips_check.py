@@ -21,7 +21,7 @@ _SINGLE_CARD = "card"
 
 
 def check_npus(
-    placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[int, ...]], scene: FilterInputs
+    placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[int, ...]], inputs: FilterInputs
 ) -> list[str]:
     """Returns the faults of a plan's chips, on the draft before the plan.
 
@@ -33,7 +33,7 @@ def check_npus(
         resource = next((name for name in keys.NPU_RESOURCES if pod.requests.get(name)), None)
         if resource is None:
             continue
-        job = npu_job(pod, scene)
+        job = npu_job(pod, inputs)
         if not isinstance(job, AscendJob):
             faults.append(f"{pod.key}: its job is illegal")
             continue
@@ -45,24 +45,24 @@ def check_npus(
             faults.append(f"{pod.key}: its chips are not in ascending order")
         taken = used.get((node, resource))
         if taken is None:
-            taken = used[node, resource] = _held(node, resource, scene)
+            taken = used[node, resource] = _held(node, resource, inputs)
         several = len(job.pods) > 1
-        good = _usable(node, resource, scene, several=several)
+        good = _usable(node, resource, inputs, several=several)
         for chip in given:
             if chip in taken:
                 faults.append(f"{pod.key}: chip {chip} of node {node} is already in use")
             elif chip not in good:
                 faults.append(f"{pod.key}: chip {chip} of node {node} is missing or unhealthy")
             taken.add(chip)
-        fault = _group_fault(resource, set(given), job, scene, node, several=several)
+        fault = _group_fault(resource, set(given), job, inputs, node, several=several)
         if fault:
             faults.append(f"{pod.key}: chips {', '.join(map(str, given))} of node {node} {fault}")
     return faults
 
 
-def _held(node: str, resource: str, scene: FilterInputs) -> set[int]:
+def _held(node: str, resource: str, inputs: FilterInputs) -> set[int]:
     """Returns the chips of bound pods that the draft has not evicted, and of pods that it has placed."""
-    draft = scene.draft
+    draft = inputs.draft
     out: set[int] = set()
     for pod in draft.snapshot.pods_on.get(node, ()):
         if pod.key not in draft.evicted:
@@ -80,12 +80,12 @@ def _numbers(text: str, resource: str) -> set[int]:
     return {int(tail) for part in parts if part.startswith(prefix) and (tail := part[len(prefix) :]).isdigit()}
 
 
-def _usable(node: str, resource: str, scene: FilterInputs, *, several: bool) -> set[int]:
+def _usable(node: str, resource: str, inputs: FilterInputs, *, several: bool) -> set[int]:
     """Returns the chips of a node that may be allocated: listed by its report, and healthy.
 
     several: the job has more than one NPU pod, so its chips also need a healthy network.
     """
-    report = npus_of(scene.snapshot).reports.get(node, {}).get(resource)
+    report = npus_of(inputs.snapshot).reports.get(node, {}).get(resource)
     if report is None:
         return set()
     out = set(chip_numbers(report.listed)) - set(chip_numbers(report.unhealthy))
@@ -93,7 +93,7 @@ def _usable(node: str, resource: str, scene: FilterInputs, *, several: bool) -> 
 
 
 def _group_fault(
-    resource: str, chips: set[int], job: AscendJob, scene: FilterInputs, node: str, *, several: bool
+    resource: str, chips: set[int], job: AscendJob, inputs: FilterInputs, node: str, *, several: bool
 ) -> str:
     """Returns why a set of chips is not legal on the product of a node; empty if it is legal.
 
@@ -102,7 +102,7 @@ def _group_fault(
     number = len(chips)
     labels = job.keys.labels
     if resource == keys.NPU_RESOURCES[0]:
-        return _product_fault(scene.snapshot.nodes[scene.snapshot.index[node]].labels, chips, several=several)
+        return _product_fault(inputs.snapshot.nodes[inputs.snapshot.index[node]].labels, chips, several=several)
     if resource == keys.NPU_RESOURCES[1] and labels.get(keys.NPU_310_STRATEGY) == _SINGLE_CARD:
         return _spread_fault(chips, 4, "card")
     if resource == keys.NPU_RESOURCES[2] and labels.get(keys.NPU_DUO) == "true":

@@ -35,7 +35,7 @@ from koordpy.devices.ascend.tables.npu_book import (
     npu_resource,
     reports_npus,
 )
-from koordpy.devices.device_family import Family, FamilyRound, NodeWorth, Placed
+from koordpy.devices.device_family import Family, FamilyRound, Placed, UnitCosts
 from koordpy.framework.filter_protocol import Refusal
 from koordpy.framework.pod_rule_filter import Rule
 from koordpy.plan.round_plan import FamilyAllocation
@@ -85,7 +85,7 @@ class NpuFamily(Family):
     counts_decide = False
     spans_nodes = True
     moment_annotation = keys.PREDICATE_TIME
-    tells_victims_apart = True
+    distinguishes_victims = True
 
     def reader(self, config: KoordpyConfiguration) -> AskReader:
         """Implements `Family.reader`."""
@@ -109,42 +109,42 @@ class NpuFamily(Family):
         report."""
         return config_map.data if config_map.metadata.name == keys.SWITCH_TABLE else device_list(config_map)
 
-    def refusal(self, pod: PodInfo, scene: FilterInputs) -> Refusal | None:
+    def refusal(self, pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
         """Implements `Family.refusal`: returns why the pod's job is illegal; None for a legal job."""
-        job = npu_job(pod, scene)
+        job = npu_job(pod, inputs)
         return illegal(job) if isinstance(job, str) else None
 
-    def rules(self, pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
+    def rules(self, pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
         """Implements `Family.rules`: yields the filter `AscendChips`; nothing for an illegal job, which `refusal` has
         rejected."""
-        job = npu_job(pod, scene)
+        job = npu_job(pod, inputs)
         if isinstance(job, AscendJob):
-            yield AscendChips(pod, job, ascend_jobs(scene), free_chips(scene))
+            yield AscendChips(pod, job, ascend_jobs(inputs), free_chips(inputs))
 
-    def signature(self, pod: PodInfo, scene: FilterInputs) -> str:
+    def signature(self, pod: PodInfo, inputs: FilterInputs) -> str:
         """Implements `Family.signature`: returns the rules of the pod's job as text, or the reason why the job is
         illegal."""
-        job = npu_job(pod, scene)
+        job = npu_job(pod, inputs)
         return job.signature(pod) if isinstance(job, AscendJob) else job or ""
 
-    def worth(
+    def unit_costs(
         self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
-    ) -> NodeWorth | None:
-        """Implements `Family.worth`: returns costs by AscendAffinity for a gang with a gather goal.
+    ) -> UnitCosts | None:
+        """Implements `Family.unit_costs`: returns costs by AscendAffinity for a gang with a gather goal.
 
         None for a gang without a gather goal, because `jobs/rank_sequence.py` places it in rank order.
         """
         table = npu_by_count(kinds, now) if gather else None
-        return NodeWorth(table) if table is not None else None
+        return UnitCosts(table) if table is not None else None
 
-    def serves(self, node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
-        """Implements `Family.serves`: returns whether the free chips of a node can be divided among the pods."""
+    def fit_together(self, node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
+        """Implements `Family.fit_together`: returns whether the free chips of a node can be divided among the pods."""
         return deal_node(pods, node, now) is not None
 
-    def give(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
-        """Implements `Family.give`: divides the chips of each node among the pods of the plan, and returns their
+    def allocate(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
+        """Implements `Family.allocate`: divides the chips of each node among the pods of the plan, and returns their
         annotations."""
-        snapshot = now.scene.snapshot
+        snapshot = now.inputs.snapshot
         chips = deal([(snapshot.pods[key], node) for key, node in nodes.items()], now)
         if isinstance(chips, str):
             name = snapshot.nodes[nodes[chips]].name
@@ -152,7 +152,7 @@ class NpuFamily(Family):
         notes: dict[str, Mapping[str, str]] = {}
         for key, own in chips.items():
             pod = snapshot.pods[key]
-            job = npu_job(pod, now.scene)
+            job = npu_job(pod, now.inputs)
             if isinstance(job, AscendJob):
                 notes[key] = _chip_notes(job, pod, own)
         return FamilyAllocation(chips, notes)
@@ -162,9 +162,9 @@ class NpuFamily(Family):
     ) -> list[str]:
         """Implements `Family.check`: returns faults of the chips, then faults of nodes under switches or in
         SuperPoDs."""
-        names = now.scene.snapshot.nodes
+        names = now.inputs.snapshot.nodes
         own = [(pod, names[node].name) for pod, node in placed]
-        return [*check_npus(own, given, now.scene), *check_places(own, notes, now)]
+        return [*check_npus(own, given, now.inputs), *check_places(own, notes, now)]
 
     def node_warnings(self, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         """Implements `Family.node_warnings`: yields nodes with an unknown or misspelt label `accelerator-type`."""

@@ -151,14 +151,14 @@ class AscendChips(Rule):
         """Implements `Rule.verdict`."""
         return Verdict(self._which.copy(), self._refusals)
 
-    def standing(self) -> Verdict:
-        """Implements `Rule.standing`: keeps refusals 1 to 3, which state product, switch table and SuperPoD, not
-        pods."""
+    def permanent_verdict(self) -> Verdict:
+        """Implements `Rule.permanent_verdict`: keeps refusals 1 to 3, which state product, switch table and SuperPoD,
+        not pods."""
         return Verdict(np.where(self._which <= 3, self._which, 0).astype(np.int32), self._refusals)
 
     def takes_after(self, others: Sequence[PodInfo], node: int) -> bool:
         """Implements `Rule.takes_after`."""
-        return True  # `Family.serves` decides for all pods of a node together
+        return True  # `Family.fit_together` decides for all pods of a node together
 
     def height(self, node: int) -> int:
         """Returns H of a node: its number of healthy chips, at most the allocatable (ascend.md 3)."""

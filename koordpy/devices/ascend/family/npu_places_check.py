@@ -30,7 +30,7 @@ def check_places(placed: Sequence[tuple[PodInfo, str]], notes: Notes, now: Famil
     """
     jobs: dict[int, tuple[AscendJob, dict[str, str]]] = {}
     for pod, node in placed:
-        job = npu_job(pod, now.scene)
+        job = npu_job(pod, now.inputs)
         if isinstance(job, AscendJob) and job.own_order:
             key = id(job) if pod.gang is not None else id(pod)
             if key not in jobs:
@@ -38,7 +38,7 @@ def check_places(placed: Sequence[tuple[PodInfo, str]], notes: Notes, now: Famil
             jobs[key][1][pod.key] = node
     faults: list[str] = []
     for job, new in jobs.values():
-        old = {pod.key: pod.node for pod in job.pods if pod.bound and pod.key not in now.scene.draft.evicted}
+        old = {pod.key: pod.node for pod in job.pods if pod.bound and pod.key not in now.inputs.draft.evicted}
         faults += _check_servers(job, new, old)
         if job.blocks is not None:
             faults += _check_blocks(job, new, old, notes, now)
@@ -63,7 +63,7 @@ def _check_blocks(
     """
     wish = job.blocks
     assert wish is not None
-    nodes = {info.name: info for info in now.scene.snapshot.nodes}
+    nodes = {info.name: info for info in now.inputs.snapshot.nodes}
     faults: list[str] = []
     homes: dict[str, dict[str, None]] = {}
     before: dict[str, set[str]] = {}
@@ -117,10 +117,10 @@ class _SwitchCheck:
 
     def faults(self) -> list[str]:
         """Returns the faults of the job's new nodes by the configured rule set."""
-        switches = ascend_jobs(self.now.scene).switches
+        switches = ascend_jobs(self.now.inputs).switches
         if not isinstance(switches, Switches):
             return [f"{self.job.name}: {switches}"]
-        index = self.now.scene.snapshot.index
+        index = self.now.inputs.snapshot.index
         self.leaf = {name: switches.leaf_of[i] for name, i in index.items() if i in switches.leaf_of}
         self.slice = {name: switches.slice_of[i] for name, i in index.items() if i in switches.leaf_of}
         self.switches = switches
@@ -134,13 +134,13 @@ class _SwitchCheck:
             return [f"{self.job.name}: at most one leaf is allowed, the plan uses {len(after)}"]
         if len(after) < 2 or confined:
             return []
-        if self.now.scene.config.ascend.nslb_version == "2.0":
+        if self.now.inputs.config.ascend.nslb_version == "2.0":
             return self._check_rules_v2(after)
         return [*self._check_uplinks(), *self._check_positions()]
 
     def _spanning(self) -> dict[int, list[GangRef]]:
         """Returns leaf -> other gangs that span several leaves and have pods under this leaf."""
-        draft = self.now.scene.draft
+        draft = self.now.inputs.draft
         snapshot = draft.snapshot
         own = self.job.pods[0].gang
         where: dict[GangRef, set[int]] = {}
@@ -169,7 +169,7 @@ class _SwitchCheck:
         spanning = self._spanning()
         faults = []
         for leaf in sorted({self.leaf[node] for node in self.new.values()}):
-            kinds = [ascend_jobs(self.now.scene).tor(ref) for ref in spanning.get(leaf, ())]
+            kinds = [ascend_jobs(self.now.inputs).tor(ref) for ref in spanning.get(leaf, ())]
             if any(kind is Tor.FOUNDATION or not common for kind in kinds):
                 tor = self.switches.table.leaves[leaf].tor_id
                 faults.append(f"{self.job.name}: leaf {tor} carries another spanning job")
@@ -215,7 +215,7 @@ class _SwitchCheck:
         faults = []
         for leaf in sorted(after & spanning.keys()):
             refs = spanning[leaf]
-            kinds = {ascend_jobs(self.now.scene).tor(ref) for ref in refs}
+            kinds = {ascend_jobs(self.now.inputs).tor(ref) for ref in refs}
             alone = len(refs) == 1 and kinds == {Tor.FOUNDATION} and self._shared_marks(refs[0], leaf) == {"2"}
             if alone and leaf in taken - before:
                 tor = self.switches.table.leaves[leaf].tor_id
@@ -225,14 +225,14 @@ class _SwitchCheck:
             elif not alone and leaf in taken - before and (self.old or self.job.tor is not Tor.COMMON):
                 tor = self.switches.table.leaves[leaf].tor_id
                 faults.append(f"{self.job.name}: leaf {tor} is shared with a job that is not a foundation model")
-        most = self.now.scene.config.ascend.shared_tor_num
+        most = self.now.inputs.config.ascend.shared_tor_num
         if shared > most and not taken <= before:
             faults.append(f"{self.job.name}: {shared} healthy shared leaves, at most {most}")
         return faults
 
     def _shared_marks(self, ref: GangRef, leaf: int) -> set[str]:
         """Returns the values of isSharedTor of a gang's pods under a leaf."""
-        draft = self.now.scene.draft
+        draft = self.now.inputs.draft
         snapshot = draft.snapshot
         out = {
             pod.pod.metadata.annotations.get(keys.SHARED_TOR, "")

@@ -18,25 +18,25 @@ from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.pods.pod_info import PodInfo
 
 
-def ascend_jobs(scene: FilterInputs) -> AscendJobs:
+def ascend_jobs(inputs: FilterInputs) -> AscendJobs:
     """Returns the Ascend jobs of the snapshot; read once per round."""
-    found = scene.memo.get(AscendJobs)
+    found = inputs.memo.get(AscendJobs)
     if not isinstance(found, AscendJobs):
-        found = scene.memo[AscendJobs] = AscendJobs(scene.snapshot, scene.config.ascend)
+        found = inputs.memo[AscendJobs] = AscendJobs(inputs.snapshot, inputs.config.ascend)
     return found
 
 
-def free_chips(scene: FilterInputs) -> FreeChips:
+def free_chips(inputs: FilterInputs) -> FreeChips:
     """Returns the free chips of all nodes, updated with the draft; one object per round."""
-    found = scene.memo.get(FreeChips)
+    found = inputs.memo.get(FreeChips)
     if not isinstance(found, FreeChips):
-        found = scene.memo[FreeChips] = FreeChips(scene.draft)
+        found = inputs.memo[FreeChips] = FreeChips(inputs.draft)
     return found
 
 
-def npu_job(pod: PodInfo, scene: FilterInputs) -> AscendJob | str | None:
+def npu_job(pod: PodInfo, inputs: FilterInputs) -> AscendJob | str | None:
     """Returns the job of a pending pod, or the reason why it is illegal; None for a pod without an NPU request."""
-    return ascend_jobs(scene).of(pod) if pod.ask(NPUS) is not None else None
+    return ascend_jobs(inputs).of(pod) if pod.ask(NPUS) is not None else None
 
 
 def bind_placed(job: AscendJob, now: FamilyRound) -> AscendJob:
@@ -45,7 +45,7 @@ def bind_placed(job: AscendJob, now: FamilyRound) -> AscendJob:
     A round may place the members of a job one after the other. A later member must see nodes and annotations of earlier
     ones, as it would after their Bindings.
     """
-    placed, nodes = now.scene.draft.placed, now.scene.snapshot.nodes
+    placed, nodes = now.inputs.draft.placed, now.inputs.snapshot.nodes
     if not any(pod.pending and pod.key in placed for pod in job.pods):
         return job
 

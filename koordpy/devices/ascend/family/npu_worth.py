@@ -15,14 +15,14 @@ from koordpy.devices.ascend.family.npu_filter import AscendChips, chips_rule
 from koordpy.devices.ascend.tables.chip_costs import affinity
 from koordpy.devices.ascend.tables.chip_division import Demand, divide
 from koordpy.devices.device_family import FamilyRound
-from koordpy.placement.problem import ByCount, Ints, Vector
+from koordpy.placement.problem import DeviceCosts, Ints, Vector
 from koordpy.pods.pod_info import PodInfo
 
 _MOST = 1 << 14
 """Upper bound of AscendAffinity. The cost of a pod is this number less its score, because the least cost is best."""
 
 
-def npu_by_count(pods: Sequence[PodInfo], now: FamilyRound) -> ByCount | None:
+def npu_by_count(pods: Sequence[PodInfo], now: FamilyRound) -> DeviceCosts | None:
     """Returns the cost table of a unit; None if all placements cost the same.
 
     pods: one pod of each shape. All placements cost the same if no shape has NPUs. They also do if one shape has NPUs,
@@ -33,11 +33,11 @@ def npu_by_count(pods: Sequence[PodInfo], now: FamilyRound) -> ByCount | None:
     if not active:
         return None
     table = _ChipTable(pods, now)
-    kinds = table.kinds(len(now.scene.snapshot.nodes))
+    kinds = table.kinds(len(now.inputs.snapshot.nodes))
     alone = len(active) == 1 and all(rule is None or int(rule.copies().max(initial=0)) <= 1 for rule in rules)
     if alone and len({int(value) for value in table.alone if value >= 0}) <= 1:
         return None
-    return ByCount(kinds, table.cost, 1, active)
+    return DeviceCosts(kinds, table.cost, 1, active)
 
 
 class _ChipTable:

@@ -51,7 +51,7 @@ def npu_gate(unit: Unit, round_state: RoundState) -> Gate | None:
     None if there is no such reason.
     """
     for pod in unit.pending:
-        job = npu_job(pod, round_state.scene)
+        job = npu_job(pod, round_state.inputs)
         if isinstance(job, str):
             return Gate(f"JobValidateFailed: {job}", GangStatus.INVALID, Reason.JOB_VALIDATE_FAILED, ("AscendJob",))
     if has_parts(unit) and has_placement_rules(unit, round_state):
@@ -62,7 +62,7 @@ def npu_gate(unit: Unit, round_state: RoundState) -> Gate | None:
 
 def has_placement_rules(unit: Unit, round_state: RoundState) -> bool:
     """Returns whether the rules of switches or SuperPoDs decide where a job of the unit is placed."""
-    return any(isinstance(job := npu_job(pod, round_state.scene), AscendJob) and job.own_order for pod in unit.pending)
+    return any(isinstance(job := npu_job(pod, round_state.inputs), AscendJob) and job.own_order for pod in unit.pending)
 
 
 def place_npus(unit: Unit, round_state: RoundState, wanted: Collection[str] | None = None) -> JobPlan | None:
@@ -258,7 +258,7 @@ def affinity_scores(pod: PodInfo, unit: Unit, round_state: RoundState) -> list[i
     For a job under switches or in SuperPoDs: `OWN` on the node planned for the pod, `PLANNED` or `SHARED` on other
     nodes of the plan, 0 elsewhere.
     """
-    job = npu_job(pod, round_state.scene)
+    job = npu_job(pod, round_state.inputs)
     chips = chips_rule(round_state.rules(pod))
     if not isinstance(job, AscendJob) or not job.own_order or chips is None:
         return [int(value) for value in chips.affinity.tolist()] if chips is not None else []

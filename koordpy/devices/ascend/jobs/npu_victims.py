@@ -35,7 +35,7 @@ def add_server_demands(unit: Unit, problem: Problem, round_state: RoundState) ->
     A node with a bound pod of the job has 0. Each pending pod of the job requests 1, so that its pods are on separate
     nodes.
     """
-    found = [npu_job(pod, round_state.scene) for pod in unit.pending]
+    found = [npu_job(pod, round_state.inputs) for pod in unit.pending]
     jobs = {id(job): job for job in found if isinstance(job, AscendJob) and job.own_order}
     if not jobs:
         return problem
@@ -71,10 +71,10 @@ def conditions(unit: Unit, round_state: RoundState) -> PlaceConditions:
         return PlaceConditions()
     if job.blocks is not None and not job.blocks.soft:
         found: dict[str, list[int]] = {}
-        for node, name in ascend_jobs(round_state.scene).super_pods.items():
+        for node, name in ascend_jobs(round_state.inputs).super_pods.items():
             found.setdefault(name, []).append(node)
         return PlaceConditions(lots=tuple((tuple(nodes), job.blocks.size) for nodes in found.values()))
-    switches = ascend_jobs(round_state.scene).switches if job.tor is not Tor.NONE else ""
+    switches = ascend_jobs(round_state.inputs).switches if job.tor is not Tor.NONE else ""
     if isinstance(switches, Switches) and (job.tor is Tor.PADDING or switches.table.single_layer):
         leaves: dict[int, list[int]] = {}
         for node, leaf in switches.leaf_of.items():
@@ -133,11 +133,11 @@ def is_monotone(unit: Unit, round_state: RoundState) -> bool:
     """
     if round_state.config.ascend.nslb_version != "2.0" or not has_placement_rules(unit, round_state):
         return True
-    switches = ascend_jobs(round_state.scene).switches
+    switches = ascend_jobs(round_state.inputs).switches
     if not isinstance(switches, Switches):
         return True
     draft, gang = round_state.draft, unit.pending[0].gang
-    spanning = Uplinks(ascend_jobs(round_state.scene), switches).of(
+    spanning = Uplinks(ascend_jobs(round_state.inputs), switches).of(
         draft.placed, draft.evicted, round_state.notes, without=gang
     )
     return all(len(jobs) < 2 or not any(job.marks[leaf] == {"2"} for job in jobs) for leaf, jobs in spanning.items())
@@ -152,7 +152,7 @@ def seat_returning(
     """
     jobs: dict[str, tuple[AscendJob, list[PodInfo]]] = {}
     for pod in returning:
-        job = npu_job(pod, round_state.scene)
+        job = npu_job(pod, round_state.inputs)
         if isinstance(job, AscendJob) and job.own_order:
             jobs.setdefault(job.name, (job, []))[1].append(pod)
     for name in sorted(jobs, key=natural_key):

@@ -24,7 +24,7 @@ Bools = NDArray[np.bool_]
 
 def legal_jobs(unit: Unit, round_state: RoundState) -> dict[GangRef | None, AscendJob]:
     """Returns the legal jobs of a unit's pending pods, by gang; the key of a plain pod is None."""
-    return {pod.gang: job for pod in unit.pending if isinstance(job := npu_job(pod, round_state.scene), AscendJob)}
+    return {pod.gang: job for pod in unit.pending if isinstance(job := npu_job(pod, round_state.inputs), AscendJob)}
 
 
 def with_placed(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -> Unit:

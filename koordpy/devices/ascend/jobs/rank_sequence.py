@@ -220,7 +220,7 @@ def _enough_copies(problem: Problem) -> bool:
 
     False proves that not all pods can be placed, so that step 1 can be skipped.
     """
-    return all(int(problem.slots_of[shape].sum()) >= number for shape, number in problem.wanted.items())
+    return all(int(problem.slots_of[shape].sum()) >= number for shape, number in problem.pending_counts.items())
 
 
 def place_ranked(

@@ -53,7 +53,7 @@ class BlockJob:
         self._numbers = numbers
         able, self._chips = usable_nodes(job, round_state, again, within)
         found: dict[str, list[int]] = {}
-        super_pods = ascend_jobs(round_state.scene).super_pods
+        super_pods = ascend_jobs(round_state.inputs).super_pods
         for node in np.nonzero(able)[0].tolist():
             if node in super_pods:
                 found.setdefault(super_pods[node], []).append(node)
@@ -119,7 +119,7 @@ class BlockJob:
             names += [max(numbers.values()) + 1 + i for i in range(len(blocks) - len(names))]
             places = [(names[i], node) for i, block in enumerate(blocks) for node in block]
             seats |= zip(waiting, places, strict=True)
-        super_pods = ascend_jobs(self.round_state.scene).super_pods
+        super_pods = ascend_jobs(self.round_state.inputs).super_pods
         nodes, notes = {}, {}
         for pod, rank in zip(pods, ranks, strict=True):
             number, node = seats[rank]
@@ -218,7 +218,7 @@ class BlockJob:
 
     def homes(self, numbers: Mapping[int, int]) -> dict[int, str]:
         """Returns block -> SuperPoD with most of the bound members of the block. numbers: rank -> block."""
-        snapshot, super_pods = self.round_state.snapshot, ascend_jobs(self.round_state.scene).super_pods
+        snapshot, super_pods = self.round_state.snapshot, ascend_jobs(self.round_state.inputs).super_pods
         counts: dict[int, Counter[str]] = {}
         for rank, pod in self.bound.items():
             name = super_pods.get(snapshot.index.get(pod.node, -1))

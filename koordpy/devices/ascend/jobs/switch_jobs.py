@@ -38,7 +38,7 @@ class SwitchJob:
         self, job: AscendJob, round_state: RoundState, *, within: Bools | None = None, again: Sequence[PodInfo] = ()
     ) -> None:
         """within: [nodes] allowed for members, None for all. again: evicted members, as pending pods."""
-        switches = ascend_jobs(round_state.scene).switches
+        switches = ascend_jobs(round_state.inputs).switches
         assert isinstance(switches, Switches)
         self.job, self.round_state, self.switches = job, round_state, switches
         draft, snapshot = round_state.draft, round_state.snapshot
@@ -47,7 +47,7 @@ class SwitchJob:
         where = np.nonzero(able)[0]
         usable = dict(zip(where.tolist(), chips.affinity[where].tolist(), strict=True)) if chips is not None else {}
         gang = job.pods[0].gang
-        spanning = Uplinks(ascend_jobs(round_state.scene), switches).of(
+        spanning = Uplinks(ascend_jobs(round_state.inputs), switches).of(
             draft.placed, draft.evicted, round_state.notes, without=gang
         )
         self.leaves: tuple[LeafState, ...] = read_leaves(switches, usable, spanning)

@@ -41,8 +41,8 @@ def claimed_of(pod: PodInfo, node: int, now: FamilyRound) -> dict[str, Taken]:
     """
     if pod.ask(CLAIMS) is None:
         return {}
-    scene = now.scene
-    return DynamicResources(pod, scene.draft, claim_view(scene.snapshot.families).objects).choice(node)
+    inputs = now.inputs
+    return DynamicResources(pod, inputs.draft, claim_view(inputs.snapshot.families).objects).choice(node)
 
 
 class ClaimedDevices(Family):
@@ -58,19 +58,19 @@ class ClaimedDevices(Family):
         """Implements `Family.book`."""
         return ClaimBook()
 
-    def refusal(self, pod: PodInfo, scene: FilterInputs) -> Refusal | None:
+    def refusal(self, pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
         """Implements `Family.refusal`: a claim is missing, in use, or beyond the supported features."""
-        snapshot = scene.snapshot
+        snapshot = inputs.snapshot
         return resource_claims_refusal(pod, claim_view(snapshot.families).objects, snapshot.upstream_groups)
 
-    def rules(self, pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
+    def rules(self, pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
         """Implements `Family.rules`."""
-        yield DynamicResources(pod, scene.draft, claim_view(scene.snapshot.families).objects)
+        yield DynamicResources(pod, inputs.draft, claim_view(inputs.snapshot.families).objects)
 
-    def give(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
-        """Implements `Family.give`: pod by pod, because a pod may share a claim that an earlier pod of the plan has
+    def allocate(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
+        """Implements `Family.allocate`: pod by pod, because a pod may share a claim that an earlier pod of the plan has
         allocated."""
-        draft, given = now.scene.draft, dict[str, dict[str, Taken]]()
+        draft, given = now.inputs.draft, dict[str, dict[str, Taken]]()
         with draft.trial():
             for key, node in nodes.items():
                 pod = draft.snapshot.pods[key]

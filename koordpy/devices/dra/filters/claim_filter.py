@@ -205,7 +205,7 @@ class DynamicResources(Rule):
     """The filter of one pod: its claims against the devices that drivers publish for nodes."""
 
     plugin = PLUGIN
-    together = True
+    is_in_problem = True
     """The problem of a unit represents how its pods share devices, so placements need not be tried on this filter."""
 
     def __init__(self, pod: PodInfo, draft: Draft, objects: DeviceObjects) -> None:

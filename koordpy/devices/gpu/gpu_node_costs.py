@@ -17,7 +17,7 @@ from koordpy.devices.gpu.choice.gpu_wants import PodWant
 from koordpy.devices.gpu.gpu_allocation import choice_sets
 from koordpy.devices.gpu.gpu_machine import GPUS, Machine
 from koordpy.devices.gpu.gpu_nodes import GpuNodes, GpuState, UnreadableWish, want_of
-from koordpy.placement.problem import ByCount, Devices
+from koordpy.placement.problem import DeviceCosts, Devices
 from koordpy.pods.gang_refs import GroupKey
 from koordpy.pods.pod_info import PodInfo
 
@@ -33,7 +33,7 @@ class _Kind:
     want: PodWant | None
 
 
-def gpu_room(pods: Sequence[PodInfo], gpus: GpuNodes) -> Ints | None:
+def free_gpus(pods: Sequence[PodInfo], gpus: GpuNodes) -> Ints | None:
     """Returns [nodes] GPUs that the devices of each node can still allocate to the pods; None if no node has a Device.
 
     A node without a Device gets a number above all requests, because its resource states its GPUs.
@@ -75,7 +75,7 @@ def nodes_with_members(members: Sequence[PodInfo], gpus: GpuNodes) -> Ints:
     return out
 
 
-def by_count(pods: Sequence[PodInfo], gpus: GpuNodes) -> ByCount | None:
+def device_costs(pods: Sequence[PodInfo], gpus: GpuNodes) -> DeviceCosts | None:
     """Returns the cost table of a unit; None for a unit without GPUs, and for a request that cannot be read.
 
     pods: one pod of each shape.
@@ -91,7 +91,7 @@ def by_count(pods: Sequence[PodInfo], gpus: GpuNodes) -> ByCount | None:
     table = _GpuTable(tuple(kinds), gpus)
     active = tuple(i for i, kind in enumerate(kinds) if kind.want is not None)
     devices = table.numbers()
-    return ByCount(table.kinds(), table.cost, table.width, active, table.always, lambda: table.exact, devices)
+    return DeviceCosts(table.kinds(), table.cost, table.width, active, table.always, lambda: table.exact, devices)
 
 
 class _GpuTable:
