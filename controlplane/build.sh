@@ -6,11 +6,12 @@
 # that they need (operators/). The last line of output is KUBEBUILDER_ASSETS=<folder>; everything else goes to stderr.
 # `build.sh containerd` builds containerd 2 with its shim and ctr instead, and ends with KOORDPY_REALNODE_PATH=<folder>.
 #
+# KUBERNETES                    the minor version to build, one of the folders of kubernetes/ (default: 1.36)
 # KUBEBUILDER_ASSETS            a folder that has etcd and kube-apiserver already: it is used as it is
 # KOORDPY_CONTROLPLANE_CACHE    where to build (default: ${XDG_CACHE_HOME:-$HOME/.cache}/koordpy/controlplane)
 #
-# What is built, and from what, is pinned by the go.mod of kubernetes/, etcd/, helm/, operators/ and containerd/ and their
-# go.sum. A binary is built when it is missing or when its module's go.mod or go.sum is not the one it was built from.
+# What is built, and from what, is pinned by the go.mod of kubernetes/VERSION/, etcd/, helm/, operators/ and containerd/ and
+# their go.sum. A binary is built when it is missing or when its module's go.mod or go.sum is not the one it was built from.
 # About 11 minutes on 2 cores, 4 of them for the operators, and 3 for containerd.
 set -eu
 
@@ -37,9 +38,19 @@ version_of() {
     sed -n "s|^.*$2 \(v[0-9][0-9.]*\).*\$|\1|p" "$here/$1/go.mod" | head -n 1
 }
 
-version=$(version_of kubernetes 'k8s\.io/kubernetes')
+wanted=${KUBERNETES:-1.36}
+kubernetes=kubernetes/$wanted
+case $wanted in
+[0-9]*.[0-9]*) [ -f "$here/$kubernetes/go.mod" ] || kubernetes= ;;
+*) kubernetes= ;;
+esac
+if [ -z "$kubernetes" ]; then
+    say "KUBERNETES=$wanted cannot be built; it can be one of: $(cd "$here/kubernetes" && printf '%s ' *)"
+    exit 1
+fi
+version=$(version_of "$kubernetes" 'k8s\.io/kubernetes')
 if [ -z "$version" ]; then
-    say "kubernetes/go.mod requires no version of k8s.io/kubernetes"
+    say "$kubernetes/go.mod requires no version of k8s.io/kubernetes"
     exit 1
 fi
 if [ -z "${KOORDPY_CONTROLPLANE_CACHE:-}${XDG_CACHE_HOME:-}${HOME:-}" ]; then
@@ -57,7 +68,7 @@ trap 'exit 143' TERM
 
 need_go() {
     command -v go >/dev/null 2>&1 && return
-    say "no Go toolchain on PATH: install Go $(sed -n 's/^go //p' "$here/kubernetes/go.mod") or newer, or set"
+    say "no Go toolchain on PATH: install Go $(sed -n 's/^go //p' "$here/$kubernetes/go.mod") or newer, or set"
     say "KUBEBUILDER_ASSETS to a folder that has etcd and kube-apiserver"
     exit 1
 }
@@ -110,7 +121,7 @@ linux_only=
 if [ "$(uname -s)" = Linux ]; then linux_only=kubelet; fi
 build etcd etcd go.etcd.io/etcd/server/v3 ""
 for binary in kube-apiserver kube-controller-manager kube-scheduler kubectl $linux_only; do
-    build kubernetes "$binary" "k8s.io/kubernetes/cmd/$binary" "$stamp"
+    build "$kubernetes" "$binary" "k8s.io/kubernetes/cmd/$binary" "$stamp"
 done
 
 # helm renders for the API server that lies beside it, unless told otherwise

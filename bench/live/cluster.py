@@ -16,13 +16,13 @@ from bench.live.usage import cpu_seconds
 from tests.e2e.assets import REPOSITORY
 from tests.e2e.client import Client, pod_manifest, pods_path
 from tests.e2e.controlplane import MASTERS, ControlPlane
+from tests.e2e.gang_api import GangApi
 
 Json = dict[str, Any]
 
 PODS = pods_path()
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 SIGS_GROUPS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/default/podgroups"
-UPSTREAM_GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 WAVE = "bench.koordpy.io/wave"
 """Label of the pods that were made together."""
@@ -52,8 +52,8 @@ class Plane(Protocol):
         """Its processes."""
 
     @property
-    def upstream_gangs(self) -> bool:
-        """Whether scheduling.k8s.io's PodGroups are served."""
+    def gangs(self) -> GangApi | None:
+        """The API of scheduling.k8s.io's PodGroups; None if none is served."""
 
     def kubeconfig(self) -> Path:
         """An administrator's."""
@@ -125,11 +125,12 @@ class LiveCluster:
                 await self.api.each(items, self._remove_pod)
             await self.api.delete(SIGS_GROUPS)
             await self.api.delete(JOBS)
-            if self.plane.upstream_gangs:
+            if self.plane.gangs is not None:
+                groups = self.plane.gangs.groups
                 # one by one here, too: kube-controller-manager takes their finalizer away
-                names = [group["metadata"]["name"] for group in await self.api.items(UPSTREAM_GROUPS)]
-                await self.api.each(names, lambda name: self.api.delete(f"{UPSTREAM_GROUPS}/{name}"))
-                while await self.api.items(UPSTREAM_GROUPS):  # noqa: ASYNC110 - of another process
+                names = [group["metadata"]["name"] for group in await self.api.items(groups)]
+                await self.api.each(names, lambda name: self.api.delete(f"{groups}/{name}"))
+                while await self.api.items(groups):  # noqa: ASYNC110 - of another process
                     await asyncio.sleep(0.1)
         await self.rest()
 

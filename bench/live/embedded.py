@@ -30,7 +30,7 @@ def _serve(pipe: Connection) -> None:
 class _Plane:
     """What schedulers are told of the server."""
 
-    upstream_gangs = False
+    gangs = None
 
     def __init__(self, file: Path, pid: int) -> None:
         self._file, self.pids = file, [pid]

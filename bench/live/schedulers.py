@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from bench.live.cluster import PLAIN, SIGS_GROUPS, UPSTREAM_GROUPS, LiveCluster
+from bench.live.cluster import PLAIN, SIGS_GROUPS, LiveCluster
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME, LABEL_POD_GROUP
 from tests.e2e import components
 from tests.e2e.assets import REPOSITORY
 from tests.e2e.process import Process, koordpy_run
 
 Json = dict[str, Any]
-GANG_GATES = ("GenericWorkload", "GangScheduling", "TopologyAwareWorkloadScheduling")
-"""What kube-scheduler 1.36 needs to plan gangs of scheduling.k8s.io."""
 
 
 class Scheduler(Protocol):
@@ -93,8 +91,7 @@ class KubeScheduler:
         command = components.kube_scheduler(
             self.program,
             configuration=configuration,
-            upstream_gangs=False,
-            gates=GANG_GATES if plane.upstream_gangs else (),
+            gangs=plane.gangs,
         )
         name = cluster.name("kube-scheduler-")
         return Process(name, command, log=cluster.folder / f"{name}.log")
@@ -102,10 +99,11 @@ class KubeScheduler:
     async def gang(
         self, cluster: LiveCluster, gang: str, size: int, *, gpus: int, wave: str = "", priority: str = ""
     ) -> set[str]:
-        """By a PodGroup of scheduling.k8s.io/v1alpha2 and spec.schedulingGroup of its members."""
-        group = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": gang}}
+        """By a PodGroup of scheduling.k8s.io and spec.schedulingGroup of its members."""
+        api = cluster.api.gangs
+        group = {"apiVersion": api.group_version, "kind": "PodGroup", "metadata": {"name": gang}}
         policy = {"schedulingPolicy": {"gang": {"minCount": size}}}
-        await cluster.api.create(UPSTREAM_GROUPS, {**group, "spec": {**policy, **_priority(priority)}})
+        await cluster.api.create(api.groups, {**group, "spec": {**policy, **_priority(priority)}})
         return await cluster.pods(
             size,
             gang,

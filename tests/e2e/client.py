@@ -17,6 +17,7 @@ import aiohttp
 import orjson
 import yaml
 
+from tests.e2e.gang_api import GangApi
 from tests.e2e.hesitation import hesitate
 from tests.e2e.process import eventually
 
@@ -49,11 +50,28 @@ class Refused(Exception):
 
 
 class Client:
-    """One session; `async with` it. url without a trailing slash; ca is a PEM file (https only)."""
+    """One session; `async with` it. url without a trailing slash; ca is a PEM file (https only).
 
-    def __init__(self, url: str, *, token: str | None = None, ca: Path | None = None) -> None:
-        self.url, self.token, self._ca = url, token, ca
+    gangs: the API of PodGroups that the server serves; None for none.
+    """
+
+    def __init__(
+        self, url: str, *, token: str | None = None, ca: Path | None = None, gangs: GangApi | None = None
+    ) -> None:
+        self.url, self.token, self._ca, self._gangs = url, token, ca, gangs
         self._http: aiohttp.ClientSession | None = None
+
+    @property
+    def serves_gangs(self) -> bool:
+        """True if PodGroups of scheduling.k8s.io are served."""
+        return self._gangs is not None
+
+    @property
+    def gangs(self) -> GangApi:
+        """The API of PodGroups of scheduling.k8s.io. Raises LookupError if the server serves none."""
+        if self._gangs is None:
+            raise LookupError("the control plane was started without upstream_gangs")
+        return self._gangs
 
     async def __aenter__(self) -> Self:
         tls: ssl.SSLContext | bool = ssl.create_default_context(cafile=str(self._ca)) if self._ca else True

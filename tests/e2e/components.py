@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.e2e.gang_api import GangApi
+
 LOOPBACK = "127.0.0.1"
-UPSTREAM_GANG_GATES = (
-    "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true,WorkloadAwarePreemption=true"
-)
 # Jobs, PDB status, finalizers, deleted namespaces and orphans. No node-lifecycle: nodes here send no heartbeats.
 CONTROLLERS = (
     "namespace-controller",
@@ -56,8 +55,8 @@ class FrontProxyFiles:
     key: Path
 
 
-def _gates(upstream_gangs: bool, more: Sequence[str] = ()) -> list[str]:
-    gates = [*([UPSTREAM_GANG_GATES] if upstream_gangs else []), *(f"{gate}=true" for gate in more)]
+def _gates(gangs: GangApi | None, more: Sequence[str] = ()) -> list[str]:
+    gates = [f"{gate}=true" for gate in (*(gangs.gates if gangs else ()), *more)]
     return [f"--feature-gates={','.join(gates)}"] if gates else []
 
 
@@ -85,7 +84,7 @@ def kube_apiserver(
     certificates: Path,
     tokens: Path,
     service_account_key: Path,
-    upstream_gangs: bool,
+    gangs: GangApi | None,
     unlimited: bool,
     gates: Sequence[str] = (),
     for_nodes: ForNodes | None = None,
@@ -97,7 +96,7 @@ def kube_apiserver(
 
     Unless it is for nodes, pods need no service account, and nobody writes the endpoints of service kubernetes.
     """
-    runtime = ["--runtime-config=scheduling.k8s.io/v1alpha2=true"] if upstream_gangs else []
+    runtime = [f"--runtime-config={gangs.group_version}=true"] if gangs else []
     limits = ["--max-requests-inflight=0", "--max-mutating-requests-inflight=0", "--enable-priority-and-fairness=false"]
     return [
         str(program),
@@ -112,7 +111,7 @@ def kube_apiserver(
         f"--service-account-key-file={service_account_key}",
         f"--service-account-signing-key-file={service_account_key}",
         *runtime,
-        *_gates(upstream_gangs, gates),
+        *_gates(gangs, gates),
         *(limits if unlimited else []),
         *([f"--audit-policy-file={audit}", f"--audit-log-path={audit.with_suffix('.log')}"] if audit else []),
         *(_aggregating(front_proxy) if front_proxy else []),
@@ -170,7 +169,7 @@ def kube_controller_manager(
     *,
     kubeconfig: Path,
     service_account_key: Path,
-    upstream_gangs: bool,
+    gangs: GangApi | None,
     root_ca: Path | None = None,
 ) -> list[str]:
     """The controllers of CONTROLLERS under one user, which therefore needs the rights of all of them.
@@ -178,7 +177,7 @@ def kube_controller_manager(
     With root_ca, which is given to all pods, nodes are real: every controller runs, each with rights of its own.
     """
     # Upstream's PodGroups have a finalizer that this controller takes away.
-    controllers = [*CONTROLLERS, *(["podgroup-protection-controller"] if upstream_gangs else [])]
+    controllers = [*CONTROLLERS, *(["podgroup-protection-controller"] if gangs else [])]
     # A kubelet that is away is noticed twice as soon as by default, so that tests wait half as long.
     nodes = [f"--root-ca-file={root_ca}", "--allocate-node-cidrs=false", "--node-monitor-grace-period=25s"]
     return [
@@ -192,13 +191,15 @@ def kube_controller_manager(
         "--secure-port=0",
         "--kube-api-qps=1000",
         "--kube-api-burst=2000",
-        *_gates(upstream_gangs),
+        *_gates(gangs),
     ]
 
 
-def kube_scheduler(program: Path, *, configuration: Path, upstream_gangs: bool, gates: Sequence[str] = ()) -> list[str]:
+def kube_scheduler(
+    program: Path, *, configuration: Path, gangs: GangApi | None = None, gates: Sequence[str] = ()
+) -> list[str]:
     """`configuration` holds scheduler_configuration()."""
-    return [str(program), f"--config={configuration}", "--secure-port=0", *_gates(upstream_gangs, gates)]
+    return [str(program), f"--config={configuration}", "--secure-port=0", *_gates(gangs, gates)]
 
 
 def scheduler_configuration(kubeconfig: Path, profiles: Sequence[Mapping[str, object]] = ()) -> dict[str, object]:

@@ -18,6 +18,7 @@ from tests.e2e.assets import REPOSITORY, AssetsMissing, BuildFailed, a_failed_bu
 from tests.e2e.chart import Helm, find_helm
 from tests.e2e.client import Client
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.gang_api import GangApi, gang_api, kubernetes_version
 from tests.e2e.installed import Install, installer
 from tests.e2e.recording import Recorder
 from tests.loudly import skip_loudly
@@ -51,6 +52,16 @@ def assets(request: pytest.FixtureRequest) -> Path:
             reason = str(missing)
     if found is None:
         skip_loudly(request, "tests/e2e", reason)
+    return found
+
+
+@pytest.fixture(scope="session")
+def gangs(request: pytest.FixtureRequest, assets: Path) -> GangApi:
+    """The API of PodGroups of scheduling.k8s.io. Versions of Kubernetes without it skip the tests that need it."""
+    found = gang_api(assets)
+    if found is None:
+        version = kubernetes_version(assets)
+        skip_loudly(request, request.node.name, f"Kubernetes {version} has no PodGroups of scheduling.k8s.io")
     return found
 
 

@@ -34,6 +34,7 @@ from typing import Self
 from tests.e2e import components
 from tests.e2e.assets import AssetsMissing, BuildFailed, find_assets
 from tests.e2e.client import Client
+from tests.e2e.gang_api import GangApi, gang_api, kubernetes_version
 from tests.e2e.hesitation import stumble
 from tests.e2e.process import Process, ProcessDied, wait_until
 from tests.engine.certificates import AUTHORITY, ISSUER, KEY_USAGE, Maker
@@ -48,7 +49,7 @@ CLIENT = f"extendedKeyUsage=clientAuth\nsubjectKeyIdentifier=hash\n{ISSUER}"
 class ControlPlane:
     """`with ControlPlane(find_assets()) as plane:` starts everything and waits for /readyz; leaving ends everything.
 
-    upstream_gangs: serve scheduling.k8s.io/v1alpha2 and turn the gang gates on, in the scheduler too.
+    upstream_gangs: serve PodGroups of scheduling.k8s.io, with their feature gates (gang_api.py); not before 1.36.
     unlimited: no limit on requests in flight, no priority and fairness (for measurements).
     scheduler_profiles: of kube-scheduler's configuration; its default one when empty.
     gates: features to turn on in the API server and the scheduler.
@@ -83,7 +84,12 @@ class ControlPlane:
         """Where `aggregated`, once it runs: as whom the API server shows itself."""
         self._for_nodes, self._audited = for_nodes, audited
         self._scheduler_profiles, self._gates = scheduler_profiles, gates
-        self.upstream_gangs, self.unlimited = upstream_gangs, unlimited
+        self.unlimited = unlimited
+        self.gangs: GangApi | None = gang_api(assets) if upstream_gangs else None
+        """The API of PodGroups that is served; None for none."""
+        if upstream_gangs and self.gangs is None:
+            version = kubernetes_version(assets)
+            raise FileNotFoundError(f"Kubernetes {version} has no PodGroups of scheduling.k8s.io: 1.36 has them")
         self._with_controller_manager, self._with_scheduler = controller_manager, scheduler
         self._groups = {
             "admin": (MASTERS,),
@@ -124,7 +130,7 @@ class ControlPlane:
 
     def client(self, user: str = "admin") -> Client:
         """A client with the user's token, to be entered with `async with`."""
-        return Client(self.url, token=self.tokens[user], ca=self.ca)
+        return Client(self.url, token=self.tokens[user], ca=self.ca, gangs=self.gangs)
 
     def kubeconfig(self, user: str = "admin", *, token: str | None = None) -> Path:
         """Writes and returns FOLDER/USER.kubeconfig; another token than the user's own may be given."""
@@ -160,7 +166,7 @@ class ControlPlane:
         file = self.folder / "kube-scheduler.yaml"
         file.write_text(json.dumps(configuration, indent=1) + "\n")
         return components.kube_scheduler(
-            self.assets / "kube-scheduler", configuration=file, upstream_gangs=self.upstream_gangs, gates=self._gates
+            self.assets / "kube-scheduler", configuration=file, gangs=self.gangs, gates=self._gates
         )
 
     def start_scheduler(self) -> Process:
@@ -265,7 +271,7 @@ class ControlPlane:
                 certificates=self.folder / "certificates",
                 tokens=self.folder / "tokens.csv",
                 service_account_key=self.folder / "service-accounts.key",
-                upstream_gangs=self.upstream_gangs,
+                gangs=self.gangs,
                 unlimited=self.unlimited,
                 gates=self._gates,
                 for_nodes=self._for_nodes,
@@ -289,7 +295,7 @@ class ControlPlane:
             self.assets / "kube-controller-manager",
             kubeconfig=self.kubeconfig("system:kube-controller-manager"),
             service_account_key=self.folder / "service-accounts.key",
-            upstream_gangs=self.upstream_gangs,
+            gangs=self.gangs,
             root_ca=self.ca if self._for_nodes else None,
         )
         self._start("kube-controller-manager", command)
@@ -366,7 +372,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tests.e2e.controlplane", description="Runs a real control plane on loopback until it is ended."
     )
-    parser.add_argument("--upstream-gangs", action="store_true", help="serve scheduling.k8s.io/v1alpha2, gang gates on")
+    parser.add_argument("--upstream-gangs", action="store_true", help="serve PodGroups of scheduling.k8s.io")
     parser.add_argument("--unlimited", action="store_true", help="no limit on requests in flight (for measurements)")
     parser.add_argument("--controller-manager", action="store_true", help="run kube-controller-manager, too")
     parser.add_argument("--scheduler", action="store_true", help="run kube-scheduler, too")

@@ -25,6 +25,7 @@ from tests.e2e.client import Client, condition, pod_manifest, pods_path
 from tests.e2e.conftest import CRDS
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.coscheduling import served
+from tests.e2e.gang_api import gang_api
 from tests.e2e.installed import DEFINITIONS, KOORD, RELEASE, SIGS, Installed, X, installer
 from tests.e2e.process import Process, eventually
 from tests.e2e.recording import Recorder
@@ -47,7 +48,6 @@ Json = dict[str, Any]
 GPU = "nvidia.com/gpu"
 X_GROUPS = f"/apis/{X}/v1alpha1/namespaces/default/podgroups"
 X_QUOTAS = f"/apis/{X}/v1alpha1/namespaces/default/elasticquotas"
-UPSTREAM = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
 GPUS = 4
 """Of each node."""
 _numbers = itertools.count(1)
@@ -57,7 +57,9 @@ _numbers = itertools.count(1)
 def plane(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Everything that koordpy can read is served, and the controllers run."""
     folder = tmp_path_factory.mktemp("work")
-    with ControlPlane(assets, upstream_gangs=True, controller_manager=True, folder=folder) as plane:
+    with ControlPlane(
+        assets, upstream_gangs=gang_api(assets) is not None, controller_manager=True, folder=folder
+    ) as plane:
         yield plane
 
 
@@ -151,6 +153,7 @@ async def test_nothing_that_koordpy_does_is_refused_and_nothing_is_granted_in_va
         ("events.k8s.io", "events", "patch"),
         # no path: the API server asks for it where an allocation is written to the status
         ("resource.k8s.io", "resourceclaims/binding", "patch"),
+        *(() if api.serves_gangs else [("scheduling.k8s.io", "podgroups/status", "patch")]),
     }
     leases = {("coordination.k8s.io", "leases", verb) for verb in ("create", "update")}
     assert writes == WRITTEN - unseen | leases
@@ -239,16 +242,19 @@ async def groups_of_every_kind(day: Day) -> None:
         pod = worker(f"older-{i}")
         pod["metadata"]["labels"] = {keys.LABEL_POD_GROUP_X: "older"}
         await api.create(pods_path(), pod)
-    policy = {"schedulingPolicy": {"gang": {"minCount": 2}}}
-    upstream = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": "upstream"}}
-    await api.create(UPSTREAM, {**upstream, "spec": policy})
-    for i in range(2):
-        pod = worker(f"upstream-{i}")
-        pod["spec"]["schedulingGroup"] = {"podGroupName": "upstream"}
-        await api.create(pods_path(), pod)
+    gangs = ["sigs", "older"]
+    if api.serves_gangs:
+        gangs.append("upstream")
+        policy = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+        upstream = {"apiVersion": api.gangs.group_version, "kind": "PodGroup", "metadata": {"name": "upstream"}}
+        await api.create(api.gangs.groups, {**upstream, "spec": policy})
+        for i in range(2):
+            pod = worker(f"upstream-{i}")
+            pod["spec"]["schedulingGroup"] = {"podGroupName": "upstream"}
+            await api.create(pods_path(), pod)
     await volcano_group(api, "volcano", 1)
     await member(api, "volcano-0", "volcano")
-    await day.bound("volcano-0", *(f"{name}-{i}" for name in ("sigs", "older", "upstream") for i in range(2)))
+    await day.bound("volcano-0", *(f"{name}-{i}" for name in gangs for i in range(2)))
     await make_gang(api, "large", 3)
 
     async def told() -> bool:
@@ -257,7 +263,9 @@ async def groups_of_every_kind(day: Day) -> None:
 
     async def reported() -> bool:
         statuses = [(await api.get(path)).get("status", {}) for path in (f"{GROUPS}/sigs", f"{X_GROUPS}/older")]
-        conditions = (await api.get(f"{UPSTREAM}/upstream")).get("status", {}).get("conditions")
+        conditions: object = True
+        if api.serves_gangs:
+            conditions = (await api.get(f"{api.gangs.groups}/upstream")).get("status", {}).get("conditions")
         valid = condition(await api.get(f"{TOPOLOGIES}/default"), "Valid")
         return [s.get("scheduled") for s in statuses] == [2, 2] and bool(conditions) and valid is not None
 

@@ -10,20 +10,27 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.assets import REPOSITORY
 from tests.e2e.client import Client, Refused, condition, pod_manifest, pods_path
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.gang_api import GangApi, kubernetes_version, minor_of
 from tests.e2e.process import eventually
 
 NOBODY = "nobody"
+PINNED = REPOSITORY / "controlplane" / "kubernetes"
 TRAINING = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "8"}
 
 
-async def test_it_is_kubernetes_1_36(api: Client) -> None:
+async def test_it_is_a_pinned_version_of_kubernetes(api: Client, assets: Path) -> None:
+    """Version of the API server: that of the binary; unless another folder was given, one that build.sh builds."""
     version = await api.get("/version")
-    if "KUBEBUILDER_ASSETS" in os.environ:
-        assert (int(version["major"]), int(version["minor"].rstrip("+"))) >= (1, 36)
-    else:
-        assert version["gitVersion"] == "v1.36.3"
+    built = kubernetes_version(assets)
+    assert version["gitVersion"] == f"v{built}"
+    minor = f"{version['major']}.{version['minor']}"
+    assert minor == ".".join(map(str, minor_of(built)))
+    if "KUBEBUILDER_ASSETS" not in os.environ:
+        pinned = (PINNED / minor / "go.mod").read_text()
+        assert f"k8s.io/kubernetes v{built} " in pinned
 
 
 async def test_nodes_are_ready_and_untainted_with_their_labels_and_room(api: Client) -> None:
@@ -111,8 +118,8 @@ async def test_kubectl_talks_to_it(api: Client, controlplane: ControlPlane) -> N
     assert 'nodes "n00009" not found' in failed.value.stderr
 
 
-async def test_kube_scheduler_places_a_gang_of_the_upstream_api(assets: Path, tmp_path: Path) -> None:
-    groups = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
+async def test_kube_scheduler_places_a_gang_of_the_upstream_api(assets: Path, gangs: GangApi, tmp_path: Path) -> None:
+    groups = gangs.groups
     plane = ControlPlane(
         assets, folder=tmp_path, upstream_gangs=True, unlimited=True, controller_manager=True, scheduler=True
     )
@@ -120,7 +127,7 @@ async def test_kube_scheduler_places_a_gang_of_the_upstream_api(assets: Path, tm
         async with plane.client() as api:
             await api.make_nodes(4)
             group = {"metadata": {"name": "g"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 4}}}}
-            await api.create(groups, {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", **group})
+            await api.create(groups, {"apiVersion": gangs.group_version, "kind": "PodGroup", **group})
             gang = {"schedulingGroup": {"podGroupName": "g"}}
             for i in range(4):
                 await api.create(

@@ -17,13 +17,12 @@ from tests.e2e.acts import LEADER_CHANGED, LEFT_ALONE, ONE_GPU, Koordpy
 from tests.e2e.client import Client, Json, condition, pod_manifest, pods_path
 from tests.e2e.conftest import CRDS
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.gang_api import gang_api
 from tests.e2e.kubelets import Kubelets, kubelets, on_node, phase_of
 from tests.e2e.process import always, eventually
 from tests.e2e.test_gang_defaults import JOBS
 from tests.e2e.test_preemption import CLASSES
 from tests.e2e.test_scheduler import GROUPS
-from tests.e2e.test_upstream_groups import API
-from tests.e2e.test_upstream_groups import GROUPS as UPSTREAM_GROUPS
 
 pytestmark = pytest.mark.controllers
 KINDS = ("koordinator", "upstream", "named")
@@ -40,7 +39,9 @@ OWNER = {
 @pytest.fixture(scope="module")
 def plane(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     folder = tmp_path_factory.mktemp("ends")
-    with ControlPlane(assets, upstream_gangs=True, controller_manager=True, folder=folder) as plane:
+    with ControlPlane(
+        assets, upstream_gangs=gang_api(assets) is not None, controller_manager=True, folder=folder
+    ) as plane:
         yield plane
 
 
@@ -57,9 +58,11 @@ class World:
             await self.api.create(GROUPS, {**one, "spec": {"minMember": least}})
             return {"labels": {keys.LABEL_POD_GROUP: "g"}}, {}
         if kind == "upstream":
+            if not self.api.serves_gangs:
+                pytest.skip("this version of Kubernetes has no PodGroups of scheduling.k8s.io")
             policy = {"schedulingPolicy": {"gang": {"minCount": least}}}
-            one = {"apiVersion": API, "kind": "PodGroup", "metadata": {"name": "g"}, "spec": policy}
-            await self.api.create(UPSTREAM_GROUPS, one)
+            one = {"apiVersion": self.api.gangs.group_version, "kind": "PodGroup", "metadata": {"name": "g"}}
+            await self.api.create(self.api.gangs.groups, {**one, "spec": policy})
             return {}, {"schedulingGroup": {"podGroupName": "g"}}
         return {"labels": {keys.LABEL_GANG_NAME: "g", keys.LABEL_GANG_MIN: str(least)}}, {}
 
@@ -92,7 +95,8 @@ async def world(request: pytest.FixtureRequest, plane: ControlPlane, tmp_path: P
                 await api.clear()
         finally:
             await koordpy.stop()
-            for path in (GROUPS, UPSTREAM_GROUPS, f"{CLASSES}/high"):
+            of_kubernetes = [plane.gangs.groups] if plane.gangs is not None else []
+            for path in (GROUPS, *of_kubernetes, f"{CLASSES}/high"):
                 await api.delete(path)
 
 

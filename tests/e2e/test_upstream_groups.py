@@ -14,21 +14,19 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.engine.status.upstream_status import CONDITION, OLDER_NAMES
+from koordpy.engine.status.upstream_status import CONDITION, conditions_of_version
 from tests.e2e.chart import Helm
 from tests.e2e.client import Client, condition, pod_manifest, pods_path
 from tests.e2e.conftest import CRDS
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.coscheduling import served
+from tests.e2e.gang_api import GangApi
 from tests.e2e.installed import X, installer
 from tests.e2e.process import Process, always, eventually
 from tests.e2e.test_scheduler import GROUPS as SIGS_GROUPS
 from tests.e2e.test_scheduler import places
 
 Json = dict[str, Any]
-API = "scheduling.k8s.io/v1alpha2"
-GROUPS = f"/apis/{API}/namespaces/default/podgroups"
-WORKLOADS = f"/apis/{API}/namespaces/default/workloads"
 X_GROUPS = f"/apis/{X}/v1alpha1/namespaces/default/podgroups"
 RACK = "example.com/rack"
 HALF_A_NODE = {"cpu": "1", "nvidia.com/gpu": "4"}
@@ -36,7 +34,7 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def plane(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def plane(assets: Path, gangs: GangApi, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     folder = tmp_path_factory.mktemp("upstream")
     with ControlPlane(assets, upstream_gangs=True, controller_manager=True, folder=folder) as plane:
         yield plane
@@ -48,10 +46,11 @@ async def api(plane: ControlPlane) -> AsyncIterator[Client]:
         await client.apply_crds(CRDS)
         yield client
         await client.clear()
-        for path in (SIGS_GROUPS, WORKLOADS):
+        for path in (SIGS_GROUPS, client.gangs.workloads):
             await client.delete(path)
-        for group in await client.items(GROUPS):
-            await client.delete(f"{GROUPS}/{group['metadata']['name']}")
+        groups = client.gangs.groups
+        for group in await client.items(groups):
+            await client.delete(f"{groups}/{group['metadata']['name']}")
 
 
 @pytest.fixture
@@ -66,8 +65,8 @@ async def koordpy(api: Client, plane: ControlPlane, helm: Helm, tmp_path: Path) 
 
 
 async def group(api: Client, name: str, policy: Json, **spec: Any) -> Json:
-    body = {"apiVersion": API, "kind": "PodGroup", "metadata": {"name": name}}
-    return await api.create(GROUPS, {**body, "spec": {"schedulingPolicy": policy, **spec}})
+    body = {"apiVersion": api.gangs.group_version, "kind": "PodGroup", "metadata": {"name": name}}
+    return await api.create(api.gangs.groups, {**body, "spec": {"schedulingPolicy": policy, **spec}})
 
 
 def gang_of(count: int) -> Json:
@@ -85,13 +84,15 @@ async def members(api: Client, of: str, count: int, **options: Any) -> None:
 
 
 async def said(api: Client, name: str) -> tuple[str, str]:
-    """(status, reason) of the group's condition; both names of it say the same."""
-    found = await api.get(f"{GROUPS}/{name}")
-    one, other = condition(found, CONDITION), condition(found, OLDER_NAMES["v1alpha2"])
-    if one is None or other is None:
+    """(status, reason) of the group's condition; if the version of the API has two names for it, both say the same."""
+    found = await api.get(f"{api.gangs.groups}/{name}")
+    said = [condition(found, kind) for kind in conditions_of_version(api.gangs.version)]
+    contents = {(one["status"], one["reason"], one["message"]) if one else ("", "", "") for one in said}
+    if ("", "", "") in contents:
         return "", ""
-    assert (one["status"], one["reason"], one["message"]) == (other["status"], other["reason"], other["message"])
-    return one["status"], one["reason"]
+    assert len(contents) == 1
+    ((status, reason, _),) = contents
+    return status, reason
 
 
 async def message(api: Client, pod: str) -> str:
@@ -147,7 +148,7 @@ async def test_a_gang_without_room_says_so_until_room_comes(api: Client, koordpy
 
     await eventually(refused, what="the condition False", processes=[koordpy])
     assert "needed 4, available in the cluster: 2" in await message(api, "g-0")
-    found = condition(await api.get(f"{GROUPS}/g"), CONDITION)
+    found = condition(await api.get(f"{api.gangs.groups}/g"), CONDITION)
     assert found is not None and found["message"] == await message(api, "g-0")
     assert await places(api) == {}
     await api.make_nodes(1, name=lambda i: "more")
@@ -198,7 +199,9 @@ async def test_the_priority_of_the_group_counts_not_that_of_its_pods(api: Client
     try:
         await api.make_nodes(1)
         for name, of_group, of_pods in (("a-low", "low", "high"), ("b-high", "high", "low")):
-            made = await group(api, name, gang_of(2), priorityClassName=of_group, disruptionMode="PodGroup")
+            made = await group(
+                api, name, gang_of(2), priorityClassName=of_group, disruptionMode=api.gangs.all_or_nothing
+            )
             assert made["spec"]["priority"] == {"high": 1000, "low": 10}[of_group]
             await members(api, name, 2, priorityClassName=of_pods)
         koordpy.start()
@@ -236,12 +239,12 @@ async def test_groups_made_for_a_workload_are_gangs_of_their_own(api: Client, ko
     """A Workload holds templates only: its controller makes the PodGroups, and those are what is scheduled."""
     await api.make_nodes(2)
     templates = [{"name": "workers", "schedulingPolicy": gang_of(2)}]
-    body = {"apiVersion": API, "kind": "Workload", "metadata": {"name": "training"}}
-    await api.create(WORKLOADS, {**body, "spec": {"podGroupTemplates": templates}})
+    body = {"apiVersion": api.gangs.group_version, "kind": "Workload", "metadata": {"name": "training"}}
+    await api.create(api.gangs.workloads, {**body, "spec": {"podGroupTemplates": templates}})
     koordpy.start()
-    reference = {"workload": {"workloadName": "training", "podGroupTemplateName": "workers"}}
+    reference = api.gangs.made_from("training", "workers")
     for name in ("workers-0", "workers-1"):
-        await group(api, name, gang_of(2), podGroupTemplateRef=reference)
+        await group(api, name, gang_of(2), **reference)
         await members(api, name, 2)
     await bound(api, "workers-0-0", "workers-0-1", "workers-1-0", "workers-1-1", by=koordpy)
 

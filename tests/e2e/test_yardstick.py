@@ -7,17 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from bench.live.cluster import PODS, UPSTREAM_GROUPS, live_cluster
+from bench.live.cluster import PODS, live_cluster
 from bench.live.schedulers import Koordpy, KubeScheduler
 from bench.yardstick.figures import Results
 from bench.yardstick.rows import rows
 from bench.yardstick.session import Session
+from tests.e2e.gang_api import GangApi
 from tests.loudly import skip_loudly
 
 NODES = 20
 
 
-async def test_both_schedulers_are_measured_and_nothing_stays(request: pytest.FixtureRequest, assets: Path) -> None:
+async def test_both_schedulers_are_measured_and_nothing_stays(
+    request: pytest.FixtureRequest, assets: Path, gangs: GangApi
+) -> None:
     ours, other = Koordpy(), KubeScheduler(assets / "kube-scheduler")
     if not other.program.exists():
         skip_loudly(request, "the yardstick", "no kube-scheduler beside the API server")
@@ -28,7 +31,7 @@ async def test_both_schedulers_are_measured_and_nothing_stays(request: pytest.Fi
         for key in ("gang512", "hopeless511", "preempt"):
             await session.measure(chosen[key])
         await cluster.clean()
-        assert await cluster.api.items(PODS) == [] and await cluster.api.items(UPSTREAM_GROUPS) == []
+        assert await cluster.api.items(PODS) == [] and await cluster.api.items(gangs.groups) == []
         folder = cluster.folder
     assert not folder.exists()
     results = session.results
