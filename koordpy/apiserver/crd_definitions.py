@@ -1,34 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads koordpy's CustomResourceDefinitions, and serves the custom resources of all stored definitions."""
 
-import functools
-from pathlib import Path
-
-import yaml
-
-import koordpy
 from koordpy.apiserver.object_store import Store
 from koordpy.apiserver.resource_shelf import Change
 from koordpy.apiserver.served_resources import Object, resources_of_definition
+from koordpy.decoding.shipped_files import definitions_by_file
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
 
-def shipped_folder(name: str) -> Path:
-    """Returns the path of a shipped folder (crds, examples): in the package of a wheel, or at the repository's root."""
-    package = Path(koordpy.__file__).parent
-    shipped = package / "data" / name
-    return shipped if shipped.is_dir() else package.parent / name
-
-
-@functools.cache
 def shipped_definitions() -> tuple[Object, ...]:
     """Returns koordpy's CustomResourceDefinitions, by file name. The objects are shared and must not be changed."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    found: list[Object] = []
-    for path in sorted(shipped_folder("crds").glob("*.yaml")):
-        found += [document for document in yaml.load_all(path.read_text(encoding="utf-8"), Loader=loader) if document]
-    return tuple(found)
+    return tuple(definitions_by_file().values())
 
 
 class Definitions:

@@ -14,9 +14,9 @@ from koordpy.api.field_faults import InputFaultsError
 from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Pod
 from koordpy.api.times import parse_moment
-from koordpy.apiserver.crd_definitions import shipped_folder
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.decoding.shipped_files import shipped_folder
 from koordpy.demo.demo_objects import Manifest, key_of
 from koordpy.demo.demo_reasons import domain_of, gpus_text, short, why_domain, why_npus
 from koordpy.demo.programme import TRAINING

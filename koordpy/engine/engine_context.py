@@ -11,6 +11,7 @@ from typing import Any
 
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_resources import Resource
 from koordpy.engine.engine_settings import EngineSettings
 from koordpy.engine.scheduling_queue import UnitQueue
 from koordpy.engine.status.scheduler_events import Announcer, References
@@ -30,6 +31,8 @@ class Context:
     references: References
     may_write: Callable[[], bool]
     """Returns True if this process may change anything in the cluster now. Called before each write."""
+    absent: Callable[[Resource], frozenset[str]]
+    """Returns the top-level fields of a custom resource's status that the API server drops (`ServerCheck.absent`)."""
     clock: Callable[[], float]
     """Monotonic time in seconds."""
     now: Callable[[], float]

@@ -41,6 +41,7 @@ from koordpy.engine.status.status_writers import Writers
 from koordpy.engine.takeover import Takeover
 from koordpy.engine.unschedulable import UnschedulableHandler
 from koordpy.engine.watching.feeds import Feeds
+from koordpy.engine.watching.server_check import ServerCheck
 from koordpy.engine.watching.unreadable_objects import Unreadable
 from koordpy.observe.decision_log import DecisionLog
 from koordpy.observe.metrics import Metrics
@@ -126,6 +127,7 @@ class Scheduler:
                 )
                 for name in config.scheduler_names
             }
+        self.server_check = ServerCheck(client, self.synced, period_seconds=settings.rediscovery_seconds)
         self.announcer = Announcer(self._recorders, self.count_refused)
         self.context = context = Context(
             client,
@@ -135,6 +137,7 @@ class Scheduler:
             self.announcer,
             References(self.feeds),
             self.may_write,
+            self.server_check.absent,
             clock=clock,
             now=time_of_day,
         )
@@ -237,6 +240,11 @@ class Scheduler:
         telling = self.writers is not None and (self.writers.pods.under_way or self.writers.pods.news.is_set())
         return bool(self.committer.open or evicting or telling)
 
+    def definitions_changed(self) -> None:
+        """Called when a CustomResourceDefinition changed."""
+        self.feeds.rediscover()
+        self.server_check.recheck()
+
     # -- life cycle ---------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
@@ -260,6 +268,7 @@ class Scheduler:
         try:
             await self._takeover.soon()
             start(background, self.feeds.run(), "feeds")
+            start(background, self.server_check.run(), "server check")
             for name, recorder in self._recorders.items():
                 start(background, recorder.run(), f"events of {name}")
             ready = start(planning, self._get_ready(), "sync and election")

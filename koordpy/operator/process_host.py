@@ -196,7 +196,7 @@ class OperatorHost:
             started=self.scheduler.synced.wait,
             drained=self._drained,
             topology_seen=self.topologies.seen,
-            definitions_changed=self.scheduler.feeds.rediscover if watch else None,
+            definitions_changed=self.scheduler.definitions_changed if watch else None,
         )
         self.kopf.start()
 

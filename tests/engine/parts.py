@@ -18,5 +18,6 @@ def a_context(*, clock: Callable[[], float] = lambda: 0.0, **given: Any) -> Any:
         "may_write": lambda: True,
         "clock": clock,
         "now": time.time,
+        "absent": lambda resource: frozenset(),
     }
     return SimpleNamespace(**{**default, **known, **given})

@@ -191,9 +191,10 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
         uid, seen, there = obj.metadata.uid, self._read(obj), self._current(key, obj)
         last, age = self._writes.last(key, uid)
         said = last if last is not None and self.keeps_foreign_changes else there
-        wanted = self._render(key, obj if there is seen else self._with_status(obj, there), there)
-        if wanted is None:
+        rendered = self._render(key, obj if there is seen else self._with_status(obj, there), there)
+        if rendered is None:
             return True
+        wanted = self._storable(rendered, self._context.absent(resource))
         if wanted == said and key not in self._unsure:
             # not confirmed, or overwritten by an earlier write that arrived late: processed until the watch shows it
             return self.keeps_foreign_changes or seen == wanted
@@ -240,6 +241,10 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
     def _render(self, key: str, obj: Seen, there: Said) -> Said | None:
         """Returns the wanted status; None if the status stays as it is. there: the current status."""
 
+    def _storable(self, wanted: Said, absent: frozenset[str]) -> Said:
+        """Returns the status without the fields that the API server drops. absent: these fields as they are written."""
+        return wanted
+
     def _differ_in_numbers_only(self, said: Said, wanted: Said) -> bool:
         """Returns True if two statuses differ in numbers of messages only, so that the write may wait."""
         return False
@@ -265,6 +270,12 @@ class WholeStatusWriter(StatusWriter[Seen, Status]):
 
     def _with_status(self, obj: Seen, said: Status) -> Seen:
         return msgspec.structs.replace(obj, status=said)
+
+    def _storable(self, wanted: Status, absent: frozenset[str]) -> Status:
+        if not absent:
+            return wanted
+        empty = {one.name: one.default for one in msgspec.structs.fields(wanted) if one.encode_name in absent}
+        return msgspec.structs.replace(wanted, **empty)
 
     async def _send(self, obj: Seen, resource: Resource, wanted: Status, there: Status) -> bool:
         return await patch_status(self._context.client, resource, obj.metadata, status_patch(wanted, there))
