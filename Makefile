@@ -13,7 +13,7 @@ ATTACK_ARGS ?=
 export MINUTES POLICIES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo picture test lint dco format type bench soak attack yardstick e2e realnode realnode-down realnode-bench e2e-realnode hardware docs reference workflows chart image test-pythons controlplane clean oracle golden measures suggestions storms
+.PHONY: help install lock demo picture test lint dco format type bench soak attack yardstick e2e e2e-oldest realnode realnode-down realnode-bench e2e-realnode hardware docs reference workflows chart image test-pythons controlplane clean oracle golden measures suggestions storms
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -121,7 +121,7 @@ measures: install ## Count the modules that a device family, a plain pod, a gang
 suggestions: install ## Apply the suggestions of explain on random clusters, and print wrong ones (COUNT=100 clusters, about 1,000 pending units)
 	$(BIN)/python -m tests.cli.test_explanations_hold 0 $(or $(COUNT),100)
 
-controlplane: ## Get etcd, kube-apiserver and helm, from KUBEBUILDER_ASSETS or built with Go; the last line is their folder
+controlplane: ## Get etcd, kube-apiserver and helm, from KUBEBUILDER_ASSETS or built with Go (KUBERNETES=1.34: that version); the last line is their folder
 	@controlplane/build.sh
 
 # A test that timed out runs once more, alone, because the machine may have been busy; the summary shows it. Other failures are final.
@@ -129,6 +129,13 @@ SECOND_TRY := -p rerunfailures --reruns 1 --only-rerun '^WaitedInVain: not withi
 
 e2e: install ## Test the scheduler against a real API server
 	$(BIN)/python -m pytest -m controlplane tests/e2e $(SECOND_TRY) $(PYTEST_ARGS)
+
+# The tests that depend on what the API server and its controllers do, and a sample of the others.
+VERSION_TESTS := $(addprefix tests/e2e/test_,$(addsuffix .py,controlplane crds definitions devices volumes preemption quota_webhook process differential chart_work upstream_groups gang_defaults))
+OLDEST := $(firstword $(notdir $(sort $(wildcard controlplane/kubernetes/*))))
+
+e2e-oldest: install ## Test a part of it on the oldest supported Kubernetes (in KUBEBUILDER_ASSETS_OLDEST, else built)
+	KUBERNETES=$(OLDEST) KUBEBUILDER_ASSETS="$(KUBEBUILDER_ASSETS_OLDEST)" $(BIN)/python -m pytest -m controlplane $(VERSION_TESTS) $(SECOND_TRY) $(PYTEST_ARGS)
 
 # Uses the machine's containerd, unless CONTAINERD is set.
 ON_NODES := $(if $(CONTAINERD),own=$$(controlplane/build.sh containerd) && export "$$own" && )

@@ -120,7 +120,7 @@ async def test_an_older_definition_is_told_with_the_file_to_apply_until_it_is_ap
     server.on("GET", SIGS, older, older, reply(document(PodGroup=schema_of("podgroups.yaml"))))
     line = (
         "the installed definition of PodGroup (scheduling.sigs.k8s.io/v1alpha1) lacks fields of koordpy 0.1.0: "
-        "status.occupiedByUID, status.departed: kubectl apply --server-side -f crds/podgroups.yaml"
+        "status.occupiedByUID, status.departed: kubectl apply --server-side --force-conflicts -f crds/podgroups.yaml"
     )
     caplog.set_level(logging.INFO, logger="koordpy.engine.watching.server_check")
     async with client_of(server) as client:

@@ -164,7 +164,7 @@ def definition_warning(shipped: Shipped, lacking: list[str], unknown: list[str])
 
     lacking: fields that it lacks. unknown: fields that only it has.
     """
-    command = f"kubectl apply --server-side -f crds/{shipped.file}"
+    command = f"kubectl apply --server-side --force-conflicts -f crds/{shipped.file}"
     subject = f"the installed definition of {shipped.kind} ({shipped.group}/{shipped.version})"
     if lacking:
         return f"{subject} lacks fields of koordpy {koordpy.__version__}: {_listed(lacking)}: {command}"
