@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The versions of Kubernetes that koordpy supports: the range that its tests run on.
 
 The only place of the range. `kubeVersion` of the chart and docs/compatibility.md repeat it, and a test compares them.

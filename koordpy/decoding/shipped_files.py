@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds files that are shipped with koordpy: the CustomResourceDefinitions of crds/, and examples/."""
 
 import functools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fields that no definition of koordpy's custom resources has are refused offline: an API server drops them."""
 
 import re

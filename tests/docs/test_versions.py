@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The range of supported versions of Kubernetes is the same everywhere: code, chart, docs, and what can be built."""
 
 import re

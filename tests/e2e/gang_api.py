@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How each version of Kubernetes serves the gangs of scheduling.k8s.io: the API version, and the feature gates.
 
 The version is that of the kube-apiserver in the folder of the control plane. Before 1.36 Kubernetes has no PodGroups.

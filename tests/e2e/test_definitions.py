@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A half-upgraded cluster: definitions that are older or newer than koordpy are told, and pods are placed as before."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Warnings about the API server: a version outside the range, and definitions that are older or newer than koordpy."""
 
 import asyncio

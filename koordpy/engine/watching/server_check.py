@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks the API server: its version, and whether its definitions of koordpy's custom resources are those of this
 version of koordpy.
 
