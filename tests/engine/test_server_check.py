@@ -142,8 +142,8 @@ async def test_a_newer_definition_is_told(server: ScriptedServer, caplog: pytest
     server.on("GET", SIGS, reply(document(PodGroup=new)))
     assert await lines_of(server, caplog) == [
         "the installed definition of PodGroup (scheduling.sigs.k8s.io/v1alpha1) has fields that koordpy 0.1.0 does not "
-        "know: spec.maxMember: upgrade koordpy if the definition is newer, else kubectl apply --server-side -f "
-        "crds/podgroups.yaml"
+        "know: spec.maxMember: upgrade koordpy if the definition is newer, else kubectl apply --server-side "
+        "--force-conflicts -f crds/podgroups.yaml"
     ]
 
 
