@@ -5,7 +5,6 @@ Each unit that a rule allows becomes an option, with the capacity that it frees 
 PodDisruptionBudgets and filters become sums over options.
 """
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -178,11 +177,7 @@ class _ChoiceReader:
     def unit(self, i: int) -> UnitFigures:
         """Returns the numbers of unit `i` of the pool, with its devices and the pods that attract the preemptor."""
         pool = self.pool
-        known = pool.figures.get(i)
-        if known is None:
-            known = pool.figures[i] = self._read(i)
-        elif known.rank != pool.ranks[i]:
-            known = pool.figures[i] = replace(known, rank=pool.ranks[i])
+        known = pool.figures_of(i)
         for family, column in self.devices.items():
             known = self._with_devices(i, known, family, column)
         if not self.selectors:
@@ -193,21 +188,6 @@ class _ChoiceReader:
             if pod.selector in self.selectors and node is not None:
                 attracts[node] = attracts.get(node, 0) + 1
         return replace(known, attracts=tuple(sorted(attracts.items()))) if attracts else known
-
-    def _read(self, i: int) -> UnitFigures:
-        """Returns the numbers of a unit that do not depend on the preemptor."""
-        unit = self.pool.units[i]
-        covered = Counter(b for pod in unit.pods for b in self.pool.counting(pod)) if self.pool.budgets else {}
-        return UnitFigures(
-            frees=self.pool.free_of(i),
-            priority=unit.priority,
-            pods=len(unit.pods),
-            devices=unit.devices,
-            priorities=unit.priorities,
-            rank=self.pool.ranks[i],
-            breaks=unit.breaks,
-            budgets=tuple(sorted(covered.items())),
-        )
 
     def _with_devices(self, i: int, known: UnitFigures, family: str, column: int) -> UnitFigures:
         """Returns the numbers of unit `i` with the devices of a family that it frees."""

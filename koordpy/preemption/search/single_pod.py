@@ -16,8 +16,7 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.placement.problem import Problem
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.search.victim_pool import Mask, Pool
-from koordpy.preemption.selection.node_covers import Item, NodeCovers, Unwieldy, packed
-from koordpy.preemption.selection.victim_units import UnitKind
+from koordpy.preemption.selection.node_covers import Item, ItemBuilder, NodeCovers, Unwieldy
 
 Answer = tuple[int, int, tuple[int, ...]]
 """The cheapest victims of one node: (highest priority, cost of the other levels, units of the pool)."""
@@ -84,9 +83,10 @@ class SinglePod:
             nodes &= touched.union(draft.touched_since(table.seen))
         table.seen, table.eligible = draft.version, eligible
         request, columns = [amount for _, amount in shape.request], [column for column, _ in shape.request]
+        builder = ItemBuilder(columns, len(self.pool.units))
         for node in nodes:
             free = [int(problem.free[node, column]) for column in columns]
-            answer = self._node(node, free, request, columns, eligible)
+            answer = self._node(node, free, request, builder, eligible)
             if answer is None:
                 table.answers.pop(node, None)
             else:
@@ -103,12 +103,12 @@ class SinglePod:
                     self._on.setdefault(node, []).append(i)
 
     def _node(
-        self, node: int, free: list[int], request: list[int], columns: list[int], eligible: Mask
+        self, node: int, free: list[int], request: list[int], builder: ItemBuilder, eligible: Mask
     ) -> Answer | None:
         """Returns the cheapest victims of one node; None if all eligible units there free too little.
 
         Units are added by ascending priority, until those up to a priority free enough: that is the lowest level 2. Of
-        these, the cheapest set by the other levels is chosen. free, request: by position of `columns`.
+        these, the cheapest set by the other levels is chosen. free, request: in the order of the builder's columns.
         """
         pool = self.pool
         units = [i for i in self._on.get(node, ()) if eligible[i]]
@@ -118,27 +118,13 @@ class SinglePod:
         order = sorted(units, key=lambda i: pool.units[i].priority)
         for at, i in enumerate(order):
             unit = pool.units[i]
-            held = dict(next(amounts for n, amounts in pool.free_of(i) if n == node))
-            frees = tuple(held.get(column, 0) for column in columns)
             gang = gangs.setdefault(unit.group, len(gangs)) if unit.group else -1
-            items.append(Item(i, frees, self._cost(i), gang, unit.kind is UnitKind.CORE))
-            whole = [have + amount for have, amount in zip(whole, frees, strict=True)]
+            items.append(builder.item(i, pool.figures_of(i), node, rank=pool.ranks[i], gang=gang))
+            whole = [have + amount for have, amount in zip(whole, items[-1].frees, strict=False)]
             last = at + 1 == len(order) or pool.units[order[at + 1]].priority > unit.priority
             if last and all(have >= asked for have, asked in zip(whole, request, strict=True)):
-                lacking = [asked - have for have, asked in zip(free, request, strict=True)]
+                lacking = [*(asked - have for have, asked in zip(free, request, strict=True)), 0]
                 found = NodeCovers(items, lacking).rising([lacking])
                 if found and found[0][1]:
                     return unit.priority, *found[0]
         return None
-
-    def _cost(self, i: int) -> int:
-        """Returns the cost of a unit in levels 3 to 5, 8 and 9 as one integer."""
-        unit, rank, width = self.pool.units[i], self.pool.ranks[i], len(self.pool.units)
-        return packed(
-            breaks=unit.breaks,
-            devices=unit.devices,
-            pods=len(unit.pods),
-            priorities=unit.priorities,
-            rank=rank,
-            width=width,
-        )

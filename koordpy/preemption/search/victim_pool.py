@@ -6,12 +6,14 @@ the same for all of these searches. The pool is updated when a plan of the round
 units of the pool.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from koordpy.cache.plan_draft import Draft
@@ -51,8 +53,8 @@ class Pool:
     """[units] False for a unit that a plan of the round has evicted, or that other units have replaced."""
     position: dict[int, int] = field(default_factory=dict)
     """`id()` of a unit object -> position in `units`."""
-    figures: dict[int, UnitFigures] = field(default_factory=dict)
-    """Position of a unit -> its numbers for a choice; a cache. The rank in them may be out of date (`ranks`)."""
+    _figures: dict[int, UnitFigures] = field(default_factory=dict)
+    """Cache of `figures_of`. The rank in them may be out of date (`ranks`)."""
     _frees: dict[int, Frees] = field(default_factory=dict)
     """Cache of `free_of`."""
     _by_requests: dict[tuple[tuple[str, int], ...], Held] = field(default_factory=dict)
@@ -110,6 +112,26 @@ class Pool:
         found = self._frees.get(i)
         if found is None:
             found = self._frees[i] = self._read(self.units[i])
+        return found
+
+    def figures_of(self, i: int) -> UnitFigures:
+        """Returns the numbers of a unit that do not depend on the preemptor."""
+        found, rank = self._figures.get(i), self.ranks[i]
+        if found is None:
+            unit = self.units[i]
+            covered = [b for pod in unit.pods for b in self.counting(pod)]
+            found = self._figures[i] = UnitFigures(
+                frees=self.free_of(i),
+                priority=unit.priority,
+                pods=len(unit.pods),
+                devices=unit.devices,
+                priorities=unit.priorities,
+                rank=rank,
+                breaks=unit.breaks,
+                budgets=tuple(sorted(Counter(covered).items())) if covered else (),
+            )
+        elif found.rank != rank:
+            found = self._figures[i] = replace(found, rank=rank)
         return found
 
     def _read(self, unit: VictimUnit) -> Frees:

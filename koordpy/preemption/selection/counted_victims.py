@@ -26,12 +26,10 @@ from koordpy.plan.limits import COUNTED_VICTIMS_STATES, COUNTED_VICTIMS_STEPS
 from koordpy.plan.round_plan import Proof
 from koordpy.preemption.selection.gathered_victims import Gathered, NodeOffer
 from koordpy.preemption.selection.lower_bounds import sums_allow
-from koordpy.preemption.selection.node_covers import LEVEL_BITS, Item, NodeCovers, Unwieldy, packed
+from koordpy.preemption.selection.node_covers import LEVEL_BITS, Item, ItemBuilder, NodeCovers, Unwieldy
 from koordpy.preemption.selection.victim_choice import Choice, Choices, cost_levels, keeps
 
 Options = tuple[int, ...]
-Amounts = tuple[int, ...]
-"""Amounts of the requested resources, by position of the request."""
 Link = Any
 """A linked list of the options chosen so far: (previous link, options of one node); None is its start."""
 
@@ -189,22 +187,11 @@ class _Search:
         # the options of each node as items with the amounts that they free
         gangs, cores = self._gangs()
         on: dict[int, list[Item]] = {}
-        known: dict[tuple[tuple[int, int], ...], Amounts] = {}
+        builder = ItemBuilder(self.columns, width)
         for o in usable:
-            unit = self._unit(o)
-            node, amounts = unit.frees[0]
-            if (frees := known.get(amounts)) is None:
-                held = dict(amounts)
-                frees = known[amounts] = tuple([held.get(column, 0) for column in self.columns])
-            cost = packed(
-                breaks=unit.breaks,
-                devices=unit.devices,
-                pods=unit.pods,
-                priorities=unit.priorities,
-                rank=rank[o],
-                width=width,
-            )
-            item = Item(o, (*frees, self.gives.get(o, 0)), cost, gangs.get(o, -1), o in cores)
+            unit, gives = self._unit(o), self.gives.get(o, 0)
+            node = unit.frees[0][0]
+            item = builder.item(o, unit, node, rank=rank[o], gang=gangs.get(o, -1), gives=gives)
             on.setdefault(node, []).append(item)
         if self.least:
             return self._solve_with_give_back(on) if not cores.intersection(usable) else None

@@ -4,6 +4,9 @@
 The cost of a set is one integer that contains the cost levels 3 to 5, 8 and 9. So the lowest integer is the best set,
 and the costs of several nodes can be added. The result is exact for any number of resources. Amounts are counted in
 steps, the greatest common divisor of what units free. The number of states grows with the lacking amounts in steps.
+
+A plain pod takes the cheapest cover of one node (`search/single_pod.py`), a gang the cheapest covers of several nodes
+(`counted_victims.py`). Both build their items here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,21 +16,12 @@ from operator import attrgetter, lt
 from typing import NamedTuple
 
 from koordpy.plan.limits import NODE_COVER_COMBINATIONS, NODE_COVER_STATES
+from koordpy.preemption.selection.victim_choice import UnitFigures
 
 LEVEL_BITS = 64
 """Bits of each level in a cost: enough for the sum of a level over all units."""
 _SHIFT = 1 << 31
 """Added to each pod's priority, which may be negative, so that the sum is not."""
-
-
-def packed(*, breaks: int, devices: int, pods: int, priorities: int, rank: int, width: int) -> int:
-    """Returns the cost of a unit in levels 3 to 5, 8 and 9, the first in the highest bits.
-
-    rank: position of the unit by importance, below `width`. Level 9 is one bit per unit, so sparing a unit outweighs
-    sparing all less important ones.
-    """
-    early = (breaks << LEVEL_BITS | devices) << LEVEL_BITS | pods
-    return (early << LEVEL_BITS | priorities + _SHIFT * pods) << width | 1 << rank
 
 
 class Item(NamedTuple):
@@ -37,11 +31,35 @@ class Item(NamedTuple):
     frees: tuple[int, ...]
     """Amounts that the unit frees, in the order of the requested amounts (resources, and what a quota gets back)."""
     cost: int
-    """The cost by `packed`."""
+    """Levels 3 to 5, 8 and 9, the first in the highest bits."""
     gang: int = -1
     """Number that the core and the surplus of a gang share, because they exclude each other; -1 for none."""
     core: bool = False
     """True if the unit is the core of its gang."""
+
+
+class ItemBuilder:
+    """Turns the numbers of victim units into items."""
+
+    def __init__(self, columns: Sequence[int], width: int) -> None:
+        """columns: the requested resources, in the order of `Item.frees`. width: upper bound of the ranks of units."""
+        self._columns, self._width = columns, width
+        self._known: dict[tuple[tuple[int, int], ...], tuple[int, ...]] = {}
+        """What units free on a node -> the same by `columns`; a cache, because most units free equal amounts."""
+
+    def item(self, option: int, unit: UnitFigures, node: int, *, rank: int, gang: int = -1, gives: int = 0) -> Item:
+        """Returns a unit as an item of a node.
+
+        rank: position of the unit by importance, below `width`. gang: see `Item.gang`. gives: what a quota gets back.
+        """
+        held = unit.frees[0][1] if len(unit.frees) == 1 else next(held for at, held in unit.frees if at == node)
+        if (frees := self._known.get(held)) is None:
+            amounts = dict(held)
+            frees = self._known[held] = tuple([amounts.get(column, 0) for column in self._columns])
+        # level 9 is one bit per unit, so sparing a unit outweighs sparing all less important ones
+        early = (unit.breaks << LEVEL_BITS | unit.devices) << LEVEL_BITS | unit.pods
+        cost = (early << LEVEL_BITS | unit.priorities + _SHIFT * unit.pods) << self._width | 1 << rank
+        return Item(option, (*frees, gives), cost, gang, bool(unit.breaks))
 
 
 Cover = tuple[int, tuple[int, ...]]
