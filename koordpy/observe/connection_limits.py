@@ -40,9 +40,32 @@ class Doors:
         self._guests: dict[str, dict[_Guest, None]] = {}
         """Address -> its connections, the oldest first."""
         self._accepting: list[asyncio.Task[None]] = []
+        self._runner: web.AppRunner | None = None
 
     def __len__(self) -> int:
         return self._count
+
+    async def serve(
+        self, app: web.Application, host: str | None, port: int, *, shutdown_timeout: float, keepalive_timeout: float
+    ) -> int:
+        """Serves an application on a host (None: all addresses) and returns the port, until `stop`.
+
+        shutdown_timeout: seconds that open requests have at the end. keepalive_timeout: seconds that a connection stays
+        open without a request. Raises OSError if the address is unusable.
+        """
+        runner = self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=shutdown_timeout, keepalive_timeout=keepalive_timeout
+        )
+        await runner.setup()
+        assert runner.server is not None
+        return await self.open(runner.server, host, port)
+
+    async def stop(self) -> None:
+        """Closes the port, answers open requests, and closes the connections."""
+        self.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
 
     async def open(self, server: web.Server, host: str | None, port: int) -> int:
         """Listens on a host (None: all addresses) and returns the port. Raises OSError if the address is unusable."""

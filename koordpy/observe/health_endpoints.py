@@ -77,7 +77,6 @@ class HealthServer:
         self._guard = guard
         self._rendered = (-METRICS_SECONDS, b"")
         self._showing, self._waiting = asyncio.Lock(), 0
-        self._runner: web.AppRunner | None = None
         self._doors = Doors()
         self.port = 0
 
@@ -93,18 +92,12 @@ class HealthServer:
             app.router.add_get("/configz", partial(self._show, self._configuration))
         app.router.add_get("/debug", self._list_debug)
         app.router.add_get("/debug/{name:.*}", self._debugged)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, keepalive_timeout=15.0)
-        await self._runner.setup()
-        assert self._runner.server is not None
-        self.port = await self._doors.open(self._runner.server, self._host, self._port)
+        self.port = await self._doors.serve(app, self._host, self._port, shutdown_timeout=0.5, keepalive_timeout=15.0)
         logger.info("health%s on port %d", " and metrics" if self._metrics is not None else "", self.port)
 
     async def stop(self) -> None:
         """Closes the port."""
-        self._doors.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        await self._doors.stop()
 
     async def _alive(self, request: web.Request) -> web.Response:
         # the answer proves that the event loop is running

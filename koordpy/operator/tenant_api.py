@@ -117,7 +117,6 @@ class TenantApi:
         self._folder, self._client = folder, client
         self._proxy: FrontProxy | None = None
         self._loaded: tuple[int, int, FrontProxy | None] | None = None
-        self._runner: web.AppRunner | None = None
         self._doors = Doors(context_for(None, *self._files))
         self._looking: asyncio.Task[None] | None = None
         self._meter, self._reviews = Meter(clock), Reviews(client, clock)
@@ -135,10 +134,7 @@ class TenantApi:
         """Listens. Raises OSError if the address, the certificate or the key is unusable."""
         app = web.Application(client_max_size=1)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=60.0)
-        await self._runner.setup()
-        assert self._runner.server is not None
-        self.port = await self._doors.open(self._runner.server, self._host, self._port)
+        self.port = await self._doors.serve(app, self._host, self._port, shutdown_timeout=1.0, keepalive_timeout=60.0)
         self._looking = asyncio.create_task(self._look())
         logger.info("tenant API on port %d", self.port)
 
@@ -147,10 +143,7 @@ class TenantApi:
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
-        self._doors.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        await self._doors.stop()
         if self.answers is not None:
             self.answers.close()
 

@@ -36,6 +36,9 @@ LARGE_BYTES = 1 << 16
 """Size in bytes above which a body waits for its turn."""
 LARGE_AT_A_TIME = 8
 """Number of large bodies that are read at a time."""
+KEEP_SECONDS = 3630.0
+"""Seconds that a connection stays open without a request. Longer than an API server keeps it, so that no request is
+sent on a connection that closes."""
 READ_SECONDS = 5.0
 """Timeout for reading a body, in seconds."""
 MOST_SAID = 1000
@@ -54,7 +57,6 @@ class Webhook:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._loaded: tuple[int, int] | None = None
-        self._runner: web.AppRunner | None = None
         self._doors, self._gate = Doors(self._context), Turnstile(LARGE_AT_A_TIME)
         self._looking: asyncio.Task[None] | None = None
         self.port = 0
@@ -69,10 +71,9 @@ class Webhook:
         app = web.Application(client_max_size=MOST_BYTES)
         app.router.add_post(PATH, self._mutate)
         app.router.add_post(QUOTAS_PATH, self._validate)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
-        await self._runner.setup()
-        assert self._runner.server is not None
-        self.port = await self._doors.open(self._runner.server, self._host, self._port)
+        self.port = await self._doors.serve(
+            app, self._host, self._port, shutdown_timeout=2.0, keepalive_timeout=KEEP_SECONDS
+        )
         self._looking = asyncio.create_task(self._look())
         logger.info("admission webhook on port %d", self.port)
 
@@ -81,10 +82,7 @@ class Webhook:
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
-        self._doors.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        await self._doors.stop()
 
     async def _mutate(self, request: web.Request) -> web.Response:
         review = await self._read(request)
