@@ -12,6 +12,7 @@ from koordpy.placement.rank_order import assign_groups
 from koordpy.placement.solver.count_model import CountModel
 from koordpy.placement.solver.exact_placement import solve
 from koordpy.placement.solver.greedy_placement import Greedy
+from koordpy.placement.solver.region_cells import CellOptions
 from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.placement.solver.time_budget import TimeBudget
 from koordpy.plan.round_plan import Proof
@@ -51,7 +52,9 @@ def test_a_first_placement_is_valid_and_a_model_takes_it_as_it_is(seed: int) -> 
     if pods is None:
         return
     assert violations(problem, assigned(problem, room, pods)) == []
-    model = CountModel(room, (0, 0), budget=TimeBudget(1.0), ordered=False, keep=range(len(room.most)))
+    model = CountModel(
+        room, (0, 0), budget=TimeBudget(1.0), options=CellOptions(ordered=False, keep=range(len(room.most)))
+    )
     model.add_used()
     model.take(pods)
     for index, value in enumerate(model.values):

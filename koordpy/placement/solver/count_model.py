@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from koordpy.placement.problem import Ints
 from koordpy.placement.solver.counted_worth import CountedTable, Fits, Numbered
 from koordpy.placement.solver.cpsat import cp_model
 from koordpy.placement.solver.member_interaction import Interacting
-from koordpy.placement.solver.region_cells import Cell, RegionCells, TooLarge
+from koordpy.placement.solver.region_cells import ALL_NODES, Cell, CellOptions, RegionCells, TooLarge
 from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.placement.solver.staged_model import Term, linear
 from koordpy.placement.solver.time_budget import TimeBudget
@@ -35,24 +34,9 @@ class CountModel(RegionCells):
         region: tuple[int, int],
         *,
         budget: TimeBudget,
-        every: bool = True,
-        split: bool = False,
-        keep: Sequence[int] | None = None,
-        ordered: bool = True,
-        most_nodes: int | None = None,
-        alike: Ints | None = None,
+        options: CellOptions = ALL_NODES,
     ) -> None:
-        super().__init__(
-            room,
-            region,
-            budget=budget,
-            every=every,
-            split=split,
-            keep=keep,
-            ordered=ordered,
-            most_nodes=most_nodes,
-            alike=alike,
-        )
+        super().__init__(room, region, budget=budget, options=options)
         self._groups: WholeGroups | None = None
         self.used: dict[int, dict[int, list[Term]]] = {}
         """Level -> domain -> 0/1 that the new pods open it, as terms (`add_used`).

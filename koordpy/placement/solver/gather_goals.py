@@ -12,8 +12,7 @@ Source: gang-network.md sections 5 and 7.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from koordpy.placement.rank_order import assign_groups, settle_ranks
 from koordpy.placement.solver.count_model import CountModel
 from koordpy.placement.solver.greedy_placement import Greedy
 from koordpy.placement.solver.large_regions import is_large, part_of, start_in
+from koordpy.placement.solver.region_cells import ALL_NODES, CellOptions
 from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.placement.solver.regions import Candidate, Region, Regions, Value
 from koordpy.placement.solver.time_budget import TimeBudget
@@ -165,7 +165,7 @@ class Gather:
             keep, exact = part_of(self.room, region, start.pods, order)
             if not exact or self.types or regions.bound:
                 self.budget.proven = False
-            model = self._model(region, keep=keep, ordered=False)
+            model = self._model(region, CellOptions(keep=keep, ordered=False))
             model.take(start.pods)
         else:
             model = self._model(region)
@@ -207,13 +207,11 @@ class Gather:
         score = self.regions.most_score(*candidate.region)
         return Reached(candidate.region, candidate.whole_above, candidate.domains_above, counted, score)
 
-    def _model(self, region: Region, *, split: bool = False, **nodes: Any) -> CountModel:
-        """Returns the model of a region, with its used domains and whole PP groups.
-
-        split: True for a separate cell per node. nodes: the arguments `keep` and `ordered` of `CountModel`.
-        """
-        split = split or (bool(self.types) and self.regions.most_whole(self.tree.depth, region) > 0)
-        model = CountModel(self.room, region, budget=self.budget, split=split, **nodes)
+    def _model(self, region: Region, options: CellOptions = ALL_NODES) -> CountModel:
+        """Returns the model of a region, with its used domains and whole PP groups."""
+        if self.types and self.regions.most_whole(self.tree.depth, region) > 0:
+            options = replace(options, split=True)
+        model = CountModel(self.room, region, budget=self.budget, options=options)
         model.add_used()
         model.add_groups(self.types)
         return model
@@ -250,7 +248,7 @@ class Gather:
         place = self.tree.levels[depth - 1]
         lowest = [d for d, var in model.totals[depth - 1].items() if model.value([(var, 1)])]
         keep = [node for d in lowest for node in range(int(place.start[d]), int(place.end[d]))]
-        single = self._model(found.region, keep=keep, split=True)
+        single = self._model(found.region, CellOptions(keep=keep, split=True))
         for n in range(top + 1, depth):
             for domain, var in single.totals[n].items():
                 single.model.add(var == model.value([(model.totals[n][domain], 1)]))

@@ -21,6 +21,7 @@ from koordpy.placement.counting import NodeCounts, count
 from koordpy.placement.problem import DeviceCosts, Ints, Member, Problem, Shape, with_column
 from koordpy.placement.solver.count_model import CountModel
 from koordpy.placement.solver.greedy_placement import Greedy
+from koordpy.placement.solver.region_cells import CellOptions
 from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.placement.solver.regions import Region, Regions
 from koordpy.placement.solver.time_budget import TimeBudget
@@ -154,7 +155,7 @@ def _onto(regions: Regions, region: Region, least: Least, amounts: Ints, budget:
     asks = dict(zip(room.shapes, amounts.tolist(), strict=True))
     bounded = replace(with_column(problem, given, asks), device_costs=None)
     there = FillingCapacity(bounded, dict(zip(room.shapes, room.wanted, strict=True)))
-    model = CountModel(there, region, budget=budget, keep=list(least.nodes), split=True)
+    model = CountModel(there, region, budget=budget, options=CellOptions(keep=list(least.nodes), split=True))
     model.find("measure")
     return model.pods() if model.values else {}
 

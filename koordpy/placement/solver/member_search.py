@@ -15,6 +15,7 @@ from koordpy.placement.goals import core_of
 from koordpy.placement.problem import Ints, Problem, hard_regions
 from koordpy.placement.solver.count_model import CountModel
 from koordpy.placement.solver.cpsat import cp_model
+from koordpy.placement.solver.region_cells import CellOptions
 from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.placement.solver.staged_model import linear
 from koordpy.placement.solver.time_budget import TimeBudget
@@ -107,7 +108,7 @@ class MemberSearch:
         ranks.
         """
         # variables: `placed` members per kind, and `first`, how many of them are the core if it is to be chosen
-        model = CountModel(self.room, region, budget=self.budget, every=False)
+        model = CountModel(self.room, region, budget=self.budget, options=CellOptions(every=False))
         placed, first = {}, {}
         for kind, ranks in self.kinds.items():
             least = 0 if core is None else core[kind]

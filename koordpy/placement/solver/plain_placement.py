@@ -19,14 +19,13 @@ Models 2 and 3 have only the nodes that can still be best:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from koordpy.placement.problem import Ints, Problem
 from koordpy.placement.solver.count_model import CountModel
 from koordpy.placement.solver.rank_dealing import LeastNames, deal
-from koordpy.placement.solver.region_cells import TooLarge
+from koordpy.placement.solver.region_cells import CellOptions, TooLarge
 from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.placement.solver.staged_model import Term
 from koordpy.placement.solver.time_budget import TimeBudget
@@ -66,7 +65,7 @@ class Plain:
             wanted = dict(zip(room.shapes, room.wanted, strict=True))
             room = FillingCapacity(replace(problem, device_costs=None), wanted)
         keep = self._candidates(room, np.zeros(len(problem.free), dtype=np.int64), limit=len(self.ranks))
-        return self._model(keep, room=room, alike=room.type_of)
+        return self._model(CellOptions(keep=keep, alike=room.type_of), room=room)
 
     def solve(self) -> dict[int, int] | None:
         """Returns rank -> node of the best placement found; None if none was found.
@@ -87,7 +86,7 @@ class Plain:
         # model 2: the results so far become constraints, so no placement uses more than `most` nodes
         most = max(1, nodes + standing)
         keep = self._candidates(self.room, reference, limit=most)
-        single = self._model(keep, most_nodes=most)
+        single = self._model(CellOptions(keep=keep, most_nodes=most))
         single.hold(single.on_scarce(), scarce)
         single.hold(single.opened(depth), nodes)
         single.hint(model.pods())
@@ -102,7 +101,8 @@ class Plain:
         # model 3: each pod in rank order on the naturally first node that keeps all results above
         variables = sum(len(cell.nodes) * (len(cell.pods) + len(cell.used)) for cell in model.cells)
         if model is single and self.budget.proven and variables <= problem.sizes.named_variables:
-            each = self._model(keep, most_nodes=most, alike=np.arange(len(reference)))  # no two nodes are alike
+            # no two nodes are alike
+            each = self._model(CellOptions(keep=keep, most_nodes=most, alike=np.arange(len(reference))))
             each.hold(each.on_scarce(), scarce)
             each.hold(each.opened(depth), nodes)
             each.hold_counted(counted)
@@ -139,14 +139,13 @@ class Plain:
                 fewest = max(fewest, int(np.searchsorted(np.cumsum(np.sort(have[~stands])[::-1]), rest)) + 1)
         return fewest
 
-    def _model(self, keep: Sequence[int], *, room: FillingCapacity | None = None, **nodes: Any) -> CountModel:
+    def _model(self, options: CellOptions, *, room: FillingCapacity | None = None) -> CountModel:
         """Returns a model of the whole cluster with a variable for the number of used nodes.
 
-        keep: nodes that are modelled. room: capacity to use; None for that of this search. nodes: the arguments
-        `most_nodes` and `alike` of `CountModel`.
+        room: capacity to use; None for that of this search.
         """
-        split, room = bool(self.problem.interactions), room or self.room
-        model = CountModel(room, (0, 0), budget=self.budget, split=split, keep=keep, **nodes)
+        options = replace(options, split=bool(self.problem.interactions))
+        model = CountModel(room or self.room, (0, 0), budget=self.budget, options=options)
         model.add_used(siblings=False)
         for cell in model.cells:
             model.use(cell)  # the slots goal also counts nodes that are used by bound pods

@@ -46,15 +46,33 @@ class Cell:
         return [(v, 1) for v in self.pods.values()]
 
 
+@dataclass(frozen=True, eq=False)
+class CellOptions:
+    """Which nodes of a region a model has, and how it counts them."""
+
+    every: bool = True
+    """True if all pods in `room.wanted` must be placed; False if the model decides how many, up to these numbers."""
+    split: bool = False
+    """True for a cell per node."""
+    keep: Sequence[int] | None = None
+    """Nodes to model; None for all nodes of the region. Then equal domains are filled in their order, which loses no
+    optimum and saves the solver from symmetric solutions."""
+    ordered: bool = True
+    """True if equal single nodes are also filled in their order."""
+    most_nodes: int | None = None
+    """Upper bound on the nodes with pods; None if not known."""
+    alike: Ints | None = None
+    """[nodes] numbers that are equal for nodes that one cell may contain; None for nodes that differ in names alone."""
+
+
+ALL_NODES = CellOptions()
+"""All nodes of the region, of which equal ones are one cell, and all pods must be placed."""
+
+
 class RegionCells(StagedModel):
     """The variables of one region: pods per shape of each cell, and sums per domain.
 
-    room: capacity of the nodes for the pods to place. region: (level, domain). every: True if all pods in `room.wanted`
-    must be placed; False if the model decides how many, up to these numbers. split: True for a cell per node. keep:
-    nodes to model; None for all nodes of the region, and then equal domains are filled in their order, which loses no
-    optimum and saves the solver from symmetric solutions. ordered: True if equal single nodes are also filled in their
-    order. most_nodes: upper bound on the nodes with pods; None if not known. alike: [nodes] numbers that are equal for
-    nodes that one cell may contain; None for nodes that differ in names alone.
+    room: capacity of the nodes for the pods to place. region: (level, domain).
     """
 
     def __init__(
@@ -63,22 +81,17 @@ class RegionCells(StagedModel):
         region: tuple[int, int],
         *,
         budget: TimeBudget,
-        every: bool = True,
-        split: bool = False,
-        keep: Sequence[int] | None = None,
-        ordered: bool = True,
-        most_nodes: int | None = None,
-        alike: Ints | None = None,
+        options: CellOptions = ALL_NODES,
     ) -> None:
         self.room, self.tree, self.problem = room, room.tree, room.problem
         super().__init__(budget)
-        self.region, self._every = region, every
+        self.region, self._every = region, options.every
         # which nodes are modelled, and which of them may be one cell; `limit`: upper bound on the pods in a domain
-        self._alike = room.signatures[self.tree.depth] if alike is None else alike
+        self._alike = room.signatures[self.tree.depth] if options.alike is None else options.alike
         self.limit = sum(room.wanted)
         level, domain = region
         self.nodes = range(int(self.tree.levels[level].start[domain]), int(self.tree.levels[level].end[domain]))
-        self._keep, self._ordered = None if keep is None else set(keep), ordered
+        self._keep, self._ordered = None if options.keep is None else set(options.keep), options.ordered
         self.cells: list[Cell] = []
         self._pods = 0
         """Number of variables of single-node cells."""
@@ -86,14 +99,14 @@ class RegionCells(StagedModel):
         """Level -> domain -> new pods in it. Only domains that can take pods, above the nodes; the cells are below."""
         # True if the domains of nodes do not matter: then all cells are directly below the region
         self._flat = not (self.problem.gather or self.problem.multiples or self.problem.interactions)
-        self._fillings = self._each_filling(most_nodes) if every and self._flat else None
-        self.split = split or (room.singly and self._fillings is None)
+        self._fillings = self._each_filling(options.most_nodes) if options.every and self._flat else None
+        self.split = options.split or (room.singly and self._fillings is None)
         """True if every node is a separate cell."""
         self._build(level, domain)
         self.shape_totals: list[cp_model.IntVar] = []
         """Per shape position, the number of pods placed: constants if `every`, else variables."""
         for i, wanted in enumerate(room.wanted):
-            total = self.model.new_int_var(wanted if every else 0, wanted, "")
+            total = self.model.new_int_var(wanted if options.every else 0, wanted, "")
             self.model.add(linear((c.pods[i], 1) for c in self.cells if i in c.pods) == total)
             self.shape_totals.append(total)
         self.possible &= bool(self.cells)

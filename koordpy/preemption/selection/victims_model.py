@@ -17,6 +17,7 @@ import numpy as np
 from koordpy.placement.problem import Ints, hard_regions
 from koordpy.placement.solver.count_model import CountModel
 from koordpy.placement.solver.cpsat import cp_model
+from koordpy.placement.solver.region_cells import CellOptions
 from koordpy.placement.solver.region_room import FillingCapacity, NodeType
 from koordpy.placement.solver.staged_model import Stage, Term, linear, span
 from koordpy.placement.solver.time_budget import TimeBudget
@@ -63,7 +64,7 @@ class VictimsModel(CountModel):
         inside = [domain for _, domain in hard_regions(problem) if fits[domain]]
         keep = np.nonzero(np.isin(problem.tree.domain_of[problem.hard], inside))[0].tolist()
         each = np.arange(len(problem.free))
-        super().__init__(room, (0, 0), budget=budget, keep=keep, alike=each)
+        super().__init__(room, (0, 0), budget=budget, options=CellOptions(keep=keep, alike=each))
         self.wanted = problem.pending_counts
         self.at = {(room.shapes[i], cell.nodes[0]): var for cell in self.cells for i, var in cell.pods.items()}
         """(shape, node) -> variable: number of new pods of the shape on the node."""
