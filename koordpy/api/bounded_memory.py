@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Caches of pure functions, such as parsing a quantity, with bounded memory.
 
-`remembered` limits the number of entries, and `forget_all` clears all such caches together. Without the common
+`cached` limits the number of entries, and `forget_all` clears all such caches together. Without the common
 clearing, an entry of a deleted pod would prevent the release of the whole memory page that it is on, so that memory
 would grow. `once` caches a value as long as the object exists that it was read from.
 """
@@ -21,7 +21,7 @@ turn = 0
 """Number of times that all caches were cleared. Another thread reads it to clear its own caches."""
 
 
-def remembered(most: int) -> "Callable[[Callable[P, T]], _lru_cache_wrapper[T]]":
+def cached(most: int) -> "Callable[[Callable[P, T]], _lru_cache_wrapper[T]]":
     """Decorates a function; the results for the `most` arguments that were used last are cached."""
 
     def decorated(function: Callable[P, T]) -> "_lru_cache_wrapper[T]":

@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import chain
 
 from koordpy.api import keys
-from koordpy.api.bounded_memory import remembered
+from koordpy.api.bounded_memory import cached
 from koordpy.api.spelling import meant
 
 LABEL, ANNOTATION = "label", "annotation"
@@ -151,7 +151,7 @@ def meant_settings(annotations: Mapping[str, str]) -> dict[str, str]:
     return out
 
 
-@remembered(1 << 12)
+@cached(1 << 12)
 def _unread(key: str, place: str, holder: Holder) -> tuple[str, str, str]:
     """Returns (key that was meant, its place, text of the warning).
 

@@ -8,7 +8,7 @@ text. Names that are equal by this rule (`a1`, `a01`) are ordered as plain strin
 
 import re
 
-from koordpy.api.bounded_memory import remembered
+from koordpy.api.bounded_memory import cached
 
 NaturalKey = tuple[tuple[tuple[int, int, str], ...], str]
 """(runs, name). A run is (0, number, "") or (1, 0, text)."""
@@ -33,7 +33,7 @@ def _key(name: str) -> NaturalKey:
     return tuple(runs), name
 
 
-_remembered = remembered(1 << 16)(_key)
+_remembered = cached(1 << 16)(_key)
 
 
 def number(digits: str) -> int:

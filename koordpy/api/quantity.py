@@ -9,7 +9,7 @@ import re
 from fractions import Fraction
 from math import ceil
 
-from koordpy.api.bounded_memory import remembered
+from koordpy.api.bounded_memory import cached
 from koordpy.api.field_faults import UnreadableError
 from koordpy.api.keys import ACCELERATORS
 
@@ -76,7 +76,7 @@ def units(resource: str, raw: RawQuantity) -> int:
     return _units(raw, 1000 if resource == "cpu" else 1, is_extended(resource), most)
 
 
-@remembered(1 << 14)
+@cached(1 << 14)
 def _units(raw: RawQuantity, scale: int, whole: bool, most: int) -> int:
     """Returns the amount. scale: units in a whole one, 1000 for cpu; whole: True if a fraction is a fault; most:
     maximum of the result. The resource name is no argument, because pods may have thousands of invented names, which

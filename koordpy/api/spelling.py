@@ -7,7 +7,7 @@ or field probably belongs to another project. Cost: O(known names x length squar
 
 from collections.abc import Iterable
 
-from koordpy.api.bounded_memory import remembered
+from koordpy.api.bounded_memory import cached
 from koordpy.api.reading_limits import NAME_LETTERS
 
 _FORGIVEN = ((12, 3), (8, 2), (5, 1))
@@ -26,7 +26,7 @@ def meant(name: str, known: Iterable[str], *, closed: bool = False) -> str:
     return _meant(name, tuple(known), closed) if len(name) <= NAME_LETTERS else ""
 
 
-@remembered(1 << 12)
+@cached(1 << 12)
 def _meant(name: str, known: tuple[str, ...], closed: bool) -> str:
     """Returns the result of `meant`, from a cache."""
     folded = name.casefold()

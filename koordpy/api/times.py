@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from koordpy.api.bounded_memory import remembered
+from koordpy.api.bounded_memory import cached
 
 _LAST = datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp()
 """The last time that can be written, in seconds since the epoch: a pod may request any number of seconds of grace."""
@@ -47,7 +47,7 @@ def time_text(text: str) -> str:
     return text if RFC3339.fullmatch(text) else exact_time(moment)
 
 
-@remembered(1 << 12)
+@cached(1 << 12)
 def seconds(text: str | None) -> float:
     """Returns the seconds since the epoch of an RFC 3339 time; 0 for none or an unreadable one."""
     if not text:

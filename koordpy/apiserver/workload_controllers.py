@@ -27,7 +27,7 @@ from koordpy.workloads.kinds.batch_jobs import read_job
 from koordpy.workloads.kinds.jobsets import PREFIX, read_jobset
 from koordpy.workloads.known_workloads import Known
 from koordpy.workloads.pod_indexes import indexes
-from koordpy.workloads.workload_manifest import AskedFields, Head, Source, can_make, conditions, head_of, index_in
+from koordpy.workloads.workload_manifest import Head, ReadFields, Source, can_make, conditions, head_of, index_in
 from koordpy.workloads.workload_model import JobPart, Role, Workload
 
 JOBS, JOBSETS, PODS = "jobs.batch", "jobsets.jobset.x-k8s.io", "pods"
@@ -121,7 +121,7 @@ class WorkloadControllers:
 
     def _sources(self, resource: str, namespace: str) -> list[tuple[Source, Head]]:
         """Returns (manifest, identity) of the objects that are not being deleted."""
-        sources = (Source(one, asked=AskedFields()) for one in self._living(resource, namespace))
+        sources = (Source(one, read_fields=ReadFields()) for one in self._living(resource, namespace))
         return [(source, head_of(source)) for source in sources]
 
     def _jobs(self, namespace: str) -> dict[tuple[str, str], Workload]:

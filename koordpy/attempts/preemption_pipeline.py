@@ -33,7 +33,7 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.plan.round_plan import DeferralReason, Proof, SolverRun
 from koordpy.preemption.rules.plan_guards import PlanGuards
-from koordpy.preemption.rules.rule_protocol import Law
+from koordpy.preemption.rules.rule_protocol import RuleInputs
 from koordpy.preemption.rules.rule_steps import closing_reasons, consolidation_steps, limited_steps, rule_steps
 from koordpy.preemption.rules.unclaimed_share import unclaimed_share
 from koordpy.preemption.rules.victim_rules import steps
@@ -185,23 +185,23 @@ def _try_rules(preemptors: PreemptorSet, search: PreemptionSearch, refused: Reje
     refused: outcome with the plans that the check has rejected so far; None if it has rejected none.
     """
     # the inputs of the rules: quotas, shares and priorities for this preemptor set
-    law = search.law(preemptors)
-    if not law.admissible:
+    rule_inputs = search.rule_inputs(preemptors)
+    if not rule_inputs.admissible:
         return SearchResult(SearchEnd.NO_CANDIDATES, outcome=refused)
     # units that may be evicted for this set before any rule is applied; `rule_steps` reads `ends` between its steps
     free = search.free_units(preemptors)
     ends: list[SearchEnd] = []
     reasons: dict[str, None] = {}
     runs: tuple[SolverRun, ...] = ()
-    for rules in rule_steps(law, free, ends):
-        found = _try_scenario(search.scenario(preemptors, law, rules), search, refused)
+    for rules in rule_steps(rule_inputs, free, ends):
+        found = _try_scenario(search.scenario(preemptors, rule_inputs, rules), search, refused)
         if found.end is SearchEnd.FOUND:
             return _with_runs(found, runs)
         runs += found.runs
         ends.append(found.end)
         reasons |= dict.fromkeys(found.reasons)
         refused = found.outcome if isinstance(found.outcome, RejectedUnit) else None
-    closing, by_share = closing_reasons(law, free)
+    closing, by_share = closing_reasons(rule_inputs, free)
     withheld = frozenset((Guard.SHARE,)) if by_share else NO_GUARD
     return SearchResult(combined_end(ends), None, refused, (*reasons, *closing), runs, withheld)
 
@@ -322,29 +322,33 @@ def _withheld_by(guard: Guard, tried: Sequence[PreemptorSet], search: Preemption
             # the guard cannot block a plan here, or a single member of the same shape was tried already
             continue
         seen.add(kinds)
-        law = search.law(preemptors, frozenset((guard,)))
-        if not law.admissible:
+        rule_inputs = search.rule_inputs(preemptors, frozenset((guard,)))
+        if not rule_inputs.admissible:
             continue
         free = search.free_units(preemptors)
-        by_rules = steps(law, free) if guard is not Guard.ENTITLEMENT else []
-        for rules in (*consolidation_steps(law, free), *by_rules, *limited_steps(law, free)):
-            if not _makes_a_difference(guard, guards, law, rules, search):
+        by_rules = steps(rule_inputs, free) if guard is not Guard.ENTITLEMENT else []
+        for rules in (*consolidation_steps(rule_inputs, free), *by_rules, *limited_steps(rule_inputs, free)):
+            if not _makes_a_difference(guard, guards, rule_inputs, rules, search):
                 continue  # the guard makes no difference in this step
-            scenario = search.scenario(preemptors, law, rules)
+            scenario = search.scenario(preemptors, rule_inputs, rules)
             plan = _generate(scenario, search.ways).plan if scenario.bound() is None else None
             if plan is not None and guard is Guard.ENTITLEMENT:
-                return f"{law.entitlement.refusal([search.pool.at(one.unit) for one in plan.victims])}."
+                return f"{rule_inputs.entitlement.refusal([search.pool.at(one.unit) for one in plan.victims])}."
             if plan is not None:
-                return law.protection.withheld(guard, [(one.rule, one.unit) for one in plan.victims], search.config)
+                return rule_inputs.protection.withheld(
+                    guard, [(one.rule, one.unit) for one in plan.victims], search.config
+                )
     return ""
 
 
-def _makes_a_difference(guard: Guard, guards: PlanGuards, law: Law, rules: Rules, search: PreemptionSearch) -> bool:
+def _makes_a_difference(
+    guard: Guard, guards: PlanGuards, rule_inputs: RuleInputs, rules: Rules, search: PreemptionSearch
+) -> bool:
     """Returns True if a step might have a plan without the guard that it does not have with it.
 
     rules: the rules of the step, each with the units that it may evict.
     """
     if guard is Guard.ENTITLEMENT:
         moving = rules.get(RuleName.CONSOLIDATION)
-        return moving is not None and bool((moving & ~law.entitlement.undisturbed(moving)).any())
+        return moving is not None and bool((moving & ~rule_inputs.entitlement.undisturbed(moving)).any())
     return guards.bears(guard, rules, search.pool)

@@ -46,7 +46,7 @@ from koordpy.preemption.selection.victim_units import UnitKind, VictimUnit
 from koordpy.problems.placement_methods import needs_solver
 from koordpy.problems.problem_building import build
 from koordpy.problems.unit_placement import Question, place_unit
-from koordpy.quota.preemption_history import gainers
+from koordpy.quota.preemption_history import units_that_gained
 
 PreemptorSource = Callable[[], PreemptionSearch]
 """Returns the round's search for victims. The search is created at the first call."""
@@ -64,7 +64,9 @@ def equivalence_class(unit: Unit, round_state: RoundState) -> Hashable | None:
     first = unit.members[0]
     owner = quotas.user_of(first), quotas.queue_of(first)
     # units that this unit may not reclaim from, because it was evicted for them (preemption.md 3.6)
-    kept_from = gainers(round_state.snapshot.yielded, unit.id) if round_state.snapshot.yielded else None
+    kept_from = (
+        units_that_gained(round_state.snapshot.evicted_for, unit.id) if round_state.snapshot.evicted_for else None
+    )
     if unit.plain is not None:
         return round_state.key(first), owner, first.preemption_policy, kept_from
     if unit.bound_any or has_parts(unit) or any(round_state.concerned(pod) for pod in unit.pending):

@@ -67,7 +67,7 @@ class ClusterState(PodBook):
         self.live = live
         self.nodes = NodeBook()
         self._storage = VolumeBook()
-        self.yields = PreemptionHistory()
+        self.preemption_history = PreemptionHistory()
         """Preemption history: which units were evicted for which."""
         # namespace -> labels; (kind, key) -> object of a kind without a book; kind -> book of storage or owners
         self._namespaces: dict[str, dict[str, str]] = {}
@@ -261,7 +261,7 @@ class ClusterState(PodBook):
             static_version=nodes.static_version,
             capacity_version=nodes.capacity_version,
             staying_version=self.usage.staying_version,
-            yielded=self.yields.view(now) if self.yields.at else {},
+            evicted_for=self.preemption_history.view(now) if self.preemption_history.at else {},
             scheduler_names=self.scheduler_names,
             topology_warnings=nodes.hypernode_faults,
             topology_fault="; ".join(map(str, nodes.topology_faults)),

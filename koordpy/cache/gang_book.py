@@ -17,14 +17,14 @@ from koordpy.api import keys
 from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import ObjectMeta
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
-from koordpy.cache.gang_history import MOST_KEPT, GangHistory, Past
+from koordpy.cache.gang_history import MOST_KEPT, GangHistory, GangPast
 from koordpy.cache.gang_members import Members
 from koordpy.cache.outcome_records import RecordBook
 from koordpy.decoding.annotation_settings import whole_number
 from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.pods.object_book import object_key
 from koordpy.pods.pod_info import PodInfo
-from koordpy.workloads.workload_gangs import Derived
+from koordpy.workloads.workload_gangs import WorkloadGang
 from koordpy.workloads.workload_model import Record
 
 
@@ -63,7 +63,7 @@ class GangBook:
     def __init__(self, scheduler_names: frozenset[str], records: RecordBook) -> None:
         """records: Succeeded pods in the statuses of controllers."""
         self._names, self._records = scheduler_names, records
-        self.derived: Mapping[GangRef, Derived] = {}
+        self.derived: Mapping[GangRef, WorkloadGang] = {}
         """Gangs that are derived from workloads; they have no history."""
         # PodGroups of coscheduling, and of scheduling.k8s.io ("upstream"), by `namespace/name`; members by pod key
         self.groups: dict[str, PodGroup] = {}
@@ -225,7 +225,7 @@ class GangBook:
     def minimum(self, gang: GangRef) -> int | None:
         """Returns the minimum of a gang from its PodGroup, or of a gang by name from its first pod (0 without pods).
 
-        None if the PodGroup does not exist, and for derived gangs (`Derived.min_member`).
+        None if the PodGroup does not exist, and for derived gangs (`WorkloadGang.min_member`).
         """
         if gang.source is GangSource.GROUP:
             group = self.groups.get(gang.key)
@@ -345,7 +345,7 @@ class GangBook:
         self._changed.clear()
         return self._views.copy()
 
-    def past(self, ref: GangRef) -> Past:
+    def past(self, ref: GangRef) -> GangPast:
         """Returns the history of a gang. Work that was postponed is done first: its object's status is read, and the
         members of its present run are counted."""
         if ref in self._history.unread:
@@ -360,17 +360,17 @@ class GangBook:
                 # pods of an earlier run are often deleted while pods of the next exist
                 self._history.came(ref, "", members.run, {pod.controller for pod in members.pods})
             if (need := self.minimum(ref)) is not None:
-                self._counted(ref, members.run.owners, members.of_run, need)
+                self._counted(ref, members.run.owners, members.present_in_run, need)
         return self._remembered(ref)
 
-    def _remembered(self, ref: GangRef) -> Past:
+    def _remembered(self, ref: GangRef) -> GangPast:
         return self._history.past(ref, self._recorded)
 
     def _recorded(self, ref: GangRef) -> tuple[tuple[str, Record], ...]:
         """Returns (uid, record) of the controllers of a gang's members, and of controllers with pod templates that name
         it."""
         tally, history = self._tallies.get(ref, NO_PODS), self._history
-        owners = {*tally.owners, *history.owners(ref), *history.beside(ref), *self._records.naming(ref)}
+        owners = {*tally.owners, *history.owners(ref), *history.joint_owners(ref), *self._records.naming(ref)}
         found = ((uid, self._records.of(uid)) for uid in sorted(owners))
         return tuple((uid, record) for uid, record in found if record.number)
 
@@ -386,7 +386,7 @@ class GangBook:
         """Yields the gangs that have Succeeded members with deleted pods of a controlling owner."""
         return self._history.left_by(owner)
 
-    def pasts(self) -> Mapping[GangRef, Past]:
+    def pasts(self) -> Mapping[GangRef, GangPast]:
         """Returns the history of every gang that has one."""
         history = self._history
         for ref in (*history.unread, *self._uncounted, *history.changed):

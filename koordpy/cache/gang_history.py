@@ -34,12 +34,12 @@ SCHEDULED = "Scheduled"
 LONG_AGO = 1.0
 """Time, in seconds since the epoch, of a Succeeded member that has an owner but no known time. It is before the start
 of any run, and not 0, which means unknown."""
-MOST_BESIDE = 16
+MAX_JOINT_OWNERS = 16
 """Maximum number of owners of one run that are remembered after their pods are deleted, and that a status lists."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedMember:
     """A member that has Succeeded."""
 
     owner: str
@@ -48,7 +48,7 @@ class Ended:
     """Time when it finished, in seconds since the epoch; 0 if unknown."""
     gone: bool = False
     """True if its pod is deleted."""
-    told: bool = False
+    is_from_status: bool = False
     """True if only a PodGroup's status reported the member, so that its name is not known."""
 
 
@@ -61,7 +61,7 @@ class Run:
     began: float
     """Creation time of the first known pod of these owners, in seconds since the epoch."""
 
-    def has(self, one: Ended) -> bool:
+    def has(self, one: EndedMember) -> bool:
         """Returns True if a Succeeded member belongs to this run: its owner does, or it ended after the run began.
 
         An unknown time counts as after the beginning. For a deleted pod without an owner only the time decides.
@@ -72,15 +72,15 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class GangPast:
     """History of one gang."""
 
-    gone: tuple[Ended, ...] = ()
+    gone: tuple[EndedMember, ...] = ()
     """Succeeded members with deleted pods."""
     whole: int = 0
     """Number of bound or Succeeded members when the present run last had its minimum; 0 if it never had it. If the
     minimum is raised later, the number still grows with the gang. With fewer members now, the gang has lost some."""
-    beside: frozenset[str] = frozenset()
+    joint_owners: frozenset[str] = frozenset()
     """uids of the owners that ran together in the last run with bound members; empty if there was only one."""
     records: tuple[tuple[str, Record], ...] = ()
     """(uid of a member's controller, the Succeeded pods that its status counts)."""
@@ -89,7 +89,7 @@ class Past:
         """Returns the record of a controller by its uid."""
         return next((record for uid, record in self.records if uid == owner), NO_RECORD)
 
-    def with_records(self, seen: Sequence[Ended]) -> tuple[Ended, ...]:
+    def with_records(self, seen: Sequence[EndedMember]) -> tuple[EndedMember, ...]:
         """Returns all Succeeded members: the known ones, and others that records count. seen: known members, including
         `gone`.
 
@@ -100,16 +100,16 @@ class Past:
         if not self.records:
             return tuple(seen)
         # `found` has the members with names, `told` those that only a status reported, by owner
-        found = [one for one in seen if not one.told]
-        told: dict[str, list[Ended]] = {}
+        found = [one for one in seen if not one.is_from_status]
+        told: dict[str, list[EndedMember]] = {}
         for one in seen:
-            if one.told:
+            if one.is_from_status:
                 told.setdefault(one.owner, []).append(one)
         known = Counter(one.owner for one in found)
         for owner, record in self.records:
             missing = max(0, min(record.number, MOST_KEPT) - known[owner])
-            found += repeat(Ended(owner, record.at or LONG_AGO), missing)
-            for other in dict.fromkeys((owner, "", *(sorted(self.beside) if owner in self.beside else ()))):
+            found += repeat(EndedMember(owner, record.at or LONG_AGO), missing)
+            for other in dict.fromkeys((owner, "", *(sorted(self.joint_owners) if owner in self.joint_owners else ()))):
                 same = told.get(other, [])
                 taken = min(missing, len(same))
                 del same[len(same) - taken :]
@@ -117,18 +117,18 @@ class Past:
         return (*found, *chain.from_iterable(told.values()))
 
 
-NO_PAST = Past()
+NO_PAST = GangPast()
 """History of a gang without one."""
 
 
-def ended(info: PodInfo, *, gone: bool = False) -> Ended:
+def ended(info: PodInfo, *, gone: bool = False) -> EndedMember:
     """Returns a Succeeded pod as a history entry."""
-    return Ended(info.controller, ended_at(info.pod), gone)
+    return EndedMember(info.controller, ended_at(info.pod), gone)
 
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """Value of `Past.whole`, and the owners of the run that it is about."""
+    """Value of `GangPast.whole`, and the owners of the run that it is about."""
 
     owners: frozenset[str]
     count: int
@@ -138,7 +138,7 @@ class GangHistory:
     """History by gang; `GangBook` updates it."""
 
     def __init__(self) -> None:
-        self._gone: dict[GangRef, dict[str, Ended]] = {}
+        self._gone: dict[GangRef, dict[str, EndedMember]] = {}
         """Gang -> pod name -> member with a deleted pod."""
         self._owners: dict[GangRef, set[str]] = {}
         """Gang -> owners of the members in `_gone`."""
@@ -149,7 +149,7 @@ class GangHistory:
         self.unread: dict[GangRef, PodGroupStatus | None] = {}
         """Gang that was not read yet -> status of its PodGroup when first seen; None for an upstream PodGroup, because
         its status has no counts."""
-        self.views: dict[GangRef, Past] = {}
+        self.views: dict[GangRef, GangPast] = {}
         """History of each gang that has one; for gangs in `changed` it is outdated until `past` is called."""
         self.changed: set[GangRef] = set()
         """Gangs with an outdated entry in `views`."""
@@ -171,7 +171,7 @@ class GangHistory:
             del members[next(iter(members))]
         self.changed.add(ref)
 
-    def gone(self, ref: GangRef) -> Collection[Ended]:
+    def gone(self, ref: GangRef) -> Collection[EndedMember]:
         """Returns the Succeeded members with deleted pods."""
         return self._gone.get(ref, {}).values()
 
@@ -179,7 +179,7 @@ class GangHistory:
         """Yields the gangs that have Succeeded members with deleted pods of a controlling owner."""
         return (ref for ref, owners in self._owners.items() if owner in owners)
 
-    def beside(self, ref: GangRef) -> Collection[str]:
+    def joint_owners(self, ref: GangRef) -> Collection[str]:
         """Returns the owners of the last run with bound members."""
         return self._beside.get(ref, ())
 
@@ -208,7 +208,7 @@ class GangHistory:
         self.changed.add(ref)
 
     def counted(self, ref: GangRef, owners: frozenset[str], *, bound: bool, have: int, need: int) -> None:
-        """Records the size of the present run (`Past.whole`).
+        """Records the size of the present run (`GangPast.whole`).
 
         owners: of the run. have: number of members that are bound or have Succeeded. bound: True if any member is
         bound. need: minimum of the gang.
@@ -232,7 +232,7 @@ class GangHistory:
     def ran(self, ref: GangRef, owners: frozenset[str]) -> None:
         """Records that members of these owners run together, and some are bound."""
         known = self._beside.get(ref, frozenset())
-        now = owners if known.isdisjoint(owners) or len(known | owners) > MOST_BESIDE else known | owners
+        now = owners if known.isdisjoint(owners) or len(known | owners) > MAX_JOINT_OWNERS else known | owners
         if now != known:
             self._beside[ref] = now
             if max(len(now), len(known)) > 1:
@@ -252,7 +252,7 @@ class GangHistory:
             known.pop(ref, None)
         self.changed.add(ref)
 
-    def settle(self, ref: GangRef, run: Run, there: Collection[Ended]) -> None:
+    def settle(self, ref: GangRef, run: Run, there: Collection[EndedMember]) -> None:
         """Evaluates the stored status of a gang's PodGroup when the gang is first read, after all pods are known.
 
         The status may report Succeeded members with deleted pods (`departed`), and the size of the gang (`scheduled`).
@@ -262,13 +262,13 @@ class GangHistory:
         if told is None:
             return
         owners = frozenset(told.occupied_by_uid.split(",") if told.occupied_by_uid else ())
-        if 1 < len(owners) <= MOST_BESIDE:
+        if 1 < len(owners) <= MAX_JOINT_OWNERS:
             self._beside.setdefault(ref, owners)
         if not owners.isdisjoint(run.owners):
             run = Run(run.owners | owners, run.began)
         # 1. a nameless Succeeded member, as the status reports it; it does not matter which of these owners it had
         owner = min(owners, default="")
-        one = Ended(owner, LONG_AGO if owner else _reported_at(told), gone=True, told=True)
+        one = EndedMember(owner, LONG_AGO if owner else _reported_at(told), gone=True, is_from_status=True)
         # 2. the size when whole, unless the status is about another run, or says that members are lost
         lost = any((c.type, c.status, c.reason) == (STALE, "True", MEMBERS_MISSING) for c in told.conditions)
         if told.scheduled and not lost and run.has(one):
@@ -281,14 +281,14 @@ class GangHistory:
             self._owners.setdefault(ref, set()).add(owner)
         self.changed.add(ref)
 
-    def past(self, ref: GangRef, records: Callable[[GangRef], tuple[tuple[str, Record], ...]]) -> Past:
+    def past(self, ref: GangRef, records: Callable[[GangRef], tuple[tuple[str, Record], ...]]) -> GangPast:
         """Returns the history of a gang. records: returns the records of its controllers."""
         if ref in self.changed:
             self.changed.discard(ref)
             whole = self._whole.get(ref)
             beside = self._beside.get(ref, frozenset())
             several = beside if len(beside) > 1 else frozenset[str]()
-            past = Past(tuple(self.gone(ref)), whole.count if whole is not None else 0, several, records(ref))
+            past = GangPast(tuple(self.gone(ref)), whole.count if whole is not None else 0, several, records(ref))
             if past == NO_PAST:
                 self.views.pop(ref, None)
             else:

@@ -11,7 +11,7 @@ from functools import cached_property
 from math import inf
 
 from koordpy.api.keys import JOB_COMPLETION_INDEX
-from koordpy.cache.gang_history import NO_PAST, Ended, Past, Run, ended
+from koordpy.cache.gang_history import NO_PAST, EndedMember, GangPast, Run, ended
 from koordpy.pods.pod_info import SUCCEEDED, PodInfo
 from koordpy.workloads.workload_manifest import index_in
 
@@ -22,7 +22,7 @@ class Members:
 
     pods: tuple[PodInfo, ...]
     """Pending, bound and finished pods, also those that are not members."""
-    past: Past = NO_PAST
+    past: GangPast = NO_PAST
     """History of the gang: what its existing pods do not show."""
 
     @cached_property
@@ -56,7 +56,7 @@ class Members:
         return tuple(pod for pod in self.bound if not pod.pod.metadata.deletion_timestamp)
 
     @cached_property
-    def ended(self) -> tuple[Ended, ...]:
+    def ended(self) -> tuple[EndedMember, ...]:
         """Members that have Succeeded, also those with deleted pods."""
         seen = (*(ended(pod) for pod in self.pods if self.is_success(pod)), *self.past.gone)
         return self.past.with_records(seen)
@@ -64,7 +64,7 @@ class Members:
     def is_success(self, pod: PodInfo) -> bool:
         """Returns True if a pod has completed its work: phase Succeeded, and confirmed by the pod or by its controller.
 
-        The controller's record (`Past.records`) confirms it if it lists the pod's completion index.
+        The controller's record (`GangPast.records`) confirms it if it lists the pod's completion index.
         """
         if pod.pod.status.phase != SUCCEEDED:
             return False
@@ -92,7 +92,7 @@ class Members:
         else:
             owners = frozenset([max(self.ended, key=lambda one: one.at).owner])
         began = min((pod.created for pod in self.pods if pod.controller in owners), default=0.0)
-        return Run(owners if owners.isdisjoint(self.past.beside) else owners | self.past.beside, began)
+        return Run(owners if owners.isdisjoint(self.past.joint_owners) else owners | self.past.joint_owners, began)
 
     @cached_property
     def succeeded(self) -> int:
@@ -100,7 +100,7 @@ class Members:
         return sum(map(self.run.has, self.ended))
 
     @cached_property
-    def departed(self) -> int:
+    def deleted_succeeded(self) -> int:
         """Number of Succeeded members of the present run with deleted pods."""
         return sum(map(self.run.has, self.past.gone))
 
@@ -117,7 +117,7 @@ class Members:
         if not self.pending:
             return sum(not one.gone for one in self.ended)
         owners = {pod.controller for pod in self.pending}
-        beside = self.past.beside if not owners.isdisjoint(self.past.beside) else frozenset[str]()
+        beside = self.past.joint_owners if not owners.isdisjoint(self.past.joint_owners) else frozenset[str]()
         # the node of a pod that has ended is not stored
         ran = [pod.created for pod in self.pods if pod.controller in owners and (pod.bound or pod.finished)]
         began = min(ran, default=inf)
@@ -134,7 +134,7 @@ class Members:
         return len(self.bound) + self.succeeded
 
     @property
-    def of_run(self) -> int:
+    def present_in_run(self) -> int:
         """Number of bound and Succeeded members of the present run only. `present` also counts terminating pods of an
         earlier run."""
         return sum(pod.controller in self.run.owners for pod in self.bound) + self.succeeded

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from koordpy.api.objects import Node, PodDisruptionBudget, Taint
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
-from koordpy.cache.gang_history import Past
+from koordpy.cache.gang_history import GangPast
 from koordpy.cache.reservations import Reservation
 from koordpy.pods.device_asks import AskReaders
 from koordpy.pods.family_books import FamilyView
@@ -25,10 +25,10 @@ from koordpy.pods.pod_owners import Owners
 from koordpy.pods.pod_ties import PodClass, TermClass
 from koordpy.pods.resource_amounts import Amounts
 from koordpy.pods.volume_book import CsiVolume, Disk, Promise, VolumeObjects
-from koordpy.quota.preemption_history import Yielded
+from koordpy.quota.preemption_history import EvictedFor
 from koordpy.quota.quota_book import Quotas
 from koordpy.topology.topology_tree import Tree
-from koordpy.workloads.workload_gangs import Derived
+from koordpy.workloads.workload_gangs import WorkloadGang
 
 Ints = NDArray[np.int64]
 
@@ -110,7 +110,7 @@ class Snapshot:
     """Pods that are to be placed (`PodInfo.pending`)."""
     members: Mapping[GangRef, tuple[PodInfo, ...]]
     """Gang -> all known pods that name it."""
-    pasts: Mapping[GangRef, Past]
+    pasts: Mapping[GangRef, GangPast]
     """Gang -> its history beyond the existing pods; only of gangs with a history."""
     linkers: tuple[GangRef, ...]
     """Gangs with a `groups` annotation on their object or on one of their pods."""
@@ -171,14 +171,14 @@ class Snapshot:
     """Readers of device requests, by family."""
     budgets: tuple[PodDisruptionBudget, ...] = ()
     """PodDisruptionBudgets in natural order."""
-    derived: Mapping[GangRef, Derived] = field(default_factory=dict)
+    derived: Mapping[GangRef, WorkloadGang] = field(default_factory=dict)
     """Gangs that are derived from workloads."""
     unknown_steps: frozenset[GangRef] = frozenset()
     """Gangs of PodGroups of TrainJobs. The operator creates such pods in steps, and the steps are not known."""
     meant: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """`namespace/name` of a workload -> names of its gangs, if they differ from the workload's name. A link to the
     workload means these gangs."""
-    yielded: Yielded = field(default_factory=dict)
+    evicted_for: EvictedFor = field(default_factory=dict)
     """Id of a unit -> ids of the units for which it was evicted in the last hour (preemption.md 3.6)."""
     memo: dict[type, object] = field(default_factory=dict, compare=False, repr=False)
     """Values that other packages derive from the snapshot, cached by type."""

@@ -242,8 +242,8 @@ def _with_requests(quotas: Quotas, *, gone: Iterable[PodInfo] = (), come: Iterab
                 (held if pod.bound else waiting).add_all(pod.owner, amounts, sign)
     return replace(
         quotas,
-        held=counts_without(quotas.held, held.frozen()),
-        waiting=counts_without(quotas.waiting, waiting.frozen()),
+        usage=counts_without(quotas.usage, held.frozen()),
+        demand=counts_without(quotas.demand, waiting.frozen()),
     )
 
 

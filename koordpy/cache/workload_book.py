@@ -21,7 +21,7 @@ from koordpy.workloads.kinds.kind_registry import TRAIN_JOB
 from koordpy.workloads.known_workloads import Known
 from koordpy.workloads.labelled_gangs import kueue_index
 from koordpy.workloads.volcano_gangs import TASK_INDEX, VolcanoGroup, group_of_pod
-from koordpy.workloads.workload_gangs import Derived
+from koordpy.workloads.workload_gangs import WorkloadGang
 from koordpy.workloads.workload_manifest import Head, index_in
 from koordpy.workloads.workload_model import Role, StepCondition, Workload
 from koordpy.workloads.workload_runs import WorkloadPod
@@ -44,7 +44,7 @@ class WorkloadBook(DerivedBook):
         """PodGroups of TrainJobs of which the steps are not known, so that they are not ignored."""
         self._refs: dict[str, GangRef] = {}
         """`namespace/name` of a derived gang -> its identity, one object for all its pods."""
-        self.derived: Mapping[GangRef, Derived] = {}
+        self.derived: Mapping[GangRef, WorkloadGang] = {}
         """All derived gangs, as of the last `regroup`."""
 
     def know(self, known: Known, groups: Mapping[str, VolcanoGroup]) -> None:

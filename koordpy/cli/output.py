@@ -19,7 +19,7 @@ from koordpy.api.natural_order import natural_key
 
 if TYPE_CHECKING:
     from koordpy.explain.explanation import Explanation
-    from koordpy.planner.queue.queue_rank import Standing
+    from koordpy.planner.queue.queue_rank import QueueRank
 
 Document = dict[str, Any]
 ROWS = 50
@@ -118,11 +118,11 @@ def explanation_document(found: "Explanation") -> Document:
         "wouldFitIf": list(found.would_fit_if),
         "evictions": list(found.evictions),
         "method": found.method or None,
-        "queue": _standing(found.standing),
+        "queue": _standing(found.queue_rank),
     }
 
 
-def _standing(found: "Standing | None") -> Document | None:
+def _standing(found: "QueueRank | None") -> Document | None:
     if found is None:
         return None
     return {
@@ -130,7 +130,7 @@ def _standing(found: "Standing | None") -> Document | None:
         "waiting": found.waiting,
         "mode": found.mode,
         "owner": found.owner,
-        "held": dict(found.held),
+        "held": dict(found.used),
         "share": dict(found.share),
         "usage": None,
     }

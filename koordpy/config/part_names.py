@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection
 from enum import Enum
 
-from koordpy.api.bounded_memory import remembered
+from koordpy.api.bounded_memory import cached
 
 FAMILIES = ("kai", "hami", "volcano", "aliyun")
 """Families of names that may be left to a device plugin that counts by itself (`gpu.parts.aliases`)."""
@@ -62,7 +62,7 @@ class PartHandling(Enum):
     """The request is counted by number. The device plugin selects the device, and a warning is reported."""
 
 
-@remembered(1 << 12)
+@cached(1 << 12)
 def _read(name: str) -> tuple[bool, str]:
     """Returns (True if the name means shares that the kubelet assigns, family of the name).
 

@@ -188,14 +188,14 @@ class Family(ABC):
         return None
 
     def requested_devices(self, pod: PodInfo) -> int:
-        """Returns the number of devices of `room` and `freeable` that a pending pod uses; 0 for none.
+        """Returns the number of devices of `free_devices` and `freeable` that a pending pod uses; 0 for none.
 
         Also called for pods without a request to the family.
         """
         return 0
 
     def nominated_devices(self, held: Mapping[str, int], inputs: FilterInputs) -> int:
-        """Returns the number of devices of `room` that nominated pods will use on a node.
+        """Returns the number of devices of `free_devices` that nominated pods will use on a node.
 
         held: resource -> amount that the pods with a nomination on the node request.
         """

@@ -43,7 +43,7 @@ class JobPlan:
     """Key of an evicted member -> node that is reserved for its return."""
     moved: str = ""
     """Text of the Kubernetes event on each evicted member; empty without evictions."""
-    worth: tuple[Any, ...] = ()
+    cost: tuple[Any, ...] = ()
     """Levels of the family's objective, compared from left to right; smaller is better. Comparable only between plans
     of one unit."""
 

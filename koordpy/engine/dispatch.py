@@ -18,17 +18,17 @@ from koordpy.cache.snapshot import Snapshot
 from koordpy.engine.binding.commit import Committer
 from koordpy.engine.binding.unit_commit import UnitCommit
 from koordpy.engine.engine_context import Context
-from koordpy.engine.evictions.eviction_orders import RoomMaking
+from koordpy.engine.evictions.eviction_orders import EvictionStarter
 from koordpy.engine.queue_entry import Entry
 from koordpy.engine.round_reservations import RoundReservations
-from koordpy.engine.staleness import ConcurrentPlacements, grouped, overtaken, units_waiting_for_victims
+from koordpy.engine.staleness import ConcurrentPlacements, find_stale_reason, grouped, units_waiting_for_victims
 from koordpy.engine.status.gang_census import Census
 from koordpy.engine.status.gang_writer import GangWriter
 from koordpy.engine.unschedulable import UnschedulableHandler
 from koordpy.engine.wakeups import Wake
 from koordpy.gangs.gang_reading import read_gang
 from koordpy.observe.log_lines import MOST_CHARACTERS
-from koordpy.observe.message_rates import Told
+from koordpy.observe.message_rates import SentMessages
 from koordpy.plan.round_plan import (
     Deferral,
     DeferralReason,
@@ -97,7 +97,7 @@ class _Round:
     """Number of pods of all planned units, at least 1."""
     victims: frozenset[str]
     """Pods that the plan evicts."""
-    void: set[str] = field(default_factory=set)
+    skipped: set[str] = field(default_factory=set)
     """Units with placements that are not carried out: other units of the plan may fit into their capacity."""
 
 
@@ -110,18 +110,23 @@ class Dispatcher:
         committer: Committer,
         *,
         refusals: UnschedulableHandler,
-        rooms: RoomMaking,
+        eviction_starter: EvictionStarter,
         reservations: RoundReservations,
         gangs: Sequence[GangWriter],
         census: Census,
     ) -> None:
-        """rooms: starts evictions. gangs: writers of gang statuses and events; empty in a dry run."""
+        """eviction_starter: starts evictions. gangs: writers of gang statuses and events; empty in a dry run."""
         self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
-        self._committer, self._refusals, self._rooms, self._reservations = committer, refusals, rooms, reservations
+        self._committer, self._refusals, self._eviction_starter, self._reservations = (
+            committer,
+            refusals,
+            eviction_starter,
+            reservations,
+        )
         self._gangs, self._census = gangs, census
         self._announcer, self._references, self._metrics = context.announcer, context.references, context.metrics
         self._clock, self._search_seconds = context.clock, context.settings.config.planning.search_seconds
-        self.told = Told(context.clock)
+        self.sent_messages = SentMessages(context.clock)
         """Messages that were logged or sent, by object, so that each is reported once."""
         self._warned: dict[int, tuple[str, str]] = {}
         """Warnings of the last round that were reported, by `id()`. A standing warning of thousands of quotas is the
@@ -163,7 +168,7 @@ class Dispatcher:
         ]
         # pods that a parallel round bound could not be victims of this search, like assumed pods
         self._refusals.round_ended(refused, [*begun.assumed, *begun.concurrent.placed])
-        if parts.void:
+        if parts.skipped:
             # capacity that the stale parts do not use may fit a refused unit
             for entry in refused:
                 self._queue.touch(entry.unit, "PlanOvertaken")
@@ -180,8 +185,8 @@ class Dispatcher:
         for unit_id, victims in parts.evictions.items():
             # 4. evictions without a preemptor: of stale gangs, and of quotas above their runtime
             overtaken_beside = begun.concurrent.touches(snapshot, (), victims)
-            if unit_id not in tried and self._rooms.victims_unchanged(victims) and not overtaken_beside:
-                self._rooms.start(plan, unit_id, victims, None)
+            if unit_id not in tried and self._eviction_starter.victims_unchanged(victims) and not overtaken_beside:
+                self._eviction_starter.start(plan, unit_id, victims, None)
         # 5. messages
         self._warn(plan.warnings)
         for about, resource in plan.counted:
@@ -199,19 +204,19 @@ class Dispatcher:
         """
         name, begun = unit.unit, parts.begun
         for text in unit.solver_faults:
-            if self.told.is_new(name, text, entry.namespace):
+            if self.sent_messages.is_new(name, text, entry.namespace):
                 logger.error("%s: %s", name, text)
         placed, left = parts.placements.get(name, []), parts.pending.get(name, [])
         victims = parts.evictions.get(name, [])
         if self._has_changed(entry, placed, victims, parts) or self._has_to_wait(entry, victims, parts):
             if placed:
-                parts.void.add(name)
+                parts.skipped.add(name)
             return False
         if victims:
             # nothing is bound now: the unit is planned again once the victims are gone
             for verdict in left:
                 self._refusals.tell(verdict)
-            self._rooms.start(parts.plan, name, victims, entry)
+            self._eviction_starter.start(parts.plan, name, victims, entry)
             return False
         entry.replanned_for_capacity = False
         gangs = _gangs_of(begun.snapshot, unit.pod_keys)
@@ -237,7 +242,7 @@ class Dispatcher:
         self._refusals.count(entry, left, gang=bool(gangs), placed=bool(placed), seconds=share)
         # The core of the gang is placed now. Each further member may preempt by itself in the next round, so it gets no
         # condition yet (preemption.md 1).
-        further = bool(placed and left) and self._rooms.evictor is not None
+        further = bool(placed and left) and self._eviction_starter.evictor is not None
         for verdict in left if not further else ():
             self._refusals.tell(verdict)
         if left:
@@ -247,7 +252,7 @@ class Dispatcher:
         short = sum(max(0, report.min_member - report.members) for report in reports)
         # The planner writes verdicts at the end of the round, on a draft without the round's victims. If a node fits
         # there, no filter refuses it, and so no filter names the change to wait for. That change is freed capacity.
-        also = Wake.ROOM if parts.evictions else Wake.NOTHING
+        also = Wake.CAPACITY_FREED if parts.evictions else Wake.NOTHING
         seconds = share * len(unit.pod_keys)
         self._refusals.settle(entry, left, gang=bool(gangs), seconds=seconds, short=short, also=also)
         if further:
@@ -281,8 +286,8 @@ class Dispatcher:
         pod itself changed.
         """
         unit, begun = entry.unit, parts.begun
-        why = overtaken(self._state, begun.snapshot, placed, parts.foreign, parts.victims if victims else ())
-        if not why and victims and not self._rooms.victims_unchanged(victims):
+        why = find_stale_reason(self._state, begun.snapshot, placed, parts.foreign, parts.victims if victims else ())
+        if not why and victims and not self._eviction_starter.victims_unchanged(victims):
             why = "victim"
         if not why and (placed or victims) and begun.concurrent.touches(begun.snapshot, placed, victims):
             why = "beside"
@@ -304,7 +309,7 @@ class Dispatcher:
         """
         if entry.unit in parts.early:
             logger.debug("%s: planned again once the evicted pods of other units have ended", entry.unit)
-        elif not (victims and self._rooms.may_need_no_victims(entry)):
+        elif not (victims and self._eviction_starter.may_need_no_victims(entry)):
             return False
         self._queue.settle_again(entry)
         return True
@@ -324,11 +329,11 @@ class Dispatcher:
                     text,
                     reference.namespace if reference else "",
                 )
-                if self.told.is_new(*message):
+                if self.sent_messages.is_new(*message):
                     logger.warning("%s: %s", about, text)
                     if reference is not None:
                         self._announcer.tell_wrong(reference, text)
-                elif not self.told.is_said(*message):
+                elif not self.sent_messages.is_said(*message):
                     continue
             self._warned[id(warning)] = warning
 
@@ -340,7 +345,7 @@ class Dispatcher:
 
     def _log_rejected_plan(self, rejected: RejectedPlan) -> None:
         """Logs a plan that its check rejected, in full, because it is a mistake of the planner. Once per fault."""
-        if not self.told.is_new(rejected.unit, rejected.text):
+        if not self.sent_messages.is_new(rejected.unit, rejected.text):
             return
         logger.error("%s: %s", rejected.unit, rejected.text)
         whole = json.encode(rejected).decode()

@@ -15,7 +15,7 @@ from koordpy.gangs.gang_links import Links
 from koordpy.gangs.queue_units import Groups, group_unit_id
 from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import PodInfo
-from koordpy.workloads.workload_gangs import Derived
+from koordpy.workloads.workload_gangs import WorkloadGang
 
 
 class UnitNames:
@@ -48,12 +48,12 @@ class UnitNames:
         """Records that a gang was created or deleted, or may have been."""
         self.stale = self.stale or ref.key in self._concerned
 
-    def follow(self, gangs: Iterable[Derived]) -> None:
+    def follow(self, gangs: Iterable[WorkloadGang]) -> None:
         """Records gangs that are derived from workloads. Joined gangs of one run of a workload are planned together, as
         if they were linked."""
         runs: set[tuple[str, ...]] = set()
         for one in gangs:
-            if one.joined and one.run in runs:
+            if one.is_planned_jointly and one.run in runs:
                 self.linked = True
                 break
             runs.add(one.run)

@@ -53,7 +53,7 @@ class RoundReservations:
                 given_up = True
         self._terminating = {unit: pods for unit, pods in self._terminating.items() if unit in self.awaiting}
         if given_up:
-            self._queue.wake_waiting(Wake.ROOM, "AwaitedRoomGivenUp", planned=tried)
+            self._queue.wake_waiting(Wake.CAPACITY_FREED, "AwaitedRoomGivenUp", planned=tried)
         awaited = [one for unit, known in self.awaiting.items() if unit not in tried for one in known]
         if not awaited:
             return snapshot
@@ -85,7 +85,7 @@ class RoundReservations:
         given_up -= {(one.pod_key, one.node) for one in plan.placements}
         if given_up:
             planned = {tried.unit for tried in plan.units}
-            self._queue.wake_waiting(Wake.ROOM, "AwaitedRoomGivenUp", planned=planned)
+            self._queue.wake_waiting(Wake.CAPACITY_FREED, "AwaitedRoomGivenUp", planned=planned)
 
     def withhold(self, unit: str, plan: RoundPlan, placements: Sequence[Placement]) -> None:
         """Reserves the nodes of a stale plan for its unit, until a later search has decided that unit (`keep`)."""
@@ -97,14 +97,14 @@ class RoundReservations:
         """Remembers the promised start of the last round; None for none."""
         before, self.promised = self.promised, now
         if before is not None and (now is None or now.unit != before.unit):
-            self._queue.broadcast(Wake.ROOM, "ReservationGone")
+            self._queue.broadcast(Wake.CAPACITY_FREED, "ReservationGone")
 
     def _pod_gone(self, key: str) -> None:
         """Wakes units that were blocked by the reservation of a deleted pod."""
         if self.promised is not None and key in self.promised.nodes:
             self.promise(None)
         if any(one.holder == key for known in self.awaiting.values() for one in known):
-            self._queue.broadcast(Wake.ROOM, "AwaitedRoomGivenUp")
+            self._queue.broadcast(Wake.CAPACITY_FREED, "AwaitedRoomGivenUp")
 
 
 def _terminating_for(places: Sequence[Reservation], ending: Iterable[PodInfo], snapshot: Snapshot) -> dict[str, str]:

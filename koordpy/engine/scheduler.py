@@ -26,9 +26,9 @@ from koordpy.engine.client.leader_lease import LeaderElector, boot_clock
 from koordpy.engine.dispatch import Dispatcher
 from koordpy.engine.engine_context import Context
 from koordpy.engine.engine_settings import EngineSettings, empty_state
-from koordpy.engine.evictions.eviction_orders import RoomMaking
+from koordpy.engine.evictions.eviction_orders import EvictionStarter
 from koordpy.engine.evictions.evictor import Evictor
-from koordpy.engine.evictions.held_rounds import Watches
+from koordpy.engine.evictions.timed_rounds import Watches
 from koordpy.engine.forgetting import Forgetting
 from koordpy.engine.inspection import Inspection
 from koordpy.engine.round_reservations import RoundReservations
@@ -175,13 +175,13 @@ class Scheduler:
             context,
             self.committer,
             refusals=refusals,
-            rooms=RoomMaking(context, self.evictor, self.decisions),
+            eviction_starter=EvictionStarter(context, self.evictor, self.decisions),
             reservations=reservations,
             gangs=self.writers.gangs if self.writers is not None else (),
             census=census,
         )
         # functions that drop records of messages and events about deleted objects
-        told = [dispatcher.told.forget, *(recorder.forget for recorder in self._recorders.values())]
+        told = [dispatcher.sent_messages.forget, *(recorder.forget for recorder in self._recorders.values())]
         if self.writers is not None:
             told.append(self.writers.pods.forget)
         self._loop = SchedulingLoop(

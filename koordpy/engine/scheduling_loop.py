@@ -18,7 +18,7 @@ from koordpy.api.counted_nouns import counted
 from koordpy.cache.snapshot import Snapshot
 from koordpy.engine.dispatch import Dispatcher, RoundInput
 from koordpy.engine.engine_context import Context
-from koordpy.engine.evictions.held_rounds import Watches
+from koordpy.engine.evictions.timed_rounds import Watches
 from koordpy.engine.round_budget import round_budget, search_budget
 from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.search_worker import Search, SearchWorker
@@ -147,7 +147,7 @@ class SchedulingLoop:
     async def round(self) -> None:
         """Plans the units that are due, and carries the plan out (`dispatch.py`).
 
-        Besides the queue's units, a round handles stale gangs and quotas above their runtime (`held_rounds.py`).
+        Besides the queue's units, a round handles stale gangs and quotas above their runtime (`timed_rounds.py`).
         """
         self._queue.poll()
         # The round evicts a stale gang unless its missing members find capacity now. So a gang with a pending pod is

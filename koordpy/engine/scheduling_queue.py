@@ -25,7 +25,7 @@ from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.engine.planning_turns import SearchTurns
 from koordpy.engine.queue_entry import Entry, LastAnswer, PendingSearch, QueuedPod, State
 from koordpy.engine.queue_order import select_light_units, select_untried
-from koordpy.engine.wakeups import ROOM_CAME, Wake
+from koordpy.engine.wakeups import CAPACITY_GAINED, Wake
 
 PACE = 10.0  # seconds of pause per second of the attempt: refused units use at most a tenth of the planning time
 GATED_PACE_SECONDS = 0.02  # pause after an attempt that a gate ended, which takes almost no planning time
@@ -127,7 +127,7 @@ class UnitQueue:
 
     def broadcast(self, wake: Wake, event: str) -> None:
         """Records a change of the cluster. The next `poll` applies it."""
-        self.capacity_changes += bool(wake & ROOM_CAME)
+        self.capacity_changes += bool(wake & CAPACITY_GAINED)
         if wake and (wake | self._wakes) != self._wakes:
             self._wakes |= wake
             self._wake_event = event
@@ -265,11 +265,11 @@ class UnitQueue:
         if self._is_gone(entry):
             return
         now, last = self.clock(), entry.answer
-        # a unit that can no longer start leaves the demand of its quota: other quotas may get more (Wake.ASKED)
+        # a unit that can no longer start leaves the demand of its quota: other quotas may get more (Wake.DEMAND_FELL)
         if gated and not last.gated and last.at > -inf:
-            self.broadcast(Wake.ASKED, "UnitGated")
+            self.broadcast(Wake.DEMAND_FELL, "UnitGated")
         if never and not last.never and last.at > -inf:
-            self.broadcast(Wake.ASKED, "UnitNeverFits")
+            self.broadcast(Wake.DEMAND_FELL, "UnitNeverFits")
         entry.answer, entry.errors = LastAnswer(now, wakes, tuple(plugins), gated, never), 0
         pause = GATED_PACE_SECONDS if gated else seconds * PACE
         if gated and short and len(entry.pods) < entry.attempted_pods + short:

@@ -34,7 +34,7 @@ def grouped(things: Iterable[T], by: Callable[[T], str]) -> dict[str, list[T]]:
     return out
 
 
-def overtaken(
+def find_stale_reason(
     state: ClusterState,
     snapshot: Snapshot,
     placements: Sequence[Placement],

@@ -37,7 +37,7 @@ class Wake(enum.Flag):
     """Kinds of change in the cluster."""
 
     NOTHING = 0
-    ROOM = enum.auto()
+    CAPACITY_FREED = enum.auto()
     """Capacity was freed: a pod left its node, ended or shrank, or a reservation ended."""
     NODE_ADDED = enum.auto()
     NODE_GONE = enum.auto()
@@ -56,7 +56,7 @@ class Wake(enum.Flag):
     """The layers of the network topology changed."""
     QUOTA = enum.auto()
     """An ElasticQuota changed, or which quotas apply."""
-    ASKED = enum.auto()
+    DEMAND_FELL = enum.auto()
     """Demand decreased, so that the runtimes of quotas may rise: a pending unit was deleted, requests less, or can
     never start."""
     DEVICE = enum.auto()
@@ -77,11 +77,11 @@ class Wake(enum.Flag):
 
 ANY = ~Wake.NOTHING
 """All kinds of change."""
-ROOM_CAME = Wake.ROOM | Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_TAINTS | Wake.QUOTA
+CAPACITY_GAINED = Wake.CAPACITY_FREED | Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_TAINTS | Wake.QUOTA
 """Changes after which a unit may fit without victims."""
 # changes that only matter to pods with volumes or resource claims
 _CLAIMED = Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS | Wake.STORAGE_CAPACITY | Wake.ATTACHABLE | Wake.DYNAMIC_DEVICE
-GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | Wake.ASKED | _CLAIMED)
+GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | Wake.DEMAND_FELL | _CLAIMED)
 """Changes that may help a gang that was refused as a whole, not by a filter of one member: capacity, nodes, the tree.
 Changes that only matter to pod affinity, quota demand or claims are left out."""
 EMPTY_CLUSTER = (
@@ -98,32 +98,36 @@ EMPTY_CLUSTER = (
 """Changes that decide whether a unit could ever fit (gang-network.md 6): nodes with their devices, the tree, quotas.
 Pods that are created or deleted do not matter."""
 # changes that cannot affect spread constraints and pod affinity, which depend on other pods, nodes and namespaces
-_NO_NEIGHBOURS = Wake.QUOTA | Wake.ASKED | Wake.DEVICE | Wake.DEVICE_REPORT | Wake.TOPOLOGY | _CLAIMED
+_NO_NEIGHBOURS = Wake.QUOTA | Wake.DEMAND_FELL | Wake.DEVICE | Wake.DEVICE_REPORT | Wake.TOPOLOGY | _CLAIMED
 BY_FILTER: dict[str, Wake] = {
     "NodeUnschedulable": Wake.NODE_ADDED | Wake.NODE_TAINTS,
     "NodeName": Wake.NODE_ADDED,
     "TaintToleration": Wake.NODE_ADDED | Wake.NODE_TAINTS,
     "NodeAffinity": Wake.NODE_ADDED | Wake.NODE_LABELS,
-    "NodePorts": Wake.NODE_ADDED | Wake.ROOM,
-    "AscendChips": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.NODE_ALLOCATABLE | Wake.ROOM | Wake.DEVICE_REPORT,
+    "NodePorts": Wake.NODE_ADDED | Wake.CAPACITY_FREED,
+    "AscendChips": Wake.NODE_ADDED
+    | Wake.NODE_LABELS
+    | Wake.NODE_ALLOCATABLE
+    | Wake.CAPACITY_FREED
+    | Wake.DEVICE_REPORT,
     "AscendJob": Wake.NODE_ADDED | Wake.NODE_GONE | Wake.NODE_LABELS | Wake.DEVICE_REPORT,
     # an unhealthy GPU that a pod uses counts as a GPU of the node
-    "NodeResourcesFit": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.ROOM | Wake.DEVICE,
+    "NodeResourcesFit": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.CAPACITY_FREED | Wake.DEVICE,
     "PodTopologySpread": ANY & ~_NO_NEIGHBOURS,
     "InterPodAffinity": ANY & ~_NO_NEIGHBOURS,
-    "VolumeRestrictions": Wake.NODE_ADDED | Wake.ROOM | Wake.CLAIM,
-    "NodeVolumeLimits": Wake.NODE_ADDED | Wake.ROOM | Wake.CLAIM | Wake.ATTACHABLE,
+    "VolumeRestrictions": Wake.NODE_ADDED | Wake.CAPACITY_FREED | Wake.CLAIM,
+    "NodeVolumeLimits": Wake.NODE_ADDED | Wake.CAPACITY_FREED | Wake.CLAIM | Wake.ATTACHABLE,
     "VolumeBinding": (
         Wake.NODE_ADDED
         | Wake.NODE_LABELS
-        | Wake.ROOM
+        | Wake.CAPACITY_FREED
         | Wake.CLAIM
         | Wake.VOLUME
         | Wake.STORAGE_CLASS
         | Wake.STORAGE_CAPACITY
     ),
-    "DynamicResources": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.ROOM | Wake.CLAIM | Wake.DYNAMIC_DEVICE,
-    "GPUDevices": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_LABELS | Wake.ROOM | Wake.DEVICE,
+    "DynamicResources": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.CAPACITY_FREED | Wake.CLAIM | Wake.DYNAMIC_DEVICE,
+    "GPUDevices": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_LABELS | Wake.CAPACITY_FREED | Wake.DEVICE,
     # a unit refused by a quota may find victims in that quota, and any filter may have refused these placements
     "ElasticQuota": ANY & ~Wake.POD_BOUND,
     "VolumeZone": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS,
@@ -168,9 +172,9 @@ def of_budget(before: PodDisruptionBudget | None, after: PodDisruptionBudget | N
     """Returns what a changed budget may help: a budget that allows more disruptions may allow more victims."""
     if before is None or after is None:
         # victims count as capacity: a deleted budget protects no pod any more
-        return Wake.ROOM if after is None else Wake.NOTHING
+        return Wake.CAPACITY_FREED if after is None else Wake.NOTHING
     more = (after.status.disruptions_allowed or 0) > (before.status.disruptions_allowed or 0)
-    return Wake.ROOM if more or before.spec != after.spec else Wake.NOTHING
+    return Wake.CAPACITY_FREED if more or before.spec != after.spec else Wake.NOTHING
 
 
 def of_config_map(before: ConfigMap | None, after: ConfigMap | None) -> Wake:
@@ -201,7 +205,7 @@ def of_node(before: NodeInfo | None, after: NodeInfo | None) -> Wake:
     if _more(before.allocatable, after.allocatable):
         wake |= Wake.NODE_ALLOCATABLE
     if _more(after.allocatable, before.allocatable):
-        wake |= Wake.ASKED  # a pending pod may be too large for every node now
+        wake |= Wake.DEMAND_FELL  # a pending pod may be too large for every node now
     if before.labels != after.labels:
         wake |= Wake.NODE_LABELS
     if before.taints != after.taints:
@@ -233,16 +237,16 @@ def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:
     was, held = before is not None and before.bound, after is not None and after.bound
     wake = Wake.NOTHING
     if before is not None and before.pending and not held and _less_is_asked(before, after):
-        wake |= Wake.ASKED
+        wake |= Wake.DEMAND_FELL
     if before is not None and before.nominated_node and _less_is_kept(before, after):
-        wake |= Wake.ROOM
+        wake |= Wake.CAPACITY_FREED
     if before is not None and was and (after is None or not held or after.node != before.node):
-        wake |= Wake.ROOM
+        wake |= Wake.CAPACITY_FREED
     if after is not None and held and (before is None or not was or after.node != before.node):
         wake |= Wake.POD_BOUND
     if before is not None and after is not None and was and held and before.node == after.node:
         if _more(after.requests, before.requests):
-            wake |= Wake.ROOM
+            wake |= Wake.CAPACITY_FREED
         if before.pod.metadata.labels != after.pod.metadata.labels:
             wake |= Wake.POD_LABELS
         if bool(before.pod.metadata.deletion_timestamp) != bool(after.pod.metadata.deletion_timestamp):

@@ -27,7 +27,7 @@ from koordpy.infeasibility.limiting_rules import divided_sentence
 from koordpy.plan.round_plan import Method, PendingPod, Proof, RoundPlan, ranks_proven
 from koordpy.planner.planning_round import plan_round
 from koordpy.planner.queue.backfill import NO_PROMISE, moment
-from koordpy.planner.queue.queue_rank import Standing, standing
+from koordpy.planner.queue.queue_rank import QueueRank, rank_in_queue
 from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.problem_building import build
 from koordpy.report.denial import domain_slots
@@ -94,7 +94,7 @@ class Explanation:
     """Method that found the plan in the round, or showed that there is none; empty if no search ran."""
     origin: str | None = None
     """What makes the pods a gang, such as their workload; None for a plain pod."""
-    standing: Standing | None = None
+    queue_rank: QueueRank | None = None
     """Position of the unit in the queue; None for a pod that is not pending."""
     warnings: tuple[tuple[str, str], ...] = ()
     """(object, text) of settings without effect."""
@@ -178,7 +178,7 @@ def _explained(decided: DecidedPod) -> Explanation:
         would_fit_if=tuple(advice(decided)),
         evictions=tuple(evictions_for(decided)),
         method=decided.outcome.attempt.method,
-        standing=standing(groups.unit_of(pod), groups, snapshot, config),
+        queue_rank=rank_in_queue(groups.unit_of(pod), groups, snapshot, config),
         warnings=warnings,
         reason=str(decided.waits.offline_reason) if decided.waits is not None else "",
         node=snapshot.nodes[decided.node].name if decided.node is not None else "",

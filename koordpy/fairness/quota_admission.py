@@ -17,7 +17,7 @@ from koordpy.api.keys import BUILT_IN_QUOTAS, DEFAULT_QUOTA
 from koordpy.api.quantity import quantity_text
 from koordpy.cache.plan_draft import Draft
 from koordpy.config.configuration import Quota as QuotaSettings
-from koordpy.fairness.quota_runtime import QuotaFigures, limits, tree_figures
+from koordpy.fairness.quota_runtime import QuotaAmounts, limits, quota_amounts
 from koordpy.gangs.queue_units import Unit
 from koordpy.placement.problem import Allowance
 from koordpy.pods.pod_info import PodInfo, total_requests
@@ -53,7 +53,7 @@ class QuotaRefusal:
     """Id of the GangGroup; empty for a plain pod."""
     needed: int = 0
     """Number of members that the gang needs to start."""
-    room: int = 0
+    remaining: int = 0
     """Number of members of the gang that fit the quota."""
     closed: bool = False
     """True if the quota's object cannot be read."""
@@ -74,7 +74,9 @@ class QuotaRefusal:
         parts.append(f"request: {_listed(self.request)}")
         parts.append(f"exceedDimensions: [{' '.join(sorted(self.limit))}]")
         if self.gang:
-            parts.append(f"gang {self.gang} needs {counted(self.needed, 'member')}, quota has room for {self.room}")
+            parts.append(
+                f"gang {self.gang} needs {counted(self.needed, 'member')}, quota has room for {self.remaining}"
+            )
         if self.outside:
             parts.append(f"pods in no quota use: {_listed(self.outside)}")
         return ", ".join(parts)
@@ -121,9 +123,9 @@ class Admission:
         return made
 
     @cached_property
-    def figures(self) -> Mapping[str, QuotaFigures]:
+    def figures(self) -> Mapping[str, QuotaAmounts]:
         """Request, usage and runtime of every quota on the snapshot."""
-        return tree_figures(self.quotas, self.settings)
+        return quota_amounts(self.quotas, self.settings)
 
     @property
     def limits(self) -> Mapping[str, Amounts]:
@@ -196,7 +198,7 @@ class Admission:
             if any(off.values()):
                 quotas = replace(quotas, total={r: n - off[r] for r, n in quotas.total.items()})
             same = quotas is self.quotas and not promised
-            figures = self.figures if same else tree_figures(quotas, self.settings, promised, only)
+            figures = self.figures if same else quota_amounts(quotas, self.settings, promised, only)
             out = limits(figures, quotas, self.settings)
             if self.lends:  # no limit exceeds max
                 tree = self.quotas.tree.quotas
@@ -276,7 +278,7 @@ class Admission:
             outside=self._use_outside_quotas(gate, over),
             gang=gang,
             needed=needed,
-            room=room,
+            remaining=room,
         )
 
     def _use_outside_quotas(self, gate: _Gate, over: Iterable[str]) -> Mapping[str, int]:

@@ -18,7 +18,7 @@ from koordpy.quota.quota_tree import TOP, QuotaNode
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaFigures:
+class QuotaAmounts:
     """Request, usage and runtime of one quota, by resource.
 
     For a quota the resources are the keys of its max; for a built-in quota all that pods request.
@@ -45,10 +45,10 @@ class QuotaFigures:
         return {r: self.used[r] - most for r, most in self.runtime.items() if self.used[r] > most}
 
 
-def tree_figures(
+def quota_amounts(
     quotas: Quotas, settings: QuotaSettings, promised: Mapping[str, Amounts] | None = None, only: str = ""
-) -> dict[str, QuotaFigures]:
-    """Returns the `QuotaFigures` of every quota in natural name order.
+) -> dict[str, QuotaAmounts]:
+    """Returns the `QuotaAmounts` of every quota in natural name order.
 
     promised: quota -> amounts reserved in it, which `guaranteeUsage` counts as used. only: the one resource to compute;
     empty for all.
@@ -62,7 +62,7 @@ def tree_figures(
     for name, quota in tree.quotas.items():
         counted = [r for r in quota.max if r in per]
         used, rigid = quotas.used.get(name, {}), quotas.rigid_used.get(name, {})
-        out[name] = QuotaFigures(
+        out[name] = QuotaAmounts(
             name=name,
             request={r: per[r].request[name] for r in counted},
             used={r: used.get(r, 0) for r in counted},
@@ -74,15 +74,15 @@ def tree_figures(
     return out
 
 
-def quota_figures(quotas: Quotas, settings: QuotaSettings) -> dict[str, QuotaFigures]:
-    """Returns the `QuotaFigures` of every quota, then of the built-in quotas with pods."""
-    out = tree_figures(quotas, settings)
+def quota_figures(quotas: Quotas, settings: QuotaSettings) -> dict[str, QuotaAmounts]:
+    """Returns the `QuotaAmounts` of every quota, then of the built-in quotas with pods."""
+    out = quota_amounts(quotas, settings)
     for name in (keys.DEFAULT_QUOTA, keys.SYSTEM_QUOTA):
         used, waiting = quotas.own_used.get(name, {}), quotas.own_waiting.get(name, {})
         if used.get(COUNT) or waiting.get(COUNT):
             rigid = quotas.rigid_used.get(name, {})
             names = sorted({*used, *waiting} - {COUNT, CARDS})
-            out[name] = QuotaFigures(
+            out[name] = QuotaAmounts(
                 name=name,
                 request={r: used.get(r, 0) + waiting.get(r, 0) for r in names},
                 used={r: used.get(r, 0) for r in names},
@@ -91,7 +91,7 @@ def quota_figures(quotas: Quotas, settings: QuotaSettings) -> dict[str, QuotaFig
     return out
 
 
-def limits(figures: Mapping[str, QuotaFigures], quotas: Quotas, settings: QuotaSettings) -> dict[str, Amounts]:
+def limits(figures: Mapping[str, QuotaAmounts], quotas: Quotas, settings: QuotaSettings) -> dict[str, Amounts]:
     """Returns quota -> maximum usage for the keys of its max: the runtime, or max if runtimes are off."""
     if settings.enable_runtime_quota:
         return {name: figures[name].runtime for name in quotas.tree.quotas}
@@ -99,7 +99,7 @@ def limits(figures: Mapping[str, QuotaFigures], quotas: Quotas, settings: QuotaS
 
 
 def overdue(
-    quotas: Quotas, figures: Mapping[str, QuotaFigures], settings: QuotaSettings, *, now: float
+    quotas: Quotas, figures: Mapping[str, QuotaAmounts], settings: QuotaSettings, *, now: float
 ) -> dict[str, Amounts]:
     """Returns quota -> amounts to give back by resource, in natural name order.
 

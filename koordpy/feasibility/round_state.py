@@ -227,7 +227,7 @@ class RoundState:
         """Returns the id of the unit that a pod belongs to."""
         return self.groups.id_of(pod.gang) if pod.gang is not None else pod.key
 
-    def among(self, gang: GangRef) -> MemberConstraints:
+    def member_constraints(self, gang: GangRef) -> MemberConstraints:
         """Returns the constraints among those members of a gang's unit that the draft has not placed yet."""
         known = self._among.get(gang)
         if known is None or known[0] != self.moment:
@@ -274,7 +274,7 @@ class RoundState:
         """Returns why no plan can place a pod together with the other members of its gang; None if a plan may."""
         if pod.gang is None or not self.concerned(pod):
             return None
-        return self.among(pod.gang).refusals.get(pod.shape)
+        return self.member_constraints(pod.gang).refusals.get(pod.shape)
 
     def key(self, pod: PodInfo) -> bytes:
         """Returns a key that is equal for pending pods that may share a shape state in this round.

@@ -57,7 +57,7 @@ class Static:
     """Scores of taints, node affinity and images, before they are normalised."""
 
 
-class FiguresOwner(Protocol):
+class StateOwner(Protocol):
     """What a shape state needs from its owner, the round state: draft, configuration, filter inputs, reservations."""
 
     draft: Draft
@@ -85,7 +85,7 @@ class ShapeState:
     scores, without and with the scores of free capacity.
     """
 
-    def __init__(self, owner: FiguresOwner, pod: PodInfo, static: Static, refusal: Refusal | None = None) -> None:
+    def __init__(self, owner: StateOwner, pod: PodInfo, static: Static, refusal: Refusal | None = None) -> None:
         """pod: any pod of the shape. refusal: of the pod as a whole, besides that in `static`; None without one."""
         self._owner = owner
         self.pod = pod
@@ -316,7 +316,7 @@ class ShapeState:
     def _subtract_reservations(self, reserved: AvailableCapacity) -> None:
         """Lowers the slots of nodes with reservations that the pod may not use."""
         at = reserved.at
-        free = self._owner.snapshot.allocatable[at] - self._owner.draft.used[at] - reserved.held
+        free = self._owner.snapshot.allocatable[at] - self._owner.draft.used[at] - reserved.reserved
         room = np.min([np.floor_divide(free[:, column], amount) for column, amount in self.request], axis=0)
         if self.pod.asks:
             room = np.minimum(room, reserved.copies(self.rules, self._owner.snapshot.columns))

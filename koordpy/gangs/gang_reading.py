@@ -2,7 +2,7 @@
 """Reads the settings of a gang: minMember, network locality, linked gangs, waiting time. The result is a `Gang`.
 
 A gang has one source of settings: a PodGroup, an upstream PodGroup (scheduling.k8s.io), the labels or annotations of
-its oldest pod, or a workload such as a Job (`Derived`). `read_gang` chooses by the source. An unreadable setting
+its oldest pod, or a workload such as a Job (`WorkloadGang`). `read_gang` chooses by the source. An unreadable setting
 becomes `Gang.fault`, which blocks the gang; a setting without effect becomes a warning. `with_default` applies the
 defaults of the configuration last.
 Source: gang-network.md sections 2 and 4.
@@ -22,7 +22,7 @@ from koordpy.api.key_hints import Holder, misspelt_setting
 from koordpy.api.objects import ObjectMeta
 from koordpy.api.pod_groups import UpstreamPodGroupSpec
 from koordpy.api.reading_limits import LINKED_GANGS, MIN_RESOURCES, too_many
-from koordpy.cache.gang_history import NO_PAST, Ended
+from koordpy.cache.gang_history import NO_PAST, EndedMember
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import Gangs
 from koordpy.config.gang_topology import GatherRule, TopologyWish, parse_topology_wish
@@ -34,7 +34,7 @@ from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.pods.pod_info import PodInfo, preemption_policy
 from koordpy.pods.resource_amounts import Amounts, amounts
 from koordpy.topology.topology_layers import Layers
-from koordpy.workloads.workload_gangs import Derived
+from koordpy.workloads.workload_gangs import WorkloadGang
 from koordpy.workloads.workload_model import SharedDomain
 
 
@@ -131,7 +131,7 @@ class DerivedGang(Gang):
         return tuple(pod for pod in self.pods if (pod.bound or pod.pending) and not pod.pod.metadata.deletion_timestamp)
 
     @cached_property
-    def ended(self) -> tuple[Ended, ...]:
+    def ended(self) -> tuple[EndedMember, ...]:
         """Always empty: the minimum of a derived gang no longer includes Succeeded pods, so they must not count."""
         return ()
 
@@ -168,7 +168,7 @@ def _annotated(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta, kind: type[Ga
     )
 
 
-def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
+def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: WorkloadGang) -> Gang:
     """Returns a gang that is derived from a workload: settings of its annotations, domains of its manifest."""
     notes = derived.meta.annotations
     said = _annotated(snapshot, ref, derived.meta, DerivedGang if derived.by_workload else Gang)

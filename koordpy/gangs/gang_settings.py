@@ -19,7 +19,7 @@ from koordpy.config.gang_topology import TopologyWish
 from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts
-from koordpy.workloads.workload_gangs import Derived
+from koordpy.workloads.workload_gangs import WorkloadGang
 from koordpy.workloads.workload_model import SharedDomain
 
 DEFAULT_WAITING_SECONDS = 600.0
@@ -66,7 +66,7 @@ class Gang(Members):
     """Number of members that its owner announces, used in messages only; None if not announced."""
     doubts: tuple[str, ...] = ()
     """Warnings about settings that are unreadable and have no effect."""
-    derived: Derived | None = None
+    derived: WorkloadGang | None = None
     """The data from the workload or labels that the gang was derived from; None if a pod or a PodGroup names the
     gang."""
     later: str = ""
@@ -133,7 +133,7 @@ class Gang(Members):
         return f"{text} {self.min_member} wait or have Succeeded (only-waiting)"
 
 
-def origin_of(ref: GangRef, derived: Derived | None, pods: Sequence[PodInfo]) -> str:
+def origin_of(ref: GangRef, derived: WorkloadGang | None, pods: Sequence[PodInfo]) -> str:
     """Returns why pods are a gang (workloads.md 10.5). derived: the derived gang; None if a pod or object names the
     gang."""
     if derived is not None:
@@ -145,7 +145,7 @@ def origin_of(ref: GangRef, derived: Derived | None, pods: Sequence[PodInfo]) ->
     return f"PodGroup {ref.name}{' of scheduling.k8s.io' if ref.source is GangSource.UPSTREAM else ''}"
 
 
-def names_of(derived: Derived | None) -> dict[str, str] | None:
+def names_of(derived: WorkloadGang | None) -> dict[str, str] | None:
     """Returns the workload and role for reports (workloads.md 10.5); None for a gang without a workload."""
     if derived is None or (title := derived.title) is None:
         return None

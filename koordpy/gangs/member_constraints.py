@@ -40,20 +40,20 @@ from koordpy.pods.pod_ties import ANY_ADDRESS, Terms
 from koordpy.pods.volume_book import CsiVolume, Disk, VolumeObjects
 
 Ask = tuple[int, int]
-"""(column of `MemberConstraints.room`, amount that one pod of the shape takes)."""
+"""(column of `MemberConstraints.capacity`, amount that one pod of the shape takes)."""
 
 
 @dataclass(frozen=True, eq=False)
 class MemberConstraints:
     """Constraints between the pending members of a unit.
 
-    room: [nodes, k] capacity of resources that exist only for this gang; asks: shape -> (column of `room`, amount);
-    refusals: shape -> why no plan can place it together with the other members; shapes: shapes of the pending members,
-    which `ties` numbers by position; one_of: sets of shapes of which a plan places at most one pod; among_members:
-    shapes with required affinity that other members match.
+    capacity: [nodes, k] capacity of resources that exist only for this gang; asks: shape -> (column of `capacity`,
+    amount); refusals: shape -> why no plan can place it together with the other members; shapes: shapes of the pending
+    members, which `ties` numbers by position; one_of: sets of shapes of which a plan places at most one pod;
+    among_members: shapes with required affinity that other members match.
     """
 
-    room: Ints
+    capacity: Ints
     asks: Mapping[bytes, tuple[Ask, ...]] = field(default_factory=dict)
     refusals: Mapping[bytes, Refusal] = field(default_factory=dict)
     shapes: tuple[bytes, ...] = ()

@@ -27,7 +27,7 @@ from koordpy.gangs.stale_grace import owed
 from koordpy.pods.gang_refs import GangRef, GangSource, GroupKey
 from koordpy.pods.pod_info import Owner, PodInfo
 from koordpy.topology.topology_tree import Tree
-from koordpy.workloads.workload_gangs import Derived
+from koordpy.workloads.workload_gangs import WorkloadGang
 
 
 @dataclass(frozen=True)
@@ -386,9 +386,9 @@ class Groups:
         return out
 
 
-def _joins(gang: Derived) -> bool:
+def _joins(gang: WorkloadGang) -> bool:
     """Returns whether a gang is planned together with the other gangs of its run."""
-    return gang.joined and not gang.apart
+    return gang.is_planned_jointly and not gang.is_planned_alone
 
 
 def group_unit_id(group: GroupKey) -> str:

@@ -84,8 +84,8 @@ def _together(unit: Unit) -> Gate | None:
     (workloads.md 9)."""
     have: dict[tuple[str, int], int] = {}
     for gang in unit.gangs:
-        if gang.derived is not None and gang.derived.whole is not None:
-            have[gang.derived.whole] = have.get(gang.derived.whole, 0) + unit.present(gang)
+        if gang.derived is not None and gang.derived.total_minimum is not None:
+            have[gang.derived.total_minimum] = have.get(gang.derived.total_minimum, 0) + unit.present(gang)
     for (key, least), number in have.items():
         if number < least:
             text = f"gang {key}: waiting for members, {number} of minMember {least} exist"

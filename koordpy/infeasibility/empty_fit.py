@@ -24,7 +24,7 @@ from koordpy.plan.limits import (
 )
 from koordpy.plan.round_plan import Proof
 from koordpy.pods.pod_info import PodInfo
-from koordpy.problems.placement_methods import could_place, is_hopeless, place_problem
+from koordpy.problems.placement_methods import can_place, is_hopeless, place_problem
 from koordpy.problems.problem_building import partitions
 
 
@@ -73,17 +73,17 @@ def _within(problem: Problem) -> bool | None:
     Tries all pending members, then the core of lowest ranks, or one pod of each shape if none is needed. If these do
     not fit, but others might, the general search decides.
     """
-    proofs = {could_place(_all_of(problem, problem.pending))}
+    proofs = {can_place(_all_of(problem, problem.pending))}
     if Proof.FEASIBLE in proofs:
         return True
     if sum(problem.needs) == len(problem.pending):
         sure = True
     elif any(problem.needs):
         core, sure = _core(problem)
-        proofs = {could_place(_all_of(problem, core))}
+        proofs = {can_place(_all_of(problem, core))}
     else:
         first = {problem.members[rank].shape: rank for rank in reversed(problem.pending)}
-        proofs, sure = {could_place(_all_of(problem, [rank])) for rank in first.values()}, not problem.interactions
+        proofs, sure = {can_place(_all_of(problem, [rank])) for rank in first.values()}, not problem.interactions
     if Proof.FEASIBLE in proofs:
         return True
     if not sure:

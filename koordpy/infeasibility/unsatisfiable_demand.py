@@ -87,10 +87,10 @@ def without(refused: Iterable[Unit], quotas: Quotas, names: Collection[str]) -> 
 
     Requests of pods in or below one of the quotas in `names` remain.
     """
-    waiting: dict[Owner, Amounts] = {owner: dict(amounts) for owner, amounts in quotas.waiting.items()}
+    waiting: dict[Owner, Amounts] = {owner: dict(amounts) for owner, amounts in quotas.demand.items()}
     for unit in refused:
         for pod in unit.pending:
             asked = waiting.get(pod.owner)
             if asked is not None and not any(name in names for name in quotas.tree.path(quotas.quota_of(pod))):
                 add_amounts(asked, pod.requests, -1)
-    return QuotaDemand(replace(quotas, waiting=waiting))
+    return QuotaDemand(replace(quotas, demand=waiting))

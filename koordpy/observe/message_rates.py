@@ -63,7 +63,7 @@ def _past(times: deque[float], now: float) -> bool:
     return now - times[-1] >= MINUTE
 
 
-class Told:
+class SentMessages:
     """Texts that were sent, with the objects that they were sent for."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -11,7 +11,7 @@ from koordpy.api.uids import made_up_uid
 from koordpy.apiserver.applied_patches import strategic
 from koordpy.offline.runtime_patches import patched
 from koordpy.workloads.kinds.kind_registry import Child
-from koordpy.workloads.workload_manifest import AskedFields, Head, Source, can_make, conditions
+from koordpy.workloads.workload_manifest import Head, ReadFields, Source, can_make, conditions
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 
@@ -33,7 +33,7 @@ def child_of(child: Child, source: Source, head: Head) -> tuple[Source, Head]:
     """Returns the child of a workload. Its spec is a part of the workload's, and it is suspended with it."""
     spec, held = source.at(*child.spec), source.at("spec").flag("suspend")
     raw = {"spec": {**spec.raw, "suspend": True} if held else spec.raw}
-    inner = Source(raw, "", source.faults, source.asked, spec.path)
+    inner = Source(raw, "", source.faults, source.read_fields, spec.path)
     return inner, _owned(head, child.api_version, child.kind, source.at(*child.meta))
 
 
@@ -81,5 +81,5 @@ def jobset_of(source: Source, head: Head, runtime: Source) -> tuple[Source, Head
     made["suspend"] = spec.flag("suspend") or made.get("suspend") is True
     names = {"Complete": "Completed", "Failed": "Failed"}
     ended = [{"type": names[one], "status": "True"} for one in names if conditions(source, one)]
-    inner = Source({"spec": made, "status": {"conditions": ended}}, asked=source.asked and AskedFields())
+    inner = Source({"spec": made, "status": {"conditions": ended}}, read_fields=source.read_fields and ReadFields())
     return inner, _owned(head, "jobset.x-k8s.io/v1alpha2", "JobSet", meta)

@@ -21,7 +21,7 @@ from koordpy.pods.gang_refs import GangSource
 from koordpy.workloads.deployment_rollouts import ROLLED
 from koordpy.workloads.kinds.kind_registry import GANG_KINDS
 from koordpy.workloads.workload_hints import unread_of
-from koordpy.workloads.workload_manifest import AskedFields
+from koordpy.workloads.workload_manifest import ReadFields
 from koordpy.workloads.workload_model import Role
 
 _PREFIX_LETTERS = 8
@@ -31,13 +31,13 @@ _PREFIX_LETTERS = 8
 def of_manifests(read: Read) -> Iterator[str]:
     """Yields a warning for each doubtful field, key and value in the manifests of workloads."""
     for part in read.parts:
-        asked = part.source.asked
+        asked = part.source.read_fields
         fields = (f"{fault.path}: {fault.text}" for fault in (_doubts(asked) if asked is not None else ()))
         words = unread_of(part.head, part.workload.templates() if part.workload is not None else ())
         yield from (f"{part.maker}: {text}" for text in (*some(fields), *some(words)))
 
 
-def _doubts(asked: AskedFields) -> Iterator[Fault]:
+def _doubts(asked: ReadFields) -> Iterator[Fault]:
     """Yields fields outside the status that look like misspelt known fields, and values that an API server rejects."""
     for path, (raw, names) in asked.names.items():
         for key in raw if path.partition(".")[0] != "status" else ():

@@ -45,7 +45,7 @@ class InputObject:
     raw: dict[str, Any]
     order: int
     """Position in the input, by which faults are sorted."""
-    told: str = field(default="", kw_only=True)
+    warning: str = field(default="", kw_only=True)
     """Warning that its kind is not read; empty if the kind is read."""
 
     def __str__(self) -> str:

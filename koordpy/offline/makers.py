@@ -52,7 +52,7 @@ def of_unmade(maker: InputObject, served: Sequence[str], others: Collection[str]
     """
     strange = [name for name in _schedulers(maker.raw) if name not in served]
     scheduler = f"; they would have {of_another(strange[0], served, others)}" if strange else ""
-    kind = f"{maker.told.replace(': ignored', '', 1)}; " if maker.told else ""
+    kind = f"{maker.warning.replace(': ignored', '', 1)}; " if maker.warning else ""
     return f"{maker}: {kind}{UNMADE}{scheduler}"
 
 

@@ -255,7 +255,7 @@ def _take(raw: dict[str, Any], place: DocumentPlace, loaded: Loaded) -> None:
     elif key not in SILENTLY_IGNORED:
         told = not_read(api_version, kind_text)
         loaded.unread.append((loaded.order, place, told))
-        loaded.strangers.append(changed(found, told=told))
+        loaded.strangers.append(changed(found, warning=told))
         loaded.warn(place, told)
     if is_made and name:
         loaded.workloads.append(found)

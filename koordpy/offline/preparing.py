@@ -167,7 +167,7 @@ def assembled(
     served = config.scheduler_names
     others = {KUBE_SCHEDULER_NAME, *(pod.pod.spec.scheduler_name for pod in state.pods() if pod.bound)} - {*served}
     unmade = makers.unmade_pods(loaded, served, others)
-    replaced = {one_line(f"{one.place}: {one.told}") for one in unmade if one.told}
+    replaced = {one_line(f"{one.place}: {one.warning}") for one in unmade if one.warning}
     misplaced = list(makers.of_misplaced(loaded, read, served, others))
     stuck = (*input_hints.of_ordered(read, state), *(text for text, counts in misplaced if counts))
     warnings = [

@@ -83,7 +83,7 @@ def _look_at(pod: Source, known: set[str], *more: str) -> None:
 
     pod: the patch of a pod's spec; known: containers of the job; more: allowed fields outside of a pod's spec.
     """
-    if pod.asked is None:
+    if pod.read_fields is None:
         return
     odd = [key_path(pod.path, key) for key in pod.raw if key not in (*_OF_POD, *more, "schedulerName")]
     lost: list[tuple[str, str]] = []
@@ -96,7 +96,7 @@ def _look_at(pod: Source, known: set[str], *more: str) -> None:
     told |= {
         Fault(path, f'no container "{name}" in the runtime: an API server refuses it'): None for path, name in lost
     }
-    pod.asked.refused |= told
+    pod.read_fields.refused |= told
 
 
 def _without_nulls(raw: Any) -> Any:

@@ -239,7 +239,7 @@ def take_step(ready: Offline, step: Step, given: Loaded | None, *, evicted: Evic
     done = frozenset(key for key in ready.growth.done() if not _is_changed(ready, key[0], changed_roles))
     filled = FilledInput(left, ready.now, births)
     after = assembled(filled, ready.config, ready.started, configuration=ready.configuration, done=done, later=later)
-    after.state.yields = ready.state.yields
+    after.state.preemption_history = ready.state.preemption_history
     return Stepped(after, later, gone)
 
 

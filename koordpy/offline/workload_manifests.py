@@ -41,7 +41,7 @@ from koordpy.workloads.kinds.kind_registry import (
     workload_of,
 )
 from koordpy.workloads.volcano_gangs import VolcanoGroup
-from koordpy.workloads.workload_manifest import AskedFields, Head, Source, can_make, head_of
+from koordpy.workloads.workload_manifest import Head, ReadFields, Source, can_make, head_of
 from koordpy.workloads.workload_model import REQUIRED, Workload
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Read:
         self.parts += self._runtimes.values()
 
     def _take(self, maker: "InputObject", created: Callable[[int], datetime]) -> None:
-        source, kind = Source(maker.raw, asked=AskedFields()), str(maker.raw.get("kind"))
+        source, kind = Source(maker.raw, read_fields=ReadFields()), str(maker.raw.get("kind"))
         group = group_of(str(maker.raw.get("apiVersion")))
         if group in ("", "apps") and _is_bare(kind, maker.raw):
             self._loaded.makers.append(maker)
@@ -121,7 +121,7 @@ class Read:
 
     def _tell(self, given: WorkloadManifest) -> None:
         """Records the faults of a workload; for a missing field also the misspelt field that may explain it."""
-        asked, found = given.source.asked, dict.fromkeys(given.source.faults)
+        asked, found = given.source.read_fields, dict.fromkeys(given.source.faults)
         slips = {fault: tuple(_slips((fault,), asked)) for fault in found}
         # a misspelt name explains why a required field is missing, so only the misspelling is reported
         left = (fault for fault in found if not any(MEANT in slip.text for slip in slips[fault]))
@@ -224,7 +224,7 @@ class Read:
                     continue
                 for fault in volume_claim_faults(template.pod.spec):
                     part.source.faults.append(Fault(f"{template.path}.{fault.path}", fault.text))
-                refusals = part.source.asked.refused if part.source.asked is not None else {}
+                refusals = part.source.read_fields.refused if part.source.read_fields is not None else {}
                 for refused in refused_resources(template.pod.spec):
                     refusals[Fault(f"{template.path}.{refused.path}", refused.text)] = None
         for given, runtime, jobset in self._trained:
@@ -287,7 +287,7 @@ MEANT = "did you mean"
 _EVERYWHERE = ("apiVersion", "kind", "metadata", "status")
 
 
-def _slips(faults: Iterable[Fault], asked: AskedFields | None) -> Iterator[Fault]:
+def _slips(faults: Iterable[Fault], asked: ReadFields | None) -> Iterator[Fault]:
     """Yields unknown fields next to a missing part of the path of a required field."""
     parts = asked.names.items() if asked is not None else ()
     for fault in faults:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from koordpy.placement.packed_worth import PackedCosts
+from koordpy.placement.packed_costs import PackedCosts
 from koordpy.placement.problem import Ints
 from koordpy.plan.limits import (
     TABLE_AT_ONCE_ENTRIES,

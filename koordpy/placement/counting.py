@@ -23,7 +23,7 @@ from koordpy.placement.allowed_counts import able_domains, most_pods
 from koordpy.placement.cost_tables import Costs, CostTables
 from koordpy.placement.counting_flat import spread_flat
 from koordpy.placement.goals import core_of, slots_by_level
-from koordpy.placement.packed_worth import NotCountable, PackedCosts, packed
+from koordpy.placement.packed_costs import NotCountable, PackedCosts, packed
 from koordpy.placement.problem import Ints, Problem, Solution
 from koordpy.plan.round_plan import Proof
 

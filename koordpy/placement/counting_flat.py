@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from koordpy.placement.cost_tables import INT64_LIMIT, kinds_of
-from koordpy.placement.packed_worth import PackedCosts
+from koordpy.placement.packed_costs import PackedCosts
 from koordpy.placement.problem import Ints, Problem
 
 

@@ -135,7 +135,7 @@ class Eviction:
     """Termination grace period of the pod's spec, in seconds."""
     returns_to: str = ""
     """Node on which capacity is reserved for the moved pod (rule consolidation); empty for other rules."""
-    yields: str = ""
+    victim_unit: str = ""
     """Id of the victim's unit, which must not reclaim from `unit` for an hour (preemption.md 3.6); empty if no rule
     reclaims."""
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.bounded_memory import remembered
+from koordpy.api.bounded_memory import cached
 from koordpy.api.field_faults import UnreadableError
 from koordpy.api.natural_order import natural_key, number
 from koordpy.api.objects import Pod
@@ -169,7 +169,7 @@ def stays(info: PodInfo) -> bool:
     return keys.MIRROR in meta.annotations or any(o.kind == "DaemonSet" and o.controller for o in meta.owner_references)
 
 
-@remembered(1 << 14)
+@cached(1 << 14)
 def _owner(namespace: str, quota: str, queue: str, user: str, rigid: bool) -> Owner:
     return Owner(namespace, quota, queue, user, rigid)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from koordpy.api.bounded_memory import remembered
+from koordpy.api.bounded_memory import cached
 from koordpy.api.label_selectors import selector_matches
 from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Volume, Wire
@@ -254,7 +254,7 @@ def _is_offered(volume: PersistentVolume, spec: PersistentVolumeClaimSpec) -> bo
     return set(spec.access_modes) <= set(volume.spec.access_modes)
 
 
-@remembered(1 << 14)
+@cached(1 << 14)
 def size_bytes(quantity: RawQuantity | None) -> int:
     """Returns a size in bytes, rounded up; 0 for none. Raises `UnreadableError`."""
     return 0 if quantity is None else units("storage", quantity)

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from koordpy.placement import counting
 from koordpy.placement.goals import goal_vector
 from koordpy.placement.opened_place import opened_places
-from koordpy.placement.packed_worth import NotCountable
+from koordpy.placement.packed_costs import NotCountable
 from koordpy.placement.problem import Allowance, Problem, Solution
 from koordpy.placement.rank_order import rank_counts
 from koordpy.plan.round_plan import RANKS_OPEN, Proof, combined
@@ -29,7 +29,7 @@ class PlacementMethod(Protocol):
     def place(self, problem: Problem) -> Solution | None:
         """Returns the best placement, or the proof that there is none; None hands the problem to the next method."""
 
-    def could(self, problem: Problem) -> Proof:
+    def can_place(self, problem: Problem) -> Proof:
         """Returns FEASIBLE if all pods fit somehow, INFEASIBLE if it is proven that they do not, else UNKNOWN."""
 
 
@@ -44,8 +44,8 @@ class SumsMethod:
         """Implements `PlacementMethod.place`: there is no placement."""
         return Solution({}, Proof.INFEASIBLE)
 
-    def could(self, problem: Problem) -> Proof:
-        """Implements `PlacementMethod.could`: the pods do not fit."""
+    def can_place(self, problem: Problem) -> Proof:
+        """Implements `PlacementMethod.can_place`: the pods do not fit."""
         return Proof.INFEASIBLE
 
 
@@ -74,8 +74,8 @@ class CountingMethod:
         nodes, proven = rank_counts(problem, counted.ranks, counted.counts)
         return Solution(nodes, Proof.OPTIMAL, () if proven else (RANKS_OPEN,))
 
-    def could(self, problem: Problem) -> Proof:
-        """Implements `PlacementMethod.could` by a placement, which is cheap here."""
+    def can_place(self, problem: Problem) -> Proof:
+        """Implements `PlacementMethod.can_place` by a placement, which is cheap here."""
         found = place_problem(problem)
         return Proof.FEASIBLE if found.placed else found.proof
 
@@ -100,9 +100,10 @@ class OpenedPlacesMethod:
         """Implements `PlacementMethod.place`: the best solution over all places."""
         return place_parts(self.parts_of(problem))
 
-    def could(self, problem: Problem) -> Proof:
-        """Implements `PlacementMethod.could`: FEASIBLE for any place is enough, INFEASIBLE must be proven for all."""
-        proofs = [could_place(part) for part in self.parts_of(problem)]
+    def can_place(self, problem: Problem) -> Proof:
+        """Implements `PlacementMethod.can_place`: FEASIBLE for any place is enough, INFEASIBLE must be proven for
+        all."""
+        proofs = [can_place(part) for part in self.parts_of(problem)]
         return next((proof for proof in (Proof.FEASIBLE, Proof.UNKNOWN) if proof in proofs), Proof.INFEASIBLE)
 
 
@@ -119,8 +120,8 @@ class SolverMethod:
 
         return solve(problem)
 
-    def could(self, problem: Problem) -> Proof:
-        """Implements `PlacementMethod.could`."""
+    def can_place(self, problem: Problem) -> Proof:
+        """Implements `PlacementMethod.can_place`."""
         from koordpy.placement.solver.exact_placement import can_place
 
         return can_place(problem)
@@ -161,9 +162,9 @@ def place_parts(problems: Sequence[Problem]) -> Solution:
     return Solution(best.nodes, combined(proofs, placed=True), runs)
 
 
-def could_place(problem: Problem) -> Proof:
+def can_place(problem: Problem) -> Proof:
     """Returns FEASIBLE if all pods fit somehow, INFEASIBLE if it is proven that they do not, else UNKNOWN."""
-    return next(method for method in METHODS if method.applies(problem)).could(problem)
+    return next(method for method in METHODS if method.applies(problem)).can_place(problem)
 
 
 def needs_solver(problem: Problem) -> bool:

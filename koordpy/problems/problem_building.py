@@ -111,10 +111,10 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
     among = _member_constraints(unit, round_state)  # constraints between members; None without any
     held = round_state.available_to(min(unit.pending, key=lambda pod: pod.priority)) if unit.pending else None
     if held is not None:
-        free[held.at] -= held.held
+        free[held.at] -= held.reserved
     first = free.shape[1]
     if among is not None:
-        free = np.concatenate([free, among.room], axis=1)
+        free = np.concatenate([free, among.capacity], axis=1)
     # further columns of `free`, each [nodes]: devices of families that share them, then limits of filters on copies
     copies: list[Ints] = []
     shared = shared_free_devices(unit.pending, round_state.inputs) if not emptied else []
@@ -288,7 +288,7 @@ def _merge_shapes(
 def _member_constraints(unit: Unit, round_state: RoundState) -> MemberConstraints | None:
     """Returns the constraints among the members; None for most units."""
     found = next((pod.gang for pod in unit.pending if pod.gang is not None and round_state.concerned(pod)), None)
-    return round_state.among(found) if found is not None else None
+    return round_state.member_constraints(found) if found is not None else None
 
 
 def hard_keys(unit: Unit) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from koordpy.plan.limits import SPLITS
 from koordpy.plan.round_plan import Proof, SolverRun, combined, proof_of
 from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.attraction import attraction
-from koordpy.problems.placement_methods import could_place, place_parts, place_problem
+from koordpy.problems.placement_methods import can_place, place_parts, place_problem
 from koordpy.problems.problem_building import partitions
 
 
@@ -78,7 +78,7 @@ def fits_somewhere(unit: Unit, problem: Problem, round_state: RoundState) -> boo
     """
     if len(_counted_apart(unit, round_state)) > 1:
         return None
-    return any(could_place(part) is Proof.FEASIBLE for part in partitions(unit, problem, round_state))
+    return any(can_place(part) is Proof.FEASIBLE for part in partitions(unit, problem, round_state))
 
 
 def _placed_together(unit: Unit, problem: Problem, round_state: RoundState) -> Solution:
@@ -217,7 +217,7 @@ def _as_far_as_they_fit(problem: Problem, *, not_all: bool) -> tuple[list[int], 
         fits, fails = 0, len(left) + (not not_all)
         while fails - fits > 1:
             middle = (fits + fails) // 2
-            proof = could_place(_only_all_of(problem, [*taken, *left[:middle]]))
+            proof = can_place(_only_all_of(problem, [*taken, *left[:middle]]))
             sure = sure and proof is not Proof.UNKNOWN
             if proof is Proof.FEASIBLE:
                 fits = middle

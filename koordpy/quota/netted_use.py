@@ -25,7 +25,7 @@ class NettedUse(QuotaUse):
         coming: nominated pods of other units with reservations closed to the unit, which `base` does not count."""
         super().__init__(base.quotas)
         quotas = base.quotas
-        none = replace(quotas, held={}, waiting={})
+        none = replace(quotas, usage={}, demand={})
         self._base, self._leaving, self._coming = base, QuotaUse(none), QuotaUse(none)
         for pod in leaving:
             self._leaving.change(pod, 1)

@@ -10,12 +10,12 @@ id: a recreated unit with the same name is the same unit. If the history is lost
 
 from collections.abc import Mapping
 
-YIELD_SECONDS = 3600.0
+EVICTION_SECONDS = 3600.0
 """Seconds for which an eviction is remembered; after that demand, and so entitlements, may have changed."""
-YIELDS = 10_000
+MAX_EVICTIONS = 10_000
 """Maximum number of evictions that are remembered, the latest ones, so that memory is bounded."""
 
-Yielded = Mapping[str, tuple[str, ...]]
+EvictedFor = Mapping[str, tuple[str, ...]]
 """Id of an evicted unit -> ids of the units that it was evicted for."""
 
 
@@ -25,7 +25,7 @@ class PreemptionHistory:
     def __init__(self) -> None:
         self.at: dict[tuple[str, str], float] = {}
         """(evicted unit, unit that it was evicted for) -> time in seconds since the epoch, the latest last."""
-        self._seen: Yielded | None = None
+        self._seen: EvictedFor | None = None
         """Cached result of `view`; None after a change."""
 
     def add(self, loser: str, gainer: str, now: float) -> None:
@@ -33,21 +33,21 @@ class PreemptionHistory:
         self._seen = None
         self.at.pop((loser, gainer), None)
         self.at[loser, gainer] = now
-        if len(self.at) > YIELDS:
+        if len(self.at) > MAX_EVICTIONS:
             del self.at[next(iter(self.at))]
 
-    def view(self, now: float) -> Yielded:
+    def view(self, now: float) -> EvictedFor:
         """Returns the evictions that are remembered now. now: seconds since the epoch.
 
         The result is cached between snapshots until an eviction is added or expires.
         """
         if self._seen is not None and (
             not self.at
-            or (next(iter(self.at.values())) > now - YIELD_SECONDS and next(reversed(self.at.values())) <= now)
+            or (next(iter(self.at.values())) > now - EVICTION_SECONDS and next(reversed(self.at.values())) <= now)
         ):
             return self._seen
         for pair, at in list(self.at.items()):
-            if at <= now - YIELD_SECONDS:
+            if at <= now - EVICTION_SECONDS:
                 del self.at[pair]
             elif at > now:  # the clock was set back, or read a moment later than `now`
                 self.at[pair] = now
@@ -58,11 +58,11 @@ class PreemptionHistory:
         return self._seen
 
 
-def gainers(yielded: Yielded, loser: str) -> frozenset[str]:
+def units_that_gained(evicted_for: EvictedFor, loser: str) -> frozenset[str]:
     """Returns the ids of the units that gained by the eviction of a unit, directly or along a chain."""
     found, open_ = set[str](), [loser]
     while open_:
-        more = [one for one in yielded.get(open_.pop(), ()) if one not in found]
+        more = [one for one in evicted_for.get(open_.pop(), ()) if one not in found]
         found.update(more)
         open_ += more
     return frozenset(found)

@@ -77,9 +77,9 @@ class Quotas:
     tree: QuotaTree = field(default_factory=QuotaTree)
     total: Amounts = field(default_factory=dict)
     """Allocatable of all nodes that are not being deleted."""
-    held: Mapping[Owner, Mapping[str, int]] = field(default_factory=dict)
+    usage: Mapping[Owner, Mapping[str, int]] = field(default_factory=dict)
     """Usage: owner -> sum of the requests of assigned pods, with their number under COUNT."""
-    waiting: Mapping[Owner, Mapping[str, int]] = field(default_factory=dict)
+    demand: Mapping[Owner, Mapping[str, int]] = field(default_factory=dict)
     """Demand: owner -> sum of the requests of ungated pending pods of koordpy's schedulers, with their number under
     COUNT."""
     cards: int = 0
@@ -144,12 +144,12 @@ class Quotas:
     @cached_property
     def own_used(self) -> Sums:
         """Quota, also built-in -> requests of the assigned pods directly in it."""
-        return _summed((self._quota(owner), held) for owner, held in self.held.items())
+        return _summed((self._quota(owner), held) for owner, held in self.usage.items())
 
     @cached_property
     def own_waiting(self) -> Sums:
         """Quota, also built-in -> requests of the pending pods directly in it."""
-        return _summed((self._quota(owner), asked) for owner, asked in self.waiting.items())
+        return _summed((self._quota(owner), asked) for owner, asked in self.demand.items())
 
     @cached_property
     def used(self) -> Sums:
@@ -159,17 +159,17 @@ class Quotas:
     @cached_property
     def rigid_used(self) -> Sums:
         """Quota -> the part of `used` by non-preemptible pods."""
-        return self._upwards(_summed((self._quota(one), held) for one, held in self.held.items() if one.rigid))
+        return self._upwards(_summed((self._quota(one), held) for one, held in self.usage.items() if one.rigid))
 
     @cached_property
     def users(self) -> Sums:
         """User -> requests of its assigned pods."""
-        return _summed((self._users[owner], held) for owner, held in self.held.items())
+        return _summed((self._users[owner], held) for owner, held in self.usage.items())
 
     @cached_property
     def users_waiting(self) -> Sums:
         """User -> requests of its pending pods."""
-        return _summed((self._users[owner], asked) for owner, asked in self.waiting.items())
+        return _summed((self._users[owner], asked) for owner, asked in self.demand.items())
 
     @cached_property
     def users_sharing(self) -> Sums:
@@ -195,11 +195,11 @@ class Quotas:
     @cached_property
     def queues_waiting(self) -> Mapping[ShareQueue, Mapping[str, int]]:
         """Queue -> requests of its pending pods."""
-        return _summed((self._queues[owner], asked) for owner, asked in self.waiting.items())
+        return _summed((self._queues[owner], asked) for owner, asked in self.demand.items())
 
     def _sharing(self) -> Iterator[tuple[Owner, Mapping[str, int]]]:
-        """Returns the entries of `held` without pods of the system quota."""
-        return ((owner, held) for owner, held in self.held.items() if self._quota(owner) != keys.SYSTEM_QUOTA)
+        """Returns the entries of `usage` without pods of the system quota."""
+        return ((owner, held) for owner, held in self.usage.items() if self._quota(owner) != keys.SYSTEM_QUOTA)
 
     def _upwards(self, own: Sums) -> Sums:
         """Returns sums over each quota with all quotas below it. Built-in quotas are not in the tree and stay as

@@ -49,7 +49,7 @@ class QuotaFault:
     """True if the author lacks the right in this cluster's configuration; the manifest may be valid elsewhere."""
 
     @property
-    def told(self) -> str:
+    def message(self) -> str:
         """Text of the ElasticQuota's condition and event."""
         return f"{self.field}: {self.text} ({self.remedy})"
 

@@ -89,7 +89,7 @@ class QuotaTree:
     def warnings(self) -> tuple[tuple[str, str], ...]:
         """(object, text) for each setting without effect, and for each fault."""
         doubts = ((quota.key, text) for quota in self.quotas.values() for text in quota.doubts)
-        faults = ((fault.key, fault.told) for fault in self.faults)
+        faults = ((fault.key, fault.message) for fault in self.faults)
         return tuple((f"ElasticQuota/{key}", text) for key, text in (*doubts, *faults))
 
     @cached_property

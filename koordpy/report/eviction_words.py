@@ -32,7 +32,8 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 ENDING = "preemption: not eligible due to a terminating pod on the nominated node."
 RECLAIMING = (RuleName.QUOTA, RuleName.FAIR_SHARE)
-"""Rules that reclaim capacity. While one of them is enabled, each eviction records the unit of the victim (`yields`).
+"""Rules that reclaim capacity. While one of them is enabled, each eviction records the unit of the victim
+(`victim_unit`).
 
 That unit must not reclaim the capacity from the preemptor for a while (preemption.md 3.6).
 """
@@ -121,7 +122,7 @@ def unit_evictions(one: PreemptingUnit, round_state: RoundState) -> list[Evictio
             returns_to = back.get(pod.key, "")
             evicted = _eviction(pod, victim.rule, name, text, unit=one.unit.id, returns_to=returns_to)
             if reclaims and victim.rule in BY_NAME:
-                evicted = replace(evicted, yields=round_state.unit_id(pod))
+                evicted = replace(evicted, victim_unit=round_state.unit_id(pod))
             out.append(evicted)
     return out
 

@@ -135,7 +135,7 @@ def pending_pods(
     out: list[PendingPod] = []
     known_texts: dict[tuple[bytes, str | None, str | None], tuple[str, tuple[str, ...]]] = {}
     if refusal is not None:
-        room = f"quota {refusal.quota} has room for {refusal.room}"
+        room = f"quota {refusal.quota} has room for {refusal.remaining}"
         lacks = Needed(f"needed {core}, {room if refusal.limit_name else refusal.reason}")
         texts = [refusal.text(len(round_state.snapshot.nodes)), *reasons]
         for pod in waiting:

@@ -57,7 +57,7 @@ class AvailableCapacity:
         return np.array(sorted(self.pods), dtype=np.int64)
 
     @cached_property
-    def held(self) -> Ints:
+    def reserved(self) -> Ints:
         """[n, resources] requests of the nominated pods on each node, beyond the capacity that terminating pods
         free."""
         snapshot = self.snapshot
@@ -99,7 +99,7 @@ class AvailableCapacity:
         for i, node in enumerate(self.at.tolist()):
             self._change_nominated(rules, node, 1)
             row = slice(node, node + 1)
-            fit = check_fit(snapshot.allocatable[row], used[row] + self.held[i : i + 1], request, names).of(0)
+            fit = check_fit(snapshot.allocatable[row], used[row] + self.reserved[i : i + 1], request, names).of(0)
             early = [rule.verdict().of(node) for rule in rules if rule.before_fit]
             late = [rule.verdict().of(node) for rule in rules if not rule.before_fit]
             self._change_nominated(rules, node, -1)
@@ -113,7 +113,7 @@ class AvailableCapacity:
     def copies(self, rules: Sequence[Rule], columns: Mapping[str, int]) -> Ints:
         """Returns [n]: how many copies of the pod all rules allow on each node together with the nominated pods.
 
-        columns: resource -> its column of `held`.
+        columns: resource -> its column of `reserved`.
         """
         most = np.iinfo(np.int64).max
         rows = range(len(self.at))
@@ -128,9 +128,9 @@ class AvailableCapacity:
     def requests(self, i: int, columns: Mapping[str, int]) -> dict[str, int]:
         """Returns resource -> requests of the nominated pods on the i-th node.
 
-        columns: resource -> its column of `held`.
+        columns: resource -> its column of `reserved`.
         """
-        row = self.held[i].tolist()
+        row = self.reserved[i].tolist()
         return {name: row[column] for name, column in columns.items() if row[column]}
 
     def _change_nominated(self, rules: Sequence[Rule], node: int, sign: int) -> bool:

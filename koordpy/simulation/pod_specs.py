@@ -90,8 +90,8 @@ def daemon_tolerations(spec: PodSpec) -> list[Toleration]:
 def placed(spec: PodSpec, slot: Slot, label_of: Callable[[str], str]) -> PodSpec:
     """Returns the spec of the pod to create for a slot. label_of: returns the value of a node label on the node of the
     leader, which the pod must follow."""
-    if slot.apart is not None:
-        spec = _apart(spec, *slot.apart)
+    if slot.exclusive_domain is not None:
+        spec = _apart(spec, *slot.exclusive_domain)
     if slot.follows:
         spec = replace(spec, node_selector={**spec.node_selector, slot.follows: label_of(slot.follows)})
     if slot.node:

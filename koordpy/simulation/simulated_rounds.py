@@ -24,7 +24,7 @@ from koordpy.api.uids import made_up_uid
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.fairness.quota_runtime import QuotaFigures, quota_figures
+from koordpy.fairness.quota_runtime import QuotaAmounts, quota_figures
 from koordpy.gangs.gang_settings import names_of
 from koordpy.plan.round_plan import Eviction, GangReport, GangStatus, PendingPod, Reason, RoundPlan
 from koordpy.planner.queue.tenant_shares import TenantShare, tenant_shares
@@ -83,7 +83,7 @@ class SimulationResult:
     """(pod key, node) of every bound pod."""
     warnings: tuple[tuple[str, str], ...] = ()
     """(object, text) of each warning."""
-    quotas: tuple[tuple[str, QuotaFigures, QuotaNode | None], ...] = ()
+    quotas: tuple[tuple[str, QuotaAmounts, QuotaNode | None], ...] = ()
     """(key, round state of the quota, quota) at the end; quota is None for the built-in ones."""
     shares: tuple[TenantShare, ...] = ()
     """Usage and fair share of each tenant at the end; empty if fairness is off."""
@@ -207,8 +207,8 @@ class _Run:
                 continue
             gone.append((eviction, info))
             self.evictions.append(PodEviction(eviction, number))
-            if eviction.yields:
-                self.state.yields.add(eviction.yields, eviction.unit, self.now.timestamp())
+            if eviction.victim_unit:
+                self.state.preemption_history.add(eviction.victim_unit, eviction.unit, self.now.timestamp())
             self.state.delete(Pod, eviction.pod_key)
             self.claims.release(info.pod)
         for placement in plan.placements:
@@ -232,7 +232,7 @@ class _Run:
         self.state.upsert(self.claims.served(again))
         self.untried.append(again.key)
 
-    def _quotas(self) -> tuple[tuple[str, QuotaFigures, QuotaNode | None], ...]:
+    def _quotas(self) -> tuple[tuple[str, QuotaAmounts, QuotaNode | None], ...]:
         """Returns the state of every quota, by key; built-in quotas only if pods use them."""
         quotas = self.state.snapshot(self.now.timestamp()).quotas
         own = quotas.tree.quotas
@@ -359,7 +359,7 @@ def _pod_fields(key: str) -> dict[str, str]:
     return {"namespace": namespace, "pod": name}
 
 
-def _quota_fields(key: str, figures: QuotaFigures, quota: QuotaNode | None) -> dict[str, Any]:
+def _quota_fields(key: str, figures: QuotaAmounts, quota: QuotaNode | None) -> dict[str, Any]:
     """Returns an entry of `quotas` in the output. quota: None for a built-in quota, which has no min and max."""
 
     def shown(amounts: Mapping[str, int]) -> dict[str, Any]:

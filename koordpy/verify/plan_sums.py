@@ -130,7 +130,7 @@ class PlanSums(EvictionCheck):
         """Ids of the units that gained by a recent eviction of the preemptor, directly or along a chain."""
         out, newest = set[str](), {self.unit.id}
         while newest:
-            newest = {one for unit in newest for one in self.snapshot.yielded.get(unit, ())} - out
+            newest = {one for unit in newest for one in self.snapshot.evicted_for.get(unit, ())} - out
             out |= newest
         return out
 

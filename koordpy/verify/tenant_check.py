@@ -134,7 +134,7 @@ class TenantCheck:
                     able[pod.shape] = any(self._could_hold(node, pod) for node in nodes)
                 if able[pod.shape]:
                     self._add(waiting, pod)
-        return replace(self.quotas, total=dict(total), cards=cards, held=held, waiting=waiting)
+        return replace(self.quotas, total=dict(total), cards=cards, usage=held, demand=waiting)
 
     @staticmethod
     def _add(sums: Sums, pod: PodInfo) -> None:
@@ -151,7 +151,7 @@ class TenantCheck:
             return self.round_state.reservations.use(self.unit, draft.quotas, net=True)
         known = self.known.get(names)
         if known is None:
-            known = self.known[names] = [QuotaUse(replace(self.quotas, held={}, waiting={})), 0]
+            known = self.known[names] = [QuotaUse(replace(self.quotas, usage={}, demand={})), 0]
             for pod in self.snapshot.pods.values():
                 if pod.bound and pod.node in names:
                     known[0].change(pod, 1)

@@ -282,12 +282,12 @@ def slot_document(
 
 def help_document(found: Explanation) -> Document:
     """Returns the part of an explanation that the page shows for a unit of the queue."""
-    standing = found.standing
+    standing = found.queue_rank
     return {
         "message": found.message,
         "help": list(found.would_fit_if),
         "domains": [[one.layer, one.name, one.slots, one.needed, one.chosen] for one in found.domains],
         "place": standing.place if standing is not None else None,
-        "held": dict(standing.held) if standing is not None else {},
+        "held": dict(standing.used) if standing is not None else {},
         "share": dict(standing.share) if standing is not None else {},
     }

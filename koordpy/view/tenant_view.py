@@ -26,7 +26,7 @@ from koordpy.gangs.unit_gates import gate
 from koordpy.infeasibility.domain_inventory import asking, take_inventory
 from koordpy.plan.limits import ANSWER_ROWS
 from koordpy.plan.round_plan import GangStatus
-from koordpy.planner.queue.queue_rank import Standing, waiting
+from koordpy.planner.queue.queue_rank import QueueRank, waiting
 from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import PodInfo, pod_info
 from koordpy.view.document_rows import Remarks
@@ -264,11 +264,11 @@ def explanation_document(board: SharedView, namespace: str, pod: PodInfo) -> Doc
         "message": masked.text(found.message),
         "wouldFitIf": masked.texts(map(str, found.would_fit_if)),
         "method": found.method or None,
-        "queue": _standing(found.standing, masked),
+        "queue": _standing(found.queue_rank, masked),
     }
 
 
-def _standing(found: Standing | None, masked: Redactor) -> Document | None:
+def _standing(found: QueueRank | None, masked: Redactor) -> Document | None:
     if found is None:
         return None
     owner = found.owner if found.owner in masked.own else ""
@@ -277,7 +277,7 @@ def _standing(found: Standing | None, masked: Redactor) -> Document | None:
         "waiting": found.waiting,
         "mode": found.mode,
         "owner": owner,
-        "held": dict(found.held) if owner else {},
+        "held": dict(found.used) if owner else {},
         "share": dict(found.share) if owner else {},
     }
 

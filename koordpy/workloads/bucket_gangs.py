@@ -11,15 +11,15 @@ from koordpy.api.objects import ObjectMeta
 from koordpy.config.configuration import Gangs
 from koordpy.workloads.labelled_gangs import run_by_labels
 from koordpy.workloads.pod_buckets import AWAITED, NO_GANGS, BucketGangs, BucketKey, PodBucket
-from koordpy.workloads.workload_gangs import Derivation, Derived
+from koordpy.workloads.workload_gangs import Derivation, WorkloadGang
 from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun, by_age
 
 
-def awaited_gang(bucket: BucketKey, pods: Iterable[WorkloadPod], *, gone: bool) -> Derived:
+def awaited_gang(bucket: BucketKey, pods: Iterable[WorkloadPod], *, gone: bool) -> WorkloadGang:
     """Returns a gang that keeps the pods of an unknown owner pending. gone: True if the owner was deleted: the garbage
     collector then deletes the pods; else the gang lasts until the owner is known or the wait ends."""
     _, namespace, kind, name, uid = bucket
-    return Derived(
+    return WorkloadGang(
         namespace=namespace,
         name=name,
         pods=tuple(sorted(one.key for one in pods)),

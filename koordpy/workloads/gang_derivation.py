@@ -36,7 +36,7 @@ from koordpy.workloads.pod_buckets import (
     PodBucket,
 )
 from koordpy.workloads.volcano_gangs import Matches, VolcanoGroup, group_of_pod, volcano_gangs
-from koordpy.workloads.workload_gangs import Derived
+from koordpy.workloads.workload_gangs import WorkloadGang
 from koordpy.workloads.workload_model import Workload
 from koordpy.workloads.workload_runs import WorkloadPod
 
@@ -60,7 +60,7 @@ class DerivedBook:
         """PodGroups of Volcano by `namespace/name`."""
         self.unused: Mapping[str, str] = {}
         """PodGroup of Volcano -> why it is ignored: its pods are in the gangs of their workload."""
-        self.gangs: dict[str, Derived] = {}
+        self.gangs: dict[str, WorkloadGang] = {}
         """Gangs by `namespace/name`, as of the last `update`; replaced by a new dict if a name changed."""
         self.fresh: set[str] = set()
         """Gangs that changed since the caller last cleared this set."""
@@ -380,7 +380,7 @@ class DerivedBook:
 
     def _show(self, others: Iterable[PodBucket]) -> set[str]:
         """Publishes the gangs of changed buckets under their names; returns the pods with another gang."""
-        before: dict[str, Derived] = {}
+        before: dict[str, WorkloadGang] = {}
         for bucket in others:
             before |= {gang.key: gang for gang in bucket.shown}
             bucket.show()

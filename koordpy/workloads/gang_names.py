@@ -61,7 +61,7 @@ def gangs_by_workload(order: Iterable[PodBucket], finished: Iterable[str]) -> Ma
     for bucket in order:
         if bucket.derivation is not None and bucket.found.kind:
             own = bucket.derivation.run.workload.head.key
-            meant.setdefault(own, []).extend(one.key for one in bucket.shown if one.joined)
+            meant.setdefault(own, []).extend(one.key for one in bucket.shown if one.is_planned_jointly)
     for own in finished:
         meant.setdefault(own, [])
     return {key: tuple(found) for key, found in meant.items() if found != [key]}

@@ -8,7 +8,7 @@ decides.
 
 from dataclasses import dataclass, field
 
-from koordpy.workloads.workload_gangs import Derivation, Derived, renamed
+from koordpy.workloads.workload_gangs import Derivation, WorkloadGang, renamed
 from koordpy.workloads.workload_runs import WorkloadPod
 
 BucketKey = tuple[str, ...]
@@ -24,7 +24,7 @@ PHASES = (VOLCANO, RUN, LABELS, AWAITED)
 class BucketGangs:
     """The gangs derived from one bucket, before names are made unique."""
 
-    gangs: tuple[Derived, ...] = ()
+    gangs: tuple[WorkloadGang, ...] = ()
     order: tuple[str, float] = ("", 0.0)
     """(creation of the workload as text, creation of its oldest pod in seconds since the epoch). Of several runs with
     one name, the oldest keeps the name; of several gangs by labels, the one with the newest pod (`gang_names.py`)."""
@@ -36,7 +36,7 @@ class BucketGangs:
     @property
     def naming(self) -> tuple[object, ...]:
         """All values that the names of the gangs depend on."""
-        return self.order, self.is_present, self.kind, tuple((one.key, one.joined) for one in self.gangs)
+        return self.order, self.is_present, self.kind, tuple((one.key, one.is_planned_jointly) for one in self.gangs)
 
 
 NO_GANGS = BucketGangs()
@@ -52,7 +52,7 @@ class PodBucket:
     """`namespace/name` of a pod -> the pod."""
     found: BucketGangs = NO_GANGS
     """The gangs under names that may repeat those of other buckets."""
-    shown: tuple[Derived, ...] = ()
+    shown: tuple[WorkloadGang, ...] = ()
     """The gangs of the bucket under their unique names."""
     suffix: str = ""
     """Suffix that makes the names unique."""

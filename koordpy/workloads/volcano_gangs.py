@@ -18,7 +18,7 @@ from koordpy.api.pod_endings import failed_since
 from koordpy.decoding.annotation_settings import forgotten_annotations
 from koordpy.decoding.leaf_readers import quantity_values
 from koordpy.decoding.strict_decoding import decode
-from koordpy.workloads.workload_gangs import Derived
+from koordpy.workloads.workload_gangs import WorkloadGang
 from koordpy.workloads.workload_manifest import Head, Source
 from koordpy.workloads.workload_model import SharedDomain
 from koordpy.workloads.workload_runs import WorkloadPod, by_age
@@ -28,7 +28,7 @@ GROUP = "scheduling.volcano.sh"
 TASK = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"
 SOURCE = "volcano"
-"""`Derived.source` of these gangs."""
+"""`WorkloadGang.source` of these gangs."""
 _GROUP, _OWN_GROUP = keys.VOLCANO_GROUPS
 Matches = Callable[[LabelSelector | None, Mapping[str, str]], bool]
 """Returns whether a selector matches labels."""
@@ -122,7 +122,7 @@ def group_of_pod(pod: Pod) -> str:
 
 def volcano_gangs(
     key: str, group: VolcanoGroup | None, members: Collection[WorkloadPod], matches: Matches
-) -> Iterator[Derived]:
+) -> Iterator[WorkloadGang]:
     """Yields the gangs of a PodGroup of Volcano: one for each task, or one without tasks.
 
     key: `namespace/name` of the group; group: None if it does not exist; members: pods that name it; matches: returns
@@ -132,7 +132,7 @@ def volcano_gangs(
     pods = by_age(one for one in members if not one.failed)
     # case 1: the PodGroup does not exist; `missing` blocks the pods
     make = partial(
-        Derived,
+        WorkloadGang,
         namespace=namespace,
         name=name,
         pods=tuple(one.key for one in pods),

@@ -33,7 +33,7 @@ from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Derived:
+class WorkloadGang:
     """One gang: the pods of one role in one run."""
 
     namespace: str
@@ -53,20 +53,20 @@ class Derived:
     """`Job train`: the object with the controller that creates the pods."""
     role: str = ""
     run: tuple[str, ...] = ()
-    apart: bool = False
+    is_planned_alone: bool = False
     """True if the gang is planned without the other roles: they have bound pods, and this gang has none yet and too
     few members, or a fault."""
     succeeded: bool = False
     """True if a member has Succeeded, also if only the status of its controller shows it."""
-    joined: bool = True
+    is_planned_jointly: bool = True
     """True if the gang is planned together with the other roles of its run."""
-    presumed: bool = False
+    is_default: bool = False
     """True for a Job that is a gang by default: no setting requests one."""
     doubts: tuple[str, ...] = ()
     """Warnings for the owner: settings that have no effect, or another effect than their author may expect."""
-    beside: tuple[str, ...] = ()
+    foreign_pods: tuple[str, ...] = ()
     """Bound pods of the run that another scheduler has placed."""
-    lost: bool = False
+    has_lost_members: bool = False
     """True if fewer members are bound or Succeeded than were bound together (workloads.md 5.6)."""
     failed_since: float | None = None
     """Time of the loss in seconds since the epoch; None if no failed pod states it."""
@@ -80,7 +80,7 @@ class Derived:
     """`Job train is suspended`: the reason why the controller will delete its pending pods; empty for none."""
     missing: bool = False
     """True if the object that the pods name does not exist."""
-    whole: tuple[str, int] | None = None
+    total_minimum: tuple[str, int] | None = None
     """(PodGroup, number of members) that the gangs of all its tasks must reach in sum; None if only `min_member`
     applies."""
     domains: tuple[SharedDomain, ...] = ()
@@ -202,7 +202,7 @@ class Derivation:
             templates = self.run.templates(self._workload.roles[0])[:1]
         return tuple(some(unread_of(top.head, templates)))
 
-    def gangs(self, run: WorkloadRun) -> Iterator[Derived]:
+    def gangs(self, run: WorkloadRun) -> Iterator[WorkloadGang]:
         """Yields one gang for each role with pods or wanted pods. Names may repeat those of other runs. If the run is
         no gang, yields only groups of surplus pods, which the controller will delete."""
         if not self._is_read:
@@ -259,7 +259,7 @@ class Derivation:
             found.append((self.top, wanted, _last(role, members, wanted)))
         return [one for one in found if one[2]]
 
-    def _unwanted(self, gang: Derived, maker: Head, wanted: int, pods: tuple[str, ...]) -> Derived:
+    def _unwanted(self, gang: WorkloadGang, maker: Head, wanted: int, pods: tuple[str, ...]) -> WorkloadGang:
         """Returns a gang that blocks surplus pods and states the reason."""
         return replace(
             gang,
@@ -267,10 +267,10 @@ class Derivation:
             pods=pods,
             min_member=0,
             halted=f"{maker} wants {counted(wanted, 'pod')}, and there are more",
-            joined=False,
+            is_planned_jointly=False,
         )
 
-    def _gang(self, role: Role, members: Sequence[WorkloadPod], wanted: int, own: int, *, runs: bool) -> Derived:
+    def _gang(self, role: Role, members: Sequence[WorkloadPod], wanted: int, own: int, *, runs: bool) -> WorkloadGang:
         """Returns the gang of a role. wanted: pods that the controller keeps alive; own: default minimum of the kind;
         runs: True if a pod of the run is bound."""
         workload, head, group = self._workload, self.run.head, self.run.seat.group
@@ -291,7 +291,7 @@ class Derivation:
         older = self._of_older_sets(role, members)
         name = f"{head.name}-{group}" if group else head.name
         named = role.name if self._several or self.top.kind in ("JobSet", "TrainJob") else ""
-        return Derived(
+        return WorkloadGang(
             namespace=head.namespace,
             name=f"{name}:{role.name}" if self._several else name,
             pods=tuple(one.key for one in members if not one.succeeded),
@@ -304,12 +304,12 @@ class Derivation:
             source=workload.origin,
             role=named,
             run=(workload.head.uid, group, self.run.seat.run),
-            apart=runs and not bound and (len(there) < least or bool(fault)),
+            is_planned_alone=runs and not bound and (len(there) < least or bool(fault)),
             succeeded=any(one.succeeded for one in members) or any(part.succeeded for part in role.parts),
-            joined=wanted > 0,
-            presumed=not self._asked and head.kind == "Job" and not self._by_labels,
-            beside=self._foreign_bound,
-            lost=any(map(self._has_lost, members)),
+            is_planned_jointly=wanted > 0,
+            is_default=not self._asked and head.kind == "Job" and not self._by_labels,
+            foreign_pods=self._foreign_bound,
+            has_lost_members=any(map(self._has_lost, members)),
             failed_since=failed_since((one.pod for one in failed), (one.pod for one in members if one.bound)),
             domains=role.domains,
             outgoing=tuple(one.key for one in older if one.is_live),
@@ -395,7 +395,7 @@ def _live_counts(run: WorkloadRun) -> dict[str, int]:
     return {mark: sum(live[part] for part in parts) for mark, parts in roles.items()}
 
 
-def renamed(gang: Derived, suffix: str) -> Derived:
+def renamed(gang: WorkloadGang, suffix: str) -> WorkloadGang:
     """Returns the gang with a suffix on its name, before the role."""
     name, colon, role = gang.name.partition(":")
     return replace(gang, name=f"{name}{suffix}{colon}{role}")

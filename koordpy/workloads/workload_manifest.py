@@ -19,7 +19,7 @@ from koordpy.decoding.annotation_settings import index_of
 T = TypeVar("T")
 
 
-class AskedFields:
+class ReadFields:
     """Fields that a reader knows, and values that an API server would reject, of one manifest. Only collected if pods
     are created from the manifest offline (`simulate`), to warn about unknown fields."""
 
@@ -43,7 +43,7 @@ class Source:
     """Path from the root of the manifest, such as `spec.template`; empty for the root."""
     faults: list[Fault] = field(default_factory=list)
     """Faults of the whole manifest: all its parts share the list."""
-    asked: AskedFields | None = None
+    read_fields: ReadFields | None = None
     """Known fields and rejected values of the whole manifest; None if no pods are created from it."""
     spec_path: str = "spec"
     """Path of the object's spec; longer for an object inside the manifest of another one that creates it."""
@@ -60,8 +60,8 @@ class Source:
 
     def knows(self, *names: str) -> None:
         """Records fields as known, also those that are not read."""
-        if self.asked is not None:
-            self.asked.know(self.path, self.raw, *names)
+        if self.read_fields is not None:
+            self.read_fields.know(self.path, self.raw, *names)
 
     def where(self, name: str) -> str:
         """Returns the path of a field from the root of the manifest."""
@@ -85,7 +85,7 @@ class Source:
         found = self
         for name in names:
             inner: Mapping[str, Any] = found._typed(name, dict, "a mapping") or {}
-            found = Source(inner, found.where(name), found.faults, found.asked)
+            found = Source(inner, found.where(name), found.faults, found.read_fields)
         return found
 
     def list(self, name: str) -> "list[Source]":
@@ -93,7 +93,7 @@ class Source:
         found = []
         for i, item in enumerate(self._typed(name, list, "a list") or ()):
             if isinstance(item, dict):
-                found.append(Source(item, self.where(f"{name}[{i}]"), self.faults, self.asked))
+                found.append(Source(item, self.where(f"{name}[{i}]"), self.faults, self.read_fields))
             else:
                 self.fault(f"{name}[{i}]", f"{shown(item)} in place of a mapping")
         return found
@@ -119,9 +119,9 @@ class Source:
         """Returns a field with a fixed set of words; the first word if absent. A word outside the set is returned too,
         and recorded as a value that an API server would reject."""
         found = self.text(name, words[0])
-        if found not in words and self.asked is not None:
+        if found not in words and self.read_fields is not None:
             text = f"{literal(found)} is none of {', '.join(words)}: an API server refuses it"
-            self.asked.refused[Fault(self.where(name), text)] = None
+            self.read_fields.refused[Fault(self.where(name), text)] = None
         return found
 
     def flag(self, name: str) -> bool:
@@ -227,7 +227,7 @@ def can_make(spec: Source, name: str, number: int, parts: int = 0, of: str = "")
         text = f"makes {parts} {of}, {WORKLOAD_PARTS} at most"
     else:
         return True
-    if spec.asked is None:
+    if spec.read_fields is None:
         raise UnreadableError(f"{spec.where(name)}: {text}")
     spec.fault(name, text)
     return False

@@ -21,7 +21,7 @@ from koordpy.api.field_faults import Fault
 from koordpy.api.objects import OwnerReference, Pod
 from koordpy.api.storage_objects import PersistentVolumeClaim
 from koordpy.decoding.strict_decoding import decode
-from koordpy.workloads.workload_manifest import AskedFields, Head, Source, index_in
+from koordpy.workloads.workload_manifest import Head, ReadFields, Source, index_in
 
 REQUIRED = "required"
 """Text of the fault of a mandatory field that is absent."""
@@ -61,11 +61,11 @@ class Template:
             spec.fault("containers", REQUIRED)
         scheduler = spec.text("schedulerName", "default-scheduler")
         labels, notes = (meta.strings(name) for name in ("labels", "annotations"))
-        pod = _pod_of(source, source.asked) if source.asked is not None else None
+        pod = _pod_of(source, source.read_fields) if source.read_fields is not None else None
         return cls(source.raw, source.path, labels, notes, scheduler, pod)
 
 
-def _pod_of(source: Source, asked: AskedFields) -> Pod | None:
+def _pod_of(source: Source, asked: ReadFields) -> Pod | None:
     """Returns the pod of a template; None if it cannot be read. Records its faults and rejected values."""
     parts = {name: source.raw.get(name) for name in ("metadata", "spec")}
     read = decode({name: part for name, part in parts.items() if part is not None}, Pod)
@@ -94,7 +94,7 @@ def claim_templates(source: Source, name: str) -> tuple[PersistentVolumeClaim, .
     """Returns the PersistentVolumeClaims in a list of templates and records their faults. Empty if no pods are created
     from the manifest."""
     found = []
-    for one in source.list(name) if source.asked is not None else ():
+    for one in source.list(name) if source.read_fields is not None else ():
         read = decode(one.raw, PersistentVolumeClaim)
         for fault in read.faults:
             one.fault(fault.path, fault.text)
@@ -117,7 +117,7 @@ class Slot(Struct, frozen=True):
     name: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str] = {}
-    apart: tuple[str, str, str, bool] | None = None
+    exclusive_domain: tuple[str, str, str, bool] | None = None
     """(node label, pod label, value of the pod label, True for all namespaces): the pods with this value have a domain
     of the node label to themselves (exclusive-topology)."""
     follows: str = ""

@@ -292,7 +292,7 @@ def test_a_job_whose_pods_are_orphaned_has_lost_nobody() -> None:
 def test_pods_without_an_owner_that_are_gone_count_for_their_own_run() -> None:
     made = world(member("a", phase="Succeeded", ended=5), member("b", phase="Running"))
     forget(made, "a")
-    assert gang(made.state).succeeded == gang(made.state).departed == 1
+    assert gang(made.state).succeeded == gang(made.state).deleted_succeeded == 1
     forget(made, "b")
     made.add(member("c", phase="Running", created=9))
     assert gang(made.state).succeeded == 0
@@ -311,7 +311,7 @@ def test_pods_of_an_earlier_job_hide_none_that_were_deleted_while_nobody_looked(
     before = [member(name, owner="i", phase="Succeeded", ended=5) for name in "xy"]
     pods = [member("a", owner="j", phase="Succeeded", created=9, ended=20), member("w", owner="j", created=9)]
     made = world(*before, *pods, status=replace(TOLD, departed=0))
-    assert (gang(made.state).succeeded, gang(made.state).done, gang(made.state).departed) == (3, 3, 2)
+    assert (gang(made.state).succeeded, gang(made.state).done, gang(made.state).deleted_succeeded) == (3, 3, 2)
 
 
 @pytest.mark.parametrize(("owner", "once"), [("j", 4), ("k", 0)])
@@ -347,7 +347,7 @@ def test_a_completed_driver_whose_pod_is_there_is_not_counted_again_after_a_rest
         member("w-1", owner="w", phase="Running"),
         status=told,
     )
-    assert (gang(made.state).succeeded, gang(made.state).departed) == (1, 0)
+    assert (gang(made.state).succeeded, gang(made.state).deleted_succeeded) == (1, 0)
 
 
 def test_who_ran_beside_the_workers_counts_when_none_of_them_is_left() -> None:

@@ -86,8 +86,8 @@ def told(snapshot: Snapshot) -> dict[str, Any]:
         "terms": snapshot.terms,
         "ports": snapshot.ports,
         "claims": snapshot.claim_users,
-        "held": snapshot.quotas.held,
-        "waiting": snapshot.quotas.waiting,
+        "held": snapshot.quotas.usage,
+        "waiting": snapshot.quotas.demand,
         "groups": gpu_view(snapshot).group_nodes,
         "npus": {name: set(held) for name, held in npus_of(snapshot).holdings.items()},
     }

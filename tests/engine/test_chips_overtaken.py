@@ -13,7 +13,7 @@ from koordpy.api.custom_objects import DeviceStatus
 from koordpy.api.objects import Condition, Node, Pod
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.devices.gpu.gpu_book import gpu_book
-from koordpy.engine.staleness import devices_lost, grouped, overtaken
+from koordpy.engine.staleness import devices_lost, find_stale_reason, grouped
 from koordpy.plan.round_plan import RoundPlan
 from tests.given_devices import numbers_of
 from tests.scenarios.cluster import World
@@ -53,7 +53,7 @@ def test_a_plan_is_asked_again_for_its_chips(later: list[Any], why: str) -> None
     changed(world.state, *later)
     pods = [world.state.pod(f"default/{one.metadata.name}") for one in later if isinstance(one, Pod)]
     foreign = grouped([pod for pod in pods if pod is not None], lambda pod: pod.node)
-    assert overtaken(world.state, snapshot, plan.placements, foreign) == why
+    assert find_stale_reason(world.state, snapshot, plan.placements, foreign) == why
 
 
 def test_a_job_of_one_pod_needs_no_network() -> None:
@@ -111,9 +111,9 @@ def test_a_plan_with_victims_is_overtaken_by_a_gpu_that_is_sick(known: bool) -> 
     plan = holding(world, known=known)
     victims = {one.pod_key for one in plan.evictions}
     snapshot = world.snapshot()
-    assert overtaken(world.state, snapshot, plan.placements, {}, victims) == ""
+    assert find_stale_reason(world.state, snapshot, plan.placements, {}, victims) == ""
     changed(world.state, *measured("n1", sick=(0,)))
-    assert overtaken(world.state, snapshot, plan.placements, {}, victims) == "gpus"
+    assert find_stale_reason(world.state, snapshot, plan.placements, {}, victims) == "gpus"
 
 
 def test_a_plan_with_victims_is_overtaken_by_another_holder() -> None:

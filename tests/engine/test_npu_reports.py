@@ -65,7 +65,7 @@ def test_illegal_jobs_wait_for_nodes_and_reports() -> None:
     woken = helpful(plan.pending[0].plugins, gang=False)
     assert woken & Wake.DEVICE_REPORT
     assert woken & Wake.NODE_LABELS
-    assert not woken & Wake.ROOM
+    assert not woken & Wake.CAPACITY_FREED
 
 
 def test_an_assumed_pod_holds_its_chips_until_it_is_forgotten() -> None:

@@ -56,20 +56,20 @@ def test_a_new_pod_is_due_at_once_and_taken_once(queue: UnitQueue) -> None:
 @pytest.mark.parametrize(
     ("plugins", "wake", "woken"),
     [
-        (("NodeResourcesFit",), Wake.ROOM, True),
+        (("NodeResourcesFit",), Wake.CAPACITY_FREED, True),
         (("NodeResourcesFit",), Wake.NODE_ADDED, True),
         (("NodeResourcesFit",), Wake.NODE_ALLOCATABLE, True),
         (("NodeResourcesFit",), Wake.NODE_LABELS, False),
         (("NodeResourcesFit",), Wake.POD_BOUND, False),
-        (("TaintToleration",), Wake.ROOM, False),
+        (("TaintToleration",), Wake.CAPACITY_FREED, False),
         (("TaintToleration",), Wake.NODE_TAINTS, True),
         (("NodeAffinity",), Wake.NODE_LABELS, True),
         (("NodeAffinity",), Wake.NODE_TAINTS, False),
         (("InterPodAffinity",), Wake.POD_BOUND, True),
         (("PodTopologySpread",), Wake.POD_LABELS, True),
-        (("NodeAffinity", "NodeResourcesFit"), Wake.ROOM, True),
+        (("NodeAffinity", "NodeResourcesFit"), Wake.CAPACITY_FREED, True),
         (("ANewFilter",), Wake.DEVICE, True),
-        ((), Wake.ROOM, True),
+        ((), Wake.CAPACITY_FREED, True),
         ((), Wake.POD_BOUND, False),
     ],
 )
@@ -91,23 +91,27 @@ def test_load_alone_never_helps_a_gang() -> None:
 def test_a_change_during_the_attempt_counts_when_it_ends(queue: UnitQueue) -> None:
     add(queue, "a")
     (entry,) = queue.take(light_pods=10)
-    queue.broadcast(Wake.ROOM, "test")
-    queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=("NodeResourcesFit",), gated=False, seconds=0.0)
+    queue.broadcast(Wake.CAPACITY_FREED, "test")
+    queue.settle_unschedulable(
+        entry, wakes=Wake.CAPACITY_FREED, plugins=("NodeResourcesFit",), gated=False, seconds=0.0
+    )
     assert queue.ready()
 
 
 def test_a_change_during_the_attempt_counts_also_when_it_was_polled_meanwhile(queue: UnitQueue) -> None:
     add(queue, "a")
     (entry,) = queue.take(light_pods=10)
-    queue.broadcast(Wake.ROOM, "test")
+    queue.broadcast(Wake.CAPACITY_FREED, "test")
     queue.poll()
-    queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=("NodeResourcesFit",), gated=False, seconds=0.0)
+    queue.settle_unschedulable(
+        entry, wakes=Wake.CAPACITY_FREED, plugins=("NodeResourcesFit",), gated=False, seconds=0.0
+    )
     assert queue.ready()
 
 
 def test_a_change_before_the_attempt_does_not_count_again(queue: UnitQueue) -> None:
     add(queue, "a")
-    queue.broadcast(Wake.ROOM, "test")
+    queue.broadcast(Wake.CAPACITY_FREED, "test")
     queue.poll()
     fail(queue, "a", "NodeResourcesFit")
     assert state(queue, "a") is State.UNSCHEDULABLE
@@ -205,7 +209,7 @@ def test_an_unschedulable_unit_is_tried_after_five_minutes_without_any_event(que
 def test_a_gated_unit_hears_of_itself_alone(queue: UnitQueue, clock: Clock) -> None:
     add(queue, "a")
     fail(queue, "a", gated=True)
-    queue.broadcast(Wake.ROOM | Wake.NODE_ADDED, "test")
+    queue.broadcast(Wake.CAPACITY_FREED | Wake.NODE_ADDED, "test")
     queue.poll()
     assert state(queue, "a") is State.GATED
     queue.touch("default/a", "test")
@@ -216,7 +220,7 @@ def test_a_gated_unit_hears_of_itself_alone(queue: UnitQueue, clock: Clock) -> N
 def test_a_costly_hopeless_unit_is_not_tried_more_than_a_tenth_of_the_time(queue: UnitQueue, clock: Clock) -> None:
     add(queue, "a")
     fail(queue, "a", "NodeResourcesFit", seconds=0.5)
-    queue.broadcast(Wake.ROOM, "test")
+    queue.broadcast(Wake.CAPACITY_FREED, "test")
     queue.poll()
     assert state(queue, "a") is State.ACTIVE
     assert not queue.ready()
@@ -367,9 +371,9 @@ def test_room_that_a_round_gives_up_wakes_who_waits_and_who_is_in_another_round_
     (first,) = queue.take(light_pods=10)
     add(queue, "late")
     (late,) = queue.take(light_pods=10)
-    queue.wake_waiting(Wake.ROOM, "AwaitedRoomGivenUp", planned={"default/late"})
+    queue.wake_waiting(Wake.CAPACITY_FREED, "AwaitedRoomGivenUp", planned={"default/late"})
     for entry in (late, first):
-        queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=(), gated=False, seconds=0.0)
+        queue.settle_unschedulable(entry, wakes=Wake.CAPACITY_FREED, plugins=(), gated=False, seconds=0.0)
     states = [state(queue, name) for name in ("waits", "first", "late")]
     assert states == [State.ACTIVE, State.ACTIVE, State.UNSCHEDULABLE]
 
@@ -409,7 +413,7 @@ def test_an_answer_ends_the_wait_for_a_search_and_deferrals_are_no_attempts(queu
         (entry,) = queue.take_searches()
         queue.settle_for_search(entry)
     (entry,) = queue.take_searches()
-    queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=(), gated=False, seconds=0.0)
+    queue.settle_unschedulable(entry, wakes=Wake.CAPACITY_FREED, plugins=(), gated=False, seconds=0.0)
     assert (entry.search, entry.attempts) == (None, 1)
     assert [pod.attempts for pod in entry.pods.values()] == [1]
 
@@ -448,7 +452,7 @@ def test_a_unit_with_a_stale_plan_is_searched_for_next_and_alone(queue: UnitQueu
         assert queue.take_searches() == [b]
         queue.settle_for_search(b, stale=True)
     assert queue.take_searches() == [b]
-    queue.settle_unschedulable(b, wakes=Wake.ROOM, plugins=(), gated=False, seconds=0.0)
+    queue.settle_unschedulable(b, wakes=Wake.CAPACITY_FREED, plugins=(), gated=False, seconds=0.0)
     assert named(queue.take_searches()) == ["a", "c"]
 
 
@@ -468,8 +472,10 @@ def test_no_unit_is_searched_for_again_before_all_others_had_an_answer(queue: Un
         first = min(taken)  # the first of the queue is woken at once, whenever it has its answer
         asked.append(first.removeprefix("default/"))
         entry = taken.pop(first)
-        queue.broadcast(Wake.ROOM, "test")
-        queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=("NodeResourcesFit",), gated=False, seconds=0.0)
+        queue.broadcast(Wake.CAPACITY_FREED, "test")
+        queue.settle_unschedulable(
+            entry, wakes=Wake.CAPACITY_FREED, plugins=("NodeResourcesFit",), gated=False, seconds=0.0
+        )
         for other in taken.values():
             queue.settle_for_search(other)
         queue.poll()
@@ -502,12 +508,12 @@ def test_who_was_passed_over_has_its_turn_before_others_of_its_namespace_and_pri
         turns.append({entry.unit.rpartition("/")[2] for entry in taken})
         for entry in taken:
             if entry.unit in answers:
-                queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=(), gated=False, seconds=0.0)
+                queue.settle_unschedulable(entry, wakes=Wake.CAPACITY_FREED, plugins=(), gated=False, seconds=0.0)
             else:
                 queue.settle_for_round(entry, passed_over=True)
         answers[also] = "refused"
         clock.now += 1.0
-        queue.broadcast(Wake.ROOM, "test")
+        queue.broadcast(Wake.CAPACITY_FREED, "test")
         queue.poll()
     assert turns == [{"a", "b", "c", "urgent"}, {"b", "c", "urgent"}, {"c", "urgent"}, {"a", "b", "c", "urgent"}]
 

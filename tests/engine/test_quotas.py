@@ -15,7 +15,7 @@ from koordpy.config.configuration import Fairness, KoordpyConfiguration, Quota
 from koordpy.devices.family_registry import make_state
 from koordpy.engine.status.quota_status import quota_status
 from koordpy.engine.status.status_patches import status_patch
-from koordpy.fairness.quota_runtime import QuotaFigures
+from koordpy.fairness.quota_runtime import QuotaAmounts
 from koordpy.observe.gauges import quota_gauges, share_gauges
 from koordpy.quota.quota_owners import QuotaFault
 from tests.clusters import pod as simulated
@@ -50,7 +50,7 @@ def conditions(cluster: Live, name: str) -> dict[str, tuple[str, str]]:
 
 def test_the_status_tells_figures_and_conditions_and_equals_itself_once_written() -> None:
     obj = quota("a", 2, 9)
-    round_state = QuotaFigures("a", {"cpu": 12_000}, {"cpu": 11_500}, {}, runtime={"cpu": 9000})
+    round_state = QuotaAmounts("a", {"cpu": 12_000}, {"cpu": 11_500}, {}, runtime={"cpu": 9000})
     fault = QuotaFault("default/a", "spec.min.cpu", "min cpu 12 > max 9", "lower it")
     wanted = quota_status(obj, round_state, [fault], now=NOW)
     assert (wanted.used, wanted.request, wanted.runtime) == ({"cpu": "11500m"}, {"cpu": "12"}, {"cpu": "9"})

@@ -10,7 +10,7 @@ import pytest
 
 from koordpy.api import keys
 from koordpy.config.configuration import GangDefaults, Gangs, GatherEntry, KoordpyConfiguration
-from koordpy.observe.message_rates import MOST_OF_A_NAMESPACE, MOST_SUBJECTS, MOST_TEXTS, Told
+from koordpy.observe.message_rates import MOST_OF_A_NAMESPACE, MOST_SUBJECTS, MOST_TEXTS, SentMessages
 from tests.clusters import training_cluster
 from tests.engine.live import Live, gang, in_virtual_time, live, pod, small, until
 
@@ -182,14 +182,14 @@ async def test_the_first_event_of_a_gang_without_a_goal_says_so(default: bool) -
 
 
 def test_of_one_text_so_many_objects_are_told_and_each_once() -> None:
-    known = Told()
+    known = SentMessages()
     assert [known.is_new(name, "text") for name in ("a", "a", "b")] == [True, False, True]
     assert sum(known.is_new(number, "text") for number in range(2 * MOST_SUBJECTS)) == MOST_SUBJECTS - 2
     assert known.is_new("a", "another text")
 
 
 def test_texts_that_were_not_said_for_long_are_forgotten() -> None:
-    known = Told(count(0.0, 10.0).__next__)
+    known = SentMessages(count(0.0, 10.0).__next__)
     assert all(known.is_new("a", f"text {number}") for number in range(MOST_TEXTS + 1))
     assert known.is_new("a", "text 0")
     assert not known.is_new("a", f"text {MOST_TEXTS}")
@@ -197,7 +197,7 @@ def test_texts_that_were_not_said_for_long_are_forgotten() -> None:
 
 def test_an_object_that_changes_all_the_time_is_told_ten_texts_a_minute_and_the_others_later() -> None:
     now = [0.0]
-    known = Told(lambda: now[0])
+    known = SentMessages(lambda: now[0])
     assert [known.is_new("a", f"text {number}") for number in range(12)] == [True] * 10 + [False] * 2
     assert known.is_new("b", "text 11")
     now[0] = 60.0
@@ -206,7 +206,7 @@ def test_an_object_that_changes_all_the_time_is_told_ten_texts_a_minute_and_the_
 
 def test_what_a_namespace_says_uses_up_nothing_of_others() -> None:
     now = [0.0]
-    known = Told(lambda: now[0])
+    known = SentMessages(lambda: now[0])
     said = [known.is_new(number, "text", "evil") for number in range(2 * MOST_SUBJECTS)]
     assert sum(said) == MOST_SUBJECTS and known.is_said("any", "text", "evil")
     assert known.is_new("a", "text", "honest")
@@ -218,6 +218,6 @@ def test_what_a_namespace_says_uses_up_nothing_of_others() -> None:
 
 
 def test_what_waits_for_a_minute_to_pass_is_not_said() -> None:
-    known = Told(lambda: 0.0)
+    known = SentMessages(lambda: 0.0)
     assert all(known.is_new(number, f"text {number}", "evil") for number in range(MOST_OF_A_NAMESPACE))
     assert not known.is_new("a", "another text", "evil") and not known.is_said("a", "another text", "evil")

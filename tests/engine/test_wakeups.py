@@ -54,7 +54,7 @@ def info(node: str = "", nominated: str = "", cpu: str = "1", **meta: Any) -> Po
     ],
 )
 def test_room_that_a_nomination_kept_is_free_once_it_ends(before: PodInfo, after: PodInfo | None, room: bool) -> None:
-    assert bool(of_pod(before, after) & Wake.ROOM) is room
+    assert bool(of_pod(before, after) & Wake.CAPACITY_FREED) is room
 
 
 @pytest.mark.parametrize("gang", [False, True])

@@ -76,7 +76,7 @@ def _eviction(one: Eviction) -> dict[str, Any]:
         "message": one.message,
         "grace": one.grace_seconds,
         "returns to": one.returns_to,
-        "yields": one.yields,
+        "yields": one.victim_unit,
     }
 
 

@@ -123,7 +123,7 @@ class _RoomAfter:
         draft, snapshot = plan.draft, plan.snapshot
         free = snapshot.allocatable - draft.used
         if plan.promised is not None:
-            free[plan.promised.at] -= plan.promised.held
+            free[plan.promised.at] -= plan.promised.reserved
         self.columns = snapshot.columns
         for pod in (pod for one in taken for pod in one.pods):
             if pod.node in snapshot.index:

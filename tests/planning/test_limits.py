@@ -16,7 +16,7 @@ KNOWN = {
     "placement/cost_tables.py": {"INT64_LIMIT"},
     "plugins/node_scores.py": {"_EXACT_BELOW", "_IMAGE_MIN_BYTES", "_IMAGE_MAX_BYTES"},  # kube-scheduler's
     "planner/queue/queue_rank.py": {"_HUNDREDTHS"},
-    "devices/ascend/family/npu_worth.py": {"_MOST"},
+    "devices/ascend/family/npu_node_costs.py": {"_MOST"},
     "problems/problem_building.py": {"BEYOND_PODS"},
     "devices/gpu/gpu_links.py": {"KBS_PER_GBS", "MAX_GBS"},
     "devices/gpu/gpu_nodes.py": {"MOST_GPUS"},

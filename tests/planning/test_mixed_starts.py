@@ -11,9 +11,9 @@ from koordpy.placement.problem import Problem
 from koordpy.placement.rank_order import assign_groups
 from koordpy.placement.solver.count_model import CountModel
 from koordpy.placement.solver.exact_placement import solve
+from koordpy.placement.solver.filling_capacity import FillingCapacity
 from koordpy.placement.solver.greedy_placement import Greedy
 from koordpy.placement.solver.region_cells import CellOptions
-from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.placement.solver.time_budget import TimeBudget
 from koordpy.plan.round_plan import Proof
 from tests.planning.oracle import Place, _placements, problem_of

@@ -30,7 +30,7 @@ def held(round_state: RoundState, key: str) -> int | None:
     """Milli-cores that are reserved on n1 from a pod; None where nothing is."""
     snapshot: Snapshot = round_state.snapshot
     found = round_state.available_to(snapshot.pods[key])
-    return int(found.held[0, snapshot.columns["cpu"]]) if found is not None else None
+    return int(found.reserved[0, snapshot.columns["cpu"]]) if found is not None else None
 
 
 @pytest.mark.parametrize(("priority", "reserved"), [(4, 3000), (5, 3000), (6, None)])

@@ -10,8 +10,8 @@ import pytest
 from koordpy.placement.counting import applies
 from koordpy.placement.problem import Problem, Solution
 from koordpy.placement.solver.exact_placement import solve
+from koordpy.placement.solver.filling_capacity import FillingCapacity
 from koordpy.placement.solver.greedy_placement import Greedy
-from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.problems.placement_methods import place_problem
 from tests.halves import own_half
 from tests.planning.oracle import Place, assert_best, best_placement, problem_of

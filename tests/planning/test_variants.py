@@ -114,7 +114,7 @@ def test_pending_pods_that_ask_otherwise(seed: int, tmp_path: Path) -> None:
     assert {pod.key for pod in made.pending} == {pod.key for pod in after.pending}
     found, expected = ({ref: {pod.key for pod in pods} for ref, pods in one.members.items()} for one in (made, after))
     assert found == expected
-    assert dict(made.quotas.waiting) == dict(after.quotas.waiting)
+    assert dict(made.quotas.demand) == dict(after.quotas.demand)
 
 
 def test_a_running_pod_is_not_asked_otherwise(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def circling(*went: str) -> World:
     world.add(pod("c", at="n", requests={GPU: "8"}, cpu="4", priority=9, labels=belongs("", user="bob")))
     world.add(pod("b", requests={GPU: "1"}, cpu="4", labels=belongs("", user="alice"), created=50))
     for loser, gainer in went:
-        world.state.yields.add(f"default/{loser}", f"default/{gainer}", 0.0)
+        world.state.preemption_history.add(f"default/{loser}", f"default/{gainer}", 0.0)
     return world
 
 
@@ -273,7 +273,7 @@ def crossing(*went: str, beside: int = 1) -> World:
     here = {"kubernetes.io/hostname": "n"}
     world.add(pod("b", requests={GPU: "3"}, cpu="1", labels=belongs("own"), created=50, node_selector=here))
     for loser, gainer in went:
-        world.state.yields.add(f"default/{loser}", f"default/{gainer}", 0.0)
+        world.state.preemption_history.add(f"default/{loser}", f"default/{gainer}", 0.0)
     return world
 
 
@@ -308,7 +308,7 @@ def test_it_is_remembered_who_went_for_whom_where_somebody_reclaims(reclaim: str
     world.add(pod("high", requests={GPU: "1"}, priority=9, labels=belongs("q" if owned else ""), created=50))
     config = KoordpyConfiguration(fairness=Fairness(reclaim=reclaim))  # type: ignore[arg-type]
     [eviction] = plan_round(world.snapshot(), config).evictions
-    assert (eviction.pod_key, eviction.yields) == ("default/low", "default/low" if known else "")
+    assert (eviction.pod_key, eviction.victim_unit) == ("default/low", "default/low" if known else "")
 
 
 def test_a_gang_that_moves_stays_together() -> None:

@@ -22,7 +22,7 @@ from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.family_registry import allocate
 from koordpy.devices.rule_registry import place_members
 from koordpy.fairness.queue_shares import queue_ages, queue_shares
-from koordpy.fairness.quota_runtime import limits, tree_figures
+from koordpy.fairness.quota_runtime import limits, quota_amounts
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Groups, Unit
 from koordpy.placement.goals import Goals
@@ -129,7 +129,7 @@ class Judge:
         if key not in self._limits:
             quotas = self.snapshot.quotas
             larger = replace(quotas, total={r: amount + freed[r] for r, amount in quotas.total.items()})
-            self._limits[key] = limits(tree_figures(larger, self.config.quota), larger, self.config.quota)
+            self._limits[key] = limits(quota_amounts(larger, self.config.quota), larger, self.config.quota)
         return self._limits[key]
 
     # --- shares -------------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class Judge:
             for pod in known:
                 if self._counts(pod, names):
                     (held if pod.bound else waiting).setdefault(pod.owner, Counter()).update(pod.requests)
-            quotas = replace(quotas, total=dict(total), held=held, waiting=waiting)
+            quotas = replace(quotas, total=dict(total), usage=held, demand=waiting)
         found = queue_shares(quotas, self.config.fairness, queue_ages(quotas, ages))
         out = {}
         for queue, exact in found.exact.items():

@@ -47,8 +47,8 @@ def least_harmful(snapshot: Snapshot) -> list[str] | None:
         return None
     for ranks in preemptor_sets(unit, problem, round_state):
         asked = PreemptorSet(unit, only_ranks(problem, ranks), tuple(unit.members[rank] for rank in ranks))
-        law = search.law(asked)
-        mask = BY_NAME[RuleName.PRIORITY].units(law, search.free_units(asked))
+        rule_inputs = search.rule_inputs(asked)
+        mask = BY_NAME[RuleName.PRIORITY].units(rule_inputs, search.free_units(asked))
         if not mask.any():
             continue
         everything = ReachableNodes(asked.problem, {}, frozenset())
@@ -56,7 +56,7 @@ def least_harmful(snapshot: Snapshot) -> list[str] | None:
             asked,
             asked.problem,
             rules={RuleName.PRIORITY: mask},
-            law=law,
+            rule_inputs=rule_inputs,
             open_to=everything,
         )
         choices = running.choices

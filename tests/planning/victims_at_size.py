@@ -2,10 +2,11 @@
 """Victims in random clusters of hundreds of nodes, by every way of choosing: `python -m tests.planning.victims_at_size
 [COUNT]`.
 
-Each way is forced in turn. What it takes is held against the law (`victim_law.py`), some of it given back, and the ways
-against each other: where one has proven its answer, no other finds a better one, or one at all. Two seeds of three have
-more in them: quotas in three levels, GangGroups, GPUs by name, units that are moved, and several units that wait; these
-are judged one after another, as the round takes them. Ends with 1 where anything differs, and names the seeds.
+Each way is forced in turn. What it takes is held against the law (`victim_law.py`), some of it given back, and
+the ways against each other: where one has proven its answer, no other finds a better one, or one at all. Two seeds of
+three have more in them: quotas in three levels, GangGroups, GPUs by name, units that are moved, and several units that
+wait; these are judged one after another, as the round takes them. Ends with 1 where anything differs, and names the
+seeds.
 """
 
 import json

@@ -246,4 +246,4 @@ def test_no_such_name_counts_as_a_gpu(name: str) -> None:
     state = make_state()
     World(state).add(node("n1:8", **{name: "8"}), pod("p", at="n1", requests={name: "4"}))
     quotas = state.snapshot(0.0).quotas
-    assert quotas.cards == 0 and not any(sums.get("cards") for sums in quotas.held.values())
+    assert quotas.cards == 0 and not any(sums.get("cards") for sums in quotas.usage.values())

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from koordpy.api import keys
 from koordpy.api.custom_objects import ElasticQuota
 from koordpy.config.configuration import Quota
-from koordpy.fairness.quota_runtime import QuotaFigures, limits, overdue, quota_figures
+from koordpy.fairness.quota_runtime import QuotaAmounts, limits, overdue, quota_figures
 from tests.scenarios.cluster import World, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
 
 
 def figures(
     capacity: int, quotas: Sequence[ElasticQuota], asked: dict[str, int], config: Quota | None = None, **held: int
-) -> dict[str, QuotaFigures]:
+) -> dict[str, QuotaAmounts]:
     """Figures of quotas that ask for cores: `asked` pending, `held` on the one node, which may be overcommitted."""
     world = World().add(node(f"n1:{capacity}"), list(quotas))
     for name, cores in asked.items():

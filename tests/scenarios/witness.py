@@ -432,7 +432,7 @@ class _Round:
         of the nodes that the members are placed on."""
         members, at = [self.snapshot.pods[key] for key in placed], [self.snapshot.index[n] for n in placed.values()]
         empty, quotas = self._empty, self.snapshot.quotas
-        waiting = {owner: dict(amounts) for owner, amounts in quotas.waiting.items()}
+        waiting = {owner: dict(amounts) for owner, amounts in quotas.demand.items()}
         own = [self.path(pod)[-1:] for pod in members]
         units = [one for one in self.groups.units() if not any(pod.key in self.here for pod in one.pending)]
         # room of ending pods that is promised counts as theirs who wait for it
@@ -448,7 +448,7 @@ class _Round:
                 if self.path(pod)[-1:] not in own:
                     for resource, amount in pod.requests.items():
                         waiting[pod.owner][resource] -= amount
-        less = replace(quotas, waiting=waiting)
+        less = replace(quotas, demand=waiting)
         return limits(quota_figures(less, self.config.quota), less, self.config.quota)
 
     def _never(self, unit: Unit) -> bool:
@@ -520,7 +520,7 @@ class _Round:
         """The limits once those have started whom the round placed before: in no quota of the tree they use what is
         shared, and with guaranteeUsage what they use is theirs. going: pods that leave with the plan."""
         quotas, known = self.snapshot.quotas, self.limits
-        held = {owner: dict(amounts) for owner, amounts in quotas.held.items()}
+        held = {owner: dict(amounts) for owner, amounts in quotas.usage.items()}
         gone = [pod for key, pod in self.snapshot.pods.items() if pod.bound and key not in self.here]
         if self.config.quota.no_quota_yields != "never":
             leaving = [*going, *self._ending()]
@@ -531,7 +531,7 @@ class _Round:
                     own = held.setdefault(pod.owner, {})
                     for resource, amount in pod.requests.items():
                         own[resource] = own.get(resource, 0) + sign * amount
-        then = replace(quotas, held=held)
+        then = replace(quotas, usage=held)
         found = limits(quota_figures(then, self.config.quota), then, self.config.quota)
         if self.config.quota.no_quota_yields == "never":
             return {name: {r: min(n, known[name][r]) for r, n in of.items()} for name, of in found.items()}

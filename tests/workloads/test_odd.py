@@ -28,7 +28,7 @@ from koordpy.workloads.kinds.jobsets import read_jobset
 from koordpy.workloads.kinds.kind_registry import BY_KEY, kind_of, workload_of
 from koordpy.workloads.pod_indexes import indexes
 from koordpy.workloads.volcano_gangs import VolcanoGroup
-from koordpy.workloads.workload_manifest import AskedFields, Source, head_of
+from koordpy.workloads.workload_manifest import ReadFields, Source, head_of
 from tests.cluster.test_hostile import CALLS_OF_NOTHING, calls_of
 from tests.halves import own_half
 from tests.scenarios.cluster import nodes_of
@@ -155,7 +155,7 @@ def test_whatever_a_field_holds_is_read_or_is_a_fault(given: Json) -> None:
     read = kind.read if kind is not None else None
     for path in paths(given) if read is not None else ():
         for value in ODD:
-            source = Source(changed(given, path, value), asked=AskedFields())
+            source = Source(changed(given, path, value), read_fields=ReadFields())
             found = read(source, head_of(source, uid="u"))
             assert all(fault.text for fault in source.faults)
             if not source.faults:

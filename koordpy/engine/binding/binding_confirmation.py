@@ -83,7 +83,7 @@ class Confirmations:
             return
         logger.warning("pod %s: its Binding to %s does not exist any more; the pod is planned again", key, waiting.node)
         self._state.forget(key)
-        self._queue.broadcast(Wake.ROOM, "BindFailure")
+        self._queue.broadcast(Wake.CAPACITY_FREED, "BindFailure")
         now = self._state.pod(key)
         if now is not None and now.pending:
             self._feeds.pods.enqueue(now, event="BindFailure")

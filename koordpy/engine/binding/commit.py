@@ -100,7 +100,7 @@ class Committer:
                 queued = QueuedPod(key, info.uid, now, info.priority, info.created, light=False)
             if info.nominated_node not in ("", placement.node):
                 # the capacity that was reserved on the nominated node is free for other pods
-                self._queue.broadcast(Wake.ROOM, "NominationEnd")
+                self._queue.broadcast(Wake.CAPACITY_FREED, "NominationEnd")
             self._state.assume(key, placement.node, placement.claims, placement.given, placement.annotations)
             if not self._dry_run:
                 claiming = info.ties or info.pod.spec.resource_claims
@@ -319,7 +319,7 @@ class Committer:
             self._feeds.pods.ended(key, job.placement.uid)
         elif now is not None and now.uid == job.placement.uid and self._state.assumed_node(key) is not None:
             self._state.forget(key)
-            self._queue.broadcast(Wake.ROOM, "BindFailure")
+            self._queue.broadcast(Wake.CAPACITY_FREED, "BindFailure")
             now = self._state.pod(key)
             if now is not None and now.pending:
                 unit = self._feeds.names.of_pod(now)

@@ -289,7 +289,7 @@ def claimed_changes(hub: Hub, claiming: ClaimUsers, helps: Callable[[Any, Any], 
     def on_change(obj: Any, before: Any, after: Any) -> None:
         (wake, claim), event = helps(before, after), type(obj).__name__
         if after is None and claiming.users(object_key(obj)):
-            wake |= Wake.ASKED  # pods that named it cannot start now
+            wake |= Wake.DEMAND_FELL  # pods that named it cannot start now
         hub.queue.broadcast(wake, event)
         for pod in claiming.users(claim):
             hub.queue.wake(pod, Wake.CLAIM, event)

@@ -145,8 +145,8 @@ class PodChanges:
         # 2. wake-ups of pending units
         wake = of_pod(before, after)
         if wake:
-            event = "UnscheduledPodDelete" if wake == Wake.ASKED else "AssignedPodUpdate"
-            self._queue.broadcast(wake, "AssignedPodDelete" if wake & Wake.ROOM else event)
+            event = "UnscheduledPodDelete" if wake == Wake.DEMAND_FELL else "AssignedPodUpdate"
+            self._queue.broadcast(wake, "AssignedPodDelete" if wake & Wake.CAPACITY_FREED else event)
         # 3. load that no plan of this process has assigned
         if after is not None and after.bound:
             grown = before is not None and before.bound and before.requests != after.requests

@@ -11,7 +11,7 @@ from koordpy.engine.engine_context import Context
 from koordpy.engine.evictions.evictor import OUTDATED, EvictionPlan, Evictor
 from koordpy.engine.queue_entry import Entry
 from koordpy.engine.staleness import PlanGround
-from koordpy.engine.wakeups import ROOM_CAME
+from koordpy.engine.wakeups import CAPACITY_GAINED
 from koordpy.observe.decision_log import DecisionLog
 from koordpy.plan.round_plan import Eviction, RoundPlan
 from koordpy.preemption.selection.preemption_names import RuleName
@@ -19,7 +19,7 @@ from koordpy.quota.quota_book import ShareQueue
 from koordpy.reservations.reservation_ledger import tenant_of
 
 
-class RoomMaking:
+class EvictionStarter:
     """Starts the evictions of plans."""
 
     def __init__(self, context: Context, evictor: Evictor | None, decisions: DecisionLog) -> None:
@@ -42,7 +42,7 @@ class RoomMaking:
 
     def may_need_no_victims(self, entry: Entry) -> bool:
         """Returns True, once, if capacity was freed while victims were selected for a unit."""
-        if entry.replanned_for_capacity or not self._queue.has_missed(entry, ROOM_CAME):
+        if entry.replanned_for_capacity or not self._queue.has_missed(entry, CAPACITY_GAINED):
             return False
         entry.replanned_for_capacity = True
         return True
@@ -73,9 +73,9 @@ class RoomMaking:
             capacity_changes=(lambda: 0)
             if entry is None or entry.replanned_for_capacity
             else (lambda: self._queue.capacity_changes),
-            overtaken=PlanGround(self._state, placed, going).lost,
+            stale_reason=PlanGround(self._state, placed, going).lost,
             losers=self._losers(victims),
-            beside=frozenset(one.pod_key for one in plan.nominations if one.unit != unit),
+            nominated_now=frozenset(one.pod_key for one in plan.nominations if one.unit != unit),
         )
 
         def done(ended: EvictionPlan, why: str) -> None:

@@ -55,12 +55,12 @@ class EvictionPlan:
     capacity_changes: Callable[[], int] = lambda: 0
     """Returns a counter that increases when capacity is freed. If it changes while nominations are written, the plan is
     dropped, because its victims may be unnecessary. A constant turns that check off."""
-    overtaken: Callable[[], str] = lambda: ""
+    stale_reason: Callable[[], str] = lambda: ""
     """Returns what was lost of the planned nodes and devices; empty for nothing. Cheap while they do not change."""
     losers: frozenset[ShareQueue] = frozenset()
     """Quotas and users that lose capacity by the plan. They may not use that capacity before the unit does
     (preemption.md 4)."""
-    beside: frozenset[str] = frozenset()
+    nominated_now: frozenset[str] = frozenset()
     """Nominated pods of other units of the same round. The plan was made with these pods in place, and may use capacity
     of their victims."""
 
@@ -178,8 +178,9 @@ class Evictor:
     async def _clear_less_important(self, plan: EvictionPlan) -> None:
         """Clears nominations of pods with a lower priority on the plan's nodes, because the plan uses their capacity.
 
-        Each affected unit is planned again as a whole. Not cleared are nominations of the same round (`beside`), and
-        nominations with capacity that is closed to the plan's quotas and users: the plan does not use that capacity.
+        Each affected unit is planned again as a whole. Not cleared are nominations of the same round (`nominated_now`),
+        and nominations with capacity that is closed to the plan's quotas and users: the plan does not use that
+        capacity.
         """
         if not plan.nominations:
             return
@@ -196,7 +197,7 @@ class Evictor:
             and info.priority < least
             and info.pending
             and info.key not in members
-            and info.key not in plan.beside
+            and info.key not in plan.nominated_now
             # capacity reclaimed from this unit's quota or user is closed to it, so the plan does not use it
             and gains.isdisjoint(reservations[info.key].losers)
         ]
@@ -219,7 +220,7 @@ class Evictor:
         def wanted() -> None:
             # Raises Dropped if the plan's nodes or devices are lost, or if a member is not pending with its nomination
             # any more. `waiting` has the members as last checked, so that the check costs nothing without a change.
-            if why := plan.overtaken():
+            if why := plan.stale_reason():
                 raise Dropped(f"overtaken_{why}")
             if len(waiting) < len(keys) or not all(map(is_, map(self._state.pod, keys), waiting)):
                 waiting[:] = map(self._waits, plan.nominations)
@@ -235,8 +236,8 @@ class Evictor:
                 refused.append(str(why))
                 return
             gone.add(eviction.pod_key)
-            if eviction.yields:
-                self._state.yields.add(eviction.yields, eviction.unit, self._now())
+            if eviction.victim_unit:
+                self._state.preemption_history.add(eviction.victim_unit, eviction.unit, self._now())
             if evicted is not None:
                 if evicted.gang is not None:
                     by_gang.setdefault(evicted.gang, []).append(eviction)

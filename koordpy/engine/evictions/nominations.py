@@ -102,7 +102,7 @@ class Nominations:
                     del self._clearing[info.key]
 
         await self._calls.each([info for info in pods if not info.node], one)
-        self._queue.broadcast(Wake.ROOM, "NominationEnd")
+        self._queue.broadcast(Wake.CAPACITY_FREED, "NominationEnd")
 
     def restore(self) -> None:
         """Records the nominations that an earlier process has made."""
@@ -121,7 +121,7 @@ class Nominations:
             if not waiting:
                 self._forget(unit)
                 # the capacity reserved for the unit in its quota can be lent to other quotas again (lend_runtimes.py)
-                self._queue.broadcast(Wake.ASKED, "NominationEnd")
+                self._queue.broadcast(Wake.DEMAND_FELL, "NominationEnd")
             elif any(self._is_void(info) for info in waiting) and self._may_write():
                 self._forget(unit)
                 logger.info("%s: its nominated nodes will not have enough capacity; planned again", unit)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from koordpy.api.counted_nouns import counted
 from koordpy.engine.engine_context import Context
-from koordpy.engine.evictions.held_rounds import StaleWatch
+from koordpy.engine.evictions.timed_rounds import StaleWatch
 from koordpy.engine.status.event_recorder import ObjectReference
 from koordpy.engine.status.gang_census import REFUSED
 from koordpy.engine.status.reconciler import Reconciler
@@ -140,7 +140,7 @@ class GangWriter(Reconciler):
     def _begins(self, keys: Iterable[str]) -> None:
         """Forgets the start of gangs of which no member is bound any more, so that the next start is reported."""
         for key in self._started.keys() & set(keys):
-            if not self._context.state.gangs.gang(GangRef.of(key, self.source)).of_run:
+            if not self._context.state.gangs.gang(GangRef.of(key, self.source)).present_in_run:
                 del self._started[key]
 
     def _refused(self, key: str, reason: str, message: str) -> None:

@@ -18,7 +18,7 @@ from koordpy.api.objects import Condition, condition_of
 from koordpy.api.pod_endings import DISRUPTED
 from koordpy.api.pod_groups import PodGroup, PodGroupStatus
 from koordpy.api.times import rfc3339, seconds
-from koordpy.cache.gang_history import MEMBERS_MISSING, MOST_BESIDE, SCHEDULED, STALE, ended
+from koordpy.cache.gang_history import MAX_JOINT_OWNERS, MEMBERS_MISSING, SCHEDULED, STALE, ended
 from koordpy.cache.gang_members import Members
 from koordpy.engine.status.status_patches import condition_for, differs_in_numbers, merged_conditions
 from koordpy.fairness.quota_admission import REFUSING_QUOTA
@@ -45,7 +45,7 @@ def counts_of(gang: Members) -> dict[str, int]:
         "scheduled": len(bound) + gang.succeeded,
         "running": sum(pod.pod.status.phase == "Running" for pod in bound),
         "succeeded": gang.succeeded,
-        "departed": gang.departed,
+        "departed": gang.deleted_succeeded,
         "failed": len(gang.failed),
     }
 
@@ -143,7 +143,7 @@ def _occupied(group: PodGroup, gang: Members) -> tuple[str, str]:
         if owner.name
     }
     run = gang.run.owners
-    told = len(run) == 1 or (run <= gang.past.beside and len(run) <= MOST_BESIDE and "" not in run)
+    told = len(run) == 1 or (run <= gang.past.joint_owners and len(run) <= MAX_JOINT_OWNERS and "" not in run)
     uid = ",".join(sorted(run)) if told and run else "" if run else group.status.occupied_by_uid
     return ",".join(sorted(owners)) or group.status.occupied_by, uid
 

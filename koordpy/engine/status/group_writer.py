@@ -14,7 +14,7 @@ from koordpy.cache.gang_history import SCHEDULED, STALE
 from koordpy.cache.gang_members import Members
 from koordpy.engine.client.api_resources import Resource
 from koordpy.engine.engine_context import Context
-from koordpy.engine.evictions.held_rounds import StaleWatch
+from koordpy.engine.evictions.timed_rounds import StaleWatch
 from koordpy.engine.status.event_recorder import ObjectReference
 from koordpy.engine.status.gang_census import REFUSED
 from koordpy.engine.status.gang_writer import GangWriter

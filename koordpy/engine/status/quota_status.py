@@ -15,7 +15,7 @@ from koordpy.engine.client.api_resources import Resource
 from koordpy.engine.engine_context import Context
 from koordpy.engine.status.reconciler import WholeStatusWriter
 from koordpy.engine.status.status_patches import condition_for, merged_conditions
-from koordpy.fairness.quota_runtime import QuotaFigures, quota_figures
+from koordpy.fairness.quota_runtime import QuotaAmounts, quota_figures
 from koordpy.quota.quota_book import Quotas
 from koordpy.quota.quota_owners import QuotaFault
 from koordpy.quota.quota_tree import OVER_USED
@@ -25,13 +25,13 @@ VALID = "Valid"
 
 
 def quota_status(
-    quota: ElasticQuota, figures: QuotaFigures | None, faults: list[QuotaFault], *, now: float
+    quota: ElasticQuota, figures: QuotaAmounts | None, faults: list[QuotaFault], *, now: float
 ) -> ElasticQuotaStatus:
     """Returns the whole status of an ElasticQuota.
 
     figures: its amounts; None if the quota is not honoured, because of a fault or its namespace.
     """
-    found = figures or QuotaFigures(quota.metadata.name, {}, {}, {})
+    found = figures or QuotaAmounts(quota.metadata.name, {}, {}, {})
     conditions = merged_conditions(quota.status.conditions, [_valid(quota, faults), _over_used(quota, found)], now=now)
     return ElasticQuotaStatus(
         used=_amounts(found.used),
@@ -48,11 +48,11 @@ def _amounts(amounts: Mapping[str, int]) -> Quantities:
 def _valid(quota: ElasticQuota, faults: list[QuotaFault]) -> Condition:
     if not faults:
         return condition_for(quota, VALID, "True", "Valid", "")
-    text = "; ".join(fault.told for fault in faults)
+    text = "; ".join(fault.message for fault in faults)
     return condition_for(quota, VALID, "False", "Invalid", text)
 
 
-def _over_used(quota: ElasticQuota, figures: QuotaFigures) -> Condition:
+def _over_used(quota: ElasticQuota, figures: QuotaAmounts) -> Condition:
     over = sorted(figures.over)
     if not over:
         return condition_for(quota, OVER_USED, "False", "WithinRuntime", "")
@@ -70,7 +70,7 @@ class QuotaStatusWriter(WholeStatusWriter[ElasticQuota, ElasticQuotaStatus]):
         super().__init__(context)
         self._marks: object = None
         """`ClusterState.quota_marks` when `_figures` was computed."""
-        self._figures: dict[str, QuotaFigures | None] = {}
+        self._figures: dict[str, QuotaAmounts | None] = {}
         """Key of an ElasticQuota -> its amounts; None for a quota that is not honoured."""
         self._faults: dict[str, list[QuotaFault]] = {}
         """Key of an ElasticQuota -> its faults; only of quotas with faults."""

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import fields, replace
 
-from koordpy.api.bounded_memory import remembered
+from koordpy.api.bounded_memory import cached
 from koordpy.api.objects import Condition, ObjectMeta, Pod, Wire, condition_of
 from koordpy.api.times import rfc3339
 from koordpy.engine.client.api_client import ApiClient, PatchKind
@@ -32,7 +32,7 @@ def condition_for(obj: Any, type: str, status: str, reason: str, message: str) -
     return Condition(type=type, status=status, reason=reason, message=message, observed_generation=generation)
 
 
-@remembered(64)
+@cached(64)
 def differs_in_numbers(old: str, new: str) -> bool:
     """Returns True if two different messages differ in their numbers only: `1/3 nodes` and `2/3 nodes`."""
     return old != new and _NUMBER.sub("#", old) == _NUMBER.sub("#", new)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 
 from koordpy.engine.engine_context import Context
-from koordpy.engine.evictions.held_rounds import StaleWatch
+from koordpy.engine.evictions.timed_rounds import StaleWatch
 from koordpy.engine.status.device_status import DeviceStatusWriter
 from koordpy.engine.status.gang_writer import GangWriter, NamedGangTeller
 from koordpy.engine.status.group_writer import GroupStatusWriter

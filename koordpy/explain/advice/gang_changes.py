@@ -296,11 +296,11 @@ def _copy(pod: PodInfo, number: int, world: World) -> PodInfo:
 def _independent(case: Case) -> Iterator[ClusterChange]:
     """Yields the change of a gang into plain pods, if no setting requests a gang and no member runs.
 
-    koordpy treats some Jobs as gangs by default (`presumed`).
+    koordpy treats some Jobs as gangs by default (`is_default`).
     """
     unit = case.unit
     gang = unit.gangs[0] if unit.gangs else None
-    if gang is None or gang.derived is None or not gang.derived.presumed or unit.bound_any:
+    if gang is None or gang.derived is None or not gang.derived.is_default or unit.bound_any:
         return
 
     def edit(snapshot: Snapshot) -> Snapshot:

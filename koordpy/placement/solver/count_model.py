@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from koordpy.placement.solver.counted_worth import CountedTable, Fits, Numbered
+from koordpy.placement.solver.counted_costs import CountedTable, Fits, Numbered
 from koordpy.placement.solver.cpsat import cp_model
+from koordpy.placement.solver.filling_capacity import FillingCapacity
 from koordpy.placement.solver.member_interaction import Interacting
 from koordpy.placement.solver.region_cells import ALL_NODES, Cell, CellOptions, RegionCells, TooLarge
-from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.placement.solver.staged_model import Term, linear
 from koordpy.placement.solver.time_budget import TimeBudget
 from koordpy.placement.solver.whole_groups import GroupType, WholeGroups

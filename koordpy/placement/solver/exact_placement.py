@@ -16,12 +16,12 @@ import numpy as np
 from koordpy.placement.goals import core_of, violations
 from koordpy.placement.problem import Problem, Solution
 from koordpy.placement.rank_order import assign_groups, settle_ranks
+from koordpy.placement.solver.filling_capacity import FillingCapacity
 from koordpy.placement.solver.gather_goals import Gather
 from koordpy.placement.solver.greedy_placement import Greedy
 from koordpy.placement.solver.member_search import MemberSearch
 from koordpy.placement.solver.plain_placement import Plain
 from koordpy.placement.solver.region_cells import TooLarge
-from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.placement.solver.time_budget import TimeBudget
 from koordpy.plan.limits import DOMAINS_TRIED
 from koordpy.plan.round_plan import Proof, proof_of
@@ -61,7 +61,7 @@ def can_place(problem: Problem) -> Proof:
     if _first_found(problem, pending, budget):
         return Proof.FEASIBLE
     try:
-        return Plain(problem, pending, room=_room(problem, pending), budget=budget).could()
+        return Plain(problem, pending, room=_room(problem, pending), budget=budget).can_place()
     except TooLarge:
         return Proof.UNKNOWN
 
@@ -97,7 +97,7 @@ def _first_found(problem: Problem, ranks: Sequence[int], budget: TimeBudget) -> 
     greedy = Greedy(room)
     for level in range(tree.depth if problem.gather else problem.hard, problem.hard - 1, -1):
         most = room.most_in(level)
-        domains = np.nonzero(room.could(level))[0]
+        domains = np.nonzero(room.may_fit(level))[0]
         for domain in domains[np.argsort(-most[domains], kind="stable")][:DOMAINS_TRIED].tolist():
             region = level, domain
             found = greedy.fill(region)

@@ -21,10 +21,10 @@ from koordpy.placement.member_interactions import faults
 from koordpy.placement.problem import Problem
 from koordpy.placement.rank_order import assign_groups, settle_ranks
 from koordpy.placement.solver.count_model import CountModel
+from koordpy.placement.solver.filling_capacity import FillingCapacity
 from koordpy.placement.solver.greedy_placement import Greedy
 from koordpy.placement.solver.large_regions import is_large, part_of, start_in
 from koordpy.placement.solver.region_cells import ALL_NODES, CellOptions
-from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.placement.solver.regions import Candidate, Region, Regions, Value
 from koordpy.placement.solver.time_budget import TimeBudget
 from koordpy.placement.solver.whole_groups import GroupType, group_types
@@ -104,7 +104,7 @@ class Gather:
         possible = []
         for level in range(lowest, self.tree.depth + 1):
             starts = self.tree.levels[level].start
-            fits = self.room.could(level) & (starts >= lo) & (starts < hi)
+            fits = self.room.may_fit(level) & (starts >= lo) & (starts < hi)
             regions = np.nonzero(fits)[0].tolist()
             if not regions:
                 break

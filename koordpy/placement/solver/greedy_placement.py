@@ -17,7 +17,7 @@ import numpy as np
 
 from koordpy.placement.member_interactions import Apart, InOneDomain, LinkedAffinity
 from koordpy.placement.problem import Ints
-from koordpy.placement.solver.region_room import FillingCapacity
+from koordpy.placement.solver.filling_capacity import FillingCapacity
 
 Pods = dict[int, tuple[int, ...]]
 """Node -> pods per shape position in FillingCapacity."""

@@ -20,9 +20,9 @@ import numpy as np
 from koordpy.placement.counting import NodeCounts, count
 from koordpy.placement.problem import DeviceCosts, Ints, Member, Problem, Shape, with_column
 from koordpy.placement.solver.count_model import CountModel
+from koordpy.placement.solver.filling_capacity import FillingCapacity
 from koordpy.placement.solver.greedy_placement import Greedy
 from koordpy.placement.solver.region_cells import CellOptions
-from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.placement.solver.regions import Region, Regions
 from koordpy.placement.solver.time_budget import TimeBudget
 from koordpy.plan.limits import MEASURE_UNITS, MEASURES

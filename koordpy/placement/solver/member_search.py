@@ -15,8 +15,8 @@ from koordpy.placement.goals import core_of
 from koordpy.placement.problem import Ints, Problem, hard_regions
 from koordpy.placement.solver.count_model import CountModel
 from koordpy.placement.solver.cpsat import cp_model
+from koordpy.placement.solver.filling_capacity import FillingCapacity
 from koordpy.placement.solver.region_cells import CellOptions
-from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.placement.solver.staged_model import linear
 from koordpy.placement.solver.time_budget import TimeBudget
 from koordpy.plan.round_plan import Proof
@@ -70,7 +70,7 @@ class MemberSearch:
         """
         least = self._shape_counts(core or Counter())
         level = self.problem.hard
-        fits, most = self.room.roomy(level, least), self.room.most_in(level)
+        fits, most = self.room.may_take(level, least), self.room.most_in(level)
         best: Chosen | None = None
         seen = set()
         regions = [r for r in hard_regions(self.problem) if fits[r[1]]]

@@ -24,9 +24,9 @@ import numpy as np
 
 from koordpy.placement.problem import Ints, Problem
 from koordpy.placement.solver.count_model import CountModel
+from koordpy.placement.solver.filling_capacity import FillingCapacity
 from koordpy.placement.solver.rank_dealing import LeastNames, deal
 from koordpy.placement.solver.region_cells import CellOptions, TooLarge
-from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.placement.solver.staged_model import Term
 from koordpy.placement.solver.time_budget import TimeBudget
 from koordpy.plan.round_plan import Proof
@@ -44,7 +44,7 @@ class Plain:
         self.shape_at = {s: i for i, s in enumerate(room.shapes)}
         """Shape -> its position in `room.shapes`, by which all models count pods."""
 
-    def could(self) -> Proof:
+    def can_place(self) -> Proof:
         """Returns FEASIBLE if all pods fit in some way, INFEASIBLE if it is proven that they do not, else UNKNOWN."""
         model = self._first_model()
         proof = Proof.INFEASIBLE if model is None else model.find("feasible")
@@ -57,7 +57,7 @@ class Plain:
         how many nodes are needed. Raises TooLarge if even the smallest possible model would have too many variables.
         """
         problem, room = self.problem, self.room
-        if not room.could(0).any():
+        if not room.may_fit(0).any():
             return None
         if len(room.shapes) * min(len(self.ranks), int((room.most > 0).sum())) > problem.sizes.model_pods:
             raise TooLarge  # checked first, because `_candidates` takes long for so many nodes

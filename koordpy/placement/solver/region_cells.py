@@ -16,7 +16,7 @@ import numpy as np
 
 from koordpy.placement.problem import Ints
 from koordpy.placement.solver.cpsat import cp_model
-from koordpy.placement.solver.region_room import FillingCapacity, NodeType, every_filling
+from koordpy.placement.solver.filling_capacity import FillingCapacity, NodeType, every_filling
 from koordpy.placement.solver.staged_model import StagedModel, Term, linear
 from koordpy.placement.solver.time_budget import TimeBudget
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from koordpy.placement.goals import slots_by_level
 from koordpy.placement.problem import Ints, Problem
-from koordpy.placement.solver.region_room import FillingCapacity
+from koordpy.placement.solver.filling_capacity import FillingCapacity
 from koordpy.placement.solver.whole_groups import GroupType
 
 Region = tuple[int, int]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from koordpy.placement.goals import pipeline_groups
 from koordpy.placement.problem import Problem
 from koordpy.placement.solver.cpsat import cp_model
+from koordpy.placement.solver.filling_capacity import FillingCapacity
 from koordpy.placement.solver.region_cells import Cell
-from koordpy.placement.solver.region_room import FillingCapacity
 from koordpy.placement.solver.staged_model import Term, linear
 
 Totals = Mapping[int, Mapping[int, cp_model.IntVar]]

@@ -269,7 +269,7 @@ def _with_unit(pool: Pool, taken: list[int], i: int) -> list[int]:
         return []
     if unit.kind is UnitKind.BROKEN:
         return [*taken, i]
-    for lending in pool.lendings.get(unit.group, ()):
+    for lending in pool.gang_limits.get(unit.group, ()):
         own = [pool.at(one) for one in lending.surplus]
         if i in own and sum(k in own for k in taken) >= lending.most:
             return []
@@ -286,8 +286,8 @@ def _units_inside(pool: Pool, round_state: RoundState, name: str) -> dict[int, A
     for i, alive in enumerate(pool.alive):
         if not alive or pool.foreign(i):
             continue
-        if all(party in path for path in holdings.held(i)):
+        if all(party in path for path in holdings.usage_of(i)):
             out[i] = {}
-            for amounts in holdings.held(i).values():
+            for amounts in holdings.usage_of(i).values():
                 add_amounts(out[i], amounts)
     return out

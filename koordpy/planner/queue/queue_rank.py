@@ -27,7 +27,7 @@ GPUS = "gpus"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class QueueRank:
     """The rank of one unit in the queue."""
 
     place: int | None
@@ -38,23 +38,23 @@ class Standing:
     """The fairness mode."""
     owner: str
     """The user, or in modes exact and kai the queue; empty in mode off."""
-    held: Mapping[str, str]
+    used: Mapping[str, str]
     """Resource -> quantity that the owner's pods use, for the resources that the unit requests."""
     share: Mapping[str, str]
     """Resource -> quantity that the owner is entitled to, for the same resources."""
 
 
-def standing(unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConfiguration) -> Standing:
+def rank_in_queue(unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConfiguration) -> QueueRank:
     """Returns the rank of a pending unit on a snapshot."""
     fairness = config.fairness
     units = [one for one in groups.units() if one.plain is not None or gate(one, groups) is None]
-    turns = enumerate(in_turn(units, snapshot, config), 1) if any(one.id == unit.id for one in units) else ()
+    turns = enumerate(units_in_turn(units, snapshot, config), 1) if any(one.id == unit.id for one in units) else ()
     place = next((place for place, one in turns if one.id == unit.id), None)
     first = unit.members[0]  # its first member decides the unit's queue
     lines = lines_of(snapshot, fairness)
     path = lines.path(first) if lines is not None else ()
     if lines is None or not path:
-        return Standing(place, len(units), fairness.mode, "", {}, {})
+        return QueueRank(place, len(units), fairness.mode, "", {}, {})
     party, use = path[-1], Draft(snapshot).quotas
     held: dict[str, str] = {}
     share: dict[str, str] = {}
@@ -62,10 +62,10 @@ def standing(unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConf
         if lines.counted(party, resource):
             held[share_name(resource)] = share_text(resource, Fraction(lines.use(use, party, resource)))
             share[share_name(resource)] = share_text(resource, lines.share(party, resource))
-    return Standing(place, len(units), fairness.mode, party.quota or party.user, held, share)
+    return QueueRank(place, len(units), fairness.mode, party.quota or party.user, held, share)
 
 
-def in_turn(units: list[Unit], snapshot: Snapshot, config: KoordpyConfiguration) -> Iterator[Unit]:
+def units_in_turn(units: list[Unit], snapshot: Snapshot, config: KoordpyConfiguration) -> Iterator[Unit]:
     """Yields the units in the order of their turns, if each is placed in its turn.
 
     Pending pods of a unit are added to usage after its turn, because usage decides which queue is next.
@@ -83,7 +83,9 @@ def waiting(groups: Groups, snapshot: Snapshot, config: KoordpyConfiguration) ->
     """Returns (units that wait for capacity, the next one first; units that a gate blocks, by name)."""
     held = {one.id: one for one in groups.units() if one.plain is None and gate(one, groups) is not None}
     units = [one for one in groups.units() if one.id not in held]
-    return list(in_turn(units, snapshot, config)), sorted(held.values(), key=lambda one: natural_key(one.group_id))
+    return list(units_in_turn(units, snapshot, config)), sorted(
+        held.values(), key=lambda one: natural_key(one.group_id)
+    )
 
 
 def share_name(resource: str) -> str:

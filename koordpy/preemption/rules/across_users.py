@@ -125,7 +125,7 @@ class AcrossUsers:
     def held(self, i: int, tenant: Tenant) -> Amounts:
         """Returns what a unit's pods of a tenant use on the nodes that the preemptor could use."""
         out: Amounts = {}
-        for path, amounts in self.holdings.held(i).items():
+        for path, amounts in self.holdings.usage_of(i).items():
             if path and path[-1] == tenant:
                 add_amounts(out, amounts)
         return out
@@ -200,7 +200,7 @@ class AcrossUsers:
         """Returns tenant -> option -> what its unit's pods of the tenant use. pairs: (option, unit)."""
         out: dict[Tenant, dict[int, Amounts]] = {}
         for o, i in pairs:
-            for path, amounts in self.holdings.held(i).items():
+            for path, amounts in self.holdings.usage_of(i).items():
                 if path and amounts:
                     add_amounts(out.setdefault(path[-1], {}).setdefault(o, {}), amounts)
         return out

@@ -62,7 +62,7 @@ class Entitlement:
     def _quotas(self, i: int) -> Iterator[Tenant]:
         """Yields the quotas of a unit below the LCA that use no more than their min of every resource that it uses."""
         mins, held = self.mins, self.mins.holdings
-        for path in held.held(i):
+        for path in held.usage_of(i):
             if not self._is_guaranteed(tuple(below(mins.path, path))):
                 for party in below(path, mins.path):
                     amounts = held.below(i, mins.path)[party]

@@ -117,7 +117,7 @@ class Reclaim:
         known: dict[Path, bool] = {}
 
         def passes(i: int) -> bool:
-            held = self.holdings.held(i)
+            held = self.holdings.usage_of(i)
             for path in held:
                 if path not in known:
                     known[path] = path[-1:] != self.path[-1:] and bool(path) and self._is_above(path)
@@ -141,7 +141,7 @@ class Reclaim:
         if not used or not self.path or not self.counted(self.path[-1]):
             return out
         for i in np.nonzero(free)[0].tolist():
-            held = self.holdings.held(i)
+            held = self.holdings.usage_of(i)
             if () not in held or self.pool.foreign(i):
                 continue
             alone = (pod for pod in self.pool.units[i].pods if not self.lines.path(pod))
@@ -190,7 +190,7 @@ class Reclaim:
         """Returns option -> amounts that its unit uses in a tenant and below it, independent of the LCA."""
         out: dict[int, Amounts] = {}
         for o, i in every:
-            for path, amounts in self.holdings.held(i).items():
+            for path, amounts in self.holdings.usage_of(i).items():
                 if party in path:
                     add_amounts(out.setdefault(o, {}), amounts)
         return out
@@ -203,7 +203,7 @@ class Reclaim:
         """
         when: dict[Tenant, list[int]] = {}
         for i, o in own.items():
-            for path in self.holdings.held(i):
+            for path in self.holdings.usage_of(i):
                 for party in below(self.path, path):
                     when.setdefault(party, []).append(o)
         out: list[Limit] = []
@@ -281,7 +281,7 @@ class Reclaim:
 
     def _overuse(self, i: int) -> tuple[str, str]:
         """Returns (resource, text): the tenant of a unit's first pod uses more than its entitlement of the resource."""
-        path = next(iter(self.holdings.held(i)))
+        path = next(iter(self.holdings.usage_of(i)))
         if not path:
             used = {r: self.use.used(DEFAULT_QUOTA, r) for r in self.counted(self.path[-1])}
             resource = next((r for r, amount in used.items() if amount), next(iter(used)))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface of preemption rules: which victim units a rule allows, and limits on all chosen victims.
 
-A rule reads its inputs from `Law`; `victim_rules.py` lists all rules. A rule need not know nodes, gangs or
+A rule reads its inputs from `RuleInputs`; `victim_rules.py` lists all rules. A rule need not know nodes, gangs or
 PodDisruptionBudgets: the search chooses among the allowed units by cost, and tries each set on the draft with all
 filters.
 Terms of the rules: an entitlement is the min of a quota or the share of a tenant, a constant of the round. Usage is
@@ -32,14 +32,14 @@ from koordpy.preemption.rules.usable_shares import TenantShares
 from koordpy.preemption.search.victim_pool import Mask, Pool
 from koordpy.preemption.selection.preemption_names import NO_GUARD, Guard, RuleName
 from koordpy.preemption.selection.victim_choice import Crossing, Either, Limit, RuntimeSteps, Shortfall, Terms
-from koordpy.quota.preemption_history import gainers
+from koordpy.quota.preemption_history import units_that_gained
 
 Options = Mapping[RuleName, Mapping[int, int]]
 """Rule -> unit of the pool -> the unit's option under the rule."""
 
 
 @dataclass(frozen=True, eq=False)
-class Together:
+class CombinedLimits:
     """Limits on all chosen options of all rules together. Rules append to the lists."""
 
     limits: list[Limit] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Together:
     shortfalls: list[Shortfall] = field(default_factory=list)
 
 
-class Law:
+class RuleInputs:
     """The inputs of the rules for one preemptor set: its members, entitlements, usage, and guards."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Law:
             round_state.config,
         )
         self.protection = PlanGuards(unit, pods, round_state.config, waived)
-        gained = gainers(round_state.snapshot.yielded, unit.id)
+        gained = units_that_gained(round_state.snapshot.evicted_for, unit.id)
         self.mins = Reclaim(pods, pool=pool, use=use, lines=mins, gainers=gained)
         """Reclaim by the min of quotas."""
         self.fair = ShareReclaim(pods, pool=pool, use=use, lines=lines, gainers=gained) if lines is not None else None
@@ -139,7 +139,7 @@ class Law:
 
     # --- limits on all victims ---------------------------------------------------------------------------------------
 
-    def add_admission(self, out: Together, every: Pairs) -> None:
+    def add_admission(self, out: CombinedLimits, every: Pairs) -> None:
         """Adds limits such that every quota of the members admits them all once the victims are gone.
 
         every: (option, unit of the pool) of all options; empty for moves, which free nothing in quotas.
@@ -162,7 +162,7 @@ class Law:
         # limits of a quota and of its ancestors on the same victims are one limit: the largest amount decides
         out.limits.extend(Limit(terms, least=least) for terms, least in needed.items())
 
-    def add_shortfalls(self, out: Together, options: Options) -> None:
+    def add_shortfalls(self, out: CombinedLimits, options: Options) -> None:
         """Adds cost level 6: accelerators, in hundredths, by which leaf quotas fall below min(used before, min).
 
         Only victims of the two rules of reclaim count.
@@ -170,7 +170,7 @@ class Law:
         taken: dict[tuple[Tenant, str], list[tuple[int, int]]] = {}
         for rule in (RuleName.QUOTA, RuleName.FAIR_SHARE):
             for i, o in options.get(rule, {}).items():
-                for path, amounts in self.mins.holdings.held(i).items():
+                for path, amounts in self.mins.holdings.usage_of(i).items():
                     for resource, amount in amounts.items() if path else ():
                         if amount and self.mins.lines.counted(path[-1], resource) and resource in keys.ACCELERATORS:
                             scale = 1 if resource in keys.HUNDREDTHS else 100
@@ -200,26 +200,27 @@ class VictimRule(ABC):
         return True
 
     @abstractmethod
-    def units(self, law: Law, free: Mask) -> Mask:
-        """Returns [units of law.pool]: the units of `free` of which the rule allows each if it were evicted alone.
+    def units(self, rule_inputs: RuleInputs, free: Mask) -> Mask:
+        """Returns [units of rule_inputs.pool]: the units of `free` of which the rule allows each if it were evicted
+        alone.
 
         `bind` limits what is evicted together.
         """
 
-    def closed(self, law: Law) -> str:
+    def closed(self, rule_inputs: RuleInputs) -> str:
         """Returns why the rule evicts nothing if it is applied alone; empty if it may.
 
         In the step of all rules together the rule still applies, because victims of other rules may open it.
         """
         return ""
 
-    def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Pairs) -> None:
+    def bind(self, rule_inputs: RuleInputs, out: CombinedLimits, own: Mapping[int, int], every: Pairs) -> None:
         """Adds limits on all chosen victims.
 
         own: unit of the pool -> its option by this rule. every: (option, unit) of all rules.
         """
         return
 
-    def why(self, law: Law, unit: int) -> str:
+    def why(self, rule_inputs: RuleInputs, unit: int) -> str:
         """Returns the numbers that allow the eviction of a unit, for the event on its pods."""
         return ""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from koordpy.feasibility.round_state import RoundState
-from koordpy.preemption.rules.rule_protocol import Law
+from koordpy.preemption.rules.rule_protocol import RuleInputs
 from koordpy.preemption.rules.victim_rules import BY_NAME, Preempt, split_steps, steps
 from koordpy.preemption.search.candidates import Rules
 from koordpy.preemption.search.preemption_plan import SearchEnd
@@ -38,68 +38,79 @@ def free_units(preemptors: PreemptorSet, pool: Pool, round_state: RoundState) ->
     return out
 
 
-def rule_steps(law: Law, free: Mask, ends: Sequence[SearchEnd]) -> Iterator[Rules]:
+def rule_steps(rule_inputs: RuleInputs, free: Mask, ends: Sequence[SearchEnd]) -> Iterator[Rules]:
     """Yields steps 3 to 7 of preemption.md 1, each computed in its turn.
 
     ends: why the search of each step so far ended; the caller appends to it between two steps. Step 5b is left out if
     step 3 has proven that moves free too little, because 5b moves fewer units.
     """
-    moves = consolidation_steps(law, free)
+    moves = consolidation_steps(rule_inputs, free)
     yield from moves
     ruled_out = bool(moves) and ends[0].is_proven
-    first, later = split_steps(steps(law, free))
+    first, later = split_steps(steps(rule_inputs, free))
     yield from first
     if not ruled_out:
-        yield from limited_steps(law, free)
+        yield from limited_steps(rule_inputs, free)
     yield from later
 
 
-def consolidation_steps(law: Law, free: Mask) -> list[Rules]:
+def consolidation_steps(rule_inputs: RuleInputs, free: Mask) -> list[Rules]:
     """Returns step 3: the units that may move. Empty if consolidation is off, or if a quota refuses the preemptor."""
-    return _moves(law, free) if law.config.consolidation.enabled else []
+    return _moves(rule_inputs, free) if rule_inputs.config.consolidation.enabled else []
 
 
-def limited_steps(law: Law, free: Mask) -> list[Rules]:
+def limited_steps(rule_inputs: RuleInputs, free: Mask) -> list[Rules]:
     """Returns step 5b: moves of units of lower priority, if shares of other tenants limit evictions by priority."""
-    if law.config.preemption.across_users != "overShare" or law.users is None:
+    if rule_inputs.config.preemption.across_users != "overShare" or rule_inputs.users is None:
         return []
-    if not law.users.protects_any(_preemptable(law, free)):
+    if not rule_inputs.users.protects_any(_preemptable(rule_inputs, free)):
         return []
-    return _moves(law, free & (law.pool.priority < law.priority))
+    return _moves(rule_inputs, free & (rule_inputs.pool.priority < rule_inputs.priority))
 
 
-def closing_reasons(law: Law, free: Mask) -> tuple[list[str], bool]:
+def closing_reasons(rule_inputs: RuleInputs, free: Mask) -> tuple[list[str], bool]:
     """Returns (sentences for the message of the pending pod, True if shares of other tenants withhold a plan).
 
     The sentences say why a rule evicts nothing: the preemptor's quota would exceed its min, a unit is protected for an
     hour because it gained by an eviction, or another tenant would fall below its share.
     """
     reasons = []
-    if law.mins.closed and BY_NAME[RuleName.QUOTA].is_open(law.round_state.snapshot, law.config):
-        reasons.append(f"{law.mins.closed}.")
-    if spared := law.mins.spared or (law.fair.spared if law.fair is not None else ""):
+    if rule_inputs.mins.closed and BY_NAME[RuleName.QUOTA].is_open(
+        rule_inputs.round_state.snapshot, rule_inputs.config
+    ):
+        reasons.append(f"{rule_inputs.mins.closed}.")
+    if spared := rule_inputs.mins.spared or (rule_inputs.fair.spared if rule_inputs.fair is not None else ""):
         kind, _, name = spared.rpartition(":")
         reasons.append(f"reclaim: {kind or 'pod'} {name} gained by its eviction, and is protected from it for an hour.")
-    share = law.users.refusal(_preemptable(law, free)) if law.users is not None else ""
+    share = rule_inputs.users.refusal(_preemptable(rule_inputs, free)) if rule_inputs.users is not None else ""
     return [*reasons, *([f"{share}."] if share else [])], bool(share)
 
 
-def _preemptable(law: Law, free: Mask) -> Mask:
+def _preemptable(rule_inputs: RuleInputs, free: Mask) -> Mask:
     """Returns [units] that rule `priority` would allow if it ignored tenants."""
     rule = BY_NAME[RuleName.PRIORITY]
-    if not isinstance(rule, Preempt) or not rule.is_open(law.round_state.snapshot, law.config):
+    if not isinstance(rule, Preempt) or not rule.is_open(rule_inputs.round_state.snapshot, rule_inputs.config):
         return np.zeros(len(free), dtype=bool)
-    return rule.units_of_any_tenant(law, free)
+    return rule.units_of_any_tenant(rule_inputs, free)
 
 
-def _moves(law: Law, free: Mask) -> list[Rules]:
+def _moves(rule_inputs: RuleInputs, free: Mask) -> list[Rules]:
     """Returns one step with the units that may be moved; none if a quota refuses the preemptor.
 
     Moves free nothing in a quota, so they cannot help then.
     """
-    if law.round_state.admission.core_refusal(law.unit, law.round_state.draft.quotas) is not None:
+    if (
+        rule_inputs.round_state.admission.core_refusal(rule_inputs.unit, rule_inputs.round_state.draft.quotas)
+        is not None
+    ):
         return []
-    eligible = law.protection.allowed(RuleName.CONSOLIDATION, law.pool, free)
-    if Guard.ENTITLEMENT not in law.waived:
-        eligible = law.entitlement.undisturbed(eligible)
-    return [{RuleName.CONSOLIDATION: movable(law.pool, eligible, law.round_state, priority=law.priority)}]
+    eligible = rule_inputs.protection.allowed(RuleName.CONSOLIDATION, rule_inputs.pool, free)
+    if Guard.ENTITLEMENT not in rule_inputs.waived:
+        eligible = rule_inputs.entitlement.undisturbed(eligible)
+    return [
+        {
+            RuleName.CONSOLIDATION: movable(
+                rule_inputs.pool, eligible, rule_inputs.round_state, priority=rule_inputs.priority
+            )
+        }
+    ]

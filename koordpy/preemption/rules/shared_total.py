@@ -34,7 +34,7 @@ class SharedTotal:
         """Returns (option, amount of a resource that its unit uses in no quota)."""
         known = self._gives.get(resource)
         if known is None:
-            held = ((o, self._holdings.held(i).get((), {}).get(resource, 0)) for o, i in self._every)
+            held = ((o, self._holdings.usage_of(i).get((), {}).get(resource, 0)) for o, i in self._every)
             known = self._gives[resource] = tuple((o, amount) for o, amount in held if amount)
         return known
 

@@ -46,7 +46,7 @@ class TenantUsage:
         self._first: list[int] = []
         """Number of a kind -> the first unit of the kind."""
 
-    def held(self, i: int) -> Mapping[Path, Amounts]:
+    def usage_of(self, i: int) -> Mapping[Path, Amounts]:
         """Returns path of a tenant (empty for pods without one) -> counted amounts that a unit's pods use there."""
         found = self._held.get(i)
         if found is None:
@@ -62,7 +62,7 @@ class TenantUsage:
 
         other: the path, usually that of the preemptor.
         """
-        memo, held = self._below.setdefault(other, {}), self.held(i)
+        memo, held = self._below.setdefault(other, {}), self.usage_of(i)
         found = memo.get(id(held))
         if found is None:
             found = memo[id(held)] = {}
@@ -74,7 +74,7 @@ class TenantUsage:
     def kind(self, i: int) -> object:
         """Returns the key of a unit's kind: equal for units with equal usage, all or none with pods of other
         schedulers."""
-        held = tuple(sorted((path, tuple(sorted(amounts.items()))) for path, amounts in self.held(i).items()))
+        held = tuple(sorted((path, tuple(sorted(amounts.items()))) for path, amounts in self.usage_of(i).items()))
         return held, self.foreign(i)
 
     def of_kinds(self, free: NDArray[np.bool_], passes: Callable[[int], bool]) -> NDArray[np.bool_]:

@@ -127,7 +127,7 @@ class UsableHoldings(TenantUsage):
         self._tenants = tenants
         self._owned: dict[Collection[Owner], frozenset[Tenancy]] = {}
 
-    def held(self, i: int) -> "dict[Path, Amounts]":
+    def usage_of(self, i: int) -> "dict[Path, Amounts]":
         """Returns path of a tenant -> amounts that a unit's pods use on the nodes. A tenant without usage has an
         entry."""
         found = self._held.get(i)
@@ -198,7 +198,7 @@ class TenantShares:
         smaller of the two sets of nodes is summed."""
         counted = set(np.nonzero(nodes if inside else ~nodes)[0].tolist())
         total: Amounts = {} if inside else dict(every.total)
-        held: dict[Owner, Amounts] = {} if inside else {owner: dict(sums) for owner, sums in every.held.items()}
+        held: dict[Owner, Amounts] = {} if inside else {owner: dict(sums) for owner, sums in every.usage.items()}
         sign, cards = (1, 0) if inside else (-1, every.cards)
         for position in sorted(counted):
             node = snapshot.nodes[position]
@@ -209,16 +209,16 @@ class TenantShares:
             # a pod on an unknown node is on none of the given nodes
             if pod.bound and (index[pod.node] in counted if pod.node in index else not inside):
                 add_amounts(held.setdefault(pod.owner, {}), _sums(pod), sign)
-        waiting = {owner: dict(sums) for owner, sums in every.waiting.items()}
+        waiting = {owner: dict(sums) for owner, sums in every.demand.items()}
         able: dict[bytes, bool] = {}
         for pod in snapshot.pending:
             if pod.shape not in able:
                 able[pod.shape] = bool((round_state.could_hold(pod) & nodes).any())
             if not able[pod.shape]:
                 add_amounts(waiting.setdefault(pod.owner, {}), _sums(pod), -1)
-        return replace(every, total=total, held=held, waiting=waiting, cards=cards)
+        return replace(every, total=total, usage=held, demand=waiting, cards=cards)
 
 
 def _sums(pod: PodInfo) -> Amounts:
-    """Returns the requests of a pod in the form of `Quotas.held`: with the number of pods and of accelerators."""
+    """Returns the requests of a pod in the form of `Quotas.usage`: with the number of pods and of accelerators."""
     return {COUNT: 1, CARDS: card_hundredths(pod.requests), **pod.requests}

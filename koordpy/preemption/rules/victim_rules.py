@@ -13,7 +13,7 @@ import numpy as np
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.preemption.rules.reclaim import Pairs
-from koordpy.preemption.rules.rule_protocol import Law, Options, Together, VictimRule
+from koordpy.preemption.rules.rule_protocol import CombinedLimits, Options, RuleInputs, VictimRule
 from koordpy.preemption.search.victim_pool import Mask
 from koordpy.preemption.selection.preemption_names import RuleName
 from koordpy.preemption.selection.victim_choice import Limit
@@ -33,29 +33,29 @@ class ReclaimMin(VictimRule):
         reclaims = config.fairness.reclaim != "off" and config.preemption.across_quotas != "any"
         return reclaims and bool(snapshot.quotas.tree.quotas)
 
-    def units(self, law: Law, free: Mask) -> Mask:
+    def units(self, rule_inputs: RuleInputs, free: Mask) -> Mask:
         """Returns units of other quotas above their min; with `quota.noQuotaYields: always` also of the default
         quota."""
-        out = law.mins.eligible(free)
-        return out | law.mins.outside(free) if law.config.quota.no_quota_yields == "always" else out
+        out = rule_inputs.mins.eligible(free)
+        return out | rule_inputs.mins.outside(free) if rule_inputs.config.quota.no_quota_yields == "always" else out
 
-    def closed(self, law: Law) -> str:
+    def closed(self, rule_inputs: RuleInputs) -> str:
         """Returns a text if the preemptor's quota would end above its min."""
-        return law.mins.closed
+        return rule_inputs.mins.closed
 
-    def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Pairs) -> None:
+    def bind(self, rule_inputs: RuleInputs, out: CombinedLimits, own: Mapping[int, int], every: Pairs) -> None:
         """Adds: the preemptor's quotas end within their min; victims' quotas are above theirs before each eviction."""
-        out.limits.extend(law.mins.gates(own, every))
-        out.crossings.extend(law.mins.crossings(own))
+        out.limits.extend(rule_inputs.mins.gates(own, every))
+        out.crossings.extend(rule_inputs.mins.crossings(own))
         # a unit that gained by an eviction of the preemptor must not bring its quota below min, not even as the last
         # unit: otherwise both would evict each other in turn (3.6)
-        if gained := {i: o for i, o in own.items() if law.mins.has_gained(i)}:
-            out.limits.extend(law.mins.floors(gained, every))
+        if gained := {i: o for i, o in own.items() if rule_inputs.mins.has_gained(i)}:
+            out.limits.extend(rule_inputs.mins.floors(gained, every))
 
-    def why(self, law: Law, unit: int) -> str:
+    def why(self, rule_inputs: RuleInputs, unit: int) -> str:
         """Returns the usage and min of the two quotas, such as `quota b uses 12 of min 8 cpu, quota a gets 4 of min
         4`."""
-        return law.mins.why(unit)
+        return rule_inputs.mins.why(unit)
 
 
 class Preempt(VictimRule):
@@ -71,44 +71,44 @@ class Preempt(VictimRule):
         """Returns True if `preemption.enabled` is set."""
         return config.preemption.enabled
 
-    def units(self, law: Law, free: Mask) -> Mask:
+    def units(self, rule_inputs: RuleInputs, free: Mask) -> Mask:
         """Returns units of lower priority that could be evicted alone without breaking an entitlement."""
-        out = self.units_of_any_tenant(law, free)
-        if law.config.preemption.across_users == "any" or not out.any() or law.users is None:
+        out = self.units_of_any_tenant(rule_inputs, free)
+        if rule_inputs.config.preemption.across_users == "any" or not out.any() or rule_inputs.users is None:
             return out
-        return law.users.eligible(out)
+        return rule_inputs.users.eligible(out)
 
-    def units_of_any_tenant(self, law: Law, free: Mask) -> Mask:
+    def units_of_any_tenant(self, rule_inputs: RuleInputs, free: Mask) -> Mask:
         """Returns the units that the rule would allow if it ignored users and queues."""
-        if any(pod.preemption_policy == "Never" for pod in law.pods):
+        if any(pod.preemption_policy == "Never" for pod in rule_inputs.pods):
             return np.zeros(len(free), dtype=bool)
-        out = np.asarray(free & (law.pool.priority < law.priority))
-        if law.config.preemption.across_quotas != "any" and law.tree.quotas:
-            out = law.mins.holdings.of_kinds(out, self._within_quotas(law))
+        out = np.asarray(free & (rule_inputs.pool.priority < rule_inputs.priority))
+        if rule_inputs.config.preemption.across_quotas != "any" and rule_inputs.tree.quotas:
+            out = rule_inputs.mins.holdings.of_kinds(out, self._within_quotas(rule_inputs))
         return out
 
-    def _within_quotas(self, law: Law) -> Callable[[int], bool]:
+    def _within_quotas(self, rule_inputs: RuleInputs) -> Callable[[int], bool]:
         """Returns a condition on units: evicting the unit alone leaves every other quota min(used before, min).
 
         With `acrossQuotas: never` only units of the preemptor's leaf quota and of no quota pass.
         """
-        mins, across = law.mins, law.config.preemption.across_quotas
+        mins, across = rule_inputs.mins, rule_inputs.config.preemption.across_quotas
 
         def passes(i: int) -> bool:
             if across == "never":
-                return all(not path or path == mins.path for path in mins.holdings.held(i))
+                return all(not path or path == mins.path for path in mins.holdings.usage_of(i))
             return mins.spares_lines(i)
 
         return passes
 
-    def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Pairs) -> None:
+    def bind(self, rule_inputs: RuleInputs, out: CombinedLimits, own: Mapping[int, int], every: Pairs) -> None:
         """Adds: all victims together leave other quotas their min, and other tenants their share."""
-        if law.config.preemption.across_quotas == "overMin":
-            out.limits.extend(law.mins.floors(own, every))
-        if law.fair is not None:
-            out.limits.extend(law.fair.floors(own, every))
-        if law.config.preemption.across_users != "any" and law.users is not None:
-            limits, crossings, eithers = law.users.bind(own, every)
+        if rule_inputs.config.preemption.across_quotas == "overMin":
+            out.limits.extend(rule_inputs.mins.floors(own, every))
+        if rule_inputs.fair is not None:
+            out.limits.extend(rule_inputs.fair.floors(own, every))
+        if rule_inputs.config.preemption.across_users != "any" and rule_inputs.users is not None:
+            limits, crossings, eithers = rule_inputs.users.bind(own, every)
             out.limits.extend(limits)
             out.crossings.extend(crossings)
             out.eithers.extend(eithers)
@@ -124,27 +124,27 @@ class ReclaimShare(VictimRule):
         """Returns True with `fairness.reclaim: all`, except in mode off."""
         return config.fairness.reclaim == "all" and config.fairness.mode != "off"
 
-    def units(self, law: Law, free: Mask) -> Mask:
+    def units(self, rule_inputs: RuleInputs, free: Mask) -> Mask:
         """Returns units of tenants above their share that alone bring no quota below its min."""
-        if law.fair is None:
+        if rule_inputs.fair is None:
             return np.zeros(len(free), dtype=bool)
-        return law.mins.holdings.of_kinds(law.fair.eligible(free), law.mins.spares_lines)
+        return rule_inputs.mins.holdings.of_kinds(rule_inputs.fair.eligible(free), rule_inputs.mins.spares_lines)
 
-    def closed(self, law: Law) -> str:
+    def closed(self, rule_inputs: RuleInputs) -> str:
         """Returns a text if the preemptor's tenant would end above its share."""
-        return law.fair.closed if law.fair is not None else ""
+        return rule_inputs.fair.closed if rule_inputs.fair is not None else ""
 
-    def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Pairs) -> None:
+    def bind(self, rule_inputs: RuleInputs, out: CombinedLimits, own: Mapping[int, int], every: Pairs) -> None:
         """Adds: quotas keep their min, the preemptor's tenants end within their share, and victims' tenants are above
         theirs before each eviction."""
-        if law.fair is not None:
-            out.limits.extend(law.mins.floors(own, every))
-            out.limits.extend(law.fair.gates(own, every))
-            out.crossings.extend(law.fair.crossings(own))
+        if rule_inputs.fair is not None:
+            out.limits.extend(rule_inputs.mins.floors(own, every))
+            out.limits.extend(rule_inputs.fair.gates(own, every))
+            out.crossings.extend(rule_inputs.fair.crossings(own))
 
-    def why(self, law: Law, unit: int) -> str:
+    def why(self, rule_inputs: RuleInputs, unit: int) -> str:
         """Returns the usage and share of the two tenants, such as `user bob uses 4, share 2; user alice gets 2`."""
-        return law.fair.why(unit) if law.fair is not None else ""
+        return rule_inputs.fair.why(unit) if rule_inputs.fair is not None else ""
 
 
 VICTIM_RULES: tuple[VictimRule, ...] = (
@@ -155,16 +155,18 @@ VICTIM_RULES: tuple[VictimRule, ...] = (
 BY_NAME: Mapping[RuleName, VictimRule] = {rule.name: rule for rule in VICTIM_RULES}
 
 
-def steps(law: Law, free: Mask) -> list[dict[RuleName, Mask]]:
+def steps(rule_inputs: RuleInputs, free: Mask) -> list[dict[RuleName, Mask]]:
     """Returns the steps as rule -> [units] that may be evicted: each open rule alone, then all open rules together.
 
     free: units that may be evicted before any rule is applied. A rule without units has no step.
     """
-    known = [rule for rule in VICTIM_RULES if rule.is_open(law.pool.draft.snapshot, law.config)]
-    may = [rule.units(law, free & law.pool.evictable if rule.keeps_budgets else free) for rule in known]
-    may = [law.protection.allowed(rule.name, law.pool, mask) for rule, mask in zip(known, may, strict=True)]
+    known = [rule for rule in VICTIM_RULES if rule.is_open(rule_inputs.pool.draft.snapshot, rule_inputs.config)]
+    may = [rule.units(rule_inputs, free & rule_inputs.pool.evictable if rule.keeps_budgets else free) for rule in known]
+    may = [
+        rule_inputs.protection.allowed(rule.name, rule_inputs.pool, mask) for rule, mask in zip(known, may, strict=True)
+    ]
     wide = {rule.name: mask for rule, mask in zip(known, may, strict=True) if mask.any()}
-    alone = [{name: mask} for name, mask in wide.items() if not BY_NAME[name].closed(law)]
+    alone = [{name: mask} for name, mask in wide.items() if not BY_NAME[name].closed(rule_inputs)]
     return alone + ([wide] if len(wide) > 1 else [])
 
 
@@ -175,26 +177,28 @@ def split_steps(rules: Sequence[dict[RuleName, Mask]]) -> tuple[list[dict[RuleNa
     return first, [step for step in rules if set(step) not in early]
 
 
-def combined_limits(law: Law, options: Options, budgets: Sequence[tuple[int, Mapping[int, int]]]) -> Together:
+def combined_limits(
+    rule_inputs: RuleInputs, options: Options, budgets: Sequence[tuple[int, Mapping[int, int]]]
+) -> CombinedLimits:
     """Returns the limits on all chosen options: of quotas, guards, rules, and PodDisruptionBudgets.
 
     options: rule -> unit of the pool -> option. budgets: (evictions allowed, unit -> number of pods covered) of each
     PodDisruptionBudget.
     """
-    out = Together()
+    out = CombinedLimits()
     every = [(o, i) for own in options.values() for i, o in own.items()]
     # moved pods are placed again, so they free nothing in their quotas or in the total that quotas share
-    law.add_admission(out, every if RuleName.CONSOLIDATION not in options else [])
+    rule_inputs.add_admission(out, every if RuleName.CONSOLIDATION not in options else [])
     for name, own in options.items():
-        out.limits.extend(law.protection.limits(name, own, law.pool))
+        out.limits.extend(rule_inputs.protection.limits(name, own, rule_inputs.pool))
         rule = BY_NAME.get(name)
         if rule is not None:
-            rule.bind(law, out, own, every)
+            rule.bind(rule_inputs, out, own, every)
         if rule is None or rule.keeps_budgets:
             for allowed, covered in budgets:
                 when = tuple(o for i, o in own.items() if i in covered)
                 terms = tuple((o, covered[i]) for o, i in every if i in covered)
                 if when and sum(n for _, n in terms) > allowed:
                     out.limits.append(Limit(terms, most=allowed, when=when if len(options) > 1 else ()))
-    law.add_shortfalls(out, options)
+    rule_inputs.add_shortfalls(out, options)
     return out

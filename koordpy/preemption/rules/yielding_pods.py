@@ -49,13 +49,13 @@ class YieldingPods:
         pool, quotas = self._pool, self._round_state.snapshot.quotas
         if self._units is None:
             every = np.nonzero(np.array(pool.alive, dtype=bool))[0].tolist()
-            self._units = [k for k in every if () in self._holdings.held(k)]
+            self._units = [k for k in every if () in self._holdings.usage_of(k)]
         total: dict[str, int] = {}
         for k in self._units:
             unit = pool.units[k]
             ours = default and not pool.foreign(k) and all(quotas.quota_of(pod) == DEFAULT_QUOTA for pod in unit.pods)
             if ours or (below is not None and unit.priority < below):
-                add_amounts(total, self._holdings.held(k)[()])
+                add_amounts(total, self._holdings.usage_of(k)[()])
         return tuple(sorted((r, amount) for r, amount in total.items() if amount > 0))
 
     def _within_min(self, i: int) -> bool:
@@ -64,10 +64,10 @@ class YieldingPods:
         if config.fairness.reclaim == "off" or config.preemption.across_quotas == "any":
             return False
         use = self._round_state.draft.quotas
-        held: Mapping[str, int] = {r: n for of in self._holdings.held(i).values() for r, n in of.items() if n}
+        held: Mapping[str, int] = {r: n for of in self._holdings.usage_of(i).values() for r, n in of.items() if n}
         return all(
             use.used(name, resource) <= tree.quotas[name].least(resource)
-            for path in self._holdings.held(i)
+            for path in self._holdings.usage_of(i)
             for name in (party.quota for party in path)
             for resource in held
             if resource in tree.quotas[name].max

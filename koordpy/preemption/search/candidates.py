@@ -17,7 +17,7 @@ from koordpy.devices.rule_registry import place_conditions
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.placement.problem import Problem
-from koordpy.preemption.rules.rule_protocol import Law
+from koordpy.preemption.rules.rule_protocol import RuleInputs
 from koordpy.preemption.rules.victim_rules import combined_limits
 from koordpy.preemption.search.device_columns import device_relief
 from koordpy.preemption.search.preemptor_sets import PreemptorSet
@@ -59,15 +59,15 @@ def eligible_under(rules: Rules) -> Mask:
 
 
 def candidates(
-    preemptors: PreemptorSet, part: Problem, *, rules: Rules, law: Law, open_to: ReachableNodes
+    preemptors: PreemptorSet, part: Problem, *, rules: Rules, rule_inputs: RuleInputs, open_to: ReachableNodes
 ) -> OfferedChoice:
     """Returns the choice for one preemptor set.
 
-    part: the placement problem, restricted to some nodes. rules: the units that each rule allows. law: the inputs of
-    the rules. open_to: nodes that evictions could open, and the pods that block them.
+    part: the placement problem, restricted to some nodes. rules: the units that each rule allows. rule_inputs: the
+    inputs of the rules. open_to: nodes that evictions could open, and the pods that block them.
     """
     # options: each unit under each rule that allows it
-    pool, round_state, budgets = law.pool, law.round_state, law.pool.budgets
+    pool, round_state, budgets = rule_inputs.pool, rule_inputs.round_state, rule_inputs.pool.budgets
     units = np.nonzero(eligible_under(rules))[0].tolist()
     number = {i: n for n, i in enumerate(units)}
     options: list[Option] = []
@@ -94,7 +94,7 @@ def candidates(
         for b, pods in unit.budgets:
             covering[b][i] = pods
     allowances = [(budget.allowed, covered) for budget, covered in zip(budgets, covering, strict=True)]
-    bound = combined_limits(law, named, allowances)
+    bound = combined_limits(rule_inputs, named, allowances)
     by_name = bool(preemptors.devices) or is_distinguished(preemptors.pods)
     lots, one_of = place_conditions(preemptors.unit, round_state)
     covering_units = _covering(open_to, pool, units)
@@ -210,16 +210,16 @@ def _gangs(
     """
     tied: list[Limit] = []
     multiples: list[Multiple] = []
-    for lendings in pool.lendings.values():
-        for one in lendings:
+    for gang_limits in pool.gang_limits.values():
+        for one in gang_limits:
             core = pool.at(one.core) if one.core is not None else -1
             surplus = [pool.at(unit) for unit in one.surplus]
             terms = [(o, 1) for i in surplus for o in of.get(i, ())]
             whole = [(o, one.most) for o in of.get(core, ())]
             if terms and (whole or len(surplus) > one.most):
                 tied.append(Limit((*terms, *whole), most=one.most))
-        if any(i in number for one in lendings for i in map(pool.at, one.surplus)):
-            multiples += multiples_of(lendings[0].unit, pool, round_state, of)
+        if any(i in number for one in gang_limits for i in map(pool.at, one.surplus)):
+            multiples += multiples_of(gang_limits[0].unit, pool, round_state, of)
     return tied, multiples
 
 

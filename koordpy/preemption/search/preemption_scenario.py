@@ -14,7 +14,7 @@ import numpy as np
 from koordpy.cache.snapshot import Ints
 from koordpy.placement.problem import Problem
 from koordpy.plan.limits import MOVES
-from koordpy.preemption.rules.rule_protocol import Law
+from koordpy.preemption.rules.rule_protocol import RuleInputs
 from koordpy.preemption.search.candidates import OfferedChoice, Rules, candidates, eligible_under
 from koordpy.preemption.search.device_columns import device_relief
 from koordpy.preemption.search.dry_run import DryRun
@@ -35,13 +35,17 @@ class PreemptionScenario:
     """Victims for one preemptor set under some rules. A victim that several rules allow carries the first of them."""
 
     def __init__(
-        self, preemptors: PreemptorSet, law: Law, rules: Rules, node_table: Callable[[], SinglePod] | None = None
+        self,
+        preemptors: PreemptorSet,
+        rule_inputs: RuleInputs,
+        rules: Rules,
+        node_table: Callable[[], SinglePod] | None = None,
     ) -> None:
         """node_table: returns the cheapest victims of each node for a plain pod, shared between units of the round."""
-        self.preemptors, self.law, self.rules, self._node_table = preemptors, law, rules, node_table
-        self.round_state, self.pool = law.round_state, law.pool
+        self.preemptors, self.rule_inputs, self.rules, self._node_table = preemptors, rule_inputs, rules, node_table
+        self.round_state, self.pool = rule_inputs.round_state, rule_inputs.pool
         self.eligible = eligible_under(rules)
-        self.dry_run = DryRun(preemptors, law.pool, law.round_state)
+        self.dry_run = DryRun(preemptors, rule_inputs.pool, rule_inputs.round_state)
 
     @property
     def moves(self) -> bool:
@@ -132,7 +136,7 @@ class PreemptionScenario:
 
     def candidates(self, part: Problem, rules: Rules) -> OfferedChoice:
         """Returns the candidates on a part of the nodes. rules: those of the scenario, or some of their units."""
-        return candidates(self.preemptors, part, rules=rules, law=self.law, open_to=self.reachable)
+        return candidates(self.preemptors, part, rules=rules, rule_inputs=self.rule_inputs, open_to=self.reachable)
 
     def cheapest_node(self) -> Rules | None:
         """Returns the victims of the node that is cheapest to free for a plain pod, as rule -> [units].

@@ -16,7 +16,7 @@ from koordpy.fairness.entitlement_lines import EntitlementLines, Mins, lines_of
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.placement.problem import Problem, only_ranks
-from koordpy.preemption.rules.rule_protocol import Law
+from koordpy.preemption.rules.rule_protocol import RuleInputs
 from koordpy.preemption.rules.rule_steps import free_units
 from koordpy.preemption.rules.usable_shares import TenantShares
 from koordpy.preemption.rules.victim_rules import VICTIM_RULES
@@ -157,20 +157,20 @@ class PreemptionSearch:
             problem = replace(problem, members=members)
         return problem, devices
 
-    def law(self, preemptors: PreemptorSet, waived: frozenset[Guard] = NO_GUARD) -> Law:
+    def rule_inputs(self, preemptors: PreemptorSet, waived: frozenset[Guard] = NO_GUARD) -> RuleInputs:
         """Returns the inputs of the rules for one preemptor set. waived: guards that are left out."""
         mins, lines, tenants = self._mins, self._lines, self._tenants
         pool, round_state = self.pool, self.round_state
         unit, pods = preemptors.unit, preemptors.pods
-        return Law(unit, pods, pool, round_state, mins=mins, lines=lines, tenants=tenants, waived=waived)
+        return RuleInputs(unit, pods, pool, round_state, mins=mins, lines=lines, tenants=tenants, waived=waived)
 
     def free_units(self, preemptors: PreemptorSet) -> Mask:
         """Returns [units] of the pool that may be evicted for one preemptor set before any rule is applied."""
         return free_units(preemptors, self.pool, self.round_state)
 
-    def scenario(self, preemptors: PreemptorSet, law: Law, rules: Rules) -> PreemptionScenario:
+    def scenario(self, preemptors: PreemptorSet, rule_inputs: RuleInputs, rules: Rules) -> PreemptionScenario:
         """Returns one scenario: a preemptor set, and the units that each rule allows (`rules`)."""
-        return PreemptionScenario(preemptors, law, rules, self._node_table)
+        return PreemptionScenario(preemptors, rule_inputs, rules, self._node_table)
 
     def _node_table(self) -> SinglePod:
         """Returns the table of the cheapest victims of each node, which all plain pods of the round share."""

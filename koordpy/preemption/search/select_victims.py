@@ -286,7 +286,7 @@ def _victim(found: OfferedChoice, option: int, scenario: PreemptionScenario, res
     [i] = found.of([option])
     unit, rule = scenario.pool.units[i], found.rules[found.choices.options[option].rule]
     if rule in BY_NAME:
-        why = BY_NAME[rule].why(scenario.law, i)
+        why = BY_NAME[rule].why(scenario.rule_inputs, i)
     else:
         keys, nodes = {pod.key for pod in unit.pods}, scenario.round_state.snapshot.nodes
         at = sorted({nodes[one.node].name for one in result.back if one.pod.key in keys})

@@ -58,7 +58,7 @@ def is_stale(gang: Gang, draft: Draft) -> bool:
     """
     if not (gang.strict and gang.exists and gang.bound) or gang.unsupported:
         return False
-    if gang.derived is not None and gang.by_workload and not (gang.derived.lost and gang.pending):
+    if gang.derived is not None and gang.by_workload and not (gang.derived.has_lost_members and gang.pending):
         return False  # it began smaller, or its controller has not created the other pods yet
     have = present(gang, draft)
     return have < gang.min_member and not 0 < gang.past.whole <= have
@@ -76,7 +76,7 @@ def thinned(ref: GangRef, snapshot: Snapshot) -> bool:
         policy = upstream.spec.scheduling_policy.gang if upstream is not None else None
         return policy is not None and bound < policy.min_count
     if (derived := snapshot.derived.get(ref)) is not None:
-        return bound < derived.min_member and (derived.lost or not derived.by_workload)
+        return bound < derived.min_member and (derived.has_lost_members or not derived.by_workload)
     return True
 
 

@@ -25,7 +25,7 @@ from koordpy.pods.resource_amounts import Amounts
 from koordpy.preemption.rules.tenant_usage import TenantUsage
 from koordpy.preemption.selection.disruption_budgets import Budget, BudgetsLeft
 from koordpy.preemption.selection.victim_choice import UnitFigures
-from koordpy.preemption.selection.victim_units import Lending, VictimUnit, by_importance, find_candidates
+from koordpy.preemption.selection.victim_units import GangLimit, VictimUnit, by_importance, find_candidates
 
 Held = tuple[tuple[int, int], ...]
 """(column, amount) pairs used on a node. Pods with equal requests share one tuple."""
@@ -47,7 +47,7 @@ class Pool:
     useless_from: int | None = None
     """Plain pods of this priority or higher are left out, because no rule allows them; None for no limit."""
     units: list[VictimUnit] = field(default_factory=list)
-    lendings: dict[str, list[Lending]] = field(default_factory=dict)
+    gang_limits: dict[str, list[GangLimit]] = field(default_factory=dict)
     """Id of a GangGroup -> limits between the units of each of its gangs."""
     alive: list[bool] = field(default_factory=list)
     """[units] False for a unit that a plan of the round has evicted, or that other units have replaced."""
@@ -69,13 +69,13 @@ class Pool:
 
     def _add_units(self, pods: Iterable[PodInfo]) -> None:
         """Adds the victim units of some bound pods and of their GangGroups, and drops arrays over all units."""
-        units, lendings = find_candidates(self.groups, pods, gone=self.draft.evicted, below=self.useless_from)
+        units, gang_limits = find_candidates(self.groups, pods, gone=self.draft.evicted, below=self.useless_from)
         for unit in units:
             self.position[id(unit)] = len(self.units)
             self.units.append(unit)
             self.alive.append(True)
-        for one in lendings:
-            self.lendings.setdefault(one.unit.group_id, []).append(one)
+        for one in gang_limits:
+            self.gang_limits.setdefault(one.unit.group_id, []).append(one)
         for known in ("entries", "evictable", "priority", "ranks"):
             self.__dict__.pop(known, None)
 
@@ -102,7 +102,7 @@ class Pool:
             for i, unit in enumerate(self.units):
                 if unit.group == group:
                     self.alive[i] = False
-            self.lendings.pop(group, None)
+            self.gang_limits.pop(group, None)
         rest = [pod for unit in changed.values() for pod in unit.pods[:1]]
         if rest:
             self._add_units(rest)
@@ -235,8 +235,8 @@ class Pool:
     def without_lent(self, eligible: NDArray[np.bool_]) -> Mask:
         """Returns `eligible` without surplus units of gangs with an eligible core, so that each pod is in one unit."""
         counted = eligible.copy()
-        for lendings in self.lendings.values():
-            for one in lendings:
+        for gang_limits in self.gang_limits.values():
+            for one in gang_limits:
                 if one.core is not None and eligible[self.at(one.core)]:
                     for unit in one.surplus:
                         counted[self.at(unit)] = False

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import permutations
 
 from koordpy.placement.solver.cpsat import cp_model
-from koordpy.placement.solver.region_room import FillingCapacity, implied_by
+from koordpy.placement.solver.filling_capacity import FillingCapacity, implied_by
 from koordpy.placement.solver.staged_model import Term, linear
 from koordpy.preemption.selection.victim_choice import Choices, MovedKind, Rejoin
 

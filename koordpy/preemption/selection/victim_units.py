@@ -73,7 +73,7 @@ class VictimUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
         return int(self.kind is UnitKind.CORE)
 
     @cached_property
-    def standing(self) -> tuple[int, float, tuple[int, int]]:
+    def rank_key(self) -> tuple[int, float, tuple[int, int]]:
         """First part of `importance`: (-priority, start, lowest index), so that smaller is more important.
 
         The index of a pod is (0, number), or (1, 0) for a pod without one.
@@ -88,7 +88,7 @@ class VictimUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def importance(self) -> tuple[object, ...]:
         """Sort key, the most important unit first: higher priority, earlier start, lower index, natural name."""
-        return self.standing, self.names
+        return self.rank_key, self.names
 
 
 def by_importance(units: Sequence[VictimUnit]) -> list[int]:
@@ -96,7 +96,7 @@ def by_importance(units: Sequence[VictimUnit]) -> list[int]:
 
     Names are expensive to compare, so they are computed only for units that are otherwise equal.
     """
-    standing = [unit.standing for unit in units]
+    standing = [unit.rank_key for unit in units]
     order = sorted(range(len(units)), key=standing.__getitem__)
     if len(set(standing)) == len(order):
         return order
@@ -136,7 +136,7 @@ def untouchable(pod: PodInfo) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Lending:
+class GangLimit:
     """Limits between the victim units of one gang: at most `most` surplus units, and none together with the core.
 
     A gang below its minimum has the same form: its broken unit is the only one in `surplus`, and `most` is 1.
@@ -155,13 +155,13 @@ class Lending:
 
 def find_candidates(
     groups: Groups, pods: Iterable[PodInfo], *, gone: Collection[str], below: int | None
-) -> tuple[list[VictimUnit], list[Lending]]:
+) -> tuple[list[VictimUnit], list[GangLimit]]:
     """Returns the victim units among bound pods, before any rule, and the limits between units of one gang.
 
     gone: keys of evicted pods. below: plain pods of this priority or higher are left out; None for no limit.
     """
     units: list[VictimUnit] = []
-    lendings: list[Lending] = []
+    gang_limits: list[GangLimit] = []
     seen: set[GangRef] = set()
     for pod in pods:
         if pod.pending or not pod.bound:
@@ -174,11 +174,11 @@ def find_candidates(
             seen.update(gang.ref for gang in unit.gangs)
             found, tied = _of_group(unit, gone)
             units += found
-            lendings += tied
-    return units, lendings
+            gang_limits += tied
+    return units, gang_limits
 
 
-def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list[Lending]]:
+def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list[GangLimit]]:
     """Returns the victim units of one GangGroup, and the limits between them. gone: keys of evicted pods."""
     # bound members of each gang that remain, and the gangs that have lost their minimum
     staying = {
@@ -194,7 +194,7 @@ def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list
     if held and not any(untouchable(pod) for pod in everyone):
         core = VictimUnit(UnitKind.CORE, everyone, unit.group_id)
     units: list[VictimUnit] = []
-    lendings: list[Lending] = []
+    gang_limits: list[GangLimit] = []
     # per gang: a broken unit if it is below its minimum, else its surplus members
     for gang in unit.gangs:
         bound = staying[gang.ref]
@@ -204,7 +204,7 @@ def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list
             if not any(untouchable(pod) for pod in bound):
                 units.append(VictimUnit(UnitKind.BROKEN, bound, unit.group_id, gang.ref))
                 if core is not None:
-                    lendings.append(Lending(unit, (units[-1],), 1, core))
+                    gang_limits.append(GangLimit(unit, (units[-1],), 1, core))
             continue
         # upstream's disruptionMode `all` leaves no surplus (kube-parity.md 6)
         most = 0 if gang.one_victim else max(0, len(bound) - max(0, gang.min_member))
@@ -213,8 +213,8 @@ def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list
             free = (pod for pod in bound if not untouchable(pod))
             surplus = tuple(VictimUnit(UnitKind.SURPLUS, (pod,), unit.group_id, gang.ref) for pod in free)
         if surplus or core is not None:
-            lendings.append(Lending(unit, surplus, most, core))
+            gang_limits.append(GangLimit(unit, surplus, most, core))
         units += surplus
     if core is not None:
         units.append(core)
-    return units, lendings
+    return units, gang_limits

@@ -17,8 +17,8 @@ import numpy as np
 from koordpy.placement.problem import Ints, hard_regions
 from koordpy.placement.solver.count_model import CountModel
 from koordpy.placement.solver.cpsat import cp_model
+from koordpy.placement.solver.filling_capacity import FillingCapacity, NodeType
 from koordpy.placement.solver.region_cells import CellOptions
-from koordpy.placement.solver.region_room import FillingCapacity, NodeType
 from koordpy.placement.solver.staged_model import Stage, Term, linear, span
 from koordpy.placement.solver.time_budget import TimeBudget
 from koordpy.preemption.selection.freed_capacity import FreedCapacity
@@ -60,7 +60,7 @@ class VictimsModel(CountModel):
         # because victims differ between nodes; scores of nodes by their number of pods do not matter for victims
         freed = replace(problem, free=freed_by(choices, every), device_costs=None, already_used=None)
         room = FillingCapacity(freed, dict(problem.pending_counts))
-        fits = room.could(problem.hard)
+        fits = room.may_fit(problem.hard)
         inside = [domain for _, domain in hard_regions(problem) if fits[domain]]
         keep = np.nonzero(np.isin(problem.tree.domain_of[problem.hard], inside))[0].tolist()
         each = np.arange(len(problem.free))

@@ -92,7 +92,7 @@ class Topology:
 
     def layers(self) -> list[Stage]:
         """Goal 1: as many layers as possible that all members have in common, then that all new pods have in common."""
-        lowest = -sum(bool(self.model.room.could(level).any()) for level in self.levels)
+        lowest = -sum(bool(self.model.room.may_fit(level).any()) for level in self.levels)
         return [("common layer", [(var, -1) for var in some], lowest) for some in (self.every, self.one)]
 
     def later(self) -> list[Stage]:

@@ -24,7 +24,7 @@ from koordpy.api.objects import Pod
 from koordpy.api.uids import made_up_uid
 from koordpy.decoding.annotation_settings import index_of
 from koordpy.workloads.kinds.batch_jobs import JOB_NAME, JOB_TOTALS, deadline, job_part, job_slot, sizes
-from koordpy.workloads.workload_manifest import AskedFields, Head, Source, can_make, controlling, index_in, note_of
+from koordpy.workloads.workload_manifest import Head, ReadFields, Source, can_make, controlling, index_in, note_of
 from koordpy.workloads.workload_model import (
     Filling,
     JobPart,
@@ -198,7 +198,7 @@ class _ReplicatedJob:
             slot.name,
             {**slot.labels, **marks},
             {**slot.annotations, **marks},
-            apart=(self._key, PREFIX + "job-key", job_key, True) if self._key and not i else None,
+            exclusive_domain=(self._key, PREFIX + "job-key", job_key, True) if self._key and not i else None,
             follows=self._key if i else "",
             claims=self._claims,
         )
@@ -320,8 +320,8 @@ def jobset_by_jobs(jobs: JobStates) -> Workload | None:
     if not roles or first.owner is None:
         return None
     raw = {"spec": {"replicatedJobs": list(roles.values())}, "status": {"restarts": attempt}}
-    makes_pods = any(job.asked is not None for job in sources)
-    source = Source(raw, asked=AskedFields() if makes_pods else None)
+    makes_pods = any(job.read_fields is not None for job in sources)
+    source = Source(raw, read_fields=ReadFields() if makes_pods else None)
     head = replace(first, **{name: getattr(first.owner, name) for name in ("api_version", "kind", "name", "uid")})
     try:
         return replace(read_jobset(source, replace(head, labels={}, annotations={}, owner=None), jobs), source=None)

@@ -91,7 +91,7 @@ class _Groups:
             name,
             {PREFIX + name: value for name, value in labels.items()},
             {PREFIX + name: value for name, value in notes.items()},
-            apart=(self._key, PREFIX + "group-key", key, False) if self._key and not j else None,
+            exclusive_domain=(self._key, PREFIX + "group-key", key, False) if self._key and not j else None,
             follows=self._key if j else "",
             claims=own_claims(self._claims, name),
         )

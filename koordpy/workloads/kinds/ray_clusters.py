@@ -29,7 +29,7 @@ def _with_autoscaler(source: Source, spec: Source) -> Source:
     containers = inner.get("containers")
     if isinstance(containers, list) and containers:
         inner["containers"] = [*containers, container]
-    return Source({**source.raw, "spec": inner}, source.path, source.faults, source.asked)
+    return Source({**source.raw, "spec": inner}, source.path, source.faults, source.read_fields)
 
 
 def read_ray_cluster(source: Source, head: Head) -> Workload:

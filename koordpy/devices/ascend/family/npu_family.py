@@ -21,9 +21,9 @@ from koordpy.devices.ascend.family.chip_dealing import deal, deal_node
 from koordpy.devices.ascend.family.npu_chips_check import check_npus
 from koordpy.devices.ascend.family.npu_filter import PLUGIN, AscendChips, illegal
 from koordpy.devices.ascend.family.npu_labels import odd_npu_labels
+from koordpy.devices.ascend.family.npu_node_costs import npu_by_count
 from koordpy.devices.ascend.family.npu_places_check import check_places
 from koordpy.devices.ascend.family.npu_round import ascend_jobs, free_chips, npu_job
-from koordpy.devices.ascend.family.npu_worth import npu_by_count
 from koordpy.devices.ascend.tables.ascend_job import AscendJob
 from koordpy.devices.ascend.tables.multilevel_policy import level_rules
 from koordpy.devices.ascend.tables.npu_book import (

@@ -105,8 +105,8 @@ class _RuledUnit:
             for within in self._domain_masks():
                 with self.round_state.draft.trial():
                     found = self._plan_within(within, may_move=may_move)
-                order = (-len(found.nodes), found.worth)
-                if best is None or (found.nodes and (not best.nodes or order < (-len(best.nodes), best.worth))):
+                order = (-len(found.nodes), found.cost)
+                if best is None or (found.nodes and (not best.nodes or order < (-len(best.nodes), best.cost))):
                     best = found
             if best is not None and best.nodes:
                 break
@@ -156,13 +156,13 @@ class _RuledUnit:
                 assign(self.round_state.snapshot.pods[key], node, self.round_state)
             nodes |= seated.nodes
             notes |= seated.notes
-            worth.append(seated.worth)
+            worth.append(seated.cost)
             remarks += [remark] if remark else []
         placed = self._place_others(nodes, notes)
         return replace(
             placed,
             remark="; ".join(remarks),
-            worth=tuple(worth),
+            cost=tuple(worth),
             evicted=tuple(pod for one in moves for pod in one.evicted),
             returns={key: node for one in moves for key, node in one.returns.items()},
             moved="; ".join(one.moved for one in moves),

@@ -125,7 +125,7 @@ class BlockJob:
             number, node = seats[rank]
             nodes[pod.key] = node
             notes[pod.key] = {keys.SUPER_POD_RANK: str(number), keys.BOUND_SUPER_POD: super_pods[node]}
-        return JobPlan(nodes, notes=notes, worth=self.worth)
+        return JobPlan(nodes, notes=notes, cost=self.worth)
 
     def choose(self, left: Mapping[str, Sequence[int]], number: int) -> list[list[int]] | None:
         """Returns the nodes of each new block for `number` pods, in the order of block numbers; None if there are too

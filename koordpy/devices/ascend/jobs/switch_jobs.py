@@ -93,7 +93,7 @@ class SwitchJob:
             notes = {
                 pod.key: own for pod, own in zip(pods, switch_rules_v2.leaf_notes(found, job.tor, own), strict=True)
             }
-        return JobPlan(nodes, notes=notes, worth=(len({seat.leaf.number for seat in found}),))
+        return JobPlan(nodes, notes=notes, cost=(len({seat.leaf.number for seat in found}),))
 
     def _own_marks(self) -> dict[int, str]:
         """Returns leaf number -> annotation isSharedTor of the job's bound pods under the leaf, the largest of

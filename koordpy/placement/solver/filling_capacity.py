@@ -102,7 +102,7 @@ class FillingCapacity:
             most = min([sum(slots), *(cap // need for cap, need in zip(caps, least, strict=True) if need)])
         return NodeType(slots=tuple(slots), caps=tuple(caps), fillings=fillings, most=most)
 
-    def roomy(self, level: int, counts: Ints) -> NDArray[np.bool_]:
+    def may_take(self, level: int, counts: Ints) -> NDArray[np.bool_]:
         """Returns [domains of a level] False if a domain certainly cannot take so many pods per shape (`counts`).
 
         True proves nothing. It compares sums of capacity, and the multiples of all domains outside.
@@ -115,13 +115,13 @@ class FillingCapacity:
             fits &= tree_level.sums(self.caps[:, column]) >= need
         return fits & rest_kept(self.problem, level)
 
-    def could(self, level: int) -> NDArray[np.bool_]:
+    def may_fit(self, level: int) -> NDArray[np.bool_]:
         """Returns [domains of a level] False if a domain certainly cannot take exactly the pods in `wanted`.
 
-        True proves nothing, except for a single node. Unlike `roomy`, it also checks the multiples of this domain and
-        of the domains above it for this number of pods.
+        True proves nothing, except for a single node. Unlike `may_take`, it also checks the multiples of this domain
+        and of the domains above it for this number of pods.
         """
-        total, fits = sum(self.wanted), self.roomy(level, self.counts)
+        total, fits = sum(self.wanted), self.may_take(level, self.counts)
         if len(self.shapes) == 1 and self.problem.multiples:
             low, high, step, possible = progressions(self.problem, self.shapes[0])[level]
             fits &= possible & (low <= total) & (total <= high) & ((total - low) % step == 0)

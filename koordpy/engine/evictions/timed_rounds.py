@@ -14,7 +14,7 @@ from collections.abc import Callable
 from koordpy.api.objects import condition_of
 from koordpy.cache.gang_history import STALE
 from koordpy.engine.engine_context import Context
-from koordpy.fairness.quota_runtime import tree_figures
+from koordpy.fairness.quota_runtime import quota_amounts
 from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.preemption.search.stale_gangs import StaleState, stale_state
 
@@ -141,7 +141,7 @@ class OveruseWatch:
             return
         self._seen = seen
         quotas = self._state.quota_view()
-        figures, delay = tree_figures(quotas, self._settings), self._settings.delay_evict_time
+        figures, delay = quota_amounts(quotas, self._settings), self._settings.delay_evict_time
         now, due = self._now(), {}
         for name, quota in quotas.tree.quotas.items():
             if not figures[name].over:
