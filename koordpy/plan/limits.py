@@ -207,8 +207,6 @@ DOMAIN_LABELS = 256
 """Maximum number of node label keys by which domains are indexed; pods may name any key."""
 FEW_ROWS = 4
 """Maximum number of changed nodes that are recomputed one by one rather than as arrays."""
-CEL_NESTING = 50
-"""Maximum nesting of brackets and negations in a CEL expression; an API server's parser gives up at 250."""
 NODE_PODS = 1 << 16
 """Limit on a node's number of pods: larger numbers are not realistic. It keeps products with that number small."""
 

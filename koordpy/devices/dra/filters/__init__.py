@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DynamicResources: claims by class, count and selectors, allocated on a draft, and the CEL that selectors need.
+"""DynamicResources: claims by class, count and selectors, allocated on a draft.
 
-A node passes if it can supply all claims of a pod together. The CEL subset has comparisons, `in`, and logic over
-attributes and capacities of a device.
+A node passes if it can supply all claims of a pod together.
 
-Main types: `DynamicResources` (`claim_filter.py`): the filter; `Expression` (`cel.py`): a parsed selector; `Facts`
-(`cel.py`): a device's attributes.
+Main types: `DynamicResources` (`claim_filter.py`): the filter; `resource_claims_refusal` (`claim_filter.py`): the test
+before any node; `Taken` (`claim_filter.py`): devices of a claim.
 
 Must not write claims: `engine/binding/claim_writes.py` does that.
-Start reading at `claim_filter.py`, then `cel.py`.
+Start reading at `claim_filter.py`.
 """

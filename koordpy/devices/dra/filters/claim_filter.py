@@ -9,9 +9,7 @@ allocated.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +18,17 @@ from koordpy.api.claim_objects import DeviceSelector, ResourceClaim, ResourceSli
 from koordpy.api.label_selectors import term_matches
 from koordpy.api.objects import NodeSelector
 from koordpy.api.pod_groups import UpstreamPodGroup
-from koordpy.api.quantity import parse_exact
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.reservations import reserved_devices
 from koordpy.decoding.wire_json import unreadable
-from koordpy.devices.dra.filters.cel import Expression, Facts, Unsupported, parse
+from koordpy.devices.dra.cel import (
+    DeviceFacts,
+    Selector,
+    SelectorError,
+    SelectorRuntimeError,
+    UnsupportedSelector,
+    compile_selector,
+)
 from koordpy.devices.dra.ledger.claim_book import DeviceId, DeviceObjects, Offered, claim_ledger, claim_names
 from koordpy.framework.filter_protocol import Code, Refusal, Verdict, chain, refused_where
 from koordpy.framework.pod_rule_filter import Rule
@@ -113,36 +117,33 @@ def _unsupported(claim: ResourceClaim, objects: DeviceObjects) -> str | None:
             return f"request {request.name}: device class {exact.device_class_name} does not exist"
         try:
             _expressions([*found.spec.selectors, *exact.selectors])
-        except ValueError as what:
+        except UnsupportedSelector as what:
             return f"unsupported: {what}"
+        except SelectorError as what:
+            return f"CEL compile error: {what}"
     return None
 
 
-def _expressions(selectors: Sequence[DeviceSelector]) -> list[Expression]:
-    """Returns the parsed CEL expressions of selectors. Raises `Unsupported`."""
+def _expressions(selectors: Sequence[DeviceSelector]) -> list[Selector]:
+    """Returns the compiled CEL expressions of selectors. Raises `UnsupportedSelector` and `SelectorError`."""
     if any(selector.cel is None for selector in selectors):
-        raise Unsupported("selectors other than CEL")
-    return [parse(selector.cel.expression) for selector in selectors if selector.cel is not None]
+        raise UnsupportedSelector("selectors other than CEL")
+    return [compile_selector(selector.cel.expression) for selector in selectors if selector.cel is not None]
 
 
-def _facts(offered: Offered) -> Facts:
-    """Returns the attributes and capacities of a device for selectors.
-
-    A name without a domain belongs to the domain of the driver.
-    """
-    driver = offered.id.driver
-    attributes: dict[str, dict[str, Any]] = {}
-    capacity: dict[str, dict[str, Fraction]] = {}
+def _facts(offered: Offered) -> DeviceFacts:
+    """Returns the attributes and capacities of a device for selectors."""
     facts = offered.device.facts
-    for name, raw in facts.attributes.items():
-        domain, _, short = name.rpartition("/")
-        value = next((one for one in (raw.text, raw.number, raw.truth) if one is not None), None)
-        if value is not None:
-            attributes.setdefault(domain or driver, {})[short] = value
-    for name, one in facts.capacity.items():
-        domain, _, short = name.rpartition("/")
-        capacity.setdefault(domain or driver, {})[short] = parse_exact(one.value)
-    return Facts(driver, attributes, capacity)
+    shared = bool(offered.device.allow_multiple_allocations)
+    return DeviceFacts(offered.id.driver, facts.attributes, facts.capacity, shared)
+
+
+def _matches(expression: Selector, facts: DeviceFacts) -> bool:
+    """Returns whether a device matches; one for which the expression is an error does not."""
+    try:
+        return expression.matches(facts)
+    except SelectorRuntimeError:
+        return False
 
 
 def _is_allocatable(device: SliceDevice, where: ResourceSlice) -> bool:
@@ -172,7 +173,7 @@ def _matching_devices(objects: DeviceObjects, selectors: tuple[str, ...]) -> _Ma
 
     Cached, so that it is computed once for all pods with equal claims, such as members of a gang.
     """
-    expressions = [parse(text) for text in selectors]
+    expressions = [compile_selector(text) for text in selectors]
     on: dict[str, list[Offered]] = {}
     wide: list[Offered] = []
     beyond: list[Offered] = []
@@ -180,7 +181,7 @@ def _matching_devices(objects: DeviceObjects, selectors: tuple[str, ...]) -> _Ma
         if any(taint.effect in ("NoSchedule", "NoExecute") for taint in offered.device.facts.taints):
             continue
         facts = _facts(offered)
-        if not all(expression.matches(facts) for expression in expressions):
+        if not all(_matches(expression, facts) for expression in expressions):
             continue
         spec = offered.slice.spec
         if not _is_allocatable(offered.device, offered.slice):

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Selectors of devices in CEL (dra.md 3), on the library cel-expr-python: the only module that imports it.
+
+    selector = compile_selector('device.attributes["gpu.example.com"].model == "a"')
+    facts = DeviceFacts("gpu.example.com", device.attributes, device.capacity, False)
+    selector.matches(facts)
+
+`compile_selector` parses, refuses by name what is not served (`cel_syntax.first_refusal`), checks types and completes
+the tree. A compiled text is kept, and a verdict is kept with the facts: use one `DeviceFacts` for each device as long
+as its slice does not change. An evaluation takes 4 us, the first one of a device 20 us more.
+
+The library and protobuf are imported when the first selector is compiled, because that takes 50 ms.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from koordpy.api.bounded_memory import cached
+from koordpy.api.claim_objects import DeviceAttribute, DeviceCapacity
+from koordpy.devices.dra.cel_values import parse_cel_quantity, parse_cel_version
+
+MAX_BYTES = 10 * 1024
+"""Maximum length of an expression in the API, in bytes of UTF-8."""
+_ADVICE = "CEL optional chaining (.? followed by orValue()) or guarding the check with has()"
+HINT = f". consider using {_ADVICE} for optional fields"
+"""kube-scheduler's advice after `no such key: NAME`."""
+TOO_DEEP = "CEL expressions nested deeper than 32"
+"""Refusal of an expression that the parser of the library does not read. Kubernetes reads 250 levels."""
+UNSUPPORTED_VALUE = "unsupported attribute value"
+"""Error of an attribute that has none of the types int, bool, string and version, such as a list."""
+
+
+class SelectorError(ValueError):
+    """An expression that does not compile. The text follows `CEL compile error: `."""
+
+
+class UnsupportedSelector(ValueError):
+    """An expression that uses what is not served, such as `CEL function find()`. The text follows `unsupported: `."""
+
+
+class SelectorRuntimeError(ValueError):
+    """An error when a device is evaluated. The text follows `CEL runtime error: `.
+
+    The text about a missing key ends with `HINT`.
+    """
+
+
+class DeviceFacts:
+    """The attributes and capacity of one device, prepared for selectors when the first one reads them.
+
+    Must not change. Verdicts are kept, so that each selector is evaluated once for a device.
+    """
+
+    __slots__ = ("_activation", "_attributes", "_capacity", "_driver", "_shared", "_verdicts")
+
+    def __init__(
+        self,
+        driver: str,
+        attributes: Mapping[str, DeviceAttribute],
+        capacity: Mapping[str, DeviceCapacity],
+        allow_multiple_allocations: bool = False,
+    ) -> None:
+        """driver: is the domain of names without one. attributes, capacity: by name, as in the API."""
+        self._driver = driver
+        self._attributes = attributes
+        self._capacity = capacity
+        self._shared = allow_multiple_allocations
+        self._activation: Any = None
+        self._verdicts: dict[str, bool | str] = {}
+
+
+class Selector:
+    """A compiled expression."""
+
+    __slots__ = ("_expression", "text")
+
+    def __init__(self, text: str, expression: Any) -> None:
+        """text: as written. expression: of the library."""
+        self.text = text
+        self._expression = expression
+
+    def matches(self, facts: DeviceFacts) -> bool:
+        """Returns whether a device matches. Raises `SelectorRuntimeError`."""
+        verdict = facts._verdicts.get(self.text)
+        if verdict is None:
+            verdict = facts._verdicts[self.text] = _library().verdict(self._expression, facts)
+        if isinstance(verdict, str):
+            raise SelectorRuntimeError(verdict)
+        return verdict
+
+
+def compile_selector(text: str) -> Selector:
+    """Returns a compiled expression. Raises `SelectorError` and `UnsupportedSelector`."""
+    found = _compiled(text)
+    if isinstance(found, Selector):
+        return found
+    raise type(found)(*found.args)
+
+
+@cached(4096)
+def _compiled(text: str) -> Selector | SelectorError | UnsupportedSelector:
+    """Returns a compiled expression, or why there is none."""
+    try:
+        return Selector(text, _library().compile(text))
+    except (SelectorError, UnsupportedSelector) as fault:
+        return fault
+
+
+_MADE: list["_Library"] = []
+
+
+def _library() -> "_Library":
+    """Returns the library, imported at the first use."""
+    if not _MADE:
+        _MADE.append(_Library())
+    return _MADE[0]
+
+
+_CONFIG = """
+extensions:
+- {name: strings, version: 2}
+- {name: optional}
+- {name: bindings}
+- {name: lists}
+- {name: sets}
+"""
+"""What of the library is on, as in Kubernetes 1.37."""
+
+
+class _Library:
+    """Two environments of the library: one checks types, the other evaluates. There the device is a map."""
+
+    def __init__(self) -> None:
+        from cel_expr_python import cel
+        from google.protobuf import message_factory
+
+        from koordpy.devices.dra.cel_completion import Completion
+        from koordpy.devices.dra.cel_functions import DECLARATIONS, Values, implementations
+        from koordpy.devices.dra.cel_messages import message_pool
+        from koordpy.devices.dra.cel_syntax import QUANTITY, VERSION, TreeTooDeep, first_refusal
+
+        kinds = cel.Type
+        named = {"int": kinds.INT, "uint": kinds.UINT, "double": kinds.DOUBLE, "bool": kinds.BOOL,
+                 "string": kinds.STRING, "dyn": kinds.DYN, "quantity": cel.Type(QUANTITY),
+                 "semver": cel.Type(VERSION)}  # fmt: skip
+
+        def kind(name: str) -> Any:
+            inner = re.fullmatch(r"list\((\w+)\)", name)
+            return kinds.List(named[inner[1]]) if inner is not None else named[name]
+
+        def extension(rows: Any, run: Callable[[Any], Any]) -> Any:
+            functions: dict[str, list[Any]] = {}
+            for one in rows:
+                functions.setdefault(one.function, []).append(
+                    cel.Overload(one.id, kind(one.result), [kind(a) for a in one.arguments], one.is_member, run(one))
+                )
+            return cel.CelExtension("kubernetes", [cel.FunctionDecl(*one) for one in functions.items()])
+
+        pool = message_pool()
+        classes = [message_factory.GetMessageClass(pool.FindMessageTypeByName(name)) for name in (QUANTITY, VERSION)]
+        self._values = Values(*classes)
+        config = cel.NewEnvConfigFromYaml(_CONFIG)
+
+        def environment(device: Any, added: Any) -> Any:
+            return cel.NewEnv(descriptor_pool=pool, config=config, variables={"device": device}, extensions=[added])
+
+        self._check = environment(cel.Type("kubernetes.DRADevice"), extension(DECLARATIONS, lambda _: None))
+        self._run = environment(kinds.DYN, extension(implementations(self._values), lambda one: one.run))
+        self._refusal = first_refusal
+        self._too_deep = TreeTooDeep
+        self._completion = Completion(lambda text: self._check.compile(text, disable_check=True).serialize())
+        self._types = kinds
+
+    def compile(self, text: str) -> Any:
+        """Returns an expression of the library. Raises `SelectorError` and `UnsupportedSelector`."""
+        try:
+            if len(text.encode()) > MAX_BYTES:
+                raise SelectorError(f"must not be longer than {MAX_BYTES} bytes")
+        except UnicodeEncodeError:
+            raise SelectorError("must be valid UTF-8") from None
+        try:
+            return self._compile(text)
+        except self._too_deep:
+            raise UnsupportedSelector(TOO_DEEP) from None
+
+    def _compile(self, text: str) -> Any:
+        """Implements `compile` for a text of valid length. Raises `TreeTooDeep` too."""
+        try:
+            parsed = self._check.compile(text, disable_check=True).serialize()
+            if (refused := self._refusal(parsed)) is not None:
+                raise UnsupportedSelector(refused)
+            checked = self._check.compile(text)
+        except RuntimeError as fault:
+            raise _compile_fault(str(fault)) from None
+        kind = checked.return_type()
+        if kind not in (self._types.BOOL, self._types.DYN):
+            raise _not_bool(kind.name())
+        completed, reads_device = self._completion.complete(checked.serialize())
+        try:
+            expression = self._run.deserialize(completed)
+        except RuntimeError:
+            raise UnsupportedSelector(TOO_DEEP) from None
+        if not reads_device:
+            value = expression.eval(self._run.Activation({}))
+            if value.type() not in (self._types.BOOL, self._types.ERROR):
+                raise _not_bool(value.type().name())
+        return expression
+
+    def verdict(self, expression: Any, facts: DeviceFacts) -> bool | str:
+        """Returns whether a device matches, or the text of the error."""
+        try:
+            if facts._activation is None:
+                facts._activation = self._run.Activation({"device": self._device(facts)})
+            value = expression.eval(facts._activation)
+        except (RuntimeError, ValueError, LookupError) as fault:
+            return _error_text(str(fault))
+        kind = value.type()
+        if kind == self._types.BOOL:
+            return bool(value.value())
+        if kind == self._types.ERROR:
+            return _error_text(str(value.value()))
+        return f"CEL result of type {_kind_text(kind.name())} could not be converted to bool"
+
+    def _device(self, facts: DeviceFacts) -> dict[str, Any]:
+        """Returns a device as the library reads it. Raises `ValueError`."""
+        attributes: dict[str, dict[str, Any]] = {}
+        capacity: dict[str, dict[str, Any]] = {}
+        for name, one in facts._attributes.items():
+            domain, short = _split(name, facts._driver)
+            attributes.setdefault(domain, {})[short] = self._attribute(name, one)
+        for name, given in facts._capacity.items():
+            domain, short = _split(name, facts._driver)
+            amount = parse_cel_quantity(str(given.value))
+            capacity.setdefault(domain, {})[short] = self._values.of_quantity(amount)
+        return {
+            "driver": facts._driver,
+            "allowMultipleAllocations": facts._shared,
+            "attributes": attributes,
+            "capacity": capacity,
+        }
+
+    def _attribute(self, name: str, one: DeviceAttribute) -> Any:
+        """Returns the value of an attribute. Raises `ValueError`."""
+        from koordpy.devices.dra.cel_messages import safe_text
+
+        if one.number is not None:
+            return one.number
+        if one.truth is not None:
+            return one.truth
+        if one.text is not None:
+            return safe_text(one.text)
+        if one.version is None:
+            raise ValueError(f"attribute {name}: {UNSUPPORTED_VALUE}")
+        try:
+            return self._values.of_version(parse_cel_version(one.version))
+        except ValueError as fault:
+            raise ValueError(f"attribute {name}: parse semantic version: {fault}") from None
+
+
+def _split(name: str, driver: str) -> tuple[str, str]:
+    """Returns (domain, name) of an attribute or capacity."""
+    domain, slash, short = name.partition("/")
+    return (domain, short) if slash else (driver, name)
+
+
+def _not_bool(kind: str) -> SelectorError:
+    """Returns the error of an expression of another type than bool."""
+    return SelectorError(f"must evaluate to bool or the unknown type, not {_kind_text(kind)}")
+
+
+def _kind_text(kind: str) -> str:
+    """Returns a type as Kubernetes writes it: `LIST<INT>` -> `list(int)`."""
+    return re.sub(r"\b[A-Z]+\b", lambda found: found[0].lower(), kind).translate(str.maketrans("<>", "()"))
+
+
+_STATUS = re.compile(r"(?:[A-Z]+_?)+: ")
+_NO_KEY = re.compile(r'Key not found in map : (?:"(.*)"|(.*))', re.DOTALL)
+_NO_INDEX = re.compile(r"Index error: index=(-?\d+) size=\d+|index out of bounds: (-?\d+)")
+_WORDS = {"divide by zero": "division by zero", "modulus by zero": "modulus by zero"}
+
+
+def _compile_fault(text: str) -> SelectorError | UnsupportedSelector:
+    """Returns the error for a text that the library does not compile."""
+    if "recursion" in text:
+        return UnsupportedSelector(TOO_DEEP)
+    text = _STATUS.sub("", text, count=1)
+    return SelectorError(f"compilation failed: {re.sub(r' .[A-Z_]+.$', '', text)}")
+
+
+def _error_text(text: str) -> str:
+    """Returns the text of a runtime error in the words of Kubernetes."""
+    text = _STATUS.sub("", text, count=1)
+    if (found := _NO_KEY.fullmatch(text)) is not None:
+        return f"no such key: {found[1] if found[1] is not None else found[2]}{HINT}"
+    if (found := _NO_INDEX.match(text)) is not None:
+        return f"index out of bounds: {found[1] or found[2]}"
+    if text.startswith(("No matching overloads found", "no_such_field")):
+        return "no such overload"
+    return _WORDS.get(text, text)

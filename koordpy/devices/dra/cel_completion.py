@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Completes the checked tree of a device selector, so that its evaluation needs little Python (dra.md 3).
+
+Three changes, on messages of `cel_syntax.py`:
+
+- An index on `device.attributes` or `device.capacity` returns an empty map for an unknown domain.
+- Comparisons of quantities and versions become comparisons of their keys (`cel_values.py`), and `quantity` and
+  `semver` of a constant become constants.
+- Functions of lists that the library lacks become loops, from the templates in `_LOOPS`. They must not be Python
+  functions, because the binding cannot pass every value to Python: an optional value crashes the process.
+"""
+
+from collections.abc import Callable, Mapping
+
+from koordpy.devices.dra.cel_syntax import (
+    PLAIN,
+    QUANTITY,
+    QUANTITY_KEY,
+    VERSION,
+    VERSION_KEY,
+    Tree,
+    children,
+    new_node,
+    read_tree,
+)
+from koordpy.devices.dra.cel_values import parse_cel_quantity, parse_cel_version
+
+_LOOPS: Mapping[str, tuple[str, str, str]] = {
+    "max": ("[]", "size(r) == 0 || r[0] < e ? [e] : r", 'size(r) == 0 ? fail("max called on empty list") : r[0]'),
+    "min": ("[]", "size(r) == 0 || r[0] > e ? [e] : r", 'size(r) == 0 ? fail("min called on empty list") : r[0]'),
+    "sum": ("[]", "size(r) == 0 ? [e] : [r[0] + e]",
+            'size(r) == 0 ? 0 : type(r[0]) in [int, uint, double] ? r[0] : fail("no such overload")'),
+    "isSorted": ("[]", "size(r) == 0 ? [true, e] : [r[0] && !(r[1] > e), e]", "size(r) == 0 || r[0]"),
+    "indexOf": ("[0, -1]", "[r[0] + 1, r[1] < 0 && e == x ? r[0] : r[1]]", "r[1]"),
+    "lastIndexOf": ("[0, -1]", "[r[0] + 1, e == x ? r[0] : r[1]]", "r[1]"),
+    "includes": ("[]", "r", "type(t) == list ? x in t : t == x"),
+}  # fmt: skip
+"""Function of a list `t` -> (start, step for the item `e`, result) of a loop with the state `r`. `x`: the argument."""
+_COMPARE = {"isGreaterThan": "_>_", "isLessThan": "_<_"}
+_ORDERS = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"))
+_OF_LIST = "list_"
+"""Start of the overloads of lists, where strings have functions of the same name."""
+
+
+class Completion:
+    """Completes checked trees. parse: returns the serialized tree of a text, unchecked."""
+
+    def __init__(self, parse: Callable[[str], bytes]) -> None:
+        self._loops = {
+            name: tuple(read_tree(parse(text), "Parsed")[1].expr for text in texts) for name, texts in _LOOPS.items()
+        }
+
+    def complete(self, checked: bytes) -> tuple[bytes, bool]:
+        """Returns (the tree as it is to be evaluated, whether it reads the device). Raises `TreeTooDeep`."""
+        wrapper, root = read_tree(checked, "Checked")
+        work = _Work(root, self._loops)
+        work.visit(root.expr)
+        wrapper.value = root.SerializeToString()
+        return wrapper.SerializeToString(), work.reads_device
+
+
+class _Work:
+    """One tree in work. Children are changed before their parents, and a changed node keeps its id and type."""
+
+    def __init__(self, root: Tree, loops: Mapping[str, tuple[Tree, ...]]) -> None:
+        self._types = {one.key: one.value for one in root.type_map}
+        self._overloads = {one.key: list(one.value.overload_id) for one in root.reference_map}
+        self._loops = loops
+        self._next = max([1, *(one.key for one in root.source_info.positions), *self._types]) + 1
+        self._origin: dict[int, str] = {}
+        """Node -> `attributes` or `capacity`, for values below this field of the device."""
+        self.reads_device = False
+
+    def visit(self, tree: Tree) -> None:
+        """Completes a node and all below it."""
+        for child in children(tree):
+            self.visit(child)
+        kind = tree.WhichOneof("kind")
+        if kind == "ident_expr" and tree.ident_expr.name in ("device", ".device"):
+            self.reads_device = True
+        elif kind == "select_expr":
+            self._select(tree)
+        elif kind == "call_expr":
+            self._call(tree)
+
+    def _select(self, tree: Tree) -> None:
+        """Completes `x.f` and `has(x.f)`."""
+        operand, field = tree.select_expr.operand, tree.select_expr.field
+        message = self._types[operand.id].message_type if operand.id in self._types else ""
+        if message == "kubernetes.DRADevice":
+            self._origin[tree.id] = field
+        elif operand.id in self._origin:
+            self._origin[tree.id] = self._origin[operand.id]
+        if self._is_by_domain(operand):
+            if tree.select_expr.test_only:
+                self._put(tree, self._constant(True))
+            else:
+                self._put(tree, self._domain(operand, self._constant(field)))
+
+    def _call(self, tree: Tree) -> None:
+        """Completes a function or operator."""
+        call = tree.call_expr
+        name, args = call.function, list(call.args)
+        if name in ("_[_]", "_[?_]", "_?._"):
+            if args[0].id in self._origin:
+                self._origin[tree.id] = self._origin[args[0].id]
+            if self._is_by_domain(args[0]):
+                found = self._domain(args[0], args[1])
+                self._put(tree, found if name == "_[_]" else self._new("optional.of", found))
+        elif name in ("quantity", "semver"):
+            self._constant_value(tree)
+        elif name in _COMPARE:
+            if (keys := self._keys(tree)) is not None:
+                self._put(tree, self._new(_COMPARE[name], *keys))
+        elif name in _ORDERS and args[0].call_expr.function == "compareTo" and self._is_zero(args[1]):
+            if (keys := self._keys(args[0])) is not None:
+                self._put(tree, self._new(name, *keys))
+        elif name in self._loops and any(one.startswith(_OF_LIST) for one in self._overloads.get(tree.id, ())):
+            self._put(tree, self._loop(name, call.target, args))
+
+    def _is_by_domain(self, tree: Tree) -> bool:
+        """Returns whether a node is `device.attributes` or `device.capacity`.
+
+        Its type says so: map(string, map(string, dyn)).
+        """
+        kind: Tree = self._types.get(tree.id)
+        for _ in range(2):
+            if kind is None or kind.WhichOneof("kind") != "map_type":
+                return False
+            kind = kind.map_type.value_type
+        return bool(kind.HasField("dyn"))
+
+    def _domain(self, tree: Tree, key: Tree) -> Tree:
+        """Returns `tree[?key].orValue({})`."""
+        empty = self._fresh()
+        empty.struct_expr.SetInParent()
+        found = self._new("orValue", empty)
+        found.call_expr.target.CopyFrom(self._new("_[?_]", tree, key))
+        return found
+
+    def _constant_value(self, tree: Tree) -> None:
+        """Makes `quantity("80Gi")` and `semver("1.2.3")` constants; a text that is none stays, for the error."""
+        args = tree.call_expr.args
+        values = [one.const_expr for one in args]
+        if not all(one.WhichOneof("kind") == "const_expr" for one in args):
+            return
+        made = self._fresh()
+        try:
+            if tree.call_expr.function == "quantity":
+                quantity = parse_cel_quantity(values[0].string_value)
+                made.struct_expr.message_name = QUANTITY
+                self._entry(made, QUANTITY_KEY, self._constant(quantity.key))
+                self._entry(made, PLAIN, self._constant(0.0 if quantity.is_plain else -0.0))
+            else:
+                version = parse_cel_version(values[0].string_value, len(values) > 1 and values[1].bool_value)
+                made.struct_expr.message_name = VERSION
+                self._entry(made, VERSION_KEY, self._constant(version.key))
+        except ValueError:
+            return
+        self._put(tree, made)
+
+    def _entry(self, tree: Tree, field: str, value: Tree) -> None:
+        """Adds a field to a message."""
+        entry = tree.struct_expr.entries.add(id=self._fresh().id, field_key=field)
+        entry.value.CopyFrom(value)
+
+    def _keys(self, tree: Tree) -> tuple[Tree, Tree] | None:
+        """Returns the keys of both sides of a comparison; None if their type is known only at evaluation."""
+        overloads = self._overloads.get(tree.id, ())
+        sides = (tree.call_expr.target, tree.call_expr.args[0])
+        kinds = {one.partition("_")[0] for one in overloads}
+        if len(kinds) > 1:
+            origins = {self._origin[one.id] for one in sides if one.id in self._origin}
+            kinds = {"quantity" if one == "capacity" else "semver" for one in origins}
+        if len(kinds) != 1:
+            return None
+        field = QUANTITY_KEY if kinds == {"quantity"} else VERSION_KEY
+        return self._key(sides[0], field), self._key(sides[1], field)
+
+    def _key(self, tree: Tree, field: str) -> Tree:
+        """Returns the key of a quantity or version."""
+        for entry in tree.struct_expr.entries:
+            if entry.field_key == field:
+                return entry.value
+        made = self._fresh()
+        made.select_expr.operand.CopyFrom(tree)
+        made.select_expr.field = field
+        return made
+
+    def _is_zero(self, tree: Tree) -> bool:
+        """Returns whether a node is the constant 0."""
+        return bool(tree.const_expr.WhichOneof("kind") == "int64_value" and tree.const_expr.int64_value == 0)
+
+    def _loop(self, name: str, target: Tree, args: list[Tree]) -> Tree:
+        """Returns the loop of a function of lists. Target and argument are evaluated once."""
+        mark = self._next
+        names = {one: f"@{one}{mark}" for one in "retx"}
+        start, step, result = (self._copy(one, names) for one in self._loops[name])
+        made = self._fresh()
+        loop = made.comprehension_expr
+        loop.iter_var, loop.accu_var = names["e"], names["r"]
+        loop.iter_range.CopyFrom(self._ident(names["t"]) if name != "includes" else self._list())
+        loop.accu_init.CopyFrom(start)
+        loop.loop_condition.CopyFrom(self._constant(True))
+        loop.loop_step.CopyFrom(step)
+        loop.result.CopyFrom(result)
+        if args:
+            made = self._bind(names["x"], args[0], made)
+        return self._bind(names["t"], target, made)
+
+    def _bind(self, name: str, value: Tree, body: Tree) -> Tree:
+        """Returns `cel.bind(name, value, body)`."""
+        made = self._fresh()
+        loop = made.comprehension_expr
+        loop.iter_var, loop.accu_var = f"@unused{made.id}", name
+        loop.iter_range.CopyFrom(self._list())
+        loop.accu_init.CopyFrom(value)
+        loop.loop_condition.CopyFrom(self._constant(False))
+        loop.loop_step.CopyFrom(self._ident(name))
+        loop.result.CopyFrom(body)
+        return made
+
+    def _copy(self, tree: Tree, names: Mapping[str, str]) -> Tree:
+        """Returns a copy of a template with new ids and names."""
+        made = new_node()
+        made.CopyFrom(tree)
+
+        def renew(node: Tree) -> None:
+            node.id = self._fresh().id
+            if node.WhichOneof("kind") == "ident_expr":
+                node.ident_expr.name = names.get(node.ident_expr.name, node.ident_expr.name)
+            for child in children(node):
+                renew(child)
+
+        renew(made)
+        return made
+
+    def _fresh(self) -> Tree:
+        """Returns an empty node with a new id."""
+        self._next += 1
+        return new_node(id=self._next)
+
+    def _new(self, function: str, *args: Tree) -> Tree:
+        """Returns a call without a target."""
+        made = self._fresh()
+        made.call_expr.function = function
+        made.call_expr.args.extend(args)
+        return made
+
+    def _ident(self, name: str) -> Tree:
+        made = self._fresh()
+        made.ident_expr.name = name
+        return made
+
+    def _list(self) -> Tree:
+        made = self._fresh()
+        made.list_expr.SetInParent()
+        return made
+
+    def _constant(self, value: bool | float | str) -> Tree:
+        """Returns a constant."""
+        made = self._fresh()
+        kind = {bool: "bool_value", float: "double_value", str: "string_value"}[type(value)]
+        setattr(made.const_expr, kind, value)
+        return made
+
+    def _put(self, tree: Tree, made: Tree) -> None:
+        """Puts a new node in the place of another, under the id of the other."""
+        at = tree.id
+        new = new_node()
+        new.CopyFrom(made)
+        tree.Clear()
+        tree.CopyFrom(new)
+        tree.id = at

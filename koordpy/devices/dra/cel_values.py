@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantities and versions as device selectors compare them (dra.md 3), without the CEL library.
+
+A quantity is an exact whole number of 10^-9 units, a version is a semantic version 2.0.0. Each has a key, a text that
+orders as the value does: `<`, `==` and `in` of CEL then need no Python. Parsing and its faults are those of
+`resource.Quantity` and of the Go package blang/semver, which Kubernetes uses for selectors.
+"""
+
+import re
+from dataclasses import dataclass
+
+NANO = 10**9
+"""Parts of one unit: no quantity has a smaller fraction."""
+MAX_EXPONENT = 400
+"""Larger decimal exponents are reduced to this, because exact arithmetic with them would take long."""
+MAX_DIGITS = 4000
+"""Maximum number of digits of a quantity: Python converts no longer text to a number."""
+INT64 = range(-(2**63), 2**63)
+
+_QUANTITY = re.compile(r"[+-]?([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,18})", re.ASCII)
+_PART = re.compile(r"[0-9A-Za-z-]+", re.ASCII)
+_DIGITS = re.compile(r"[0-9]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class CelQuantity:
+    """A quantity in an expression."""
+
+    nanos: int
+    """Value times 10^9."""
+    is_plain: bool
+    """True if `asInteger` can return the value. False for some whole values too, such as `1000m` and `1Pi`: Kubernetes
+    stores them as decimals."""
+
+    @property
+    def key(self) -> str:
+        """A text that orders as the values do: sign, number of digits, digits."""
+        digits = str(abs(self.nanos))
+        if self.nanos >= 0:
+            return f"1{len(digits):04}{digits}"
+        return f"0{9999 - len(digits):04}{digits.translate(_COMPLEMENT)}"
+
+    @classmethod
+    def from_key(cls, key: str, is_plain: bool) -> "CelQuantity":
+        """Returns the quantity with a key."""
+        digits = key[5:]
+        return cls(int(digits) if key[0] == "1" else -int(digits.translate(_COMPLEMENT)), is_plain)
+
+    def as_integer(self) -> int:
+        """Returns the value. Raises `ValueError` if it is no plain integer."""
+        if not self.is_plain:
+            raise ValueError("cannot convert value to integer")
+        return self.nanos // NANO
+
+    def plus(self, other: "CelQuantity") -> "CelQuantity":
+        """Returns the sum."""
+        total = self.nanos + other.nanos
+        if other.nanos == 0:
+            return self
+        if self.nanos == 0:
+            return other
+        return CelQuantity(total, self.is_plain and other.is_plain and total // NANO in INT64)
+
+    def minus(self, other: "CelQuantity") -> "CelQuantity":
+        """Returns the difference."""
+        return self.plus(CelQuantity(-other.nanos, other.is_plain))
+
+
+_COMPLEMENT = str.maketrans("0123456789", "9876543210")
+
+
+def parse_cel_quantity(text: str) -> CelQuantity:
+    """Returns the value of a quantity such as `80Gi`. Raises `ValueError` with the fault in Kubernetes' words."""
+    match = _QUANTITY.fullmatch(text) if text else None
+    if match is None:
+        raise ValueError("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
+    whole, fraction, suffix = match[1].lstrip("0"), match[2] or "", match[3]
+    if not match[1] and match[2] is None and suffix:
+        raise ValueError("unable to parse numeric part of quantity")
+    exponent, shift = 0, 0
+    if suffix in _DECIMAL:
+        exponent = _DECIMAL[suffix]
+    elif suffix in _BINARY:
+        shift = _BINARY[suffix]
+    elif (found := _EXPONENT.fullmatch(suffix)) is not None:
+        exponent = max(-MAX_EXPONENT, min(MAX_EXPONENT, int(found[1])))
+    else:
+        raise ValueError("unable to parse quantity's suffix")
+    digits = (whole or "0") + fraction
+    if len(digits) > MAX_DIGITS:
+        raise ValueError("unable to parse numeric part of quantity")
+    sign = -1 if text[0] == "-" else 1
+    number = int(digits)
+    if shift:
+        room = 15 - len(whole or "0") - int(shift * 3 / 10) - 1
+        if not fraction and match[2] in (None, "") and room >= 0 and number << shift in INT64:
+            return CelQuantity(sign * (number << shift) * NANO, True)
+        nanos = _ceiling((number << shift) * NANO, len(fraction))
+        return CelQuantity(sign * min(nanos, (2**63 - 1) * NANO), False)
+    scale = exponent - len(fraction)
+    if 18 - len(digits) >= 0 and scale >= -9:
+        value = number * _power(scale + 9)
+        return CelQuantity(sign * value, scale >= 0 and value // NANO in INT64)
+    nanos = number * NANO * _power(scale) if scale >= 0 else _ceiling(number * NANO, -scale)
+    return CelQuantity(sign * nanos, False)
+
+
+def _power(exponent: int) -> int:
+    """Returns 10 to the power of a number that is not negative."""
+    return int(10**exponent)
+
+
+def _ceiling(number: int, places: int) -> int:
+    """Returns number / 10^places, rounded up."""
+    return -(-number // _power(places))
+
+
+@dataclass(frozen=True, slots=True)
+class CelVersion:
+    """A semantic version in an expression. Build metadata is not kept, because it has no precedence."""
+
+    major: int
+    minor: int
+    patch: int
+    pre: tuple[int | str, ...]
+    """Identifiers of the pre-release, empty for a release."""
+
+    @property
+    def key(self) -> str:
+        """A text that orders as the versions do. A release is after its pre-releases, a number before a word."""
+        pre = "".join(f"0{one:020}" if isinstance(one, int) else f"1{one}!" for one in self.pre)
+        return f"{self.major:020}{self.minor:020}{self.patch:020}{f'-{pre} ' if self.pre else '~'}"
+
+
+def numbers_of_version(key: str) -> tuple[int, int, int]:
+    """Returns (major, minor, patch) of the version with a key."""
+    return int(key[:20]), int(key[20:40]), int(key[40:60])
+
+
+def parse_cel_version(text: str, normalize: bool = False) -> CelVersion:
+    """Returns a semantic version. normalize: accept `v1.2` and `01.2.3` too. Raises `ValueError` with the fault."""
+    if normalize:
+        text = _normalized(text)
+    if not text:
+        raise ValueError("Version string empty")
+    parts = text.split(".", 2)
+    if len(parts) != 3:
+        raise ValueError("No Major.Minor.Patch elements found")
+    major, minor = _number("Major", parts[0]), _number("Minor", parts[1])
+    patch, plus, build = parts[2].partition("+")
+    patch, dash, pre = patch.partition("-")
+    number = _number("Patch", patch)
+    identifiers = tuple(_identifier(one) for one in pre.split(".")) if dash else ()
+    for one in build.split(".") if plus else ():
+        if not one:
+            raise ValueError("Build meta data is empty")
+        if _PART.fullmatch(one) is None:
+            raise ValueError(f'Invalid character(s) found in build meta data "{one}"')
+    return CelVersion(major, minor, number, identifiers)
+
+
+def _number(name: str, text: str) -> int:
+    """Returns a part of a version. Raises `ValueError`. name: as in the message."""
+    if _DIGITS.fullmatch(text) is None:
+        raise ValueError(f'Invalid character(s) found in {name.lower()} number "{text}"')
+    if len(text) > 1 and text[0] == "0":
+        raise ValueError(f'{name} number must not contain leading zeroes "{text}"')
+    return _uint64(text)
+
+
+def _uint64(text: str) -> int:
+    """Returns an unsigned number of 64 bits. Raises `ValueError`."""
+    if not text:
+        raise ValueError('strconv.ParseUint: parsing "": invalid syntax')
+    if len(text) > 20 or int(text) >= 2**64:
+        raise ValueError(f'strconv.ParseUint: parsing "{text}": value out of range')
+    return int(text)
+
+
+def _identifier(text: str) -> int | str:
+    """Returns an identifier of a pre-release. Raises `ValueError`."""
+    if not text:
+        raise ValueError("Prerelease is empty")
+    if _DIGITS.fullmatch(text) is not None:
+        if len(text) > 1 and text[0] == "0":
+            raise ValueError(f'Numeric PreRelease version must not contain leading zeroes "{text}"')
+        return _uint64(text)
+    if _PART.fullmatch(text) is None:
+        raise ValueError(f'Invalid character(s) found in prerelease "{text}"')
+    return text
+
+
+def _normalized(text: str) -> str:
+    """Returns a version without the prefix `v` and leading zeros, with three parts. Raises `ValueError`."""
+    parts = text.removeprefix("v").split(".", 2)
+    for at, part in enumerate(parts):
+        if len(part) > 1:
+            rest = part.lstrip("0")
+            parts[at] = rest if rest[:1].isascii() and rest[:1].isdigit() else "0" + rest
+    if len(parts) < 3:
+        if "+" in parts[-1] or "-" in parts[-1]:
+            raise ValueError("short version cannot contain PreRelease/Build meta data")
+        parts += ["0"] * (3 - len(parts))
+    return ".".join(parts)
