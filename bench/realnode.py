@@ -201,7 +201,7 @@ async def installed(cluster: RealCluster, folder: Path) -> AsyncIterator[Figures
         await api.patch("/api/v1/nodes/n3", {"metadata": {"labels": {"nvidia.com/gpu.present": "true"}}})
         machine, agent = fake_machine(MACHINE)
         cluster.plane.kubectl("apply", "-f", "-", stdin=json.dumps(machine))
-        release = Release(helm, work, "koordpy")
+        release = Release(helm, work)
         values: dict[str, Any] = {**agent, "poll": POLL_S, "enabled": True, "delivery": "device-plugin"}
         await release.install({"agent": values})
         yield Figures(work, release)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Builds the image koordpy:VERSION and writes it as an OCI archive, for registries and for nodes without one.
+# Builds the image of the chart's default values, with the tag VERSION, and writes it as an OCI archive, for registries and for nodes without one.
 #
 # BASE          an image with Python (default: the Dockerfile's), or `bootstrap`: Debian with its Python is made here from
 #               Debian's packages, without a registry (needs mmdebstrap and the rights to use it)
@@ -12,8 +12,8 @@
 set -eu
 
 cd "$(dirname "$0")/.."
-version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
-name=docker.io/library/koordpy:$version
+version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' koordpy/__init__.py)
+name=$(sed -n 's/^  repository: //p' charts/koordpy/values.yaml):$version
 archive=$PWD/build/koordpy.oci.tar
 debian=trixie
 mkdir -p build

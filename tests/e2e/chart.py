@@ -19,7 +19,6 @@ CHART = REPOSITORY / "charts" / "koordpy"
 HELM_TIMEOUT_S = 300
 Json = dict[str, Any]
 NEEDED: Json = {
-    "image": {"repository": "koordpy"},
     "webhook": {"renderCertificate": True},
     "tenants": {"renderCertificate": True},
 }

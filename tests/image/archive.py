@@ -9,9 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests.docs.worked import ROOT
 
 ARCHIVE = ROOT / "build/koordpy.oci.tar"
+REPOSITORY: str = yaml.safe_load((ROOT / "charts/koordpy/values.yaml").read_text(encoding="utf-8"))["image"][
+    "repository"
+]
+"""Name of the image without its tag: the chart's default."""
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def serve(nodes: int, image: Path | None) -> None:
             )
             if image is not None:
                 cluster.import_image(image)
-                told += f"koordpy     the image of {image.name} is on every node: --set image.repository=koordpy\n"
+                told += f"koordpy     the image of {image.name} is on every node, as the chart names it\n"
             (cluster.folder / leftovers.KEPT).write_text(told)
             print(told, end="", flush=True)
             # Else whoever reads what `up` says, as tee does, waits until the cluster ends.

@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.client import Client
 from tests.e2e.conftest import CRDS, assets, helm
-from tests.image.archive import ARCHIVE
+from tests.image.archive import ARCHIVE, REPOSITORY
 from tests.loudly import skip_loudly
 from tests.realnode.cluster import RealCluster
 from tests.realnode.needs import obstacle
@@ -68,8 +68,8 @@ async def alone(cluster: RealCluster, api: Client, tmp_path: Path) -> AsyncItera
 
 @pytest.fixture(scope="session")
 def image(request: pytest.FixtureRequest, cluster: RealCluster) -> str:
-    """koordpy's image on every node; the repository that names it."""
+    """koordpy's image on every node; the repository that names it, which is the chart's default."""
     if not ARCHIVE.exists():
         skip_loudly(request, "tests of the image on real nodes", f"no {ARCHIVE.name}: make image")
     cluster.import_image(ARCHIVE)
-    return "koordpy"
+    return REPOSITORY

@@ -22,19 +22,18 @@ _WITHIN_S = 120.0
 class Release:
     """helm's release koordpy in koordpy-system."""
 
-    def __init__(self, helm: Helm, work: Work, image: str) -> None:
-        self._helm, self.work, self._image = helm, work, image
+    def __init__(self, helm: Helm, work: Work) -> None:
+        self._helm, self.work = helm, work
         # The control plane's own file is written anew by every call of kubectl, also while helm reads it.
         kubeconfig = work.cluster.folder / "helm.kubeconfig"
         kubeconfig.write_text(work.cluster.plane.kubeconfig().read_text())
         self._where = ("koordpy", "--namespace", NAMESPACE, "--kubeconfig", str(kubeconfig))
 
     async def helm(self, command: str, *flags: str, values: Mapping[str, Any] | None = None) -> None:
-        """helm install and the like; values over the image's name."""
+        """helm install and the like. `values` is None for a command without a chart."""
         chart = [str(CHART)] if values is not None else []
-        over = {"image": {"repository": self._image}, **values} if values is not None else None
         await asyncio.to_thread(
-            self._helm.call, command, *self._where[:1], *chart, *self._where[1:], *flags, values=over
+            self._helm.call, command, *self._where[:1], *chart, *self._where[1:], *flags, values=values
         )
 
     async def install(self, values: Mapping[str, Any] | None = None) -> None:

@@ -17,7 +17,7 @@ from tests.realnode.work import HOST, Work, container, pod, pod_spec
 @pytest.fixture
 async def release(alone: Work, helm: Helm, image: str) -> AsyncIterator[Release]:
     """Installed with the chart's default values; gone at the end."""
-    made = Release(helm, alone, image)
+    made = Release(helm, alone)
     try:
         await made.install()
         yield made
@@ -99,7 +99,7 @@ async def test_replicas_and_the_surge_of_an_upgrade_fit_one_node_of_two_cores_an
     alone: Work, helm: Helm, image: str
 ) -> None:
     small = {"nodeSelector": {HOST: "n1"}}
-    release = Release(helm, alone, image)
+    release = Release(helm, alone)
     try:
         await release.install(small)
         await release.helm("test", "--timeout=55s")

@@ -42,7 +42,7 @@ RUNTIME_CLASS = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass"}
 @pytest.fixture
 async def release(alone: Work, helm: Helm, image: str) -> AsyncIterator[Release]:
     """Not installed yet; gone at the end, with the Device of its node."""
-    made = Release(helm, alone, image)
+    made = Release(helm, alone)
     if NAMESPACE not in [one["metadata"]["name"] for one in await alone.api.items("/api/v1/namespaces")]:
         await alone.api.make_namespace(NAMESPACE)
     # what NVIDIA's feature discovery would do

@@ -32,8 +32,8 @@ def commands() -> list[str]:
 class Shell:
     """Where a person follows the page: the repository, kubectl and helm of the cluster."""
 
-    def __init__(self, work: Work, image: str) -> None:
-        self._work, self._image = work, image
+    def __init__(self, work: Work) -> None:
+        self._work = work
         kubeconfig = work.cluster.folder / "page.kubeconfig"
         kubeconfig.write_text(work.cluster.plane.kubeconfig().read_text())
         path = f"{work.cluster.assets}:{SYSTEM_PATH}"
@@ -54,7 +54,7 @@ class Shell:
                 return said
 
     def _run(self, command: str) -> str:
-        own = command.replace("REGISTRY/koordpy", self._image).replace(" --follow", " --tail=-1")
+        own = command.replace(" --follow", " --tail=-1")
         own = own.replace("koordpy.yaml", f"{self._env['HOME']}/koordpy.yaml")
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-ec", own],
@@ -70,12 +70,12 @@ class Shell:
 
 
 @pytest.fixture
-def shell(alone: Work, image: str) -> Shell:
-    return Shell(alone, image)
+def shell(alone: Work, image: str) -> Shell:  # the image is on the nodes
+    return Shell(alone)
 
 
 async def test_the_page_installs_upgrades_and_removes_it(shell: Shell, alone: Work, helm: object) -> None:
-    release = Release(helm, alone, "koordpy")  # type: ignore[arg-type]
+    release = Release(helm, alone)  # type: ignore[arg-type]
     alone.apply(pod_group("gang", 1), pod("waits", pod_spec(container()), gang="gang"))
     await shell.until("helm install")
     await release.ready()
