@@ -13,7 +13,7 @@ ATTACK_ARGS ?=
 export MINUTES POLICIES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo picture test lint dco format type bench soak attack yardstick e2e e2e-oldest realnode realnode-down realnode-bench e2e-realnode hardware docs reference workflows chart image test-pythons controlplane clean oracle golden measures suggestions storms
+.PHONY: help install lock demo picture test lint dco format type bench soak attack yardstick e2e e2e-oldest realnode realnode-down realnode-bench e2e-realnode hardware docs reference workflows chart image dist dist-check version test-pythons controlplane clean oracle golden measures suggestions storms
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -51,7 +51,7 @@ picture: install ## Record the demo as docs/demo.svg (a minute), and the web UI 
 
 test: install ## Run all tests that need no control plane
 	@$(if $(LEFT_OUT),printf '\n*** LEFT OUT on Python $(VERSION): tests marked "$(LEFT_OUT)" (tests/conftest.py). make test runs them.\n\n' >&2)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not controlplane and not realnode$(LEFT_OUT:%= and not %)" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not controlplane and not realnode and not published$(LEFT_OUT:%= and not %)" $(PYTEST_ARGS)
 
 VERSIONS ?= 3.11 3.12 3.13
 
@@ -170,6 +170,29 @@ image: install ## Build and test the image koordpy:VERSION and build/koordpy.oci
 	$(BIN)/python -m pytest tests/image -rs $(PYTEST_ARGS)
 	@$(BIN)/python -m tests.image.archive
 
+DIST_TOOLS := build/dist-tools
+SPACED = $(if $($(1)),$(2) $($(1)))
+
+$(DIST_TOOLS)/.installed: requirements-dist.lock
+	@$(or $(PYTHON),false) $(FITS) || { echo "make dist runs on Python 3.11 to 3.13, found '$(PYTHON)'" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(DIST_TOOLS)
+	$(DIST_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dist.lock
+	@touch $@
+
+dist: $(DIST_TOOLS)/.installed ## Build a release from the last commit in dist/ (PARTS="python chart crds plugin krew sbom image": only these; MIRROR=...)
+	$(DIST_TOOLS)/bin/python -m release $(call SPACED,PARTS,--parts) $(call SPACED,PLATFORMS,--plugin-platforms) \
+		$(call SPACED,PYTHONS,--plugin-pythons) $(call SPACED,MIRROR,--mirror)
+
+PYTHON_HERE = $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+PLATFORM_HERE = $(shell uname -s | tr A-Z a-z)/$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
+
+dist-check: install ## Build the parts of a release that need no image, for this platform, and test them in an empty environment
+	$(MAKE) dist PARTS="python chart crds plugin krew sbom" PLATFORMS=$(PLATFORM_HERE) PYTHONS=$(PYTHON_HERE)
+	$(BIN)/python -m pytest tests/release -rs -m "published" $(PYTEST_ARGS)
+
+version: ## Write VERSION into every file that names the version (VERSION=0.2.0)
+	@$(BIN)/python -m release.set_version $(VERSION)
+
 clean: ## Remove build outputs
-	rm -rf $(VENV) build .cache .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist .cache .mypy_cache .ruff_cache .pytest_cache
 	find koordpy -name __pycache__ -prune -exec rm -rf {} +

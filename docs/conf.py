@@ -7,11 +7,13 @@ The sources are the Markdown files in the repository, including the README, so t
 import tomllib
 from pathlib import Path
 
+from koordpy import __version__
+
 _ROOT = Path(__file__).resolve().parents[1]
 _project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
 
 project = _project["name"]
-release = version = _project["version"]
+release = version = __version__
 project_copyright = f"{project}, {_project['license']}"
 
 root_doc = "docs/index"

@@ -12,12 +12,15 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from koordpy.api.field_faults import InputFaultsError
 from koordpy.config.config_values import GANG_KINDS
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.config.configuration_file import read_config
 from koordpy.workloads.kinds.kind_registry import watched
+from release.chart_package import build_chart
+from release.checkout import Checkout
 from tests.e2e.assets import REPOSITORY
 from tests.e2e.chart import CHART, EVERYBODY, Denied, Helm, Release
 
@@ -85,7 +88,6 @@ def test_the_chart_is_without_fault_for(name: str, helm: Helm) -> None:
 
 
 def test_the_packed_chart_holds_the_definitions(helm: Helm, tmp_path: Path) -> None:
-    """They are a link to crds/ in the repository."""
     helm.call("package", CHART, "--destination", tmp_path)
     (packed,) = tmp_path.glob("*.tgz")
     with tarfile.open(packed) as archive:
@@ -95,6 +97,21 @@ def test_the_packed_chart_holds_the_definitions(helm: Helm, tmp_path: Path) -> N
             if entry.name.startswith("koordpy/crds/")
         }
     assert definitions == {file.name: file.read_bytes() for file in (REPOSITORY / "crds").iterdir()}
+
+
+def test_the_package_of_a_release_is_that_of_helm(helm: Helm, tmp_path: Path) -> None:
+    def content(archive: Path) -> dict[str, bytes]:
+        with tarfile.open(archive) as tar:
+            return {entry.name: tar.extractfile(entry).read() for entry in tar if entry.isfile()}  # type: ignore[union-attr]
+
+    helm.call("package", CHART, "--destination", tmp_path / "helm")
+    (helms,) = tmp_path.glob("helm/*.tgz")
+    (ours,) = build_chart(Checkout(REPOSITORY, "", 0), tmp_path)
+    packed, own = content(helms), content(ours)
+    # helm writes this file from what it has read, without comments
+    read = [yaml.safe_load(files.pop("koordpy/Chart.yaml")) for files in (packed, own)]
+    assert read[0] == read[1] and packed == own
+    assert helm.call("template", "x", ours) == helm.call("template", "x", CHART)
 
 
 @pytest.mark.parametrize(
@@ -306,8 +323,11 @@ def test_a_digest_takes_the_place_of_the_tag(helm: Helm) -> None:
         helm.render({"image": image}).pod["containers"][0]["image"]
         for image in ({}, {"tag": "edge"}, {"tag": "edge", "digest": digest}, {"registry": "r.example.com/"})
     ]
+    default = yaml.safe_load((CHART / "values.yaml").read_text())["image"]["repository"]
     version = REPOSITORY.joinpath("koordpy", "__init__.py").read_text().split('__version__ = "')[1].split('"')[0]
-    assert images == [f"koordpy:{version}", "koordpy:edge", f"koordpy@{digest}", f"r.example.com/koordpy:{version}"]
+    assert images == [
+        f"{default}:{version}", f"{default}:edge", f"{default}@{digest}", f"r.example.com/{default}:{version}",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
