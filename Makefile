@@ -19,7 +19,7 @@ help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(STAMP): requirements.lock pyproject.toml
-	@$(or $(PYTHON),false) $(FITS) || { echo "koordpy runs on Python 3.11 to 3.13, found '$(PYTHON)': name one, as in make install PYTHON=python3.12" >&2; exit 1; }
+	@$(or $(PYTHON),false) $(FITS) || { echo "koordpy runs on Python 3.11 to 3.13, found '$(or $(PYTHON),none on the PATH)': name one, as in make install PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(if $(wildcard $(STAMP)),,--clear) $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
@@ -131,7 +131,7 @@ e2e: install ## Test the scheduler against a real API server
 	$(BIN)/python -m pytest -m controlplane tests/e2e $(SECOND_TRY) $(PYTEST_ARGS)
 
 # The tests that depend on what the API server and its controllers do, and a sample of the others.
-VERSION_TESTS := $(addprefix tests/e2e/test_,$(addsuffix .py,controlplane crds definitions devices volumes preemption quota_webhook process differential chart_work upstream_groups gang_defaults))
+VERSION_TESTS := $(addprefix tests/e2e/test_,$(addsuffix .py,controlplane crds definitions devices volumes preemption quota_webhook process differential chart_schemas chart_webhook chart_work upstream_groups gang_defaults))
 OLDEST := $(firstword $(notdir $(sort $(wildcard controlplane/kubernetes/*))))
 
 e2e-oldest: install ## Test a part of it on the oldest supported Kubernetes (in KUBEBUILDER_ASSETS_OLDEST, else built)

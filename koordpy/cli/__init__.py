@@ -9,3 +9,7 @@ Main types: `COMMANDS` (`main.py`): every command by name; `add_cluster` (`offli
 Must not make scheduling decisions. `koordpy --help` must import neither the planner nor the manifest parser.
 Start reading at `main.py`, then `simulate_command.py`.
 """
+
+from koordpy.cli.python_version import require_supported_python
+
+require_supported_python()

@@ -57,6 +57,7 @@ OTHERS: dict[Path, Any] = {
     ("agent", "resources"): {"requests": {"cpu": "2"}},
     ("webhook", "url"): "https://10.0.0.1:9443",
     ("webhook", "existingSecret"): "theirs",
+    ("webhook", "excludedNamespaces"): ["monitoring"],
     ("webhook", "certManager", "issuerRef"): {"name": "theirs"},
     ("tenants", "groups"): ["researchers"],
     ("tenants", "existingSecret"): "theirs",
