@@ -153,7 +153,7 @@ def find_plan(
         return SearchResult(SearchEnd.NO_CANDIDATES)
     # no plan: find out whether one of the protections blocked it
     withheld = {guard: text for guard in WAIVABLE if (text := _withheld_by(guard, tried, search))}
-    share = unclaimed_share(tried[-1].pods, search.round_state, search.shares)
+    share = unclaimed_share(tried[-1].pods, search.round_state, search.entitlements.shares)
     reasons = (*last.reasons, *withheld.values(), *([f"{share}."] if share else []))
     return replace(last, outcome=refused, reasons=reasons, withheld=last.withheld.union(withheld))
 
@@ -167,12 +167,12 @@ def _answer_early(unit: Unit, now: RoundState, search: PreemptionSearch, *, firs
     """
     if not now.snapshot.nodes:
         return SearchResult(SearchEnd.NO_CANDIDATES)
-    if first and (awaited := await_ending(unit, now)) is not None:
+    if first and now.reservations.terminating and (awaited := await_ending(unit, now)) is not None:
         return SearchResult(SearchEnd.AWAITING, awaited=awaited)
-    if any(waits_on_nominated(pod, now) for pod in unit.pending):
+    if any(waits_on_nominated(pod, now) for pod in unit.pending if pod.nominated_node):
         return SearchResult(SearchEnd.NO_RULE)
     if not search.has_open_rule:
-        share = unclaimed_share(unit.pending, now, search.shares)
+        share = unclaimed_share(unit.pending, now, search.entitlements.shares)
         return SearchResult(SearchEnd.NO_RULE, reasons=(f"{share}.",) if share else ())
     if search.defers:
         return SearchResult(SearchEnd.DEFERRED)

@@ -129,7 +129,9 @@ def find_gate(unit: Unit, round_state: RoundState) -> Gate | None:
     if evicted and any(pod.key in evicted for pod in unit.members):
         text = f"gang {unit.group_id}: members are evicted in this round; the next round plans the gang again"
         return Gate(text, GangStatus.UNSCHEDULABLE)
-    return gate(unit, round_state.groups) or device_gate(unit, round_state) or check_min_resources(unit, round_state)
+    if found := gate(unit, round_state.groups) or device_gate(unit, round_state):
+        return found
+    return check_min_resources(unit, round_state) if any(gang.min_resources for gang in unit.gangs) else None
 
 
 def refuse_by_quota(unit: Unit, round_state: RoundState) -> QuotaRefusal | None:
@@ -189,7 +191,7 @@ def place_members(unit: Unit, round_state: RoundState, *, defers: bool) -> UnitO
         refusal = round_state.admission.core_refusal(unit, round_state.draft.quotas)
         return WaitingUnit(attempt, refusal or NoCapacity())
     nodes = {unit.members[rank].key: node for rank, node in sorted(best.nodes.items())}
-    if crowds_siblings(unit, nodes, round_state):
+    if any(pod.nominated_node for pod in unit.pending) and crowds_siblings(unit, nodes, round_state):
         return WaitingUnit(replace(attempt, proof=Proof.UNKNOWN), NoCapacity())
     return accept(unit, nodes, round_state, best.proof, best.runs).name_method(attempt.method)
 

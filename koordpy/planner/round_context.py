@@ -123,8 +123,8 @@ class RoundContext:
         return any(map(is_refused_by_runtime, self.outcomes)) and not self.has_promise
 
     def has_bound_gangs(self) -> bool:
-        """Returns True if a gang may have lost members, and pods may be evicted."""
-        return self.evicts and bool(self.round_state.snapshot.members)
+        """Returns True if a gang may have lost members, because some of its members run, and pods may be evicted."""
+        return self.evicts and any(pod.bound for some in self.round_state.snapshot.members.values() for pod in some)
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 

@@ -99,6 +99,11 @@ class Quotas:
         """Returns the queue of a pod in the modes exact and kai."""
         return self._queues[pod.owner]
 
+    def has_other_tenants(self, pod: PodInfo) -> bool:
+        """Returns True if pods of another user or queue than a pod's are assigned to nodes. O(owners)."""
+        user, queue = self._users[pod.owner], self._queues[pod.owner]
+        return any(self._users[owner] != user or self._queues[owner] != queue for owner in self.usage)
+
     def unknown(self, pod: PodInfo) -> str:
         """Returns the quota that the pod's label names if no such quota exists; empty for none."""
         label = pod.pod.metadata.labels.get(keys.QUOTA_NAME, "")

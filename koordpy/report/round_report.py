@@ -199,11 +199,11 @@ def _never_reason(one: DecidedUnit, after: Unit, round_state: RoundState) -> str
     """Returns why a unit never fits; empty if it may fit, or if that is not checked.
 
     It is not checked if the unit waits for something else: a gate, terminating pods, or capacity that is reserved. It
-    is not checked for a plain pod that is placed either.
+    is not checked either if no member is left to place.
     """
     match one:
         case BoundUnit() | PreemptingUnit():
-            asked = one.unit.plain is None
+            asked = one.unit.plain is None and bool(after.pending)
         case WaitingUnit(diagnosis=Gate()) | RejectedUnit():
             asked = False
         case WaitingUnit(diagnosis=NoCapacity() as lack):

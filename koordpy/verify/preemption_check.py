@@ -122,6 +122,8 @@ class VictimCheck(PlanSums):
 
         lost: amounts that each quota loses with the plan. gone: all evicted pods without moved ones.
         """
+        if not self.added:
+            return []
         limits = self.limits_after(gone)
         faults = []
         for name, asked in self.added.items():
@@ -157,7 +159,10 @@ class VictimCheck(PlanSums):
             ]
         elif across == "overMin":
             faults += self.faults_below_min((name for pod in own for name in self.victim_quotas(pod)), lost)
-        return [*faults, *self._share_floors(own, gone), *self._tenants(lost).preempted(taken, gone)]
+        faults += self._share_floors(own, gone)
+        if not self.quotas.has_other_tenants(self.placed[0]):
+            return faults
+        return [*faults, *self._tenants(lost).preempted(taken, gone)]
 
     def _by_quota(self, taken: Sequence[EvictedUnit], lost: Sums) -> list[str]:
         """Returns the faults of victims by rule `quota` (3.2). taken: these victims. lost: by all victims of the

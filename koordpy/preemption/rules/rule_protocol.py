@@ -18,7 +18,7 @@ from koordpy.api import keys
 from koordpy.api.keys import SYSTEM_PRIORITY_FLOOR
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.fairness.entitlement_lines import EntitlementLines, Tenant
+from koordpy.fairness.entitlement_lines import EntitlementLines, Mins, Tenant, lines_of
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.pods.pod_info import PodInfo
@@ -49,6 +49,33 @@ class CombinedLimits:
     shortfalls: list[Shortfall] = field(default_factory=list)
 
 
+class RoundEntitlements:
+    """The entitlements of a round: mins of quotas, and shares of tenants. Each is computed at its first use."""
+
+    def __init__(self, round_state: RoundState) -> None:
+        self._round_state = round_state
+
+    @cached_property
+    def mins(self) -> Mins:
+        """Entitlements of quotas: their min."""
+        return Mins(self._round_state.snapshot.quotas)
+
+    @cached_property
+    def shares(self) -> EntitlementLines | None:
+        """Fair shares of tenants; None in mode off."""
+        return lines_of(self._round_state.snapshot, self._round_state.config.fairness)
+
+    @property
+    def reclaimed(self) -> EntitlementLines | None:
+        """Fair shares of tenants; None if fair share is not reclaimed."""
+        return self.shares if self._round_state.config.fairness.reclaim == "all" else None
+
+    @cached_property
+    def usable(self) -> TenantShares:
+        """Shares of tenants on the nodes that some pods could use."""
+        return TenantShares(self._round_state, self.mins)
+
+
 class RuleInputs:
     """The inputs of the rules for one preemptor set: its members, entitlements, usage, and guards."""
 
@@ -58,16 +85,11 @@ class RuleInputs:
         pods: Sequence[PodInfo],
         pool: Pool,
         round_state: RoundState,
-        *,
-        mins: EntitlementLines,
-        lines: EntitlementLines | None,
-        tenants: TenantShares,
+        entitlements: RoundEntitlements,
         waived: frozenset[Guard] = NO_GUARD,
     ) -> None:
-        """pods: the members of the unit that are placed together. mins: entitlements of quotas. lines: fair shares;
-        None if fair share is not reclaimed. tenants: fair shares counted only on the nodes that some pods could use.
-        waived: guards that are left out."""
-        self._tenants, self.waived = tenants, waived
+        """pods: the members of the unit that are placed together. waived: guards that are left out."""
+        self._entitlements, self.waived = entitlements, waived
         self.use = use = round_state.reservations.use(unit, round_state.draft.quotas, net=True)
         """Usage of quotas and users before the plan, with the reservations that the unit must respect."""
         self.unit, self.pods, self.pool, self.round_state, self.config = (
@@ -78,11 +100,6 @@ class RuleInputs:
             round_state.config,
         )
         self.protection = PlanGuards(unit, pods, round_state.config, waived)
-        gained = units_that_gained(round_state.snapshot.evicted_for, unit.id)
-        self.mins = Reclaim(pods, pool=pool, use=use, lines=mins, gainers=gained)
-        """Reclaim by the min of quotas."""
-        self.fair = ShareReclaim(pods, pool=pool, use=use, lines=lines, gainers=gained) if lines is not None else None
-        """Reclaim by fair share; None if fair share is not reclaimed."""
         self.tree = use.quotas.tree
         self.yields = self.config.quota.no_quota_yields != "never" and self.config.quota.enable_runtime_quota
         """True if capacity that victims in no quota free can raise the runtimes of quotas."""
@@ -90,13 +107,36 @@ class RuleInputs:
         """The lowest priority of the members to be placed."""
 
     @cached_property
+    def mins(self) -> Reclaim:
+        """Reclaim by the min of quotas. Rules read it only if there are quotas (`tree.quotas`)."""
+        lines = self._entitlements.mins
+        return Reclaim(self.pods, pool=self.pool, use=self.use, lines=lines, gainers=self._gained)
+
+    @cached_property
+    def fair(self) -> ShareReclaim | None:
+        """Reclaim by fair share; None if fair share is not reclaimed."""
+        if (lines := self._entitlements.reclaimed) is None:
+            return None
+        return ShareReclaim(self.pods, pool=self.pool, use=self.use, lines=lines, gainers=self._gained)
+
+    @cached_property
+    def _gained(self) -> frozenset[str]:
+        """Ids of the units that gained by a recent eviction of the unit."""
+        evicted_for = self.round_state.snapshot.evicted_for
+        return units_that_gained(evicted_for, self.unit.id) if evicted_for else frozenset()
+
+    @cached_property
     def users(self) -> AcrossUsers | None:
         """The protection of other tenants from rule `priority`; None if it does not apply to the preemptor.
 
-        It does not apply in mode off, to pods of the system quota, to system priorities, and to pods that request no
-        resource that is shared out.
+        It does not apply in mode off, to pods of the system quota, to system priorities, to pods that request no
+        resource that is shared out, and if all running pods are of the preemptor's tenant.
         """
-        if self.priority >= SYSTEM_PRIORITY_FLOOR or (shares := self._tenants.of(self.pods)) is None:
+        if self.priority >= SYSTEM_PRIORITY_FLOOR:
+            return None
+        if not self.round_state.snapshot.quotas.has_other_tenants(self.pods[0]):
+            return None
+        if (shares := self._entitlements.usable.of(self.pods)) is None:
             return None
         own = shares.tenancy(self.pods[0])
         if own is None:
@@ -144,6 +184,8 @@ class RuleInputs:
 
         every: (option, unit of the pool) of all options; empty for moves, which free nothing in quotas.
         """
+        if not self.tree.quotas:
+            return
         total: SharedTotal | None = None
         needed: dict[Terms, int] = {}
         for party, asked in self.mins.requests.items():

@@ -75,8 +75,9 @@ def closing_reasons(rule_inputs: RuleInputs, free: Mask) -> tuple[list[str], boo
     hour because it gained by an eviction, or another tenant would fall below its share.
     """
     reasons = []
-    if rule_inputs.mins.closed and BY_NAME[RuleName.QUOTA].is_open(
-        rule_inputs.round_state.snapshot, rule_inputs.config
+    if (
+        BY_NAME[RuleName.QUOTA].is_open(rule_inputs.round_state.snapshot, rule_inputs.config)
+        and rule_inputs.mins.closed
     ):
         reasons.append(f"{rule_inputs.mins.closed}.")
     if spared := rule_inputs.mins.spared or (rule_inputs.fair.spared if rule_inputs.fair is not None else ""):

@@ -103,7 +103,7 @@ class Preempt(VictimRule):
 
     def bind(self, rule_inputs: RuleInputs, out: CombinedLimits, own: Mapping[int, int], every: Pairs) -> None:
         """Adds: all victims together leave other quotas their min, and other tenants their share."""
-        if rule_inputs.config.preemption.across_quotas == "overMin":
+        if rule_inputs.config.preemption.across_quotas == "overMin" and rule_inputs.tree.quotas:
             out.limits.extend(rule_inputs.mins.floors(own, every))
         if rule_inputs.fair is not None:
             out.limits.extend(rule_inputs.fair.floors(own, every))

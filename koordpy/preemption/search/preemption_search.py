@@ -12,13 +12,11 @@ from functools import cached_property
 from typing import Any
 
 from koordpy.devices.rule_registry import add_demands
-from koordpy.fairness.entitlement_lines import EntitlementLines, Mins, lines_of
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.placement.problem import Problem, only_ranks
-from koordpy.preemption.rules.rule_protocol import RuleInputs
+from koordpy.preemption.rules.rule_protocol import RoundEntitlements, RuleInputs
 from koordpy.preemption.rules.rule_steps import free_units
-from koordpy.preemption.rules.usable_shares import TenantShares
 from koordpy.preemption.rules.victim_rules import VICTIM_RULES
 from koordpy.preemption.search.candidates import Rules
 from koordpy.preemption.search.device_columns import with_devices
@@ -118,7 +116,12 @@ class PreemptionSearch:
         """
         taken = [EvictedUnit(victim.unit.pods, str(victim.rule)) for victim in plan.victims]
         back = {one.pod.key: one.node for one in plan.back}
-        return taken, dict(plan.nodes), back, Round(self.round_state, self._lines, self.pool.budgets, self._checked)
+        return (
+            taken,
+            dict(plan.nodes),
+            back,
+            Round(self.round_state, self.entitlements.reclaimed, self.pool.budgets, self._checked),
+        )
 
     def faults_of_returns(self, plan: PreemptionPlan) -> list[PlanFault]:
         """Returns the faults in the new nodes of moved pods, on the draft with members placed and victims evicted."""
@@ -159,10 +162,7 @@ class PreemptionSearch:
 
     def rule_inputs(self, preemptors: PreemptorSet, waived: frozenset[Guard] = NO_GUARD) -> RuleInputs:
         """Returns the inputs of the rules for one preemptor set. waived: guards that are left out."""
-        mins, lines, tenants = self._mins, self._lines, self._tenants
-        pool, round_state = self.pool, self.round_state
-        unit, pods = preemptors.unit, preemptors.pods
-        return RuleInputs(unit, pods, pool, round_state, mins=mins, lines=lines, tenants=tenants, waived=waived)
+        return RuleInputs(preemptors.unit, preemptors.pods, self.pool, self.round_state, self.entitlements, waived)
 
     def free_units(self, preemptors: PreemptorSet) -> Mask:
         """Returns [units] of the pool that may be evicted for one preemptor set before any rule is applied."""
@@ -178,24 +178,7 @@ class PreemptionSearch:
             self._alone = SinglePod(self.pool, self.round_state)
         return self._alone
 
-    # --- entitlements -------------------------------------------------------------------------------------------------
-
     @cached_property
-    def _mins(self) -> Mins:
-        """Entitlements of quotas: their min."""
-        return Mins(self.round_state.snapshot.quotas)
-
-    @cached_property
-    def _lines(self) -> EntitlementLines | None:
-        """Fair shares of tenants; None if fair share is not reclaimed."""
-        return self.shares if self.config.fairness.reclaim == "all" else None
-
-    @cached_property
-    def shares(self) -> EntitlementLines | None:
-        """Fair shares of tenants; None in mode off."""
-        return lines_of(self.round_state.snapshot, self.config.fairness)
-
-    @cached_property
-    def _tenants(self) -> TenantShares:
-        """Shares of tenants on the nodes that some pods could use, cached for the round."""
-        return TenantShares(self.round_state, self._mins)
+    def entitlements(self) -> RoundEntitlements:
+        """Mins of quotas and shares of tenants, for all preemptor sets of the round."""
+        return RoundEntitlements(self.round_state)
