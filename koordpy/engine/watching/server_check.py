@@ -100,7 +100,7 @@ class ServerCheck:
     async def check_definitions(self) -> None:
         """Compares the schemas of all shipped kinds with those of the API server. Raises as the client does."""
         documents: dict[str, Mapping[str, Schema]] = {}
-        for one in await asyncio.to_thread(shipped_schemas):
+        for one in shipped_schemas():
             path = f"/openapi/v3/apis/{one.group}/{one.version}"
             if path not in documents:
                 documents[path] = _schemas(await self._client.get_or_none(path, type=dict[str, Any]) or {})
