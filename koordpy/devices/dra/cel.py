@@ -122,10 +122,11 @@ extensions:
 - {name: strings, version: 2}
 - {name: optional}
 - {name: bindings}
-- {name: lists}
 - {name: sets}
 """
 """What of the library is on, as in Kubernetes 1.37."""
+_LISTS = "- {name: lists}"
+"""Functions of lists, for evaluation only: `DECLARATIONS` and `DECLARATIONS_OF_LISTS` have stricter types."""
 
 
 class _Library:
@@ -135,10 +136,17 @@ class _Library:
         from cel_expr_python import cel
         from google.protobuf import message_factory
 
-        from koordpy.devices.dra.cel_completion import Completion
-        from koordpy.devices.dra.cel_functions import DECLARATIONS, Values, implementations
+        from koordpy.devices.dra.cel_completion import CAPACITY_VARIABLE, Completion
+        from koordpy.devices.dra.cel_functions import DECLARATIONS, DECLARATIONS_OF_LISTS, Values, implementations
         from koordpy.devices.dra.cel_messages import message_pool
-        from koordpy.devices.dra.cel_syntax import QUANTITY, VERSION, TreeTooDeep, first_refusal
+        from koordpy.devices.dra.cel_syntax import (
+            QUANTITY,
+            VERSION,
+            TreeFault,
+            TreeTooDeep,
+            asks_for_field,
+            first_refusal,
+        )
 
         kinds = cel.Type
         named = {"int": kinds.INT, "uint": kinds.UINT, "double": kinds.DOUBLE, "bool": kinds.BOOL,
@@ -160,15 +168,23 @@ class _Library:
         pool = message_pool()
         classes = [message_factory.GetMessageClass(pool.FindMessageTypeByName(name)) for name in (QUANTITY, VERSION)]
         self._values = Values(*classes)
-        config = cel.NewEnvConfigFromYaml(_CONFIG)
 
-        def environment(device: Any, added: Any) -> Any:
-            return cel.NewEnv(descriptor_pool=pool, config=config, variables={"device": device}, extensions=[added])
+        def environment(config: str, variables: dict[str, Any], added: Any) -> Any:
+            how = cel.NewEnvConfigFromYaml(config)
+            return cel.NewEnv(descriptor_pool=pool, config=how, variables=variables, extensions=[added])
 
-        self._check = environment(cel.Type("kubernetes.DRADevice"), extension(DECLARATIONS, lambda _: None))
-        self._run = environment(kinds.DYN, extension(implementations(self._values), lambda one: one.run))
-        self._refusal = first_refusal
-        self._too_deep = TreeTooDeep
+        declared, device = _CONFIG + DECLARATIONS_OF_LISTS, cel.Type("kubernetes.DRADevice")
+        capacity = kinds.Map(kinds.STRING, kinds.Map(kinds.STRING, named["quantity"]))
+        added = extension(DECLARATIONS, lambda _: None)
+        self._check = environment(declared, {"device": device, CAPACITY_VARIABLE: capacity}, added)
+        self._check_fields = environment(declared, {"device": device}, added)
+        self._run = environment(
+            _CONFIG + _LISTS,
+            {"device": kinds.DYN},
+            extension(implementations(self._values), lambda one: one.run),
+        )
+        self._refusal, self._asks_for_field = first_refusal, asks_for_field
+        self._too_deep, self._fault = TreeTooDeep, TreeFault
         self._completion = Completion(lambda text: self._check.compile(text, disable_check=True).serialize())
         self._types = kinds
 
@@ -190,22 +206,41 @@ class _Library:
             parsed = self._check.compile(text, disable_check=True).serialize()
             if (refused := self._refusal(parsed)) is not None:
                 raise UnsupportedSelector(refused)
-            checked = self._check.compile(text)
+            # has(device.capacity) asks for a field, but not for a variable
+            check = self._check_fields if self._asks_for_field(parsed, "capacity") else self._check
+            checked = check.compile(text)
         except RuntimeError as fault:
             raise _compile_fault(str(fault)) from None
         kind = checked.return_type()
         if kind not in (self._types.BOOL, self._types.DYN):
             raise _not_bool(kind.name())
-        completed, reads_device = self._completion.complete(checked.serialize())
         try:
-            expression = self._run.deserialize(completed)
-        except RuntimeError:
-            raise UnsupportedSelector(TOO_DEEP) from None
-        if not reads_device:
-            value = expression.eval(self._run.Activation({}))
+            done = self._completion.complete(checked.serialize())
+        except self._fault as fault:
+            raise _located(text, fault.offset, str(fault)) from None
+        for constant in done.constants:
+            value = self._evaluated(constant)
+            if value.type() == self._types.ERROR:
+                raise SelectorError(f"program instantiation failed: {_error_text(str(value.value()))}")
+        for place, test in done.patterns:
+            if self._evaluated(test).type() == self._types.ERROR:
+                raise _located(text, place, "invalid matches argument")
+        if not done.reads_device:
+            value = self._evaluated(done.tree)
             if value.type() not in (self._types.BOOL, self._types.ERROR):
                 raise _not_bool(value.type().name())
-        return expression
+        return self._expression(done.tree)
+
+    def _expression(self, tree: bytes) -> Any:
+        """Returns a completed tree as an expression. Raises `UnsupportedSelector`."""
+        try:
+            return self._run.deserialize(tree)
+        except RuntimeError:
+            raise UnsupportedSelector(TOO_DEEP) from None
+
+    def _evaluated(self, tree: bytes) -> Any:
+        """Returns the value of a completed tree that does not read the device."""
+        return self._expression(tree).eval(self._run.Activation({}))
 
     def verdict(self, expression: Any, facts: DeviceFacts) -> bool | str:
         """Returns whether a device matches, or the text of the error."""
@@ -262,6 +297,14 @@ def _split(name: str, driver: str) -> tuple[str, str]:
     """Returns (domain, name) of an attribute or capacity."""
     domain, slash, short = name.partition("/")
     return (domain, short) if slash else (driver, name)
+
+
+def _located(text: str, offset: int, fault: str) -> SelectorError:
+    """Returns the error of a fault at a place in the text, as the library words its own."""
+    before = text[:offset].split("\n")
+    line, column = len(before), len(before[-1])
+    shown = f" | {text.split(chr(10))[line - 1]}\n | {'.' * column}^"
+    return SelectorError(f"compilation failed: ERROR: <input>:{line}:{column + 1}: {fault}\n{shown}")
 
 
 def _not_bool(kind: str) -> SelectorError:

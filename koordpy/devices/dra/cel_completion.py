@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Completes the checked tree of a device selector, so that its evaluation needs little Python (dra.md 3).
 
-Three changes, on messages of `cel_syntax.py`:
+Four changes, on messages of `cel_syntax.py`:
 
 - An index on `device.attributes` or `device.capacity` returns an empty map for an unknown domain.
 - Comparisons of quantities and versions become comparisons of their keys (`cel_values.py`), and `quantity` and
   `semver` of a constant become constants.
-- Functions of lists that the library lacks become loops, from the templates in `_LOOPS`. They must not be Python
-  functions, because the binding cannot pass every value to Python: an optional value crashes the process.
+- Functions of lists that the library lacks become loops, from the templates of `cel_templates.py`. They must not be
+  Python functions, because the binding cannot pass every value to Python: an optional value crashes the process.
+- A few functions of texts get the results that they have in Kubernetes, from templates too.
+
+Two faults are found here because the library does not look for them: literals of mixed types, and constants that
+cannot be converted.
 """
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from koordpy.devices.dra.cel_syntax import (
     PLAIN,
@@ -19,23 +24,20 @@ from koordpy.devices.dra.cel_syntax import (
     VERSION,
     VERSION_KEY,
     Tree,
+    TreeFault,
+    as_expression,
     children,
     new_node,
     read_tree,
+    type_text,
 )
+from koordpy.devices.dra.cel_templates import BODIES, CONVERSIONS, LOOPS
 from koordpy.devices.dra.cel_values import parse_cel_quantity, parse_cel_version
 
-_LOOPS: Mapping[str, tuple[str, str, str]] = {
-    "max": ("[]", "size(r) == 0 || r[0] < e ? [e] : r", 'size(r) == 0 ? fail("max called on empty list") : r[0]'),
-    "min": ("[]", "size(r) == 0 || r[0] > e ? [e] : r", 'size(r) == 0 ? fail("min called on empty list") : r[0]'),
-    "sum": ("[]", "size(r) == 0 ? [e] : [r[0] + e]",
-            'size(r) == 0 ? 0 : type(r[0]) in [int, uint, double] ? r[0] : fail("no such overload")'),
-    "isSorted": ("[]", "size(r) == 0 ? [true, e] : [r[0] && !(r[1] > e), e]", "size(r) == 0 || r[0]"),
-    "indexOf": ("[0, -1]", "[r[0] + 1, r[1] < 0 && e == x ? r[0] : r[1]]", "r[1]"),
-    "lastIndexOf": ("[0, -1]", "[r[0] + 1, e == x ? r[0] : r[1]]", "r[1]"),
-    "includes": ("[]", "r", "type(t) == list ? x in t : t == x"),
-}  # fmt: skip
-"""Function of a list `t` -> (start, step for the item `e`, result) of a loop with the state `r`. `x`: the argument."""
+_OF_CONSTANTS = frozenset((*CONVERSIONS, "dyn", "type"))
+"""Functions that Kubernetes evaluates for constants when it compiles."""
+CAPACITY_VARIABLE = "device.capacity"
+"""A variable to the type checker, because a field of a message cannot be a map of maps. It is a field otherwise."""
 _COMPARE = {"isGreaterThan": "_>_", "isLessThan": "_<_"}
 _ORDERS = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"))
 _OF_LIST = "list_"
@@ -46,30 +48,65 @@ class Completion:
     """Completes checked trees. parse: returns the serialized tree of a text, unchecked."""
 
     def __init__(self, parse: Callable[[str], bytes]) -> None:
-        self._loops = {
-            name: tuple(read_tree(parse(text), "Parsed")[1].expr for text in texts) for name, texts in _LOOPS.items()
-        }
 
-    def complete(self, checked: bytes) -> tuple[bytes, bool]:
-        """Returns (the tree as it is to be evaluated, whether it reads the device). Raises `TreeTooDeep`."""
+        def tree(text: str) -> Tree:
+            return read_tree(parse(text), "Parsed")[1].expr
+
+        loops = {name: tuple(tree(text) for text in texts) for name, texts in LOOPS.items()}
+        self._templates = Templates(loops, {call: tree(text) for call, text in BODIES.items()})
+
+    def complete(self, checked: bytes) -> "CompleteTree":
+        """Returns the tree as it is to be evaluated. Raises `TreeTooDeep` and `TreeFault`."""
         wrapper, root = read_tree(checked, "Checked")
-        work = _Work(root, self._loops)
+        work = _Work(root, self._templates)
         work.visit(root.expr)
+        if work.faults:
+            raise min(work.faults, key=lambda fault: fault.offset)
+        constants = [as_expression(wrapper, one) for one in work.conversions]
+        patterns = [(at, as_expression(wrapper, one)) for at, one in work.patterns]
         wrapper.value = root.SerializeToString()
-        return wrapper.SerializeToString(), work.reads_device
+        return CompleteTree(wrapper.SerializeToString(), work.reads_device, constants, patterns)
+
+
+class Templates(NamedTuple):
+    """The templates of `cel_templates.py` as trees."""
+
+    loops: Mapping[str, tuple[Tree, ...]]
+    bodies: Mapping[tuple[str, int], Tree]
+
+
+class CompleteTree(NamedTuple):
+    """A tree that can be evaluated, serialized."""
+
+    tree: bytes
+    reads_device: bool
+    """True if the device is read at all."""
+    constants: list[bytes]
+    """Parts that are conversions of constants: an error in one is a fault of the expression."""
+    patterns: list[tuple[int, bytes]]
+    """(place, test) of each constant regular expression: an error of the test is a fault of the expression."""
 
 
 class _Work:
     """One tree in work. Children are changed before their parents, and a changed node keeps its id and type."""
 
-    def __init__(self, root: Tree, loops: Mapping[str, tuple[Tree, ...]]) -> None:
+    def __init__(self, root: Tree, templates: Templates) -> None:
         self._types = {one.key: one.value for one in root.type_map}
         self._overloads = {one.key: list(one.value.overload_id) for one in root.reference_map}
-        self._loops = loops
+        references = [one for one in root.reference_map if one.value.name != CAPACITY_VARIABLE]
+        del root.reference_map[:]
+        root.reference_map.extend(references)
+        self._templates = templates
         self._next = max([1, *(one.key for one in root.source_info.positions), *self._types]) + 1
         self._origin: dict[int, str] = {}
         """Node -> `attributes` or `capacity`, for values below this field of the device."""
+        self._places = {one.key: one.value for one in root.source_info.positions}
         self.reads_device = False
+        self.faults: list[TreeFault] = []
+        self.conversions: list[Tree] = []
+        self.patterns: list[tuple[int, Tree]] = []
+        self._constants: set[int] = set()
+        """Nodes that are constants, or conversions of them."""
 
     def visit(self, tree: Tree) -> None:
         """Completes a node and all below it."""
@@ -78,10 +115,32 @@ class _Work:
         kind = tree.WhichOneof("kind")
         if kind == "ident_expr" and tree.ident_expr.name in ("device", ".device"):
             self.reads_device = True
+        elif kind == "ident_expr" and tree.ident_expr.name == CAPACITY_VARIABLE:
+            self.reads_device = True
+            self._origin[tree.id] = "capacity"
+            self._put(tree, self._key(self._ident("device"), "capacity"))
         elif kind == "select_expr":
             self._select(tree)
         elif kind == "call_expr":
             self._call(tree)
+        elif kind == "const_expr":
+            self._constants.add(tree.id)
+        elif kind == "list_expr":
+            self._check_types(list(tree.list_expr.elements))
+        elif kind == "struct_expr":
+            self._check_types([one.map_key for one in tree.struct_expr.entries])
+            self._check_types([one.value for one in tree.struct_expr.entries])
+
+    def _check_types(self, items: list[Tree]) -> None:
+        """Finds the first item of a literal that has another type than the first one."""
+        kinds = [self._types[one.id] for one in items if one.id in self._types]
+        if len(kinds) != len(items):
+            return  # made here
+        for item, kind in zip(items, kinds, strict=True):
+            if kind != kinds[0]:
+                text = f"expected type '{type_text(kinds[0])}' but found '{type_text(kind)}'"
+                self.faults.append(TreeFault(self._places.get(item.id, 0), text))
+                return
 
     def _select(self, tree: Tree) -> None:
         """Completes `x.f` and `has(x.f)`."""
@@ -101,7 +160,15 @@ class _Work:
         """Completes a function or operator."""
         call = tree.call_expr
         name, args = call.function, list(call.args)
-        if name in ("_[_]", "_[?_]", "_?._"):
+        if name in _OF_CONSTANTS and len(args) == 1 and args[0].id in self._constants:
+            self._constants.add(tree.id)
+            self.conversions.append(tree)
+        if name == "matches" and args[-1].WhichOneof("kind") == "const_expr":
+            test = self._new("matches", self._constant(""), args[-1])
+            self.patterns.append((self._places.get(args[-1].id, 0), test))
+        elif name == "@in" and args[1].WhichOneof("kind") == "list_expr" and not args[1].list_expr.elements:
+            self._put(tree, self._constant(False))  # also if the left side is an error
+        elif name in ("_[_]", "_[?_]", "_?._"):
             if args[0].id in self._origin:
                 self._origin[tree.id] = self._origin[args[0].id]
             if self._is_by_domain(args[0]):
@@ -115,20 +182,51 @@ class _Work:
         elif name in _ORDERS and args[0].call_expr.function == "compareTo" and self._is_zero(args[1]):
             if (keys := self._keys(args[0])) is not None:
                 self._put(tree, self._new(name, *keys))
-        elif name in self._loops and any(one.startswith(_OF_LIST) for one in self._overloads.get(tree.id, ())):
-            self._put(tree, self._loop(name, call.target, args))
+        else:
+            self._replace(tree)
+
+    def _replace(self, tree: Tree) -> None:
+        """Replaces a function by its template, if it has one for the types of its values."""
+        call = tree.call_expr
+        name, args = call.function, list(call.args)
+        if call.HasField("target"):
+            args.insert(0, call.target)
+        names = {one: f"@{one}{self._next}" for one in "retxo"}
+        overloads = self._overloads.get(tree.id, [])
+        body = self._templates.bodies.get((name, len(args)))
+        if name in self._templates.loops and any(one.startswith(_OF_LIST) for one in overloads):
+            exact = overloads[0] if len(overloads) == 1 else name
+            made = self._loop(self._templates.loops.get(exact) or self._templates.loops[name], names)
+            if not all(one.startswith(_OF_LIST) for one in overloads):
+                other = self._new(name, self._ident(names["x"]))
+                other.call_expr.target.CopyFrom(self._ident(names["t"]))
+                made = self._new("_?_:_", self._copy(self._templates.bodies[name, 2], names), made, other)
+        elif body is not None and (len(args) == 3 or name not in self._templates.loops):
+            if name in CONVERSIONS and self._type_of(args[0]) not in (CONVERSIONS[name], "dyn"):
+                return
+            made = self._copy(body, names)
+        else:
+            return
+        variables = "txo" if call.HasField("target") else "xo"
+        for variable, value in reversed(list(zip(variables, args, strict=False))):
+            made = self._bind(names[variable], value, made)
+        self._put(tree, made)
+
+    def _type_of(self, tree: Tree) -> str:
+        """Returns the type of a node, as Kubernetes writes it."""
+        return type_text(self._types[tree.id]) if tree.id in self._types else "dyn"
 
     def _is_by_domain(self, tree: Tree) -> bool:
         """Returns whether a node is `device.attributes` or `device.capacity`.
 
-        Its type says so: map(string, map(string, dyn)).
+        Its type says so: a map to maps of values of any type or of quantities.
         """
         kind: Tree = self._types.get(tree.id)
         for _ in range(2):
             if kind is None or kind.WhichOneof("kind") != "map_type":
                 return False
             kind = kind.map_type.value_type
-        return bool(kind.HasField("dyn"))
+        return bool(kind.HasField("dyn") or kind.message_type == QUANTITY)
 
     def _domain(self, tree: Tree, key: Tree) -> Tree:
         """Returns `tree[?key].orValue({})`."""
@@ -178,7 +276,7 @@ class _Work:
         return self._key(sides[0], field), self._key(sides[1], field)
 
     def _key(self, tree: Tree, field: str) -> Tree:
-        """Returns the key of a quantity or version."""
+        """Returns a field of a message, such as the key of a quantity or version."""
         for entry in tree.struct_expr.entries:
             if entry.field_key == field:
                 return entry.value
@@ -191,22 +289,18 @@ class _Work:
         """Returns whether a node is the constant 0."""
         return bool(tree.const_expr.WhichOneof("kind") == "int64_value" and tree.const_expr.int64_value == 0)
 
-    def _loop(self, name: str, target: Tree, args: list[Tree]) -> Tree:
-        """Returns the loop of a function of lists. Target and argument are evaluated once."""
-        mark = self._next
-        names = {one: f"@{one}{mark}" for one in "retx"}
-        start, step, result = (self._copy(one, names) for one in self._loops[name])
+    def _loop(self, template: tuple[Tree, ...], names: Mapping[str, str]) -> Tree:
+        """Returns a loop over the list `t`. names: variable of the template -> name here."""
+        start, step, result = (self._copy(one, names) for one in template)
         made = self._fresh()
         loop = made.comprehension_expr
         loop.iter_var, loop.accu_var = names["e"], names["r"]
-        loop.iter_range.CopyFrom(self._ident(names["t"]) if name != "includes" else self._list())
+        loop.iter_range.CopyFrom(self._ident(names["t"]))
         loop.accu_init.CopyFrom(start)
         loop.loop_condition.CopyFrom(self._constant(True))
         loop.loop_step.CopyFrom(step)
         loop.result.CopyFrom(result)
-        if args:
-            made = self._bind(names["x"], args[0], made)
-        return self._bind(names["t"], target, made)
+        return made
 
     def _bind(self, name: str, value: Tree, body: Tree) -> Tree:
         """Returns `cel.bind(name, value, body)`."""

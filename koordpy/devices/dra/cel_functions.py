@@ -57,6 +57,7 @@ def _overloads() -> Iterator[Overload]:
     for name in ("major", "minor", "patch"):
         yield Overload(name, f"semver_{name}", "int", ("semver",), True)
     for kind in ("int", "uint", "double", "bool", "string"):
+        yield Overload("sort", f"list_{kind}_sort", f"list({kind})", (f"list({kind})",), True)
         yield Overload("isSorted", f"list_{kind}_is_sorted_bool", "bool", (f"list({kind})",), True)
         for name in ("min", "max"):
             yield Overload(name, f"list_{kind}_{name}_{kind}", kind, (f"list({kind})",), True)
@@ -75,6 +76,26 @@ def _overloads() -> Iterator[Overload]:
 _ORDERS = {"_<_": "less", "_<=_": "less_equals", "_>_": "greater", "_>=_": "greater_equals"}
 DECLARATIONS: Sequence[Overload] = tuple(_overloads())
 """Overloads beyond those of the library."""
+
+DECLARATIONS_OF_LISTS = """
+functions:
+- name: flatten
+  overloads:
+  - id: list_flatten
+    target: {type_name: list, params: [&list {type_name: list, params: [{type_name: T, is_type_param: true}]}]}
+    return: *list
+  - id: list_flatten_int
+    target: &any {type_name: list, params: [{type_name: dyn}]}
+    args: [&int {type_name: int}]
+    return: *any
+- name: slice
+  overloads: [{id: list_slice, target: *list, args: [*int, *int], return: *list}]
+- name: distinct
+  overloads: [{id: list_distinct, target: *list, return: *list}]
+- name: reverse
+  overloads: [{id: list_reverse, target: *list, return: *list}]
+"""
+"""Functions of lists of any type, in the library's format: only it has parameters of types."""
 
 
 class Values:

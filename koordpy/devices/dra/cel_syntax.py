@@ -26,6 +26,15 @@ class TreeTooDeep(Exception):
     """Raised if a tree has more levels than protobuf reads, which are 100."""
 
 
+class TreeFault(Exception):
+    """A fault in an expression that the library does not find."""
+
+    def __init__(self, offset: int, text: str) -> None:
+        """offset: place in the expression, in characters."""
+        super().__init__(text)
+        self.offset = offset
+
+
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _TYPES = {
     "int64": _FIELD.TYPE_INT64,
@@ -54,7 +63,8 @@ _SCHEMA: dict[str, str] = {
     "ListType": "elem_type=1 Type",
     "MapType": "key_type=1 Type; value_type=2 Type",
     "Type": "dyn=1 Empty oneof; primitive=3 int32 oneof; well_known=5 int32 oneof; list_type=6 ListType oneof; "
-    "map_type=7 MapType oneof; message_type=9 string oneof",
+    "map_type=7 MapType oneof; message_type=9 string oneof; abstract_type=14 Abstract oneof",
+    "Abstract": "name=1 string; parameter_types=2 Type repeated",
     "Reference": "name=1 string; overload_id=3 string repeated",
     "ReferenceEntry": "key=1 int64; value=2 Reference",
     "TypeEntry": "key=1 int64; value=2 Type",
@@ -103,6 +113,12 @@ def read_tree(serialized: bytes, kind: str) -> tuple[Any, Any]:
         raise TreeTooDeep from fault
 
 
+def as_expression(wrapper: Any, tree: Tree) -> bytes:
+    """Returns a part of a checked tree as a serialized tree. wrapper: of the whole tree."""
+    made = _MESSAGES["Any"](type_url=wrapper.type_url, value=_MESSAGES["Checked"](expr=tree).SerializeToString())
+    return bytes(made.SerializeToString())
+
+
 def new_node(**fields: Any) -> Tree:
     """Returns a node with some fields."""
     return _MESSAGES["Expr"](**fields)
@@ -129,10 +145,25 @@ def children(tree: Tree) -> Iterator[Tree]:
         yield from (node.iter_range, node.accu_init, node.loop_condition, node.loop_step, node.result)
 
 
+def type_text(kind: Any) -> str:
+    """Returns a type of the type checker as Kubernetes writes it, such as `list(int)`."""
+    of = kind.WhichOneof("kind")
+    if of == "primitive":
+        return ("", "bool", "int", "uint", "double", "string", "bytes")[kind.primitive]
+    if of == "list_type":
+        return f"list({type_text(kind.list_type.elem_type)})"
+    if of == "map_type":
+        return f"map({type_text(kind.map_type.key_type)}, {type_text(kind.map_type.value_type)})"
+    if of == "abstract_type":
+        return f"{kind.abstract_type.name}({', '.join(type_text(one) for one in kind.abstract_type.parameter_types)})"
+    return str(kind.message_type) if of == "message_type" else "dyn"
+
+
 _NO_FUNCTIONS = frozenset(
     one
     for line in (
         "find findAll format format.named validate strings.quote lists.range bytes timestamp duration",
+        "optional.unwrap unwrapOpt",
         "url isURL getScheme getHost getHostname getPort getEscapedPath getQuery",
         "ip isIP ip.isCanonical family isUnspecified isLoopback isGlobalUnicast",
         "isLinkLocalMulticast isLinkLocalUnicast cidr isCIDR containsIP containsCIDR masked prefixLength",
@@ -145,6 +176,18 @@ _NO_FUNCTIONS = frozenset(
 _NO_MACROS = {"@sortByAssociatedKeys": "sortBy", "transformList": "transformList", "transformMap": "transformMap",
               "transformMapEntry": "transformMapEntry", "sortBy": "sortBy"}  # fmt: skip
 _TWO_VARIABLES = frozenset(("all", "exists", "existsOne", "exists_one"))
+
+
+def asks_for_field(parsed: bytes, field: str) -> bool:
+    """Returns whether a parsed expression has `has(device.FIELD)`. Raises `TreeTooDeep`."""
+
+    def asks(tree: Tree) -> bool:
+        node = tree.select_expr
+        if node.test_only and node.field == field and node.operand.ident_expr.name == "device":
+            return True
+        return any(asks(child) for child in children(tree))
+
+    return asks(read_tree(parsed, "Parsed")[1].expr)
 
 
 def first_refusal(parsed: bytes) -> str | None:

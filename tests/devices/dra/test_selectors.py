@@ -80,6 +80,11 @@ MATCHES = {
     f"cel.bind(g, {ATTRIBUTE}, g.ok && g.index > 0)": True,
     # values that the binding cannot pass to Python
     "optional.of(1).includes(1)": False,
+    f'{ATTRIBUTE}.model.substring(0, 1) == "a" && "abc".substring(1, 3) == "bc"': True,
+    f'{ATTRIBUTE}.model.indexOf("a") == 0 && "".split("") == []': True,
+    'bool("F") || int(" 1".trim()) != 1': False,
+    "has(device.capacity) && has(device.attributes.x)": True,
+    f'quantity("1") in [{CAPACITY}.share, {CAPACITY}.share.add({CAPACITY}.share)]': True,
     '[{"a": optional.none()}].indexOf(1) == -1': True,
     "[null].lastIndexOf(null) == 0": True,
     " && ".join(["true"] * 1000): True,
@@ -107,6 +112,14 @@ ERRORS = {
     "device": "SelectorError: must evaluate to bool or the unknown type, not kubernetes.DRADevice",
     "device.driver": "SelectorError: must evaluate to bool or the unknown type, not string",
     "[1].map(x, x)": "SelectorError: must evaluate to bool or the unknown type, not list(int)",
+    "[1, 2.0].size() == 2": "SelectorError: compilation failed: ERROR: <input>:1:5: "
+    "expected type 'int' but found 'double'\n | [1, 2.0].size() == 2\n | ....^",
+    'true || "a".matches("(")': "SelectorError: compilation failed: ERROR: <input>:1:21: invalid matches argument\n"
+    ' | true || "a".matches("(")\n | ....................^',
+    'false && int(string("x")) == 1': "SelectorError: program instantiation failed: "
+    "type conversion error from 'string' to 'int'",
+    f"{CAPACITY}.memory": "SelectorError: must evaluate to bool or the unknown type, not kubernetes.Quantity",
+    f"[1].indexOf({ATTRIBUTE}.missing) == -1": f"no such key: missing{HINT}",
     "dyn(1)": "SelectorError: must evaluate to bool or the unknown type, not int",
     "x == 1": "SelectorError: compilation failed: ERROR: <input>:1:1: undeclared reference to 'x' (in container '')\n"
     " | x == 1\n | ^",
@@ -150,6 +163,7 @@ REFUSED = {
     '{"a": 1}.transformMap(k, v, v) == {"a": 1}': "macro transformMap()",
     f"[?{ATTRIBUTE}.?index] == [3]": "literals with optional elements, [?x]",
     f'{{?"a": {ATTRIBUTE}.?index}} == {{"a": 3}}': "literals with optional entries, {?k: v}",
+    "optional.unwrap([optional.of(1)]) == [1]": "function optional.unwrap()",
     '{"a\\u0000": 1} == {}': "map keys with a NUL character",
     "[1].all(x, [1].all(y, [1].all(z, true)))": "comprehensions nested deeper than 2",
     "google.protobuf.Int64Value{value: 1} == 1": "messages of type google.protobuf.Int64Value",

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of device selectors that the CEL library lacks, or that differ there from Kubernetes, as texts in CEL.
+
+`t` is the value before the dot, `x` and `o` are the arguments. Each is evaluated once, and must be used whatever the
+others are, because a variable hides its error. `fail(TEXT)` is an error.
+"""
+
+from collections.abc import Mapping
+
+_COMPARABLE = "(type(r[0]) == type(e) || type(r[0]) in [int, uint, double] && type(e) in [int, uint, double])"
+"""Whether an item can be compared with the one before. Kubernetes ignores one that cannot."""
+_FIRST = '!(type(e) in [int, uint, double, bool, string]) ? fail("no such overload") : size(r) == 0'
+_EMPTY = 'size(r) == 0 ? fail("{} called on empty list") : r[0]'
+_SUM = 'size(r) == 0 ? {} : type(r[0]) in [int, uint, double] ? r[0] : fail("no such overload")'
+
+LOOPS: Mapping[str, tuple[str, str, str]] = {
+    "max": ("[]", f"{_FIRST} || {_COMPARABLE} && r[0] < e ? [e] : r", _EMPTY.format("max")),
+    "min": ("[]", f"{_FIRST} || {_COMPARABLE} && r[0] > e ? [e] : r", _EMPTY.format("min")),
+    "sum": ("[]", "size(r) == 0 ? [e] : [r[0] + e]", _SUM.format("0")),
+    "list_uint_sum_uint": ("[]", "size(r) == 0 ? [e] : [r[0] + e]", _SUM.format("0u")),
+    "list_double_sum_double": ("[]", "size(r) == 0 ? [e] : [r[0] + e]", _SUM.format("0.0")),
+    "isSorted": ("[]", f"{_FIRST} ? [e, true] : [e, r[1] && !({_COMPARABLE} && r[0] > e)]", "size(r) == 0 || r[1]"),
+    "indexOf": ("[0, -1]", "[r[0] + 1, r[1] < 0 && e == x ? r[0] : r[1]]", "r[1] + 0 * size([x])"),
+    "lastIndexOf": ("[0, -1]", "[r[0] + 1, e == x ? r[0] : r[1]]", "r[1] + 0 * size([x])"),
+}
+"""Function, or its overload, of a list `t` -> (start, step for each item `e`, result) of a loop with the state `r`."""
+
+
+def _converted(to: str, pattern: str) -> str:
+    """Returns a conversion of a text `x`, which must match a pattern. Other types are converted as they are."""
+    fault = f"type conversion error from 'string' to '{to}'"
+    return f"type(x) == string && !x.matches(r'{pattern}') ? fail(\"{fault}\") : {to}(x)"
+
+
+_TRUE, _FALSE = '["1", "t", "T", "true", "True", "TRUE"]', '["0", "f", "F", "false", "False", "FALSE"]'
+BODIES: Mapping[tuple[str, int], str] = {
+    ("includes", 2): "type(t) == list ? x in t : t == x",
+    ("indexOf", 3): 'o < size(t) ? t.indexOf(x, o) : x == "" ? size(t) : -1',
+    ("lastIndexOf", 3): 'o < size(t) ? t.lastIndexOf(x, o) : x == "" ? size(t) : -1',
+    ("split", 2): 't == "" && x == "" ? [] : t.split(x)',
+    ("split", 3): 't == "" && x == "" && o == o ? [] : t.split(x, o)',
+    ("substring", 3): "o == size(t) ? t.substring(x) : t.substring(x, o)",
+    ("int", 1): _converted("int", "^[+-]?[0-9]+$"),
+    ("uint", 1): _converted("uint", "^[0-9]+$"),
+    ("double", 1): _converted("double", r"^[^\s]+$"),
+    ("bool", 1): f"type(x) != string ? bool(x) : x in {_TRUE} || !(x in {_FALSE}) && "
+    """fail("type conversion error from 'string' to 'bool'")""",
+    ("string", 1): "type(x) != double || x - x == 0.0 ? string(x) : x > 0.0 ? '+Inf' : x < 0.0 ? '-Inf' : 'NaN'",
+    ("indexOf", 2): "type(t) == list",
+    ("lastIndexOf", 2): "type(t) == list",
+}
+"""(function, number of values with the one before the dot) -> what replaces a call.
+
+For `indexOf` and `lastIndexOf` of a value of unknown type: whether it is a list.
+"""
+CONVERSIONS = {"int": "string", "uint": "string", "double": "string", "bool": "string", "string": "double"}
+"""Conversion in `BODIES` -> the one type of its argument for which the library differs."""
