@@ -10,7 +10,7 @@ from koordpy.pods.pod_info import PodInfo
 
 def numbers_of(placement: Placement) -> tuple[int, ...]:
     """GPUs (minors) or NPUs that a pod is given by name; empty for none."""
-    found: tuple[int, ...] = next((own for name, own in placement.given.items() if name != "claims"), ())
+    found: tuple[int, ...] = next((own for name, own in placement.devices.items() if name != "claims"), ())
     return found
 
 

@@ -11,7 +11,7 @@ from bench.live.cluster import LiveCluster
 from bench.live.schedulers import Scheduler
 from bench.yardstick.figures import Results, Run
 from bench.yardstick.rows import Row
-from bench.yardstick.table import amount, lines_of, markdown, usage_text
+from bench.yardstick.table import amount, entitlements_of, markdown, usage_text
 from tests.e2e.process import ProcessDied
 
 
@@ -74,7 +74,7 @@ class Session:
         cells = [
             line
             for row in self._rows
-            for line in lines_of(row.lines, self.results[row.key], **names, judged=self.judged)
+            for line in entitlements_of(row.lines, self.results[row.key], **names, judged=self.judged)
         ]
         rounds = "one round" if self.rounds == 1 else f"medians of {self.rounds} rounds"
         load = ", ".join(f"{figure:.1f}" for figure in os.getloadavg())

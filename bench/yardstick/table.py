@@ -40,7 +40,7 @@ def usage_text(usage: Usage | None) -> str:
     return f"{usage.cpu_s:.1f} s, {usage.resident_bytes / 1e6:,.0f} MB, at most {usage.peak_bytes / 1e6:,.0f} MB"
 
 
-def lines_of(lines: Sequence[Line], results: Results, *, ours: str, other: str, judged: bool) -> list[list[str]]:
+def entitlements_of(lines: Sequence[Line], results: Results, *, ours: str, other: str, judged: bool) -> list[list[str]]:
     """The cells of one row's lines; what the processes used stands in the first. judged: whether goals are for it."""
     out = []
     for i, line in enumerate(lines):

@@ -60,11 +60,11 @@ def _fitting(dependent: Mapping[str, int], nodes: Mapping[str, int], round_state
     draft, pods = round_state.draft, round_state.snapshot.pods
     made = [key for key in nodes if key in draft.placed]
     with draft.trial(without=[pod for pod in round_state.reservations.terminating if pod.key not in draft.evicted]):
-        with draft.lifted(made):
+        with draft.remove_placed(made):
             out = {key for key, node in dependent.items() if round_state.of(pods[key]).slots[node] > 0}
         for key, node in dependent.items() if len(out) < len(dependent) and len(nodes) > 1 else ():
             if key not in out:
-                with draft.lifted([key] if key in made else []), draft.trial():
+                with draft.remove_placed([key] if key in made else []), draft.trial():
                     for other, at in nodes.items():
                         if other != key and other not in made:
                             draft.assign(pods[other], at)

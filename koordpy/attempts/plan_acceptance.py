@@ -8,11 +8,11 @@ arithmetic with the search. A plan that fails is a mistake of the planner; it is
 from collections.abc import Mapping, Sequence
 
 from koordpy.attempts.unit_outcome import Attempt, BoundUnit, RejectedUnit
-from koordpy.devices.family_registry import allocate, merged
+from koordpy.devices.family_registry import allocate, merge_notes
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.plan.round_plan import NOTHING_ALLOCATED, Proof, SolverRun
-from koordpy.pods.family_books import NOTHING_GIVEN
+from koordpy.pods.family_books import NO_DEVICES
 from koordpy.preemption.search.preemption_plan import PreemptionPlan
 from koordpy.verify.eviction_check import EvictedUnit, rejection
 from koordpy.verify.plan_check import check_claims, check_plan, found
@@ -39,16 +39,16 @@ def accept(
     names = {key: round_state.snapshot.nodes[node].name for key, node in nodes.items()}
     pods = round_state.snapshot.pods
     given = allocate(nodes, round_state) if any(pods[key].asks for key in nodes) else NOTHING_ALLOCATED
-    own = merged(given.notes, notes) if notes else given.notes
+    own = merge_notes(given.notes, notes) if notes else given.notes
     # 2. the check of nodes, devices and gang rules, on the draft without the plan
-    faults = [*found(Check.DEVICES, given.faults), *check_plan(unit, names, round_state, given.given, own)]
+    faults = [*found(Check.DEVICES, given.faults), *check_plan(unit, names, round_state, given.devices, own)]
     if faults:
         return rejected_plan(unit, faults, nodes, round_state, runs, relief)
     # 3. the plan on the draft, and then the check of claims that its pods share
     mark = round_state.draft.mark()
     for key, node in nodes.items():
         pod = pods[key]
-        allocation = given.given.get(key, NOTHING_GIVEN)
+        allocation = given.devices.get(key, NO_DEVICES)
         round_state.draft.assign(pod, node, round_state.claims_at(pod, node), allocation)
     faults = check_claims([pods[key] for key in nodes], round_state.draft)
     if faults:

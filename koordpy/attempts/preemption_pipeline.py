@@ -38,7 +38,7 @@ from koordpy.preemption.rules.rule_steps import closing_reasons, consolidation_s
 from koordpy.preemption.rules.unclaimed_share import unclaimed_share
 from koordpy.preemption.rules.victim_rules import steps
 from koordpy.preemption.search.candidates import Rules, eligible_under
-from koordpy.preemption.search.ending_pods import Awaited, await_ending, waits_on_nominated
+from koordpy.preemption.search.ending_pods import TerminationWait, find_termination_wait, waits_on_nominated
 from koordpy.preemption.search.preemption_plan import PreemptionPlan, SearchEnd, combined_end
 from koordpy.preemption.search.preemption_scenario import PreemptionScenario
 from koordpy.preemption.search.preemption_search import PreemptionSearch
@@ -65,7 +65,7 @@ class SearchResult:
     """Runs of CP-SAT."""
     withheld: frozenset[Guard] = NO_GUARD
     """Protections that each block a plan by themselves: without this guard a plan would exist."""
-    awaited: Awaited | None = None
+    termination_wait: TerminationWait | None = None
     """Nodes that will fit the unit once terminating pods have ended, so that nothing is evicted; None for none."""
 
 
@@ -100,10 +100,10 @@ def _waiting(refused: WaitingUnit, found: SearchResult, now: RoundState) -> Unit
     attempt = refused.attempt
     if found.end is SearchEnd.DEFERRED:
         return DeferredUnit(replace(attempt, proof=Proof.UNKNOWN), DeferralReason.SEARCH, refused.refusal)
-    if found.awaited is not None:
-        now.draft.reserve(found.awaited.nodes)
-        text = found.awaited.stable_text if refused.unit.is_gang else found.awaited.text
-        return replace(refused, reasons=(text,), awaits=found.awaited.nodes)
+    if found.termination_wait is not None:
+        now.draft.reserve(found.termination_wait.nodes)
+        text = found.termination_wait.stable_text if refused.unit.is_gang else found.termination_wait.text
+        return replace(refused, reasons=(text,), awaits=found.termination_wait.nodes)
     if found.outcome is not None:
         return found.outcome
     proof = Proof.UNKNOWN if not found.end.is_proven else attempt.proof
@@ -167,8 +167,8 @@ def _answer_early(unit: Unit, now: RoundState, search: PreemptionSearch, *, firs
     """
     if not now.snapshot.nodes:
         return SearchResult(SearchEnd.NO_CANDIDATES)
-    if first and now.reservations.terminating and (awaited := await_ending(unit, now)) is not None:
-        return SearchResult(SearchEnd.AWAITING, awaited=awaited)
+    if first and now.reservations.terminating and (awaited := find_termination_wait(unit, now)) is not None:
+        return SearchResult(SearchEnd.AWAITING, termination_wait=awaited)
     if any(waits_on_nominated(pod, now) for pod in unit.pending if pod.nominated_node):
         return SearchResult(SearchEnd.NO_RULE)
     if not search.has_open_rule:
@@ -298,7 +298,7 @@ def _carry_out(unit: Unit, plan: PreemptionPlan, search: PreemptionSearch) -> Pl
     if needless:
         search.not_minimal.append(unit.id)
     for back in plan.back:
-        draft.assign(back.pod, back.node, given=back.given)
+        draft.assign(back.pod, back.node, given=back.devices)
     attempt = outcome.attempt if plan.way is None else replace(outcome.attempt, method=f"victims-{plan.way}")
     if not plan.victims:
         return replace(outcome, attempt=attempt)
@@ -333,7 +333,9 @@ def _withheld_by(guard: Guard, tried: Sequence[PreemptorSet], search: Preemption
             scenario = search.scenario(preemptors, rule_inputs, rules)
             plan = _generate(scenario, search.ways).plan if scenario.bound() is None else None
             if plan is not None and guard is Guard.ENTITLEMENT:
-                return f"{rule_inputs.entitlement.refusal([search.pool.at(one.unit) for one in plan.victims])}."
+                return (
+                    f"{rule_inputs.entitlement.refusal([search.pool.position_of(one.unit) for one in plan.victims])}."
+                )
             if plan is not None:
                 return rule_inputs.protection.withheld(
                     guard, [(one.rule, one.unit) for one in plan.victims], search.config

@@ -36,7 +36,7 @@ class DecidedPod:
     """The plan of the whole round."""
     mark: int
     """The draft's mark before the unit was placed."""
-    kept: Reservation | None = None
+    promised_capacity: Reservation | None = None
     """Capacity of a promised start that counts as used for the unit; None for none."""
 
     @property
@@ -66,7 +66,7 @@ class DecidedPod:
         if self.node is not None:
             return self.outcome.unit
         names = {key: self.snapshot.nodes[node].name for key, node in self.nodes.items()}
-        return self.outcome.unit.after(names, self.round_state.draft.evicted)
+        return self.outcome.unit.with_bound(names, self.round_state.draft.evicted)
 
     @contextmanager
     def picture(self) -> Iterator[RoundState]:
@@ -78,7 +78,7 @@ class DecidedPod:
         draft = self.round_state.draft
         if self.node is not None:
             draft.undo(self.mark)
-        with draft.withholding(self.kept):
+        with draft.with_withheld(self.promised_capacity):
             yield self.round_state
 
 

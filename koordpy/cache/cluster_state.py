@@ -24,7 +24,7 @@ from koordpy.cache.pod_book import PodBook
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import Gangs, Quota
 from koordpy.decoding.wire_json import unreadable
-from koordpy.pods.family_books import NOTHING_GIVEN, DeviceFamilies, Given
+from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices, DeviceFamilies
 from koordpy.pods.gang_refs import GangSource
 from koordpy.pods.object_book import ObjectBook, W, object_key
 from koordpy.pods.pod_info import in_group
@@ -167,7 +167,7 @@ class ClusterState(PodBook):
         node: str,
         annotations: dict[str, str] | None = None,
         claims: Mapping[str, str] | None = None,
-        given: Given = NOTHING_GIVEN,
+        given: AllocatedDevices = NO_DEVICES,
     ) -> None:
         """Changes a pod as a confirmed Binding does, for offline runs: sets nodeName and annotations in one step.
 
@@ -232,7 +232,7 @@ class ClusterState(PodBook):
             allocatable=allocatable,
             used=used.copy(),
             score_used=score_used.copy(),
-            staying=staying.copy(),
+            unevictable_used=staying.copy(),
             pods=self._pods.copy(),
             pending=tuple(self._pending.values()),
             members=self.gangs.views(),
@@ -253,7 +253,7 @@ class ClusterState(PodBook):
             owners=self.owners.view(),
             claim_users=neighbours.claim_users.frozen(),
             disks=neighbours.disks.frozen(),
-            promised=self.expected.promises(),
+            claim_volumes=self.expected.promises(),
             families={family: devices.view() for family, devices in books.items()},
             readers=self.readers,
             namespaces=dict(self._namespaces),
@@ -261,7 +261,7 @@ class ClusterState(PodBook):
             static_version=nodes.static_version,
             capacity_version=nodes.capacity_version,
             staying_version=self.usage.staying_version,
-            evicted_for=self.preemption_history.view(now) if self.preemption_history.at else {},
+            evicted_for=self.preemption_history.view(now) if self.preemption_history.times else {},
             scheduler_names=self.scheduler_names,
             topology_warnings=nodes.hypernode_faults,
             topology_fault="; ".join(map(str, nodes.topology_faults)),
@@ -270,7 +270,7 @@ class ClusterState(PodBook):
                 *((f"PodGroup {key}", why) for key, why in {**book.unused, **over}.items()),
             ),
             budgets=self.disruption_budgets(),
-            derived=book.derived,
+            workload_gangs=book.derived,
             unknown_steps=book.unknown_steps,
             meant=book.meant,
         )

@@ -14,7 +14,7 @@ from msgspec.structs import replace as changed
 
 from koordpy.api.objects import Pod
 from koordpy.cache.reservations import Reservation
-from koordpy.pods.volume_book import Promise
+from koordpy.pods.volume_book import ClaimVolume
 
 
 def annotated(pod: Pod, annotations: Mapping[str, str]) -> Pod:
@@ -55,7 +55,7 @@ class ExpectedPods:
         self._by_pod: dict[str, _Expected] = {}
         """Pod key -> its expectations; only pods with at least one."""
 
-    def seen(self, pod: Pod) -> Pod:
+    def observe(self, pod: Pod) -> Pod:
         """Ends the expectations that a new state from the API server fulfils. Returns the state with the others."""
         expected = self._by_pod.get(pod.key)
         if expected is None or expected.pod.metadata.uid != pod.metadata.uid:
@@ -127,6 +127,6 @@ class ExpectedPods:
         found = self._by_pod.get(key)
         return found.assumption if found is not None else None
 
-    def promises(self) -> dict[str, Promise]:
+    def promises(self) -> dict[str, ClaimVolume]:
         """Returns volume claim -> the volume and node that an assumed pod binds the claim to."""
         return {claim: promise for _, found in self.assumed() for claim, promise in found.volumes.items()}

@@ -44,7 +44,7 @@ class EndedMember:
 
     owner: str
     """uid of its controlling owner; empty for none."""
-    at: float
+    ended_at: float
     """Time when it finished, in seconds since the epoch; 0 if unknown."""
     gone: bool = False
     """True if its pod is deleted."""
@@ -68,7 +68,7 @@ class Run:
         """
         if one.owner in self.owners and (one.owner or not one.gone):
             return True
-        return not one.at or one.at > self.began
+        return not one.ended_at or one.ended_at > self.began
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class GangPast:
         known = Counter(one.owner for one in found)
         for owner, record in self.records:
             missing = max(0, min(record.number, MOST_KEPT) - known[owner])
-            found += repeat(EndedMember(owner, record.at or LONG_AGO), missing)
+            found += repeat(EndedMember(owner, record.ended_at or LONG_AGO), missing)
             for other in dict.fromkeys((owner, "", *(sorted(self.joint_owners) if owner in self.joint_owners else ()))):
                 same = told.get(other, [])
                 taken = min(missing, len(same))
@@ -121,7 +121,7 @@ NO_PAST = GangPast()
 """History of a gang without one."""
 
 
-def ended(info: PodInfo, *, gone: bool = False) -> EndedMember:
+def to_ended_member(info: PodInfo, *, gone: bool = False) -> EndedMember:
     """Returns a Succeeded pod as a history entry."""
     return EndedMember(info.controller, ended_at(info.pod), gone)
 
@@ -165,7 +165,7 @@ class GangHistory:
     def succeeded(self, ref: GangRef, info: PodInfo) -> None:
         """Records that the pod of a Succeeded member is deleted."""
         members = self._gone.setdefault(ref, {})
-        members[info.name] = ended(info, gone=True)
+        members[info.name] = to_ended_member(info, gone=True)
         self._owners.setdefault(ref, set()).add(info.controller)
         if len(members) > MOST_KEPT:
             del members[next(iter(members))]

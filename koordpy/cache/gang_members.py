@@ -11,7 +11,7 @@ from functools import cached_property
 from math import inf
 
 from koordpy.api.keys import JOB_COMPLETION_INDEX
-from koordpy.cache.gang_history import NO_PAST, EndedMember, GangPast, Run, ended
+from koordpy.cache.gang_history import NO_PAST, EndedMember, GangPast, Run, to_ended_member
 from koordpy.pods.pod_info import SUCCEEDED, PodInfo
 from koordpy.workloads.workload_manifest import index_in
 
@@ -58,7 +58,7 @@ class Members:
     @cached_property
     def ended(self) -> tuple[EndedMember, ...]:
         """Members that have Succeeded, also those with deleted pods."""
-        seen = (*(ended(pod) for pod in self.pods if self.is_success(pod)), *self.past.gone)
+        seen = (*(to_ended_member(pod) for pod in self.pods if self.is_success(pod)), *self.past.gone)
         return self.past.with_records(seen)
 
     def is_success(self, pod: PodInfo) -> bool:
@@ -90,7 +90,7 @@ class Members:
         if live or not self.ended:
             owners = frozenset(pod.controller for pod in live)
         else:
-            owners = frozenset([max(self.ended, key=lambda one: one.at).owner])
+            owners = frozenset([max(self.ended, key=lambda one: one.ended_at).owner])
         began = min((pod.created for pod in self.pods if pod.controller in owners), default=0.0)
         return Run(owners if owners.isdisjoint(self.past.joint_owners) else owners | self.past.joint_owners, began)
 
@@ -124,7 +124,7 @@ class Members:
         return sum(
             bool(one.owner or not one.gone)
             if one.owner in owners
-            else bool(one.owner) and (one.owner in beside or one.at > began)
+            else bool(one.owner) and (one.owner in beside or one.ended_at > began)
             for one in self.ended
         )
 

@@ -16,9 +16,9 @@ import numpy as np
 from koordpy.api.quantity import MAX_SUM
 from koordpy.cache.reservations import Reservation, place
 from koordpy.cache.snapshot import Ints, Snapshot
-from koordpy.pods.family_books import NOTHING_GIVEN, DeviceLedger, Given
+from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices, DeviceLedger
 from koordpy.pods.pod_info import PodInfo
-from koordpy.pods.volume_book import Promise
+from koordpy.pods.volume_book import ClaimVolume
 from koordpy.quota.quota_book import QuotaUse
 
 
@@ -37,16 +37,18 @@ class Draft:
         """Pod key -> node position, of the pods that this draft has placed."""
         self.placed_on: dict[int, dict[str, PodInfo]] = {}
         """Node position -> pods by key, of the pods that this draft has placed."""
-        self.shunning: dict[str, PodInfo] = {}
+        self.with_anti_affinity: dict[str, PodInfo] = {}
         """Placed pods with required anti-affinity, by key."""
         self.nominated: dict[str, None] = {}
         """Keys of placed pods that start only after victims have terminated: the plan nominates them. A dict for its
         order."""
         self.evicted: dict[str, PodInfo] = {}
         """Pods that this draft evicts, by key."""
-        self.promised: dict[str, Promise] = dict(snapshot.promised)
+        self.claim_volumes: dict[str, ClaimVolume] = dict(snapshot.claim_volumes)
         """Volume claim -> its volume and node, of assumed pods and of pods that this draft has placed."""
-        self.taken: dict[str, str] = {p.volume: claim for claim, p in snapshot.promised.items() if p.volume}
+        self.volume_claims: dict[str, str] = {
+            p.volume: claim for claim, p in snapshot.claim_volumes.items() if p.volume
+        }
         """Volume -> the claim that the volume is assigned to."""
         self.reserved_claims: Callable[[PodInfo], Iterable[Reservation]] = lambda pod: ()
         """Returns the reservations with volumes and devices that the claims of a pod may not use. `RoundState` sets
@@ -99,7 +101,7 @@ class Draft:
         info: PodInfo,
         node: int,
         claims: Mapping[str, str] | None = None,
-        given: Given = NOTHING_GIVEN,
+        given: AllocatedDevices = NO_DEVICES,
     ) -> None:
         """Places a pending pod on a node (position). Raises ValueError if the pod is already placed.
 
@@ -108,9 +110,9 @@ class Draft:
         if info.key in self.placed:
             raise ValueError(f"{info.key} is placed already")
         for claim, volume in (claims or {}).items():
-            self.promised[claim] = Promise(volume, self.snapshot.nodes[node].name)
+            self.claim_volumes[claim] = ClaimVolume(volume, self.snapshot.nodes[node].name)
             if volume:
-                self.taken[volume] = claim
+                self.volume_claims[volume] = claim
         if claims:
             self._claims[info.key] = tuple(claims)
         for family, what in given.items():
@@ -119,7 +121,7 @@ class Draft:
         self.placed[info.key] = node
         self.placed_on.setdefault(node, {})[info.key] = info
         if info.ties.anti:
-            self.shunning[info.key] = info
+            self.with_anti_affinity[info.key] = info
         self._journal.append(partial(self._unassign, info, node))
 
     def evict(self, info: PodInfo) -> None:
@@ -155,7 +157,7 @@ class Draft:
         self._journal.append(partial(self._withhold, reservation, -1))
 
     @contextmanager
-    def withholding(self, reservation: Reservation | None) -> Iterator[None]:
+    def with_withheld(self, reservation: Reservation | None) -> Iterator[None]:
         """Adds the amounts of a reservation to the used amounts inside the context. None changes nothing.
 
         Placements that are made inside the context remain.
@@ -176,16 +178,18 @@ class Draft:
 
     def claims(self, key: str) -> dict[str, str]:
         """Returns volume claim -> volume of a placed pod; an empty volume is to be provisioned."""
-        return {claim: self.promised[claim].volume for claim in self._claims.get(key, ())}
+        return {claim: self.claim_volumes[claim].volume for claim in self._claims.get(key, ())}
 
-    def given_of(self, key: str, family: str) -> Any:
+    def family_devices_of(self, key: str, family: str) -> Any:
         """Returns a family's allocation to a placed pod, in the family's form; None for none."""
         ledger = self.ledgers.get(family)
-        return ledger.given.get(key) if ledger is not None else None
+        return ledger.allocations.get(key) if ledger is not None else None
 
-    def given(self, key: str) -> Given:
+    def devices_of(self, key: str) -> AllocatedDevices:
         """Returns device family -> its allocation to a placed pod."""
-        return {family: one.given[key] for family, one in self.ledgers.items() if key in one.given} or NOTHING_GIVEN
+        return {
+            family: one.allocations[key] for family, one in self.ledgers.items() if key in one.allocations
+        } or NO_DEVICES
 
     def mark(self) -> int:
         """Returns a mark of the current changes, for `undo`."""
@@ -213,13 +217,13 @@ class Draft:
                 self.evict(info)
 
     @contextmanager
-    def lifted(self, keys: Iterable[str]) -> Iterator[None]:
+    def remove_placed(self, keys: Iterable[str]) -> Iterator[None]:
         """Removes placed pods from their nodes inside the context, and places them again at its end.
 
         keys: of placed pods. `placed` has its former order afterwards.
         """
         order, pods = tuple(self.placed), self.snapshot.pods
-        known = [(key, self.placed[key], self.claims(key), self.given(key)) for key in keys]
+        known = [(key, self.placed[key], self.claims(key), self.devices_of(key)) for key in keys]
         for key, node, *_ in known:
             self._unassign(pods[key], node)
         try:
@@ -234,13 +238,13 @@ class Draft:
         """Undoes `assign`."""
         self._change(info, node, -1)
         for claim in self._claims.pop(info.key, ()):
-            self.taken.pop(self.promised.pop(claim).volume, None)
+            self.volume_claims.pop(self.claim_volumes.pop(claim).volume, None)
         for ledger in self.ledgers.values() if info.asks else ():
-            if info.key in ledger.given:
+            if info.key in ledger.allocations:
                 ledger.release(info)
         del self.placed[info.key]
         del self.placed_on[node][info.key]
-        self.shunning.pop(info.key, None)
+        self.with_anti_affinity.pop(info.key, None)
 
     def _unevict(self, info: PodInfo, node: int) -> None:
         """Undoes `evict`."""

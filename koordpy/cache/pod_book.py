@@ -19,12 +19,12 @@ from koordpy.cache.pod_transitions import STEPS, PodChange, change_of
 from koordpy.cache.reservations import ClosedTo, Reservation, ReservationStage, nomination
 from koordpy.cache.workload_book import WorkloadBook
 from koordpy.config.configuration import Gangs, Quota
-from koordpy.pods.family_books import NOTHING_GIVEN, DeviceFamilies, Given
+from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices, DeviceFamilies
 from koordpy.pods.gang_refs import GangRef, gang_ref
 from koordpy.pods.pod_info import PodInfo, in_group, pod_info, shape_of
 from koordpy.pods.pod_owners import OwnerBook
 from koordpy.pods.pod_ties import looks_at_pods, selected_keys
-from koordpy.pods.volume_book import Promise
+from koordpy.pods.volume_book import ClaimVolume
 from koordpy.quota.quota_book import QuotaBook, ShareQueue
 from koordpy.workloads.volcano_gangs import VolcanoGroup, group_of_pod
 
@@ -117,7 +117,7 @@ class PodBook:
         """Reads a pod with its expectations. known: the earlier state of the same pod; None if unknown."""
         assumed = ""
         if known is not None:
-            pod = self.expected.seen(pod) if seen else self.expected.shown(pod)
+            pod = self.expected.observe(pod) if seen else self.expected.shown(pod)
             assumed = "" if pod.spec.node_name else self.assumed_node(pod.key) or ""
         info = pod_info(
             pod,
@@ -301,7 +301,7 @@ class PodBook:
                 book.release(info)
             return
         found = self.expected.assumption(info.key)
-        given = found.given if found is not None else NOTHING_GIVEN
+        given = found.devices if found is not None else NO_DEVICES
         for family, book in self.families.items():
             book.hold(info, given.get(family))
 
@@ -310,7 +310,7 @@ class PodBook:
         key: str,
         node: str,
         claims: Mapping[str, str] | None = None,
-        given: Given = NOTHING_GIVEN,
+        given: AllocatedDevices = NO_DEVICES,
         annotations: Mapping[str, str] | None = None,
     ) -> None:
         """Accounts a pending pod to a node until the watch confirms it, or `forget` removes the assumption.
@@ -323,7 +323,7 @@ class PodBook:
         info = self._pods[key]
         if info.node:
             raise ValueError(f"{key} has node {info.node} already")
-        taken = {claim: Promise(volume, node) for claim, volume in (claims or {}).items()}
+        taken = {claim: ClaimVolume(volume, node) for claim, volume in (claims or {}).items()}
         said = annotations if annotations and self._read_by_annotations(info) else {}
         assumed = Reservation(
             key,
@@ -331,7 +331,7 @@ class PodBook:
             ClosedTo.ALL,
             node=node,
             volumes=taken,
-            given=given,
+            devices=given,
             annotations=said,
         )
         self.placed(self.expected.assume(info.pod, assumed), node)

@@ -45,8 +45,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.devices.dra.ledger.claim_book import CLAIMS, DeviceId
-from koordpy.pods.family_books import NOTHING_GIVEN, Given
-from koordpy.pods.volume_book import Promise
+from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices
+from koordpy.pods.volume_book import ClaimVolume
 from koordpy.quota.quota_book import ShareQueue
 
 
@@ -88,9 +88,9 @@ class Reservation:
     """Name of the pod's node; empty if `amounts` defines the nodes."""
     amounts: NDArray[np.int64] | None = field(default=None, compare=False)
     """[nodes, resources] amounts that count as used. None: the holder's request on `node` counts."""
-    volumes: Mapping[str, Promise] = field(default_factory=dict)
+    volumes: Mapping[str, ClaimVolume] = field(default_factory=dict)
     """Volume claim -> the volume and node that the claim is to be bound to."""
-    given: Given = field(default_factory=lambda: NOTHING_GIVEN)
+    devices: AllocatedDevices = field(default_factory=lambda: NO_DEVICES)
     """Devices of each family that are assigned to the pod."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of the pod's Binding that later plans read."""
@@ -130,6 +130,6 @@ def reserved_devices(reservations: Iterable[Reservation]) -> dict[DeviceId, str]
     return {
         device: claim
         for one in reservations
-        for claim, taken in one.given.get(CLAIMS, {}).items()
+        for claim, taken in one.devices.get(CLAIMS, {}).items()
         for _, device in taken
     }

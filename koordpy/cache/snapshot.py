@@ -24,7 +24,7 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.pod_owners import Owners
 from koordpy.pods.pod_ties import PodClass, TermClass
 from koordpy.pods.resource_amounts import Amounts
-from koordpy.pods.volume_book import CsiVolume, Disk, Promise, VolumeObjects
+from koordpy.pods.volume_book import ClaimVolume, CsiVolume, Disk, VolumeObjects
 from koordpy.quota.preemption_history import EvictedFor
 from koordpy.quota.quota_book import Quotas
 from koordpy.topology.topology_tree import Tree
@@ -102,7 +102,7 @@ class Snapshot:
     """[nodes, resources] requests of bound pods; column 0 is their number."""
     score_used: Ints
     """[nodes, 2] milli-cores and bytes for scores: as `used`, but containers without a request count with a default."""
-    staying: Ints
+    unevictable_used: Ints
     """[nodes, resources] the part of `used` of pods that are never evicted (DaemonSet and mirror pods)."""
     pods: Mapping[str, PodInfo]
     """All known pods by `namespace/name`: pending, bound, and finished ones that name a gang."""
@@ -144,7 +144,7 @@ class Snapshot:
     """Volume claim (`namespace/name`) -> node name -> number of bound pods that use the claim."""
     disks: Mapping[Disk, Mapping[tuple[str, bool], int]]
     """Disk that is named in pod specs -> (node name, True if read-only) -> number of bound pods that use the disk."""
-    promised: Mapping[str, Promise]
+    claim_volumes: Mapping[str, ClaimVolume]
     """Volume claim -> the volume and node that an assumed pod binds the claim to."""
     namespaces: Mapping[str, Mapping[str, str]]
     """Namespace -> its labels; only of known namespaces."""
@@ -171,7 +171,7 @@ class Snapshot:
     """Readers of device requests, by family."""
     budgets: tuple[PodDisruptionBudget, ...] = ()
     """PodDisruptionBudgets in natural order."""
-    derived: Mapping[GangRef, WorkloadGang] = field(default_factory=dict)
+    workload_gangs: Mapping[GangRef, WorkloadGang] = field(default_factory=dict)
     """Gangs that are derived from workloads."""
     unknown_steps: frozenset[GangRef] = frozenset()
     """Gangs of PodGroups of TrainJobs. The operator creates such pods in steps, and the steps are not known."""
@@ -189,7 +189,7 @@ class Snapshot:
         return self.tree.index
 
     @cached_property
-    def offered(self) -> tuple[str, ...]:
+    def offered_resources(self) -> tuple[str, ...]:
         """Resources of which at least one node has some."""
         return tuple(name for name, column in self.columns.items() if self.allocatable[:, column].any())
 
@@ -212,7 +212,7 @@ class Snapshot:
         """Node name -> number of uses of each CSI volume by bound pods."""
         out: dict[str, Counter[CsiVolume]] = {}
         for claim, places in self.claim_users.items():
-            promise = self.promised.get(claim)
+            promise = self.claim_volumes.get(claim)
             volume = self.storage.csi_volume(claim, promise.volume if promise is not None else "")
             if volume is not None:
                 for node, count in places.items():

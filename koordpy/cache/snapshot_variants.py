@@ -93,7 +93,7 @@ def with_nodes(snapshot: Snapshot, nodes: Iterable[NodeInfo], like: Mapping[str,
         before = snapshot.index.get(name)
         if before is not None:
             allocatable[row], used[row] = snapshot.allocatable[before], snapshot.used[before]
-            scored[row], staying[row] = snapshot.score_used[before], snapshot.staying[before]
+            scored[row], staying[row] = snapshot.score_used[before], snapshot.unevictable_used[before]
         if name in given:
             allocatable[row] = 0
             for resource, amount in given[name].allocatable.items():
@@ -111,7 +111,7 @@ def with_nodes(snapshot: Snapshot, nodes: Iterable[NodeInfo], like: Mapping[str,
         allocatable=allocatable,
         used=used,
         score_used=scored,
-        staying=staying,
+        unevictable_used=staying,
         quotas=replace(snapshot.quotas, total=total, cards=cards),
         static_version=next(_versions),
         capacity_version=snapshot.capacity_version - 1,

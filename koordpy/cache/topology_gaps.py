@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.api.counted_nouns import counted, named
+from koordpy.api.counted_nouns import count_noun, name_first
 from koordpy.api.natural_order import natural_key
 from koordpy.api.spelling import meant
 from koordpy.cache.snapshot import NodeInfo, Snapshot
@@ -60,8 +60,8 @@ class UnlabelledNodes:
             what = f"{'lacks' if one else 'lack'} {told_keys(self.layer)}"
         else:
             what = f"{'is' if one else 'are'} in no HyperNode"
-        nodes = named(self.nodes, NODES_NAMED)
-        return f"{self.layer.name}: {len(self.nodes)} of {counted(self.counted, 'node')} {what}: {nodes}"
+        nodes = name_first(self.nodes, NODES_NAMED)
+        return f"{self.layer.name}: {len(self.nodes)} of {count_noun(self.counted, 'node')} {what}: {nodes}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class SplitDomain:
     """(path, number of nodes) of each domain with the name."""
 
     def __str__(self) -> str:
-        places = [f"{path} ({counted(nodes, 'node')})" for path, nodes in self.places]
-        return f"{self.layer}: {self.name} is in {len(places)} domains: {named(places, DOMAINS_NAMED)}"
+        places = [f"{path} ({count_noun(nodes, 'node')})" for path, nodes in self.places]
+        return f"{self.layer}: {self.name} is in {len(places)} domains: {name_first(places, DOMAINS_NAMED)}"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.cli import output
 from koordpy.cli.offline_inputs import ClusterUnreadableError
 from koordpy.engine.client.api_client import ApiClient
@@ -122,7 +122,7 @@ def why_text(document: Document, wide: bool) -> str:
     lines = output.gang_lines(document)
     lines += output.pending_lines([{**one, "reason": one["reason"] or "not waiting"} for one in document["pods"]])
     if document["podsNotListed"]:
-        lines.append(f"and {counted(document['podsNotListed'], 'more pod')}")
+        lines.append(f"and {count_noun(document['podsNotListed'], 'more pod')}")
     if found is None:
         place = document["queue"]
         if place is not None and place["place"] is not None:
@@ -136,7 +136,7 @@ def why_text(document: Document, wide: bool) -> str:
 
 
 def _nodes_and_domains(found: Document) -> list[str]:
-    lines = [f"{found['pod']} fits on {found['feasibleNodes']} of {counted(found['allNodes'], 'node')}"]
+    lines = [f"{found['pod']} fits on {found['feasibleNodes']} of {count_noun(found['allNodes'], 'node')}"]
     lines += output.part(
         "Nodes", output.table(("NODES", "WHY NOT"), [(n, text) for text, n in found["reasons"].items()])
     )
@@ -153,10 +153,10 @@ def queue_text(document: Document, wide: bool) -> str:
     others = document["others"]
     text = rows_text(document, wide)
     if document["unitsNotListed"]:
-        text += f"and {counted(document['unitsNotListed'], 'more unit')}\n"
-    units = counted(others["waiting"], "unit")
+        text += f"and {count_noun(document['unitsNotListed'], 'more unit')}\n"
+    units = count_noun(others["waiting"], "unit")
     text += f"other tenants: {units} waiting, {others['held']} blocked before planning"
-    return f"{text}, {counted(others['pods'], 'pod')} in total\n"
+    return f"{text}, {count_noun(others['pods'], 'pod')} in total\n"
 
 
 def slots_text(document: Document, wide: bool) -> str:
@@ -170,7 +170,7 @@ def slots_text(document: Document, wide: bool) -> str:
     rows = [(one["layer"], one["name"] or "the cluster", one["nodes"], one["slots"]) for one in document["domains"]]
     text += "\n" + output.lined(output.table(("LAYER", "NAME", "NODES", "SLOTS"), rows))
     if document["domainsNotListed"]:
-        text += f"and {counted(document['domainsNotListed'], 'more domain')}\n"
+        text += f"and {count_noun(document['domainsNotListed'], 'more domain')}\n"
     return text
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.counted_nouns import named
+from koordpy.api.counted_nouns import name_first
 from koordpy.api.durations import duration_text
 from koordpy.api.field_faults import InputFaultsError
 from koordpy.api.natural_order import natural_key
@@ -109,7 +109,7 @@ class _Outcomes:
 
 
 def _listed(pods: list[str]) -> str:
-    return f"{named(pods)} {'has' if len(pods) == 1 else 'have'}"
+    return f"{name_first(pods)} {'has' if len(pods) == 1 else 'have'}"
 
 
 def why_text(document: Document, wide: bool) -> str:
@@ -200,7 +200,7 @@ def queue_text(document: Document, wide: bool) -> str:
 
 
 def slots(args: argparse.Namespace, cluster: ReadCluster) -> Document:
-    offered = cluster.state.snapshot(cluster.now).offered
+    offered = cluster.state.snapshot(cluster.now).offered_resources
     families = (*cluster.config.gpu.resources, *keys.NPU_RESOURCES)
     resource = args.resource or next(
         (one for one in families if one in offered and one not in keys.HUNDREDTHS), families[0]

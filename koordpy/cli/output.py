@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.json import format as json_format
 
-from koordpy.api.counted_nouns import NAMED, counted, named
+from koordpy.api.counted_nouns import NAMED, count_noun, name_first
 from koordpy.api.field_faults import one_line
 from koordpy.api.keys import CLUSTER_LAYER
 from koordpy.api.natural_order import natural_key
@@ -75,7 +75,7 @@ def warning_lines(warnings: Iterable[tuple[str, str]], said: Sequence[str] = ())
         by_text.setdefault(text, []).append(subject)
     lines = []
     for text, subjects in by_text.items():
-        told = subjects if len(subjects) <= NAMED else [named(subjects)]
+        told = subjects if len(subjects) <= NAMED else [name_first(subjects)]
         told_before = tuple(one for one in said if one.endswith(text))
         lines += [
             one_line(f"warning: {subject}: {text}")
@@ -161,7 +161,7 @@ def _merged(rows: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
     names: dict[tuple[object, ...], list[str]] = {}
     for name, *rest in rows:
         names.setdefault(tuple(rest), []).append(str(name))
-    return [(named(own), *rest) for rest, own in names.items()]
+    return [(name_first(own), *rest) for rest, own in names.items()]
 
 
 def part(title: str, lines: list[str]) -> list[str]:
@@ -181,7 +181,7 @@ def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
     bindings, pending, gangs = document["bindings"], document["pending"], document["gangs"]
     end = "stable" if document["stable"] else "not stable yet"
     lines = [
-        f"{counted(document['rounds'], 'round')}, {end}: {len(bindings)} bound, {len(pending)} pending, "
+        f"{count_noun(document['rounds'], 'round')}, {end}: {len(bindings)} bound, {len(pending)} pending, "
         f"{len(document['evictions'])} evicted"
     ]
     never = {one["gang"] for one in pending if one["reason"] == "NeverFits"}
@@ -222,8 +222,8 @@ def _step_row(step: Document) -> tuple[object, ...]:
         f"{rounds}{end}",
         step["bound"],
         step["evicted"],
-        named(step["gone"]) or "-",
-        named(step["pending"]) or "-",
+        name_first(step["gone"]) or "-",
+        name_first(step["pending"]) or "-",
     )
 
 
@@ -233,7 +233,8 @@ def _workload_lines(workloads: list[Document]) -> list[str]:
         for one in workloads
     ]
     waiting = [
-        f"{one['namespace']}/{one['name']}: {counted(later['pods'], 'pod')} of role {later['role']} when {later['for']}"
+        f"{one['namespace']}/{one['name']}: {count_noun(later['pods'], 'pod')} of role {later['role']} "
+        f"when {later['for']}"
         for one in workloads
         for later in one["waiting"]
     ]
@@ -269,7 +270,7 @@ def pending_lines(pending: list[Document]) -> list[str]:
         groups.setdefault((entry["gang"], entry["reason"], entry["message"]), []).append(_key(entry))
     lines = []
     for (gang, reason, message), pods in groups.items():
-        lines += [f"{named(pods)}{f' (gang {gang})' if gang else ''}: {reason}", f"    {message}"]
+        lines += [f"{name_first(pods)}{f' (gang {gang})' if gang else ''}: {reason}", f"    {message}"]
     return lines
 
 
@@ -277,14 +278,14 @@ def _left_alone_lines(left_alone: Mapping[str, str]) -> list[str]:
     groups: dict[str, list[str]] = {}
     for pod, why in left_alone.items():
         groups.setdefault(why, []).append(pod)
-    return [f"{named(pods)}: {why}" for why, pods in groups.items()]
+    return [f"{name_first(pods)}: {why}" for why, pods in groups.items()]
 
 
 def explanation_table(document: Document) -> str:
     """Returns an explanation as tables: nodes with verdict or scores, domains, changes that would help."""
     gang = f" of gang {document['gang']}" if document["gang"] else ""
     nodes = document["nodes"]
-    take = f": fits on {document['feasibleNodes']} of {counted(len(nodes), 'node')}" if nodes else ""
+    take = f": fits on {document['feasibleNodes']} of {count_noun(len(nodes), 'node')}" if nodes else ""
     lines = [f"{document['pod']}{gang}{take}"]
     if document["origin"]:
         lines.append(f"gang {document['gang']}: {document['origin']}")

@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         from koordpy.offline.makers import is_ours
         from koordpy.offline.resource_validation import REFUSES
         from koordpy.planner.planning_round import plan_round
-        from koordpy.report.ignored_pods import aside
+        from koordpy.report.ignored_pods import find_ignored_reason
 
     page = None
     if args.output == "html":
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     document = scenario.document()
     served = ready.config.scheduler_names
     known = sorted(ready.state.pods(), key=lambda pod: natural_key(pod.key))
-    asides = ((pod.key, aside(pod, served, ready.others)) for pod in known)
+    asides = ((pod.key, find_ignored_reason(pod, served, ready.others)) for pod in known)
     left = {key: found for key, found in asides if found is not None}
     waiting = [(key, found.why) for key, found in left.items() if found.ours]
     if args.fail_pending:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from koordpy.api.counted_nouns import counted, named
+from koordpy.api.counted_nouns import count_noun, name_first
 from koordpy.api.field_faults import InputFaultsError
 from koordpy.api.objects import Pod, PodStatus
 from koordpy.api.spelling import hint
@@ -65,8 +65,12 @@ def run(args: argparse.Namespace) -> int:
     inventory = take_inventory(snapshot, config, pod=pod)
     faults = [f"ClusterNetworkTopology/default: {fault}" for fault in state.nodes.topology_faults]
     faults += [f"{subject}: {text}" for subject, text in snapshot.topology_warnings]
-    lost = [name for name, amount in pod.requests.items() if amount and name not in snapshot.offered] if pod else []
-    for line in (*warnings, *(f"no node has {name}{hint(name, snapshot.offered)}" for name in lost)):
+    lost = (
+        [name for name, amount in pod.requests.items() if amount and name not in snapshot.offered_resources]
+        if pod
+        else []
+    )
+    for line in (*warnings, *(f"no node has {name}{hint(name, snapshot.offered_resources)}" for name in lost)):
         print(f"warning: {line}", file=sys.stderr)
     for line in faults:
         print(line, file=sys.stderr)
@@ -264,11 +268,11 @@ def _tree(domains: list[Document]) -> list[str]:
 
 def _line(one: Document, depth: int) -> str:
     name = one["name"].rpartition("/")[2] or "cluster"
-    nodes = counted(one["nodes"], "node")
+    nodes = count_noun(one["nodes"], "node")
     have = one["accelerators"]
     parts = [nodes, f"{have['free']} of {have['total']} accelerators free"] if have["total"] else [nodes]
     if one["slots"] is not None:
-        parts.append(counted(one["slots"], "slot"))
+        parts.append(count_noun(one["slots"], "slot"))
     marks = _marks(one)
     return f"{name}  {', '.join(parts)}{f' ({marks})' if marks else ''}"
 
@@ -277,14 +281,14 @@ def _notes(document: Document) -> list[str]:
     lines = []
     everywhere = document["domains"][0]["nodes"]
     for one in document["unlabelled"]:
-        some = named(one["nodes"], NODES_NAMED)
+        some = name_first(one["nodes"], NODES_NAMED)
         what = f"label {' or '.join(one['labelKeys'])}" if one["labelKeys"] else "HyperNode"
         each = "it is" if one["count"] == 1 else "each is"
         if one["labelKeys"] and one["count"] == everywhere:
             near = f", did you mean {one['meant']}? Each" if one["meant"] else ": each"
             lines.append(f"{one['layer']}: no node has {what}{near} node is a separate domain there")
             continue
-        nodes = counted(one["count"], "node")
+        nodes = count_noun(one["count"], "node")
         lines.append(f"{one['layer']}: {nodes} without {what}, {each} a separate domain there: {some}")
     for one in document["inSeveralPlaces"]:
         places = ", ".join(one["domains"])

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.field_faults import InputFaultsError
 from koordpy.cli import offline_inputs
 from koordpy.offline import offline_options
@@ -142,7 +142,7 @@ class SimulationPage:
         self._log.record(plan, number=self._rounds, at=snapshot.now)
         gone = {one.pod_key for one in plan.evictions}
         self._placed = {key: place for key, place in self._placed.items() if key not in gone}
-        self._placed |= {one.pod_key: PlannedPlace(one.node, one.given) for one in plan.placements}
+        self._placed |= {one.pod_key: PlannedPlace(one.node, one.devices) for one in plan.placements}
         self._settled = not plan.placements and not plan.evictions
         for unit in dict.fromkeys(eviction.unit for eviction in plan.evictions):
             self._log.evicts(plan, unit, dry_run=False)
@@ -162,7 +162,7 @@ class SimulationPage:
         planned = self._placed
         if not self._settled:  # --rounds ended the simulation
             planned = planned | planned_by(plan_round(snapshot, ready.config))
-        source = f"simulation, {counted(self._rounds, 'round')}"
+        source = f"simulation, {count_noun(self._rounds, 'round')}"
         scene.update(snapshot, told_by(self._log, source=source, planned=planned))
         document = scene.whole()
         first = [entry["unit"] for entry in document["queue"]["units"][:HELPED]]

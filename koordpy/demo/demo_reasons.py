@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from koordpy.api import keys
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.explain.explanation import DomainExplanation, Explanation
 from koordpy.pods.pod_info import PodInfo
 from koordpy.topology.topology_tree import Tree
@@ -67,7 +67,7 @@ def why_domain(told: Explanation, layers: Sequence[str], unit: Sequence[PodInfo]
         below = layers[level + 1]
         most = max(domain.slots for domain in told.domains if domain.layer == below)
         if most < needed:
-            texts[0] += f" (no {short(below)} domain has {counted(needed, 'free slot')}, at most {most})"
+            texts[0] += f" (no {short(below)} domain has {count_noun(needed, 'free slot')}, at most {most})"
     texts.append(_choice(chosen, needed, told.domains, layers[:level]))
     return "; ".join(texts)
 
@@ -81,7 +81,7 @@ def _choice(chosen: DomainExplanation, needed: int, domains: Sequence[DomainExpl
     able = [domain for domain in domains if domain.layer == chosen.layer and domain.slots >= needed]
     name = short(chosen.layer)
     if len(able) == 1:
-        return f"the only {name} with {counted(needed, 'free slot')}"
+        return f"the only {name} with {count_noun(needed, 'free slot')}"
     slots = {(domain.layer, domain.name): domain.slots for domain in domains}
     if chosen.slots > min(domain.slots for domain in able):
         return f"of {len(able)} {name}s with enough free slots, the one that splits the gang into the fewest domains"
@@ -94,7 +94,7 @@ def _choice(chosen: DomainExplanation, needed: int, domains: Sequence[DomainExpl
         depth = path.count("/") + 1 if path else 0
         rooms = {other: slots[layer, other] for other in {"/".join(d.name.split("/")[:depth]) for d in able}}
         if rooms[path] < max(rooms.values()):
-            left = counted(rooms[path], "slot")
+            left = count_noun(rooms[path], "slot")
             return f"best fit: one of {len(able)} equal {name}s, in the fullest {short(layer)} ({left} left)"
     return f"the first by name of {len(able)} equal {name}s"
 

@@ -21,7 +21,7 @@ from koordpy.devices.gpu.part_family import PartAsks
 from koordpy.plan.round_plan import NOTHING_ALLOCATED, PlanAllocation
 from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.pods.device_asks import AskReaders
-from koordpy.pods.family_books import DeviceFamilies, Given
+from koordpy.pods.family_books import AllocatedDevices, DeviceFamilies
 from koordpy.pods.pod_info import PodInfo
 
 FAMILIES: tuple[Family, ...] = (
@@ -59,7 +59,7 @@ def make_state(*, gpu: Gpu | None = None, **settings: Any) -> ClusterState:
     return ClusterState(device_families(KoordpyConfiguration(gpu=gpu or Gpu())), **settings)
 
 
-def admitted(pod: Pod, config: KoordpyConfiguration) -> Pod:
+def apply_webhook(pod: Pod, config: KoordpyConfiguration) -> Pod:
     """Returns a new pod as the admission webhook would change it."""
     for family in FAMILIES:
         pod = family.apply_webhook(pod, config)
@@ -190,14 +190,14 @@ def allocate(nodes: Mapping[str, int], now: FamilyRound) -> PlanAllocation:
     for family in FAMILIES:
         if family in asking:
             found = family.allocate(asking[family], now)
-            for key, own in found.given.items():
+            for key, own in found.devices.items():
                 given.setdefault(key, {})[family.name] = own
             notes.append(found.notes)
             faults += found.faults
-    return PlanAllocation(given, merged(*notes), tuple(faults))
+    return PlanAllocation(given, merge_notes(*notes), tuple(faults))
 
 
-def merged(*parts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+def merge_notes(*parts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
     """Returns pod key -> annotations, combined from several sources."""
     out: dict[str, dict[str, str]] = {}
     for part in parts:
@@ -208,7 +208,7 @@ def merged(*parts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]
 
 def faults_of_devices(
     placed: Sequence[tuple[PodInfo, int]],
-    given: Mapping[str, Given],
+    given: Mapping[str, AllocatedDevices],
     notes: Mapping[str, Mapping[str, str]],
     now: FamilyRound,
 ) -> Iterator[tuple[str, str]]:
@@ -321,7 +321,7 @@ def remedies(snapshot: Snapshot) -> Iterator[tuple[str, Callable[[Snapshot], Sna
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def cells(node: str, given: Given, snapshot: Snapshot) -> Collection[int]:
+def cells(node: str, given: AllocatedDevices, snapshot: Snapshot) -> Collection[int]:
     """Returns the devices that a plan allocates to a pod, as positions among all devices of the node; of the first
     family."""
     found = (_BY_NAME[name].cells(node, own, snapshot.families) for name, own in given.items())

@@ -16,7 +16,7 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import Gate
 from koordpy.placement.problem import Problem
-from koordpy.pods.family_books import Given
+from koordpy.pods.family_books import AllocatedDevices
 from koordpy.pods.pod_info import PodInfo
 
 JOB_PLACEMENTS: tuple[JobPlacement, ...] = (NpuPlacement(),)
@@ -113,7 +113,9 @@ def seat_returning(
         yield from one.seat_returning(returning, round_state)
 
 
-def deal_returning(places: Sequence[tuple[PodInfo, int]], round_state: RoundState) -> Mapping[str, Given] | None:
+def deal_returning(
+    places: Sequence[tuple[PodInfo, int]], round_state: RoundState
+) -> Mapping[str, AllocatedDevices] | None:
     """Returns pod key -> family -> allocation of moved pods on their nodes.
 
     A family that allocates only once the pods are pending again adds nothing. None if the devices of a node are not

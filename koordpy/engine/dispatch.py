@@ -21,7 +21,7 @@ from koordpy.engine.engine_context import Context
 from koordpy.engine.evictions.eviction_orders import EvictionStarter
 from koordpy.engine.queue_entry import Entry
 from koordpy.engine.round_reservations import RoundReservations
-from koordpy.engine.staleness import ConcurrentPlacements, find_stale_reason, grouped, units_waiting_for_victims
+from koordpy.engine.staleness import ConcurrentPlacements, find_stale_reason, group_by, units_waiting_for_victims
 from koordpy.engine.status.gang_census import Census
 from koordpy.engine.status.gang_writer import GangWriter
 from koordpy.engine.unschedulable import UnschedulableHandler
@@ -77,7 +77,7 @@ class _Round:
     """A plan grouped by units, with the input of its round."""
 
     plan: RoundPlan
-    begun: RoundInput
+    round_input: RoundInput
     """The input of the round."""
     seconds: float
     """Planning time."""
@@ -142,7 +142,7 @@ class Dispatcher:
         """
         entries, snapshot = begun.entries, begun.snapshot
         # 1. reservations, and search time charged to the tenants
-        if plan.awaiting or self._reservations.awaiting:
+        if plan.awaiting_nominations or self._reservations.awaiting:
             self._reservations.keep(plan, snapshot)
         if begun.searches:
             for tenant in (entry.tenant for unit in plan.units if (entry := entries.get(unit.unit)) is not None):
@@ -152,11 +152,11 @@ class Dispatcher:
             plan,
             begun,
             seconds,
-            placements=grouped(plan.placements, lambda one: one.unit),
-            pending=grouped(plan.pending, lambda one: one.unit),
-            evictions=grouped(plan.evictions, lambda one: one.unit),
+            placements=group_by(plan.placements, lambda one: one.unit),
+            pending=group_by(plan.pending, lambda one: one.unit),
+            evictions=group_by(plan.evictions, lambda one: one.unit),
             reports={report.ref: report for report in plan.gangs},
-            foreign=grouped(self._feeds.pods.foreign[begun.foreign :], lambda pod: pod.node),
+            foreign=group_by(self._feeds.pods.foreign[begun.foreign :], lambda pod: pod.node),
             early=units_waiting_for_victims(plan, snapshot),
             pods=sum(len(unit.pod_keys) for unit in plan.units) or 1,
             victims=frozenset(one.pod_key for one in plan.evictions),
@@ -189,7 +189,7 @@ class Dispatcher:
                 self._eviction_starter.start(plan, unit_id, victims, None)
         # 5. messages
         self._warn(plan.warnings)
-        for about, resource in plan.counted:
+        for about, resource in plan.parts_by_number:
             if resource not in self._counted:
                 self._counted.add(resource)
                 logger.warning("%s: %s", about, counted_text(resource))
@@ -202,7 +202,7 @@ class Dispatcher:
         Returns True if the unit was refused: pods of it stay pending, and a victim might help it. False also for a unit
         that would not fit an empty cluster.
         """
-        name, begun = unit.unit, parts.begun
+        name, begun = unit.unit, parts.round_input
         for text in unit.solver_faults:
             if self.sent_messages.is_new(name, text, entry.namespace):
                 logger.error("%s: %s", name, text)
@@ -246,7 +246,7 @@ class Dispatcher:
         for verdict in left if not further else ():
             self._refusals.tell(verdict)
         if left:
-            waits = {(one.pod_key, one.node) for one in parts.plan.awaiting}
+            waits = {(one.pod_key, one.node) for one in parts.plan.awaiting_nominations}
             self._refusals.clear_failed_nominations(name, left, begun.snapshot, waits)
         # number of members that the unit's gangs lack to their minimums
         short = sum(max(0, report.min_member - report.members) for report in reports)
@@ -271,7 +271,7 @@ class Dispatcher:
         search = entry.search
         if search is not None and not search.reported and self._clock() - search.since >= self._search_seconds:
             search.reported = True
-            text = f"0/{len(parts.begun.snapshot.nodes)} nodes are available: still looking for victims."
+            text = f"0/{len(parts.round_input.snapshot.nodes)} nodes are available: still looking for victims."
             for key in entry.pods:
                 info = self._state.pod(key)
                 gang = info.gang.key if info is not None and info.gang is not None else None
@@ -285,7 +285,7 @@ class Dispatcher:
         A stale plan of a search is searched again. Its nodes are withheld from other units until then, except if the
         pod itself changed.
         """
-        unit, begun = entry.unit, parts.begun
+        unit, begun = entry.unit, parts.round_input
         why = find_stale_reason(self._state, begun.snapshot, placed, parts.foreign, parts.victims if victims else ())
         if not why and victims and not self._eviction_starter.victims_unchanged(victims):
             why = "victim"

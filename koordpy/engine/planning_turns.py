@@ -106,7 +106,7 @@ class Waiting(Protocol):
         ...
 
     @property
-    def answered(self) -> float:
+    def answered_at(self) -> float:
         """Clock time of its last answer; -inf before the first."""
         ...
 
@@ -152,7 +152,7 @@ class SearchTurns:
         out = []
         for tenant, units in of.items():
             if had[tenant] <= self._least + self._part:
-                left = [one for one in units if one.answered < self._began.get(tenant, -inf)]
+                left = [one for one in units if one.answered_at < self._began.get(tenant, -inf)]
                 if not left:
                     self._began[tenant] = self._clock()
                 out += left or units

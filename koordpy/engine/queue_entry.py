@@ -55,7 +55,7 @@ class QueuedPod:
 class LastAnswer:
     """The result of a unit's last attempt that left pods pending without an error."""
 
-    at: float = -inf
+    time: float = -inf
     """Clock time; -inf before the first answer."""
     wakes: Wake = Wake.NOTHING
     """Changes of the cluster that could make the unit schedulable."""
@@ -116,9 +116,9 @@ class Entry:
     complete_pods: int = 0
     """Number of pending pods with which the unit is complete, so that it is tried at once; 0 if the last attempt lacked
     no members."""
-    touched: bool = False
+    has_changed: bool = False
     """True if the unit itself changed since the attempt under way began."""
-    missed: Wake = Wake.NOTHING
+    missed_changes: Wake = Wake.NOTHING
     """Kinds of cluster changes since the attempt under way began. Changes after the queue's last `poll` are not in it
     yet (`UnitQueue.has_missed`)."""
 
@@ -138,9 +138,9 @@ class Entry:
         return self.tenant_of(self.namespace)
 
     @property
-    def answered(self) -> float:
+    def answered_at(self) -> float:
         """Clock time at which an attempt last ended with pods left over; -inf before the first."""
-        return self.answer.at
+        return self.answer.time
 
     @property
     def created(self) -> float:
@@ -161,7 +161,7 @@ class Entry:
         """Counts an attempt for the unit and for each of its current pods."""
         self.attempts += 1
         self.first_tried = now if self.first_tried is None else self.first_tried
-        self.touched, self.missed = False, Wake.NOTHING
+        self.has_changed, self.missed_changes = False, Wake.NOTHING
         self.attempted_pods, self.complete_pods = len(self.pods), 0
         for pod in self.pods.values():
             pod.attempts += 1

@@ -51,5 +51,5 @@ def select_untried(due: list[Entry]) -> list[Entry]:
     return [
         entry
         for entry in due
-        if entry.passed_over is not None or entry.answered < since.get((entry.tenant, entry.priority), inf)
+        if entry.passed_over is not None or entry.answered_at < since.get((entry.tenant, entry.priority), inf)
     ]

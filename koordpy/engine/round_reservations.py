@@ -69,12 +69,12 @@ class RoundReservations:
         given_up: set[tuple[str, str]] = set()
         for tried in plan.units:
             given_up |= {(one.holder, one.node) for one in self.awaiting.pop(tried.unit, ())}
-        for one in plan.awaiting:
+        for one in plan.awaiting_nominations:
             self.awaiting.setdefault(one.unit, []).append(nomination(one.pod_key, one.node))
             given_up.discard((one.pod_key, one.node))
-        if plan.awaiting:
+        if plan.awaiting_nominations:
             ending = [pod for pod in snapshot.pods.values() if pod.bound and pod.pod.metadata.deletion_timestamp]
-            for unit in {one.unit for one in plan.awaiting}:
+            for unit in {one.unit for one in plan.awaiting_nominations}:
                 self._terminating[unit] = _terminating_for(self.awaiting[unit], ending, snapshot)
         used_nodes = {one.node for one in plan.placements}
         for cut in plan.deferred:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.times import SteadyTime
 from koordpy.engine.binding.binder import Binder, BindResult
 from koordpy.engine.binding.claim_writes import DeviceReleaser, DeviceReserver
@@ -335,7 +335,7 @@ class Scheduler:
         await _cancel([task for task in planning if task.get_name() in ("rounds", "sync and election")])
         if self.leading.is_set():
             if self.committer.open:
-                logger.info("finishing %s", counted(self.committer.open, "Binding"))
+                logger.info("finishing %s", count_noun(self.committer.open, "Binding"))
             await self.committer.drain(self.settings.drain_seconds)
             if self.evictor is not None:
                 await self.evictor.drain(1.0)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.cache.snapshot import Snapshot
 from koordpy.engine.dispatch import Dispatcher, RoundInput
 from koordpy.engine.engine_context import Context
@@ -217,7 +217,7 @@ class SchedulingLoop:
         try:
             plan = planning.result()
         except Exception as error:
-            logger.exception("planning failed for %s", counted(len(entries), "unit"))
+            logger.exception("planning failed for %s", count_noun(len(entries), "unit"))
             self._planner_failed(round_input, error)
             return
         seconds = self._clock() - round_input.began

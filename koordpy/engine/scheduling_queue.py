@@ -140,7 +140,7 @@ class UnitQueue:
         units in flight get the change when their attempt ends."""
         for entry in self._states[State.IN_FLIGHT].values():
             if entry.unit not in planned:
-                entry.missed |= wake
+                entry.missed_changes |= wake
         self._wake_waiting(wake, event)
 
     def _wake_waiting(self, wake: Wake, event: str) -> None:
@@ -156,7 +156,7 @@ class UnitQueue:
         if entry is None:
             return
         if entry.state is State.IN_FLIGHT:
-            entry.missed |= wake
+            entry.missed_changes |= wake
         elif entry.state is State.UNSCHEDULABLE and entry.answer.wakes & wake:
             self._enter(entry, State.ACTIVE, event)
 
@@ -176,7 +176,7 @@ class UnitQueue:
         if wakes:
             self._wakes = Wake.NOTHING
             for entry in self._states[State.IN_FLIGHT].values():
-                entry.missed |= wakes
+                entry.missed_changes |= wakes
             self._wake_waiting(wakes, event)
         for entry in list(self._states[State.BACKOFF].values()):
             if entry.due <= now:
@@ -246,7 +246,7 @@ class UnitQueue:
 
     def has_missed(self, entry: Entry, wake: Wake) -> bool:
         """Returns True if one of these changes happened since the attempt under way began."""
-        return bool((entry.missed | self._wakes) & wake)
+        return bool((entry.missed_changes | self._wakes) & wake)
 
     def settle_unschedulable(
         self,
@@ -266,16 +266,16 @@ class UnitQueue:
             return
         now, last = self.clock(), entry.answer
         # a unit that can no longer start leaves the demand of its quota: other quotas may get more (Wake.DEMAND_FELL)
-        if gated and not last.gated and last.at > -inf:
+        if gated and not last.gated and last.time > -inf:
             self.broadcast(Wake.DEMAND_FELL, "UnitGated")
-        if never and not last.never and last.at > -inf:
+        if never and not last.never and last.time > -inf:
             self.broadcast(Wake.DEMAND_FELL, "UnitNeverFits")
         entry.answer, entry.errors = LastAnswer(now, wakes, tuple(plugins), gated, never), 0
         pause = GATED_PACE_SECONDS if gated else seconds * PACE
         if gated and short and len(entry.pods) < entry.attempted_pods + short:
             entry.complete_pods, pause = entry.attempted_pods + short, SHORT_PACE_SECONDS
         entry.due = now + min(pause, self._most)
-        if entry.touched or self.has_missed(entry, wakes):
+        if entry.has_changed or self.has_missed(entry, wakes):
             self._enter(entry, State.ACTIVE, "ScheduleAttemptFailure")
         else:
             self._enter(entry, State.GATED if gated else State.UNSCHEDULABLE, "ScheduleAttemptFailure")
@@ -287,7 +287,7 @@ class UnitQueue:
         search = entry.search or PendingSearch(self.clock())
         search.stale_plans += stale
         # a unit that changed during the attempt may need no search
-        entry.search = None if entry.touched and not stale else search
+        entry.search = None if entry.has_changed and not stale else search
         entry.passed_over, entry.due = None, entry.not_before
         self._return_undecided(entry)
 
@@ -334,7 +334,7 @@ class UnitQueue:
         if at_least_seconds:
             entry.not_before = max(entry.not_before, now + min(at_least_seconds, self._flush))
         if entry.state is State.IN_FLIGHT:
-            entry.touched = True
+            entry.has_changed = True
         elif errors:
             entry.due = max(entry.due, now + self._backoff(entry))
             self._enter(entry, State.BACKOFF, "BindFailure")
@@ -362,7 +362,7 @@ class UnitQueue:
     def _touch(self, entry: Entry, event: str) -> None:
         # in flight: tried again after this attempt; back-off: ended, because the unit may not fail any more
         if entry.state is State.IN_FLIGHT:
-            entry.touched = True
+            entry.has_changed = True
         elif entry.state is not State.ACTIVE:
             if entry.state is State.BACKOFF:
                 entry.due = 0.0

@@ -26,7 +26,7 @@ from koordpy.preemption.selection.preemption_names import RuleName
 T = TypeVar("T")
 
 
-def grouped(things: Iterable[T], by: Callable[[T], str]) -> dict[str, list[T]]:
+def group_by(things: Iterable[T], by: Callable[[T], str]) -> dict[str, list[T]]:
     """Returns a dict from each value of `by` to the things with that value, in order."""
     out: dict[str, list[T]] = {}
     for one in things:
@@ -104,7 +104,7 @@ def devices_lost(
         pod = state.pod(one.pod_key)
         for family in pod.asks if pod is not None else ():
             assert pod is not None
-            own = PlannedAllocation(pod, one.node, one.given.get(family), one.annotations)
+            own = PlannedAllocation(pod, one.node, one.devices.get(family), one.annotations)
             planned.setdefault(family, []).append(own)
 
     def going(key: str) -> bool:
@@ -146,7 +146,7 @@ class ConcurrentPlacements:
         self.placed += [snapshot.pods[one.pod_key] for one in plan.placements]
         quotas = snapshot.quotas
         at = [(one.pod_key, one.node) for one in plan.placements]
-        for key, node in (*at, *((one.pod_key, one.node) for one in plan.awaiting)):
+        for key, node in (*at, *((one.pod_key, one.node) for one in plan.awaiting_nominations)):
             pod = snapshot.pods[key]
             self._gained.append((pod, node, quotas.tree.path(quotas.quota_of(pod)), quotas.user_of(pod)))
         self._evicted |= bool(plan.evictions)

@@ -32,8 +32,8 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.problem_building import build
 from koordpy.report.denial import domain_slots
 from koordpy.report.domain_reasons import DomainReasons
-from koordpy.report.gang_sentence import joined
-from koordpy.report.ignored_pods import IgnoredPod, aside
+from koordpy.report.gang_sentence import join_sentences
+from koordpy.report.ignored_pods import IgnoredPod, find_ignored_reason
 from koordpy.report.rollout_words import blocked_by_predecessor
 from koordpy.report.setting_warnings import counted_parts, counted_text, goal_remark, warnings_of
 
@@ -207,13 +207,13 @@ def _with_never(decided: DecidedPod, message: str) -> str:
     never = decided.waits.never if decided.waits is not None else ""
     if not never:
         return message
-    sentence = joined([f"never fits: {never}"])
+    sentence = join_sentences([f"never fits: {never}"])
     before, _, after = message.partition(sentence)
     of_gang = f"gang {decided.unit.group_id}: " if decided.unit.is_gang else ""
     before = before.removesuffix(of_gang)
     if of_gang and before.startswith(f"{of_gang}never fits: "):
         before = before.partition("... ")[2]  # the same sentence, cut
-    return joined([sentence, before.strip(), after.strip()])
+    return join_sentences([sentence, before.strip(), after.strip()])
 
 
 def _promise(decided: DecidedPod) -> str:
@@ -228,7 +228,7 @@ def _promise(decided: DecidedPod) -> str:
         return f"start promised at {moment(plan.reservation.start)}"
     said = decided.waits.message if decided.waits is not None else ""
     # units of equal shape share a verdict
-    kept = plan.reservation.kept.values() if plan.reservation is not None else ()
+    kept = plan.reservation.blocked_units.values() if plan.reservation is not None else ()
     promised = next((text for text in kept if f"{text}." in said), "")
     return promised or (NO_PROMISE if f"{NO_PROMISE}." in said else "")
 
@@ -253,7 +253,7 @@ def _plan_remark(decided: DecidedPod) -> str:
 
 def left_alone(pod: PodInfo, served: Sequence[str]) -> IgnoredPod:
     """Returns why a pod that is not pending is ignored: another scheduler, gates, or its state. Never None."""
-    return aside(pod, served) or IgnoredPod(f"pod is {_state(pod)}", "")
+    return find_ignored_reason(pod, served) or IgnoredPod(f"pod is {_state(pod)}", "")
 
 
 def _state(pod: PodInfo) -> str:

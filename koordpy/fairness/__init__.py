@@ -5,7 +5,7 @@ A fair share orders the queue, and limits what may be reclaimed. It is exact wei
 A runtime limits what a quota may use now. It follows Koordinator's elastic quota.
 
 Main types: `Admission` (`quota_admission.py`): the quota check; `QuotaAmounts` (`quota_runtime.py`): runtimes;
-`EntitlementLines` (`entitlement_lines.py`): entitlements.
+`Entitlements` (`tenant_entitlements.py`): entitlements.
 
 Must not know nodes beyond sums of their capacity. Start reading at `fair_shares.py`, then `quota_admission.py`.
 """

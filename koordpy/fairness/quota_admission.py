@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.keys import BUILT_IN_QUOTAS, DEFAULT_QUOTA
 from koordpy.api.quantity import quantity_text
 from koordpy.cache.plan_draft import Draft
@@ -75,7 +75,7 @@ class QuotaRefusal:
         parts.append(f"exceedDimensions: [{' '.join(sorted(self.limit))}]")
         if self.gang:
             parts.append(
-                f"gang {self.gang} needs {counted(self.needed, 'member')}, quota has room for {self.remaining}"
+                f"gang {self.gang} needs {count_noun(self.needed, 'member')}, quota has room for {self.remaining}"
             )
         if self.outside:
             parts.append(f"pods in no quota use: {_listed(self.outside)}")

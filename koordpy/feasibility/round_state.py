@@ -41,7 +41,7 @@ from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import PodInfo
 from koordpy.reservations.available_capacity import AvailableCapacity
 from koordpy.reservations.capacity_view import PLAIN, View
-from koordpy.reservations.reservation_ledger import ReservationLedger, parties
+from koordpy.reservations.reservation_ledger import ReservationLedger, tenants_of
 
 
 def read_of(pod: PodInfo) -> bytes:
@@ -288,7 +288,7 @@ class RoundState:
         if refusal is not None:
             key += refusal.reasons[0].encode()
         if self.draft.has_nominations:
-            tenants = parties(pod, self.snapshot.quotas)
+            tenants = tenants_of(pod, self.snapshot.quotas)
             key += repr((sorted(self._reserved_for(pod)), self.view.net, tenants)).encode()
         if signature := device_signature(pod, self.inputs) if pod.asks else "":
             key += signature.encode()

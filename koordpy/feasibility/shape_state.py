@@ -138,7 +138,7 @@ class ShapeState:
                 passes = passes & rule.verdict().fits
         if self._reserved is not None:
             passes = passes.copy()
-            passes[self._reserved.at] &= self._reserved.passes(self.rules).astype(bool)
+            passes[self._reserved.positions] &= self._reserved.passes(self.rules).astype(bool)
         self._copies = [copies for rule in self.rules if (copies := rule.copies()) is not None]
         return passes.astype(np.int64)
 
@@ -158,7 +158,7 @@ class ShapeState:
         if self._reserved is not None:
             passes = passes.copy()
             whole = [rule for rule in self.rules if rule.plugin not in judged]
-            passes[self._reserved.at] &= self._reserved.passes(whole).astype(bool)
+            passes[self._reserved.positions] &= self._reserved.passes(whole).astype(bool)
         return passes.astype(np.int64)
 
     def copies_alone(self) -> Ints | None:
@@ -315,7 +315,7 @@ class ShapeState:
 
     def _subtract_reservations(self, reserved: AvailableCapacity) -> None:
         """Lowers the slots of nodes with reservations that the pod may not use."""
-        at = reserved.at
+        at = reserved.positions
         free = self._owner.snapshot.allocatable[at] - self._owner.draft.used[at] - reserved.reserved
         room = np.min([np.floor_divide(free[:, column], amount) for column, amount in self.request], axis=0)
         if self.pod.asks:

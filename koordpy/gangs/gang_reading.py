@@ -14,7 +14,7 @@ from functools import cached_property
 
 from koordpy.api import keys
 from koordpy.api.bounded_memory import once
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.durations import parse_duration
 from koordpy.api.field_faults import UnreadableError, kind_name, literal
 from koordpy.api.json_text import read_json
@@ -115,7 +115,7 @@ def settings_of(snapshot: Snapshot, ref: GangRef) -> ObjectMeta | None:
     if ref.source is GangSource.UPSTREAM:
         upstream = snapshot.upstream_groups.get(ref.key)
         return upstream.metadata if upstream is not None else None
-    if (derived := snapshot.derived.get(ref)) is not None:
+    if (derived := snapshot.workload_gangs.get(ref)) is not None:
         return derived.meta
     pods = snapshot.members.get(ref, ())
     return oldest_pod(pods).pod.metadata if pods else None
@@ -164,7 +164,7 @@ def _annotated(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta, kind: type[Ga
         fault=fault,
         pods=snapshot.members.get(ref, ()),
         past=snapshot.pasts.get(ref, NO_PAST),
-        expected=expected if expected is not None and expected > 0 else None,
+        announced_members=expected if expected is not None and expected > 0 else None,
     )
 
 
@@ -192,7 +192,7 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: WorkloadGang) -> Ga
         elif one.label and not layer:
             doubts.append(f"packConstraint.preferred: no layer has the label {one.label}: it is not used")
         elif not layer and one.must:
-            there = f"the tree has {counted(len(layers.chain) - 1, 'layer')} above the nodes"
+            there = f"the tree has {count_noun(len(layers.chain) - 1, 'layer')} above the nodes"
             wrong = wrong or f"{of_part}networkTopology.highestTierAllowed {one.tier}, {there}"
         elif one.part and layers.level(layer) is None:
             wrong = wrong or f"subGroupPolicy: {layers.unknown(layer)}"
@@ -213,12 +213,12 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: WorkloadGang) -> Ga
         wish=wish,
         has_wish=bool(wish.gather or hard or parted) or said.has_wish,
         hard_keys=tuple(hard),
-        parted=tuple(parted),
+        shared_domains=tuple(parted),
         min_resources=resources,
         fault=derived.fault or said.fault or wrong,
         past=NO_PAST if derived.by_workload else said.past,
         doubts=tuple(doubts),
-        derived=derived,
+        workload_gang=derived,
     )
 
 
@@ -226,7 +226,7 @@ def read_from(snapshot: Snapshot, ref: GangRef) -> tuple[object, ...]:
     """Returns all objects of the snapshot that `read_gang` reads. If two snapshots have identical ones, `read_gang`
     returns equal gangs for both; `GangCache` relies on it."""
     return (
-        snapshot.derived.get(ref),
+        snapshot.workload_gangs.get(ref),
         snapshot.members.get(ref),
         snapshot.pod_groups.get(ref.key) if ref.source is GangSource.GROUP else None,
         snapshot.upstream_groups.get(ref.key) if ref.source is GangSource.UPSTREAM else None,
@@ -245,9 +245,9 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
     if groups:
         hard += tuple(key for group in groups for key in group.spec.topology_keys)
         one_victim = one_victim or any(group.spec.disrupted_as_one for group in groups)
-    elif gang.derived is not None:
-        hard += gang.derived.hard_keys
-        one_victim = one_victim or gang.derived.one_victim
+    elif gang.workload_gang is not None:
+        hard += gang.workload_gang.hard_keys
+        one_victim = one_victim or gang.workload_gang.one_victim
     if (hard, one_victim) == (gang.hard_keys, gang.one_victim):
         return gang
     hard = tuple(dict.fromkeys(hard))
@@ -257,7 +257,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
 def _read_own(snapshot: Snapshot, ref: GangRef) -> Gang:
     """Returns a gang without the settings of a PodGroup that a controller created by default, and without those of its
     Job's spec.scheduling (workloads.md 2)."""
-    if (derived := snapshot.derived.get(ref)) is not None:
+    if (derived := snapshot.workload_gangs.get(ref)) is not None:
         return _derived_gang(snapshot, ref, derived)
     pods = snapshot.members.get(ref, ())
     min_member, exists, fault = 0, True, ""
@@ -321,7 +321,7 @@ def _read_own(snapshot: Snapshot, ref: GangRef) -> Gang:
         min_resources=resources,
         fault=fault or said.fault,
         one_victim=one_victim,
-        unsupported=unsupported,
+        unsupported_field=unsupported,
         doubts=(*doubts, *_warnings(ref, meta, wish)),
         later=later,
     )

@@ -54,19 +54,19 @@ class Gang(Members):
     """minResources: amounts that must be free before any member starts; empty for none."""
     fault: str = ""
     """Text of an unreadable setting, as in gang-network.md 2.3, without the gang's name; empty for none."""
-    parted: tuple[SharedDomain, ...] = ()
+    shared_domains: tuple[SharedDomain, ...] = ()
     """Domains that a part of its pods shares (`gathered_parts.py`), with the name of the layer filled in."""
     one_victim: bool = False
     """True if upstream's disruptionMode requires that all members are evicted together."""
-    unsupported: str = ""
+    unsupported_field: str = ""
     """Field of an upstream PodGroup that is not supported: no pending pod of the gang is placed. Empty for none."""
-    owed: int = 0
+    stale_minimum: int = 0
     """Pending members that must start together, because fewer would be evicted as stale (`stale_grace.py`)."""
-    expected: int | None = None
+    announced_members: int | None = None
     """Number of members that its owner announces, used in messages only; None if not announced."""
     doubts: tuple[str, ...] = ()
     """Warnings about settings that are unreadable and have no effect."""
-    derived: WorkloadGang | None = None
+    workload_gang: WorkloadGang | None = None
     """The data from the workload or labels that the gang was derived from; None if a pod or a PodGroup names the
     gang."""
     later: str = ""
@@ -75,22 +75,22 @@ class Gang(Members):
     @property
     def has_parts(self) -> bool:
         """True if some of its pods must share a domain of their part (`gathered_parts.py`)."""
-        return bool(self.parted) or any(rule.scope != "group" for rule in self.wish.gather)
+        return bool(self.shared_domains) or any(rule.scope != "group" for rule in self.wish.gather)
 
     @property
     def by_workload(self) -> bool:
         """True if the size of the gang follows the number of pods that a controller keeps alive."""
-        return self.derived is not None and self.derived.by_workload
+        return self.workload_gang is not None and self.workload_gang.by_workload
 
     @property
     def had_success(self) -> bool:
         """True if a pod of its run has Succeeded, even if its size no longer includes that pod."""
-        return self.derived is not None and self.derived.succeeded
+        return self.workload_gang is not None and self.workload_gang.succeeded
 
     @property
     def origin(self) -> str:
         """Text that explains why the pods are a gang."""
-        return origin_of(self.ref, self.derived, self.pods)
+        return origin_of(self.ref, self.workload_gang, self.pods)
 
     @property
     def key(self) -> str:
@@ -110,10 +110,10 @@ class Gang(Members):
     @property
     def subject(self) -> str:
         """The object with the settings of the gang, for warnings, as `Kind namespace/name` or `Kind/namespace/name`."""
-        if self.derived is not None and self.derived.title is not None:
-            return f"{self.derived.title.kind} {self.ref.namespace}/{self.derived.title.name}"
-        if self.derived is not None and not self.derived.by_workload and self.exists:
-            return f"PodGroup {self.ref.namespace}/{self.derived.meta.name}"
+        if self.workload_gang is not None and self.workload_gang.title is not None:
+            return f"{self.workload_gang.title.kind} {self.ref.namespace}/{self.workload_gang.title.name}"
+        if self.workload_gang is not None and not self.workload_gang.by_workload and self.exists:
+            return f"PodGroup {self.ref.namespace}/{self.workload_gang.meta.name}"
         return f"PodGroup/{self.key}" if self.has_object else f"Pod/{self.oldest.key}"
 
     @property
@@ -124,7 +124,7 @@ class Gang(Members):
     def waits_for_members(self, have: int) -> str:
         """Returns the text of the gate for too few members (2.3). have: number of members that exist or Succeeded."""
         text = f"gang {self.key}: waiting for members, {have} of minMember"
-        expected = f", {self.expected} are expected" if self.expected is not None else ""
+        expected = f", {self.announced_members} are expected" if self.announced_members is not None else ""
         return f"{text} {self.min_member} exist{expected}{self.later}"
 
     def waits_for_pending(self) -> str:

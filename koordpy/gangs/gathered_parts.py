@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of a unit that must each be placed in one network domain, such as each replica of a model below one switch.
 
-A part is a gang, a replica, or a set of pods that a manifest names (`Gang.parted`). A replica is a set of pods that a
-controller creates and restarts together, such as one group of a LeaderWorkerSet. Two pods are of one replica if they
-have equal values of the first labels in `REPLICA_LABELS` that the pod has.
-Source: gang-network.md 4 (scope).
+A part is a gang, a replica, or a set of pods that a manifest names (`Gang.shared_domains`). A replica is a set of pods
+that a controller creates and restarts together, such as one group of a LeaderWorkerSet. Two pods are of one replica if
+they have equal values of the first labels in `REPLICA_LABELS` that the pod has. Source: gang-network.md 4 (scope).
 """
 
 from collections.abc import Hashable, Iterator
@@ -67,7 +66,7 @@ def without_parts(unit: Unit) -> Unit:
     gangs = (
         replace(
             gang,
-            parted=(),
+            shared_domains=(),
             wish=replace(gang.wish, gather=tuple(rule for rule in gang.wish.gather if rule.scope == "group")),
         )
         for gang in unit.gangs
@@ -96,7 +95,7 @@ def parts_of(unit: Unit, layers: Layers) -> Iterator[GatheredPart]:
     # parts that manifests name: (node label, layer, name of the part) -> members, also of several gangs
     named: dict[tuple[str, str, str], list[PodInfo]] = {}
     for gang in unit.gangs:
-        for one in gang.parted:
+        for one in gang.shared_domains:
             members = (pod for pod in gang.members if one.pods is None or pod.key in one.pods)
             named.setdefault((one.label, one.layer, one.part), []).extend(members)
     for (label, layer, _), pods in named.items():

@@ -29,7 +29,14 @@ from koordpy.devices.dra.ledger.claim_book import claim_view
 from koordpy.framework.filter_protocol import Code, Refusal
 from koordpy.framework.pod_rule_filter import DomainTable
 from koordpy.gangs.claim_constraints import devices_among, volumes_among
-from koordpy.placement.member_interactions import Apart, LinkedAffinity, Near, Tie, linked_sets, renumbered
+from koordpy.placement.member_interactions import (
+    AntiAffinity,
+    LinkedAffinity,
+    RequiredAffinity,
+    Tie,
+    linked_sets,
+    renumbered,
+)
 from koordpy.plan.limits import NODE_PODS
 from koordpy.plugins.disk_limits import ONE_POD, pod_disks
 from koordpy.plugins.interpod_affinity import OwnTerms, term_matches
@@ -69,25 +76,25 @@ class MemberConstraints:
         new = {i: numbers.get(shape, ()) for i, shape in enumerate(self.shapes)} if self.ties else {}
         return tuple(tie for one in self.ties for tie in renumbered(one, new))
 
-    def parted(self, shapes: Sequence[bytes]) -> bool:
+    def are_exclusive(self, shapes: Sequence[bytes]) -> bool:
         """Returns True if no plan places pods of all these shapes together, because two share a claim for one pod."""
         return any(sum(shape in some for shape in shapes) > 1 for some in self.one_of)
 
-    def judged(self, shape: bytes) -> frozenset[str]:
+    def replaced_plugins(self, shape: bytes) -> frozenset[str]:
         """Returns the plugins with a verdict on one pod of the shape that an interaction replaces: such a verdict does
         not know the other members, so it must be ignored."""
         out = set()
         for one in self.ties:
             owners = one.shapes if isinstance(one, LinkedAffinity) else (one.shape,)
-            if not isinstance(one, Apart) and any(self.shapes[at] == shape for at in owners):
+            if not isinstance(one, AntiAffinity) and any(self.shapes[at] == shape for at in owners):
                 out.add(one.plugin)
         return frozenset(out)
 
-    def judged_beside_victims(self, shape: bytes) -> frozenset[str]:
-        """Returns the plugins as `judged` does, for a search with victims. Pod affinity is included only if other
-        members match it."""
+    def replaced_plugins_with_victims(self, shape: bytes) -> frozenset[str]:
+        """Returns the plugins as `replaced_plugins` does, for a search with victims. Pod affinity is included only if
+        other members match it."""
         affinity = frozenset([LinkedAffinity.plugin])
-        return self.judged(shape) - affinity | (affinity if shape in self.among_members else frozenset())
+        return self.replaced_plugins(shape) - affinity | (affinity if shape in self.among_members else frozenset())
 
 
 class MemberConstraintReader:
@@ -207,7 +214,7 @@ class MemberConstraintReader:
             if not all(one.has_existing and not tie.unlinked(one) for one in linked):
                 self.ties.append(tie)
 
-    def _near(self, shape: bytes, meant: Sequence[bytes]) -> Near:
+    def _near(self, shape: bytes, meant: Sequence[bytes]) -> RequiredAffinity:
         """Returns the required affinity of a shape. meant: shapes that match all its terms."""
         own = OwnTerms(self.kinds[shape], self.snapshot, self.table)
         for change in self.draft.changes:
@@ -226,7 +233,7 @@ class MemberConstraintReader:
             domains = self.table.of(term.topology_key)
             whole = self.most  # capacity of a column on a labelled node, and the amount of a pod with the term
             if shape not in meant or not domains.one_node_each:
-                self.ties.append(Apart(self.position[shape], self._positions(meant), domains.of))
+                self.ties.append(AntiAffinity(self.position[shape], self._positions(meant), domains.of))
                 if shape in meant:  # a column too, as a tighter bound: at most one pod of the shape on a labelled node
                     self._column(np.where(domains.labelled, 1, whole).astype(np.int64), {shape: 1})
                 continue
@@ -342,7 +349,7 @@ class MemberConstraintReader:
             out.setdefault(name, set()).update(v for v in attached if v.driver == driver)
         for key, node in draft.placed.items():
             for claim in claims_of(self.snapshot.pods[key]):
-                promise = draft.promised.get(claim)
+                promise = draft.claim_volumes.get(claim)
                 volume = objects.csi_volume(claim, promise.volume if promise is not None else "")
                 if volume is not None and volume.driver == driver:
                     out.setdefault(self.snapshot.nodes[node].name, set()).add(volume)

@@ -23,7 +23,7 @@ from koordpy.config.configuration import Gangs, StaleGangs
 from koordpy.gangs.gang_links import Links, Named, links_of
 from koordpy.gangs.gang_reading import links_named, read_from, read_gang, with_default
 from koordpy.gangs.gang_settings import Gang
-from koordpy.gangs.stale_grace import owed
+from koordpy.gangs.stale_grace import stale_minimum
 from koordpy.pods.gang_refs import GangRef, GangSource, GroupKey
 from koordpy.pods.pod_info import Owner, PodInfo
 from koordpy.topology.topology_tree import Tree
@@ -104,14 +104,14 @@ class Unit:
         """True if any gang has bound members."""
         return any(gang.bound for gang in self.gangs)
 
-    def changed(self, change: Callable[[PodInfo], PodInfo | None]) -> "Unit":
+    def with_changes(self, change: Callable[[PodInfo], PodInfo | None]) -> "Unit":
         """Returns the unit with changed members; members for which `change` returns None are left out."""
         if self.plain is not None:
             return replace(self, plain=change(self.plain))
         gangs = (replace(gang, pods=tuple(filter(None, map(change, gang.pods)))) for gang in self.gangs)
         return Unit(id=self.id, gangs=tuple(gangs))
 
-    def after(self, nodes: Mapping[str, str], gone: Collection[str] = ()) -> "Unit":
+    def with_bound(self, nodes: Mapping[str, str], gone: Collection[str] = ()) -> "Unit":
         """Returns the unit with some pods bound (pod key -> node name) and others removed; a plain pod is returned
         unchanged."""
         if self.plain is not None or not any(pod.key in nodes or pod.key in gone for pod in self.members):
@@ -122,7 +122,7 @@ class Unit:
                 return None
             return structs.replace(pod, node=nodes[pod.key], pending=False) if pod.key in nodes else pod
 
-        return self.changed(moved)
+        return self.with_changes(moved)
 
     def need(self, gang: Gang) -> int:
         """Returns the number of pending members of a gang that one plan must place (2.4). The rule depends on
@@ -135,7 +135,7 @@ class Unit:
             return max(0, gang.min_member - gang.done)
         if gang.match_policy == "waiting-and-running":
             return max(0, gang.min_member - len(gang.live) - gang.done)
-        return gang.owed if self._started else gang.min_member
+        return gang.stale_minimum if self._started else gang.min_member
 
     def present(self, gang: Gang) -> int:
         """Returns the number of members of a gang that exist or have Succeeded (2.3)."""
@@ -146,7 +146,7 @@ class Unit:
         """Returns pod key -> rank of each member (2.5): the position in `members`. While some roles of a workload are
         not created yet, the rank is the pod's index instead, because pods of these roles get the ranks between."""
         indexes = [pod.index for pod in self.members]
-        if any(gang.derived is not None and gang.derived.steps for gang in self.gangs):
+        if any(gang.workload_gang is not None and gang.workload_gang.steps for gang in self.gangs):
             known = [index for index in indexes if index is not None]
             if len({*known}) == len(indexes):
                 return {pod.key: index for pod, index in zip(self.members, known, strict=True)}
@@ -243,8 +243,8 @@ class Groups:
         found = self._gangs.get(ref)
         if found is None:
             found = self._cache.gang(self.snapshot, ref)
-            if together := owed(found, self.snapshot, self.stale):
-                found = replace(found, owed=together)
+            if together := stale_minimum(found, self.snapshot, self.stale):
+                found = replace(found, stale_minimum=together)
             self._gangs[ref] = found
         return found
 
@@ -252,7 +252,7 @@ class Groups:
         """Returns the gangs that a gang names. A name of a workload becomes the gangs of that workload. A derived gang
         also names the first gang of its run, so that all roles of a run are one GangGroup."""
         named, meant = links_named(self.snapshot, ref), self.snapshot.meant
-        derived = self.snapshot.derived.get(ref)
+        derived = self.snapshot.workload_gangs.get(ref)
         if derived is None and meant.keys().isdisjoint(named.every):
             return named
         others = (other for key in named.every for other in meant.get(key, (key,)))
@@ -265,14 +265,14 @@ class Groups:
     def _runs(self) -> dict[tuple[str, ...], list[str]]:
         """Run of a workload -> its gangs that are planned together."""
         out: dict[tuple[str, ...], list[str]] = {}
-        for derived in self.snapshot.derived.values():
+        for derived in self.snapshot.workload_gangs.values():
             if _joins(derived):
                 out.setdefault(derived.run, []).append(derived.key)
         return out
 
     def _linkers(self) -> tuple[GangRef, ...]:
         """Returns the gangs that name other gangs; only these can be linked, so `links` reads no other gang."""
-        derived = self.snapshot.derived.items()
+        derived = self.snapshot.workload_gangs.items()
         more = (
             ref
             for ref, one in derived
@@ -298,7 +298,7 @@ class Groups:
 
     def every(self) -> list[GangRef]:
         """Returns all gangs: with pods, derived, and PodGroups without pods, except those that are made by default."""
-        refs = dict.fromkeys((*self.snapshot.members, *self.snapshot.derived))
+        refs = dict.fromkeys((*self.snapshot.members, *self.snapshot.workload_gangs))
         for source, objects in (
             (GangSource.GROUP, self.snapshot.pod_groups),
             (GangSource.UPSTREAM, self.snapshot.upstream_groups),

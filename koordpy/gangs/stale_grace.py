@@ -20,7 +20,7 @@ from koordpy.gangs.gang_settings import Gang
 from koordpy.pods.gang_refs import GangSource
 
 
-def owed(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> int:
+def stale_minimum(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> int:
     """Returns the number of pending members that must start together, because fewer would be evicted as stale. This is
     the number of missing members if the grace is over or no member is live; 0 within the grace, and for gangs that are
     never stale."""
@@ -67,7 +67,7 @@ def began(gang: Gang, snapshot: Snapshot) -> float | None:
     if SCHEDULED in conditions:
         # the writer of conditions will state the time; a failed member may have been replaced long ago
         return None
-    if gang.derived is not None:
-        return gang.derived.failed_since
+    if gang.workload_gang is not None:
+        return gang.workload_gang.failed_since
     failed = (pod.pod for pod in gang.failed)
     return failed_since(failed, (pod.pod for pod in gang.bound))

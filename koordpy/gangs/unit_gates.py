@@ -57,8 +57,8 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
     if (held := _unserved(unit) or _mixed(unit) or _together(unit)) is not None:
         return held
     for gang in unit.gangs:
-        if gang.derived is not None and gang.derived.halted and gang.pending:
-            return Gate(f"gang {gang.key}: {gang.derived.halted}", GangStatus.INCOMPLETE)
+        if gang.workload_gang is not None and gang.workload_gang.halted and gang.pending:
+            return Gate(f"gang {gang.key}: {gang.workload_gang.halted}", GangStatus.INCOMPLETE)
         if gang.by_workload and gang.bound:
             continue  # the gang runs: a missing member must not wait for a pod that its controller creates later
         if (have := unit.present(gang)) < gang.min_member:
@@ -84,8 +84,8 @@ def _together(unit: Unit) -> Gate | None:
     (workloads.md 9)."""
     have: dict[tuple[str, int], int] = {}
     for gang in unit.gangs:
-        if gang.derived is not None and gang.derived.total_minimum is not None:
-            have[gang.derived.total_minimum] = have.get(gang.derived.total_minimum, 0) + unit.present(gang)
+        if gang.workload_gang is not None and gang.workload_gang.total_minimum is not None:
+            have[gang.workload_gang.total_minimum] = have.get(gang.workload_gang.total_minimum, 0) + unit.present(gang)
     for (key, least), number in have.items():
         if number < least:
             text = f"gang {key}: waiting for members, {number} of minMember {least} exist"
@@ -96,8 +96,8 @@ def _together(unit: Unit) -> Gate | None:
 def _unserved(unit: Unit) -> Gate | None:
     """Returns the gate for an upstream group with an unsupported setting: no pod of it is bound (kube-parity.md 6)."""
     for gang in unit.gangs:
-        if gang.unsupported:
-            text = f"gang {gang.key}: unsupported: {gang.unsupported}"
+        if gang.unsupported_field:
+            text = f"gang {gang.key}: unsupported: {gang.unsupported_field}"
             return Gate(text, GangStatus.INVALID, Reason.SCHEDULER_ERROR)
     return None
 

@@ -17,7 +17,7 @@ from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.feasibility.round_state import RoundState
-from koordpy.pods.family_books import Given
+from koordpy.pods.family_books import AllocatedDevices
 from koordpy.pods.pod_info import PodInfo, pod_info
 from koordpy.topology.topology_tree import Tree, domain_parts
 
@@ -120,7 +120,10 @@ def asking(requests: Mapping[str, str], scheduler: str) -> Pod:
 
 
 def free_for_gangs(
-    snapshot: Snapshot, config: KoordpyConfiguration, *, placed: Mapping[str, tuple[str, Given]] | None = None
+    snapshot: Snapshot,
+    config: KoordpyConfiguration,
+    *,
+    placed: Mapping[str, tuple[str, AllocatedDevices]] | None = None,
 ) -> FreeForGangs | None:
     """Counts the gangs that fit the free capacity, by the planner's own filters; None if no node has accelerators.
 

@@ -36,7 +36,7 @@ class EmptyNodes:
 
     def __init__(self, round_state: RoundState) -> None:
         self._round_state, self._snapshot = round_state, round_state.snapshot
-        self._room: Ints = np.maximum(self._snapshot.allocatable - self._snapshot.staying, 0)
+        self._room: Ints = np.maximum(self._snapshot.allocatable - self._snapshot.unevictable_used, 0)
         """[nodes, resources] capacity less that of pods that never end."""
         self._open = _without_cordons(self._snapshot.nodes)
         """The nodes without cordons and condition taints; the snapshot's own tuple if no node has any."""
@@ -107,7 +107,7 @@ class EmptyNodes:
         number = {shape: i for i, shape in enumerate(kinds)}
         gangs = {gang.ref: i for i, gang in enumerate(unit.gangs)}
         # members; the unit's own bound members keep using capacity and devices
-        free = snapshot.allocatable - snapshot.staying
+        free = snapshot.allocatable - snapshot.unevictable_used
         usable = usable_columns(tuple(kinds.values()), round_state.inputs)
         held = {family: np.zeros(len(snapshot.nodes), dtype=np.int64) for family in usable}
         members = []

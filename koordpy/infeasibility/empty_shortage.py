@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.natural_order import natural_key
 from koordpy.api.quantity import quantity_text
 from koordpy.feasibility.round_state import RoundState
@@ -73,7 +73,7 @@ class EmptyShortage(EmptyNodes):
         for level, multiple in asked.items():
             most = int(slots[level].max(initial=0))
             if most < multiple:
-                room = counted(most, "member")
+                room = count_noun(most, "member")
                 return f"the largest {tree.layer_name(level)} has room for {room}, podCountMultiple is {multiple}"
         return ""
 
@@ -87,7 +87,7 @@ class EmptyShortage(EmptyNodes):
         needed, slots = problem.core_size, int(usable_slots([problem], 0)[0])
         for key, domains in apart_domains(unit, round_state):
             if domains < min(needed, slots):
-                return f"anti-affinity over {key}: {counted(domains, 'domain')}, {members_required(needed)}"
+                return f"anti-affinity over {key}: {count_noun(domains, 'domain')}, {members_required(needed)}"
         return ""
 
     def _room_short(self, unit: Unit, problem: Problem, round_state: RoundState) -> str:
@@ -106,23 +106,22 @@ class EmptyShortage(EmptyNodes):
             domains = np.nonzero(held)[0].tolist()
             layer = tree.layer_name(problem.hard)
             if len(domains) == 1 and slots[domains[0]] < needed:
-                room = counted(int(slots[domains[0]]), "more member")
+                room = count_noun(int(slots[domains[0]]), "more member")
                 return f"{layer} {tree.path(problem.hard, domains[0])} has room for {room}, {is_required}"
             if not domains and slots.max(initial=0) < needed:
-                room = counted(int(slots.max(initial=0)), "member")
+                room = count_noun(int(slots.max(initial=0)), "member")
                 return f"the largest {layer} has room for {room}, {is_required}"
         elif labels:
             most = int(usable_slots(parts, 0)[0])
             if most < needed and not problem.bound:
-                return f"the largest {labels} has room for {counted(most, 'member')}, {is_required}"
+                return f"the largest {labels} has room for {count_noun(most, 'member')}, {is_required}"
             if most < needed:
-                return (
-                    f"{labels} {self._value(unit, problem)} has room for {counted(most, 'more member')}, {is_required}"
-                )
+                room = f"room for {count_noun(most, 'more member')}"
+                return f"{labels} {self._value(unit, problem)} has {room}, {is_required}"
         most = int(usable_slots([problem], 0)[0])
         if most < needed:
             more = "more member" if problem.bound else "member"
-            return f"the cluster has room for {counted(most, more)}, {is_required}"
+            return f"the cluster has room for {count_noun(most, more)}, {is_required}"
         return ""
 
     def _value(self, unit: Unit, problem: Problem) -> str:
@@ -200,7 +199,7 @@ class EmptyShortage(EmptyNodes):
                 )
                 if most < len(part.members):
                     layer = problem.tree.layer_name(part.level)
-                    room = counted(most, "member")
+                    room = count_noun(most, "member")
                     return f"the largest {layer} has room for {room}, each {part.scope} needs {len(part.members)}"
         if parts and has_placement(without_parts(unit), problem, round_state):
             largest = max(parts, key=lambda part: len(part.members))

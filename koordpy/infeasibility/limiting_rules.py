@@ -44,7 +44,7 @@ def limiting_rules(unit: Unit, round_state: RoundState, *, emptied_time: float |
     if len(rules) > 1 and len(unit.pending) > LIMITING_RULES_MEMBERS:
         return  # every try solves the problem with all other rules, which takes too long for many members
     for text, respec in rules[:LIMITING_RULES_TRIED]:
-        other = unit.changed(_Respec(respec, round_state))
+        other = unit.with_changes(_Respec(respec, round_state))
         changed = round_state.of_changed(other)
         problem = build(other, changed)
         if emptied_time is not None:

@@ -261,7 +261,7 @@ class EmptyCluster(EmptyShortage):
         try:
             for pod in unit.members:
                 if pod.bound and pod.key in self._round_state.draft.placed:
-                    given = self._round_state.draft.given(pod.key)
+                    given = self._round_state.draft.devices_of(pod.key)
                     empty.draft.assign(self._snapshot.pods[pod.key], self._snapshot.index[pod.node], given=given)
             # does it fit? (above, placements of this round are repeated on the empty cluster)
             problem = replace(build(unit, empty), deterministic_time=EMPTIED_TIME, device_costs=None)
@@ -301,7 +301,7 @@ class EmptyCluster(EmptyShortage):
             config = changed(config, quota=changed(config.quota, enable_runtime_quota=False))
         draft = Draft(replace(self._snapshot, nodes=self._open, quotas=quotas, reservations={}))
         draft.evict_all(leaving)
-        draft.withhold(withheld("pods of DaemonSets and mirror pods", ClosedTo.ALL, self._snapshot.staying))
+        draft.withhold(withheld("pods of DaemonSets and mirror pods", ClosedTo.ALL, self._snapshot.unevictable_used))
         found = self._round_state.of_draft(draft, config, self._cache)
         if not own:
             self._all_emptied = found

@@ -11,7 +11,7 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.pods.pod_info import stays
 
 
-def emptied(round_state: RoundState, *, but: Collection[str] = ()) -> RoundState:
+def without_evictable_pods(round_state: RoundState, *, but: Collection[str] = ()) -> RoundState:
     """Returns the round state of a new draft from which all bound pods that can end are evicted.
 
     but: keys of pods that are not evicted.

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.counted_nouns import counted, named
+from koordpy.api.counted_nouns import count_noun, name_first
 from koordpy.api.natural_order import natural_key
 from koordpy.plan.round_plan import GangReport, Nomination, PromisedStart, Proof, RoundPlan, UnitReport
 
@@ -73,7 +73,8 @@ class Decision:
             return f"{self.unit}: {self.message}"  # the unit waits for reserved capacity, which needs no proof
         if self.placed:
             where = f" in {self.layer}" if self.layer else ""
-            text = f"{self.unit}: {self.placed} of {counted(self.pods, 'pod')} on {named(self.nodes)}{where}{proof}"
+            pods, nodes = count_noun(self.pods, "pod"), name_first(self.nodes)
+            text = f"{self.unit}: {self.placed} of {pods} on {nodes}{where}{proof}"
             return f"{text}; still pending: {self.message}" if self.message else text
         return f"{self.unit}: {self.message or 'nothing placed'}{proof}"
 
@@ -82,11 +83,11 @@ class Decision:
         rules = Counter(victim.rule for victim in self.victims)
         by = ", ".join(f"{number} {rule}" for rule, number in rules.items()) if len(rules) > 1 else next(iter(rules))
         unit, gains = f"{self.unit}: " if self.unit else "", f" for {self.beneficiary}" if self.beneficiary else ""
-        text = f"{unit}{verb} {counted(len(self.victims), 'pod')} ({by}){gains}: "
-        text += named([f"{victim.pod} on {victim.node}" for victim in self.victims])
+        text = f"{unit}{verb} {count_noun(len(self.victims), 'pod')} ({by}){gains}: "
+        text += name_first([f"{victim.pod} on {victim.node}" for victim in self.victims])
         if not self.nominated:
             return f"{text}; {self.message}"
-        return f"{text}; {nominate} {counted(len(self.nominated), 'pod')} to {named(self.nodes)}"
+        return f"{text}; {nominate} {count_noun(len(self.nominated), 'pod')} to {name_first(self.nodes)}"
 
 
 def _gangs(unit: str) -> Sequence[str]:
@@ -159,7 +160,7 @@ class DecisionLog:
             if not pending.gated:
                 ungated.add(pending.unit)
         awaiting: dict[str, list[Nomination]] = {}
-        for one in plan.awaiting:
+        for one in plan.awaiting_nominations:
             awaiting.setdefault(one.unit, []).append(one)
         gangs = {f"gang:{gang.ref.id}": gang for gang in plan.gangs} if plan.units else {}
         for unit in plan.units:

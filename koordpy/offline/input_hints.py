@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from koordpy.api import keys
 from koordpy.api.claim_objects import ResourceClaimTemplate
-from koordpy.api.counted_nouns import counted, named
+from koordpy.api.counted_nouns import count_noun, name_first
 from koordpy.api.field_faults import Fault, key_path
 from koordpy.api.reading_limits import some
 from koordpy.api.spelling import hint, meant
@@ -118,7 +118,7 @@ def of_owners(read: Read, state: ClusterState, served: Collection[str]) -> Itera
 def _lacking(kind: str, relation: str, names: Mapping[str, None], effect: str = "") -> str:
     """Returns the warning about objects of a kind that are not in the input."""
     there = "is" if len(names) == 1 else "are"
-    said = f"{counted(len(names), kind)} {relation} {there} not in the input: {named(list(names))}{effect}"
+    said = f"{count_noun(len(names), kind)} {relation} {there} not in the input: {name_first(list(names))}{effect}"
     return f"{said} (if this is a dump, add {kind.lower()}s to kubectl get)"
 
 
@@ -169,7 +169,7 @@ def of_selectors(state: ClusterState, served: Collection[str]) -> Iterator[str]:
                     asking.setdefault(key, []).append(info.key)
     for key, pods in asking.items():
         if near := _near_label(key, known):
-            yield f"{named(pods)}: nodeSelector: no node has the label {key}{near}"
+            yield f"{name_first(pods)}: nodeSelector: no node has the label {key}{near}"
 
 
 def _lost_templates(state: ClusterState) -> Iterator[str]:

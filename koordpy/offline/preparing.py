@@ -20,7 +20,7 @@ from koordpy.api.times import parse_moment
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.config.configuration import KoordpyConfiguration, Quota
 from koordpy.config.configuration_file import KUBE_SCHEDULER_NAME, Flag, load_config
-from koordpy.devices.family_registry import admitted
+from koordpy.devices.family_registry import apply_webhook
 from koordpy.engine.engine_settings import empty_state
 from koordpy.offline import input_hints, makers
 from koordpy.offline.earlier_results import bind_as
@@ -203,7 +203,7 @@ def assembled(
 def _admitted(obj: KubernetesObject, config: KoordpyConfiguration) -> KubernetesObject:
     """Returns the object as the admission webhook changes it: pending pods of koordpy get the GPU variables."""
     if isinstance(obj, Pod) and not obj.spec.node_name and obj.spec.scheduler_name in config.scheduler_names:
-        return admitted(obj, config)
+        return apply_webhook(obj, config)
     return obj
 
 

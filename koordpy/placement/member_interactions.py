@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from koordpy.cache.snapshot import Ints
 
-Held = Mapping[tuple[int, int], int]
+PlacedCounts = Mapping[tuple[int, int], int]
 """A placement: (shape, node) -> number of new pods of the shape on the node."""
 
 
 @dataclass(frozen=True, eq=False)
-class Apart:
+class AntiAffinity:
     """One term of required anti-affinity: no other pod of the shapes `meant` in the domain of a pod of `shape`."""
 
     shape: int
@@ -42,7 +42,7 @@ class Apart:
         """
         return (_signs(self.groups),)
 
-    def holds(self, held: Held) -> bool:
+    def holds(self, held: PlacedCounts) -> bool:
         """Returns True if a placement satisfies the rule.
 
         A pod that matches its own term may be alone in its domain: then 1 matching pod is allowed there, else 0.
@@ -53,7 +53,7 @@ class Apart:
 
 
 @dataclass(frozen=True, eq=False)
-class Near:
+class RequiredAffinity:
     """Required pod affinity of one shape, all its terms together. It is a part of a `LinkedAffinity`."""
 
     shape: int
@@ -61,7 +61,7 @@ class Near:
     """Shapes of new pods that match all terms."""
     groups: tuple[Ints, ...]
     """Per term [nodes] number of the domain, -1 without the label. A pod needs a node with the labels of all terms."""
-    existing: tuple[Ints, ...]
+    existing_matches: tuple[Ints, ...]
     """Per term [domains] number of pods that run before the plan and match all terms."""
 
     @property
@@ -72,10 +72,10 @@ class Near:
     @property
     def has_existing(self) -> bool:
         """True if a pod that matches all terms runs anywhere before the plan."""
-        return any(bool(counts.any()) for counts in self.existing)
+        return any(bool(counts.any()) for counts in self.existing_matches)
 
     @property
-    def counted(self) -> NDArray[np.bool_]:
+    def labelled(self) -> NDArray[np.bool_]:
         """[nodes] True if the node has at least one of the labels. A match on any other node is in no domain."""
         return np.asarray(np.logical_or.reduce([groups >= 0 for groups in self.groups]))
 
@@ -100,7 +100,7 @@ class LinkedAffinity:
 
     plugin: ClassVar[str] = "InterPodAffinity"
 
-    owners: tuple[Near, ...]
+    owners: tuple[RequiredAffinity, ...]
     """The required affinity of each shape that has some."""
 
     @property
@@ -120,27 +120,27 @@ class LinkedAffinity:
 
     @property
     def signs(self) -> tuple[Ints, ...]:
-        """As `Apart.signs`, per topology key; single nodes also differ in their running matches."""
-        pairs = [pair for one in self.owners for pair in zip(one.groups, one.existing, strict=True)]
+        """As `AntiAffinity.signs`, per topology key; single nodes also differ in their running matches."""
+        pairs = [pair for one in self.owners for pair in zip(one.groups, one.existing_matches, strict=True)]
         return tuple(
             {(groups.tobytes(), existing.tobytes()): _signs(groups, existing) for groups, existing in pairs}.values()
         )
 
-    def unlinked(self, one: Near) -> tuple[int, ...]:
+    def unlinked(self, one: RequiredAffinity) -> tuple[int, ...]:
         """Returns the shapes without required terms that match all terms of an owner; their pods are never linked."""
         own = self.shapes
         return tuple(shape for shape in one.meant if shape not in own)
 
-    def sets(self, shapes: Collection[int]) -> list[list[Near]]:
+    def sets(self, shapes: Collection[int]) -> list[list[RequiredAffinity]]:
         """Returns the owners of the given shapes, divided into sets that are linked over these shapes alone."""
         return linked_sets([one for one in self.owners if one.shape in shapes])
 
-    def holds(self, held: Held) -> bool:
+    def holds(self, held: PlacedCounts) -> bool:
         """Returns True if a placement satisfies the rule for every set of linked pods."""
         placed = {shape for (shape, _), n in held.items() if n}
         return all(self._set_holds(owners, held) for owners in self.sets(placed))
 
-    def _set_holds(self, owners: Sequence[Near], held: Held) -> bool:
+    def _set_holds(self, owners: Sequence[RequiredAffinity], held: PlacedCounts) -> bool:
         """Returns True if a placement satisfies the rule for one set of linked shapes."""
         # topology key -> (groups, domains of it that pods with an empty F(p) use)
         opened: dict[bytes, tuple[Ints, set[int]]] = {}
@@ -148,10 +148,10 @@ class LinkedAffinity:
             nodes = [node for (shape, node), n in held.items() if shape == one.shape and n]
             if any(groups[node] < 0 for groups in one.groups for node in nodes):
                 return False
-            apart, counted = self.unlinked(one), one.counted
+            apart, counted = self.unlinked(one), one.labelled
             there = any(n and shape in apart and counted[node] for (shape, node), n in held.items())
             first = not there and not one.has_existing  # F(p) is empty for the pods of this shape
-            for groups, existing in zip(one.groups, one.existing, strict=True):
+            for groups, existing in zip(one.groups, one.existing_matches, strict=True):
                 new = _sums(held, one.meant if first else apart, groups)
                 if any(existing[groups[node]] + new.get(int(groups[node]), 0) == 0 for node in nodes):
                     return False
@@ -189,7 +189,7 @@ class Spread:
 
     @property
     def signs(self) -> tuple[Ints, ...]:
-        """As `Apart.signs`; single nodes also differ in their running matches and eligibility."""
+        """As `AntiAffinity.signs`; single nodes also differ in their running matches and eligibility."""
         return (_signs(self.groups, self.base, self.eligible),)
 
     @property
@@ -197,7 +197,7 @@ class Spread:
         """True if there are fewer eligible domains than `min_domains`, so that the minimum is 0."""
         return int(self.eligible.sum()) < self.min_domains
 
-    def holds(self, held: Held) -> bool:
+    def holds(self, held: PlacedCounts) -> bool:
         """Returns True if a placement satisfies the constraint in every domain with a new pod of the shape."""
         own = _sums(held, (self.shape,), self.groups)
         if not own:
@@ -228,22 +228,22 @@ class InOneDomain:
 
     @property
     def signs(self) -> tuple[Ints, ...]:
-        """As `Apart.signs`."""
+        """As `AntiAffinity.signs`."""
         return (_signs(self.groups),)
 
-    def holds(self, held: Held) -> bool:
+    def holds(self, held: PlacedCounts) -> bool:
         """Returns True if the new pods of the part are in one domain."""
         return len(_sums(held, self.meant, self.groups)) < 2
 
 
-Tie = Apart | LinkedAffinity | Spread
+Tie = AntiAffinity | LinkedAffinity | Spread
 """A rule from the pod spec of a member."""
-_Own = TypeVar("_Own", Apart, Near, Spread)
+_Own = TypeVar("_Own", AntiAffinity, RequiredAffinity, Spread)
 Interaction = Tie | InOneDomain
 """Any rule among the new pods of a plan."""
 
 
-def _sums(held: Held, shapes: Iterable[int], groups: Ints) -> dict[int, int]:
+def _sums(held: PlacedCounts, shapes: Iterable[int], groups: Ints) -> dict[int, int]:
     """Returns domain -> number of new pods of the shapes there; -1 for nodes in no domain. Only domains with pods."""
     out: dict[int, int] = {}
     wanted = set(shapes)
@@ -268,12 +268,12 @@ def _signs(groups: Ints, *figures: NDArray[np.generic]) -> Ints:
     return np.where(single, -2 - np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1), groups)
 
 
-def linked_sets(owners: Sequence[Near]) -> list[list[Near]]:
+def linked_sets(owners: Sequence[RequiredAffinity]) -> list[list[RequiredAffinity]]:
     """Divides shapes with required terms into sets of linked shapes.
 
     Two shapes are linked if one matches all terms of the other, or if a chain of such pairs joins them.
     """
-    left, out = list(owners), list[list[Near]]()
+    left, out = list(owners), list[list[RequiredAffinity]]()
     while left:
         found = [left.pop(0)]
         for one in found:
@@ -293,7 +293,7 @@ def renumbered(one: Tie, shapes: Mapping[int, Sequence[int]]) -> Iterator[Tie]:
         owners = tuple(new for own in one.owners for new in _renumbered(own, shapes))
         if owners:
             yield LinkedAffinity(owners)
-    elif isinstance(one, Apart):
+    elif isinstance(one, AntiAffinity):
         yield from _renumbered(one, shapes)
     else:
         yield from _renumbered(one, shapes)
@@ -304,7 +304,7 @@ def _renumbered(one: _Own, shapes: Mapping[int, Sequence[int]]) -> Iterator[_Own
     return (replace(one, shape=shape, meant=meant) for shape in shapes[one.shape])
 
 
-def faults(interactions: Iterable[Interaction], held: Held) -> list[str]:
+def faults(interactions: Iterable[Interaction], held: PlacedCounts) -> list[str]:
     """Returns one sentence per interaction that a placement breaks; empty for a valid placement."""
     return [
         f"shape {one.shape} breaks {type(one).__name__} towards shapes {one.meant}"

@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.placement.member_interactions import LinkedAffinity, Near
+from koordpy.placement.member_interactions import LinkedAffinity, RequiredAffinity
 from koordpy.placement.problem import Ints, Problem
 from koordpy.plan.limits import OPENED_MODELS, OPENED_PLACES
 
@@ -51,7 +51,7 @@ def opened_places(problem: Problem) -> list[Problem] | None:
     return [_masked(problem, {near.shape: mask for near in owners}) for mask in inside]
 
 
-def opening_shapes(problem: Problem) -> list[Near]:
+def opening_shapes(problem: Problem) -> list[RequiredAffinity]:
     """Returns the required affinity of each pending shape if all these pods must share one new place.
 
     That is so if no running pod matches a term, each shape with terms matches itself, no new pod without terms matches,
@@ -72,7 +72,7 @@ def opening_shapes(problem: Problem) -> list[Near]:
     return owners if simple else []
 
 
-def _layer(owners: Sequence[Near], problem: Problem) -> int | None:
+def _layer(owners: Sequence[RequiredAffinity], problem: Problem) -> int | None:
     """Returns the tree level with domains that are the same sets of nodes as those of the only topology key.
 
     None without such a level, with several keys, without a gather goal, with bound members, or if a pending shape has
@@ -91,7 +91,7 @@ def _layer(owners: Sequence[Near], problem: Problem) -> int | None:
     return None
 
 
-def _places(owners: Sequence[Near], problem: Problem) -> list[int]:
+def _places(owners: Sequence[RequiredAffinity], problem: Problem) -> list[int]:
     """Returns the first node of each place that has capacity for any pod.
 
     A place is all nodes with the same domains of all topology keys. All owners must have the same keys.

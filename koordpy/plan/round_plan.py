@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from koordpy.pods.family_books import NOTHING_GIVEN, Given
+from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices
 from koordpy.pods.gang_refs import GangRef, GangSource
 
 
@@ -37,7 +37,7 @@ def proof_of(*, placed: bool, sure: bool) -> Proof:
     return Proof.INFEASIBLE if sure else Proof.UNKNOWN
 
 
-def combined(proofs: Iterable[Proof], *, placed: bool) -> Proof:
+def combine_proofs(proofs: Iterable[Proof], *, placed: bool) -> Proof:
     """Returns the certainty of the best of several answers.
 
     proofs: the certainty of each answer. placed: True if at least one of the answers has a placement.
@@ -82,7 +82,7 @@ class Placement:
     claims: Mapping[str, str] = field(default_factory=dict)
     """Claim (`namespace/name`) -> volume to bind it to, written before the Binding. An empty volume means that one is
     provisioned for the node (kube-parity.md 2.8)."""
-    given: Given = field(default_factory=lambda: NOTHING_GIVEN)
+    devices: AllocatedDevices = field(default_factory=lambda: NO_DEVICES)
     """Devices of each family that are allocated to the pod by name. They are written as annotations, or as objects
     before the Binding: allocations of resource claims, with the pod's reservation (kube-parity.md 6)."""
 
@@ -91,7 +91,7 @@ class Placement:
 class FamilyAllocation:
     """Devices of one family for a plan's pods, by pod key (`namespace/name`)."""
 
-    given: Mapping[str, Any] = field(default_factory=dict)
+    devices: Mapping[str, Any] = field(default_factory=dict)
     """Pod key -> devices that are allocated by name, in the family's form. Pods without such devices have no entry."""
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Pod key -> annotations of the pod's Binding."""
@@ -103,7 +103,7 @@ class FamilyAllocation:
 class PlanAllocation:
     """Devices of all families for a plan's pods, by pod key. The fields are those of `FamilyAllocation`."""
 
-    given: Mapping[str, Given] = field(default_factory=dict)
+    devices: Mapping[str, AllocatedDevices] = field(default_factory=dict)
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
 
@@ -344,7 +344,7 @@ class PromisedStart:
     """The promised start, in seconds since the epoch."""
     nodes: Mapping[str, str]
     """Pod key -> name of the node on which the pod will start."""
-    kept: Mapping[str, str] = field(default_factory=dict)
+    blocked_units: Mapping[str, str] = field(default_factory=dict)
     """Id of each unit that may not use reserved capacity although it would fit -> message for that unit."""
 
 
@@ -381,12 +381,12 @@ class RoundPlan:
     units: tuple[UnitReport, ...]
     nominations: tuple[Nomination, ...] = ()
     """Placements of units that evict: nothing is bound there before the victims are gone (preemption.md 4)."""
-    awaiting: tuple[Nomination, ...] = ()
+    awaiting_nominations: tuple[Nomination, ...] = ()
     """Nodes of units that wait for pods which are terminating already; no pod is evicted for these units."""
     benefits: tuple[Benefit, ...] = ()
     warnings: tuple[tuple[str, str], ...] = ()
     """(object such as PodGroup/default/g, text): InvalidAnnotation events live, lines on stderr offline."""
-    counted: tuple[tuple[str, str], ...] = ()
+    parts_by_number: tuple[tuple[str, str], ...] = ()
     """(object, resource) of resources that mean parts of devices, but are counted by number. The object is the first
     pod of the round that requests the resource. Each resource is reported once per run or process."""
     rejected: tuple[RejectedPlan, ...] = ()

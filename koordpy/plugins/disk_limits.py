@@ -132,7 +132,7 @@ class NodeVolumeLimits(Rule):
         """Implements `Rule.change`: counts the pod's uses of volumes, also of volumes that this round has chosen."""
         changed = False
         for key in claims_of(pod):
-            promise = self._draft.promised.get(key)
+            promise = self._draft.claim_volumes.get(key)
             volume = self._objects.csi_volume(key, promise.volume if promise is not None else "")
             if volume is not None and volume.driver in self._limits:
                 uses = self._held.setdefault(node, Counter())

@@ -16,7 +16,7 @@ from koordpy.api.objects import PodAffinityTerm
 from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.framework.filter_protocol import Code, Refusal, Verdict, all_fit, chain, refused_where
 from koordpy.framework.pod_rule_filter import ANY_NUMBER, Domains, DomainTable, Rule
-from koordpy.placement.member_interactions import Near
+from koordpy.placement.member_interactions import RequiredAffinity
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.pod_ties import TermClass, Terms
 
@@ -166,7 +166,7 @@ class OwnTerms(Rule):
         near = [domains.spread(count) > 0 for domains, count in zip(self._wanted_in, counted, strict=True)]
         return np.asarray(keyed & np.logical_and.reduce(near))
 
-    def tie(self, shape: int, meant: tuple[int, ...]) -> Near | None:
+    def tie(self, shape: int, meant: tuple[int, ...]) -> RequiredAffinity | None:
         """Returns the required affinity as a rule between shapes of a placement problem; None without such terms.
 
         The pods that match now are counted in it. shape: number of this pod's shape. meant: numbers of the shapes that
@@ -175,7 +175,7 @@ class OwnTerms(Rule):
         if self._wanted_pods is None:
             return None
         existing = tuple(domains.sums(self._wanted_pods) for domains in self._wanted_in)
-        return Near(shape, meant, tuple(domains.of for domains in self._wanted_in), existing)
+        return RequiredAffinity(shape, meant, tuple(domains.of for domains in self._wanted_in), existing)
 
     def wants(self, pod: PodInfo) -> bool:
         """Returns True if the pod has terms of required affinity and all of them match the given pod."""

@@ -4,7 +4,7 @@
 A claim with a bound volume needs a node that the volume's node affinity admits. A claim of a class with
 WaitForFirstConsumer has no volume yet, and is called delayed or waiting here: the volume is chosen together with the
 node. It is either an existing volume without a claim, or it is provisioned there. The choices of pods placed earlier in
-the round are in `Draft.promised` and `Draft.taken` (kube-parity.md 2.8).
+the round are in `Draft.claim_volumes` and `Draft.volume_claims` (kube-parity.md 2.8).
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -219,7 +219,7 @@ class VolumeBinding(Rule):
 
         An empty name means that a volume is provisioned there.
         """
-        made = [one.key for one in self._waiting if one.selected and one.key not in self._draft.promised]
+        made = [one.key for one in self._waiting if one.selected and one.key not in self._draft.claim_volumes]
         return dict.fromkeys(made, "") | {one.key: name for one, name in self._choose(node, self._open())}
 
     def open_claims(self) -> list[OpenClaim]:
@@ -280,12 +280,12 @@ class VolumeBinding(Rule):
 
     def _open(self) -> _OpenClaims:
         """Returns the waiting claims without a chosen volume. `_settled` treats the waiting claims that have one."""
-        promised, offers = self._draft.promised, list[_Offer]()
+        promised, offers = self._draft.claim_volumes, list[_Offer]()
         for delayed in self._waiting:
             if delayed.key not in promised and not delayed.selected:
                 shelf = self._objects.shelf(delayed.key)
                 offers.append(_Offer(delayed, shelf, shelf.first_of(delayed.size)))
-        return _OpenClaims(offers, self._draft.taken, reserved_volumes(self._draft.reserved_claims(self._pod)))
+        return _OpenClaims(offers, self._draft.volume_claims, reserved_volumes(self._draft.reserved_claims(self._pod)))
 
     def _settled(self) -> Mask:
         """Returns [nodes] True if earlier choices for the waiting claims admit the node.
@@ -296,7 +296,7 @@ class VolumeBinding(Rule):
         out = np.ones(len(self._nodes), dtype=bool)
         index = self._draft.snapshot.index
         for delayed in self._waiting:
-            promise = self._draft.promised.get(delayed.key)
+            promise = self._draft.claim_volumes.get(delayed.key)
             volume = self._objects.volumes.get(promise.volume) if promise is not None and promise.volume else None
             if volume is not None:
                 out &= self._reach.of(volume)
@@ -319,7 +319,7 @@ class VolumeBinding(Rule):
         found &= settled
         # claims with a volume being provisioned for a node
         for delayed in self._waiting:
-            if delayed.selected and delayed.key not in self._draft.promised:
+            if delayed.selected and delayed.key not in self._draft.claim_volumes:
                 found &= delayed.provision
                 room &= delayed.room | ~delayed.provision | ~settled
         # open claims on nodes without any available volume: all of them must be provisioned there

@@ -19,10 +19,10 @@ from koordpy.pods.device_asks import AskReaders
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts
 
-Given = Mapping[str, Any]
+AllocatedDevices = Mapping[str, Any]
 """Allocation of a pod: family -> devices, in the form of the family. Families that allocate no named device to the pod
 are left out."""
-NOTHING_GIVEN: Given = {}
+NO_DEVICES: AllocatedDevices = {}
 """Allocation of a pod without named devices. Must not be changed."""
 
 
@@ -34,16 +34,16 @@ class DeviceLedger:
     """
 
     def __init__(self) -> None:
-        self.given: dict[str, Any] = {}
+        self.allocations: dict[str, Any] = {}
         """Pod key -> allocation, of the pods that the Draft has placed."""
 
     def assign(self, pod: PodInfo, node: int, given: Any) -> None:
         """Records the allocation of a placed pod on a node (position)."""
-        self.given[pod.key] = given
+        self.allocations[pod.key] = given
 
     def release(self, pod: PodInfo) -> None:
         """Undoes `assign`."""
-        del self.given[pod.key]
+        del self.allocations[pod.key]
 
     def evict(self, pod: PodInfo) -> None:
         """Records that the Draft evicts a bound pod with devices of the family."""
@@ -150,7 +150,7 @@ class PlannedAllocation(NamedTuple):
     pod: PodInfo
     node: str
     """Name of the node."""
-    given: Any
+    devices: Any
     """Allocated devices; None if the family allocates none by name."""
     annotations: Mapping[str, str]
     """Annotations of the pod's Binding."""

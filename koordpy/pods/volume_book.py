@@ -59,7 +59,7 @@ class Disk(NamedTuple):
     identity: str
 
 
-class Promise(NamedTuple):
+class ClaimVolume(NamedTuple):
     """The volume of an unbound claim of a pod that is placed and not confirmed: an existing volume, or one to be
     provisioned on the node."""
 

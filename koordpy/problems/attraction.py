@@ -42,7 +42,7 @@ def attraction(unit: Unit, planned: Iterable[PodInfo], round_state: RoundState) 
     for member in unit.members:
         if member.bound and member.selector not in values and member.node in snapshot.index:
             out[snapshot.index[member.node]] += 1
-    beside = {key for gang in unit.gangs if gang.derived is not None for key in gang.derived.foreign_pods}
+    beside = {key for gang in unit.gangs if gang.workload_gang is not None for key in gang.workload_gang.foreign_pods}
     for key in beside:
         other = snapshot.pods.get(key)
         if other is not None and other.bound and other.selector not in values and other.node in snapshot.index:

@@ -17,7 +17,7 @@ from koordpy.placement.opened_place import opened_places
 from koordpy.placement.packed_costs import NotCountable
 from koordpy.placement.problem import Allowance, Problem, Solution
 from koordpy.placement.rank_order import rank_counts
-from koordpy.plan.round_plan import RANKS_OPEN, Proof, combined
+from koordpy.plan.round_plan import RANKS_OPEN, Proof, combine_proofs
 
 
 class PlacementMethod(Protocol):
@@ -157,9 +157,9 @@ def place_parts(problems: Sequence[Problem]) -> Solution:
     proofs = [solution.proof for solution in solutions]
     found = [(problem, solution) for problem, solution in zip(problems, solutions, strict=True) if solution.placed]
     if not found:
-        return Solution({}, combined(proofs, placed=False), runs)
+        return Solution({}, combine_proofs(proofs, placed=False), runs)
     _, best = min(found, key=lambda pair: goal_vector(pair[0], pair[1].nodes))
-    return Solution(best.nodes, combined(proofs, placed=True), runs)
+    return Solution(best.nodes, combine_proofs(proofs, placed=True), runs)
 
 
 def can_place(problem: Problem) -> Proof:

@@ -111,7 +111,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
     among = _member_constraints(unit, round_state)  # constraints between members; None without any
     held = round_state.available_to(min(unit.pending, key=lambda pod: pod.priority)) if unit.pending else None
     if held is not None:
-        free[held.at] -= held.reserved
+        free[held.positions] -= held.reserved
     first = free.shape[1]
     if among is not None:
         free = np.concatenate([free, among.capacity], axis=1)
@@ -120,7 +120,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
     shared = shared_free_devices(unit.pending, round_state.inputs) if not emptied else []
     for family, room in shared:
         if held is not None:
-            for i, node in enumerate(held.at.tolist()):
+            for i, node in enumerate(held.positions.tolist()):
                 room[node] -= family.nominated_devices(held.requests(i, snapshot.columns), round_state.inputs)
         copies.append(room)
     devices = free.shape[1]
@@ -157,7 +157,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
                 request = (*request, (free.shape[1] + len(copies), 1))
                 copies.append(np.minimum(held_by, np.maximum(free[:, 0], 0)))
             # plugins with refusals that other members or evictions may remove
-            judged = among.judged(pod.shape) if among is not None else frozenset[str]()
+            judged = among.replaced_plugins(pod.shape) if among is not None else frozenset[str]()
             if emptied:
                 judged |= PLUGINS
             allowed = own.allowed_beside(judged)

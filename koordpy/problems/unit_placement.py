@@ -26,7 +26,7 @@ from koordpy.gangs.queue_units import Unit
 from koordpy.placement.goals import goal_vector
 from koordpy.placement.problem import Problem, Solution, only_ranks, with_column
 from koordpy.plan.limits import SPLITS
-from koordpy.plan.round_plan import Proof, SolverRun, combined, proof_of
+from koordpy.plan.round_plan import Proof, SolverRun, combine_proofs, proof_of
 from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.attraction import attraction
 from koordpy.problems.placement_methods import can_place, place_parts, place_problem
@@ -68,7 +68,7 @@ def place_unit(unit: Unit, problem: Problem, round_state: RoundState, question: 
     runs = (*found.runs, *again.runs)
     if not again.placed:  # out of time: the first result is still valid
         return Solution(found.nodes, Proof.FEASIBLE, runs)
-    return Solution(again.nodes, combined((found.proof, again.proof), placed=True), runs)
+    return Solution(again.nodes, combine_proofs((found.proof, again.proof), placed=True), runs)
 
 
 def fits_somewhere(unit: Unit, problem: Problem, round_state: RoundState) -> bool | None:
@@ -113,7 +113,7 @@ def _placed_together(unit: Unit, problem: Problem, round_state: RoundState) -> S
             best = one, found
     if waiting:
         proofs.append(Proof.UNKNOWN)
-    return Solution(best[1].nodes if best else {}, combined(proofs, placed=best is not None), tuple(runs))
+    return Solution(best[1].nodes if best else {}, combine_proofs(proofs, placed=best is not None), tuple(runs))
 
 
 def _counted_apart(unit: Unit, round_state: RoundState) -> frozenset[bytes]:
@@ -233,7 +233,7 @@ def _as_far_as_they_fit(problem: Problem, *, not_all: bool) -> tuple[list[int], 
 def _one_by_one(problem: Problem, found: Solution) -> Solution:
     """Tries the pods one by one, each in a problem together with all pods that fitted before.
 
-    Needed if pods have rules about each other: then a later pod of the same shape may fit although an earlier one did
+    GangNeed if pods have rules about each other: then a later pod of the same shape may fit although an earlier one did
     not. found: the result for all pods together, for its record of solves.
     """
     pending = problem.pending

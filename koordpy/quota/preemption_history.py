@@ -23,7 +23,7 @@ class PreemptionHistory:
     """The evictions of the last hour."""
 
     def __init__(self) -> None:
-        self.at: dict[tuple[str, str], float] = {}
+        self.times: dict[tuple[str, str], float] = {}
         """(evicted unit, unit that it was evicted for) -> time in seconds since the epoch, the latest last."""
         self._seen: EvictedFor | None = None
         """Cached result of `view`; None after a change."""
@@ -31,10 +31,10 @@ class PreemptionHistory:
     def add(self, loser: str, gainer: str, now: float) -> None:
         """Records that unit `loser` was evicted for unit `gainer`."""
         self._seen = None
-        self.at.pop((loser, gainer), None)
-        self.at[loser, gainer] = now
-        if len(self.at) > MAX_EVICTIONS:
-            del self.at[next(iter(self.at))]
+        self.times.pop((loser, gainer), None)
+        self.times[loser, gainer] = now
+        if len(self.times) > MAX_EVICTIONS:
+            del self.times[next(iter(self.times))]
 
     def view(self, now: float) -> EvictedFor:
         """Returns the evictions that are remembered now. now: seconds since the epoch.
@@ -42,17 +42,17 @@ class PreemptionHistory:
         The result is cached between snapshots until an eviction is added or expires.
         """
         if self._seen is not None and (
-            not self.at
-            or (next(iter(self.at.values())) > now - EVICTION_SECONDS and next(reversed(self.at.values())) <= now)
+            not self.times
+            or (next(iter(self.times.values())) > now - EVICTION_SECONDS and next(reversed(self.times.values())) <= now)
         ):
             return self._seen
-        for pair, at in list(self.at.items()):
+        for pair, at in list(self.times.items()):
             if at <= now - EVICTION_SECONDS:
-                del self.at[pair]
+                del self.times[pair]
             elif at > now:  # the clock was set back, or read a moment later than `now`
-                self.at[pair] = now
+                self.times[pair] = now
         out: dict[str, list[str]] = {}
-        for loser, gainer in self.at:
+        for loser, gainer in self.times:
             out.setdefault(loser, []).append(gainer)
         self._seen = {loser: tuple(gained) for loser, gained in out.items()}
         return self._seen

@@ -13,7 +13,7 @@ from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.bounded_memory import once
-from koordpy.api.counted_nouns import counted, named
+from koordpy.api.counted_nouns import count_noun, name_first
 from koordpy.api.custom_objects import ElasticQuota
 from koordpy.api.json_text import lone_surrogates
 from koordpy.api.natural_order import natural_key
@@ -70,9 +70,11 @@ def uncounted(objects: Iterable[ElasticQuota], settings: Settings) -> str:
     if not spaces:
         return ""
     names = sorted(set(spaces), key=natural_key)
-    where = f"namespace{'s' if len(names) > 1 else ''} {named(names)}"
+    where = f"namespace{'s' if len(names) > 1 else ''} {name_first(names)}"
     verb = "are" if len(spaces) > 1 else "is"
-    found = f"{counted(len(spaces), 'ElasticQuota')} in {where} {verb} ignored: no limit and no guarantee applies there"
+    found = (
+        f"{count_noun(len(spaces), 'ElasticQuota')} in {where} {verb} ignored: no limit and no guarantee applies there"
+    )
     return f"quota.namespaces is [{', '.join(settings.namespaces)}]: {found}"
 
 

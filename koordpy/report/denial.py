@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sentences for a pod or gang without capacity, as parts of the message of a pending pod.
 
-`filter_sentence` is that of kube-scheduler: `0/N nodes are available: ...`. `needed` is that of the gang: how many
+`filter_sentence` is that of kube-scheduler: `0/N nodes are available: ...`. `gang_need` is that of the gang: how many
 members it needs, and how many each domain has room for. Sources: kube-parity.md section 1, gang-network.md section 6.
 """
 
@@ -29,7 +29,7 @@ from koordpy.placement.opened_place import opening_shapes
 from koordpy.placement.problem import Ints, Problem
 from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.problem_building import build, hard_keys, named_partitions, partitions, unit_multiples
-from koordpy.report.gang_sentence import Needed
+from koordpy.report.gang_sentence import GangNeed
 
 CANNOT_HOLD = "node(s) cannot hold the whole gang"
 """Reason for nodes that would take a gang member alone."""
@@ -94,7 +94,7 @@ def core_size(unit: Unit) -> int:
     return max(1, sum(unit.need(gang) for gang in unit.gangs))
 
 
-def needed(unit: Unit, round_state: RoundState) -> Needed:
+def gang_need(unit: Unit, round_state: RoundState) -> GangNeed:
     """Returns the sentence `needed K, available in LAYER: DOMAIN: SLOTS, ...; ADDITION` of a gang after the round.
 
     It does not contain the gang's name, so it is equal for units of one equivalence class. If the cause is known more
@@ -104,12 +104,12 @@ def needed(unit: Unit, round_state: RoundState) -> Needed:
     whole = without_parts(unit)  # the rules of its parts are additions behind the sentence
     problem = build(whole, round_state)
     if divided := divided_sentence(whole, problem, round_state):
-        return Needed(divided)
+        return GangNeed(divided)
     if refused := _refused_everywhere(whole, round_state):
-        return Needed(f"needed {problem.core_size}: {refused}")
+        return GangNeed(f"needed {problem.core_size}: {refused}")
     usable = domain_slots(whole, round_state)
     if problem.hard and (unlabelled := unlabelled_layer(problem, usable(problem.hard), round_state)):
-        return Needed(f"needed {problem.core_size}, {unlabelled}")
+        return GangNeed(f"needed {problem.core_size}, {unlabelled}")
     if problem.hard:
         layer, slots = _hard_domains(problem, usable(problem.hard))
     else:
@@ -117,7 +117,7 @@ def needed(unit: Unit, round_state: RoundState) -> Needed:
         layer, slots = named or ("the cluster", [("", int(usable(0)[0]))])
     domains = tuple(f"{name}: {number}" if name else str(number) for name, number in slots)
     text = f"needed {problem.core_size}, available in {layer}: "
-    return Needed(text, domains or ("none",), tuple(_additions(unit, problem, round_state)))
+    return GangNeed(text, domains or ("none",), tuple(_additions(unit, problem, round_state)))
 
 
 def _additions(unit: Unit, problem: Problem, round_state: RoundState) -> Iterator[str]:

@@ -6,7 +6,7 @@ The reason is `large enough`, a lack of slots or of a resource, or `N slots, but
 
 from collections.abc import Sequence
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.infeasibility.limiting_rules import ResourceSum, ResourceSums, limiting_rules, several_kinds
@@ -35,7 +35,7 @@ class DomainReasons:
         """Returns the reason of one domain. slots: usable slots of the reference pod in it."""
         if (lacks := self._lacks(level, domain, slots)) or not self._fails:
             return lacks or "large enough"
-        room = counted(slots, "slot") if self._sums is None else "enough of each resource"
+        room = count_noun(slots, "slot") if self._sums is None else "enough of each resource"
         hard = self._problem.hard
         but = f"not in one {self._problem.tree.layer_name(hard)}" if level < hard else self._but
         return f"{room}, but {but}"
@@ -44,7 +44,7 @@ class DomainReasons:
         """Returns what a domain lacks: slots for one shape, else the first lacking resource; empty if nothing."""
         if self._sums is None:
             needed = len(self._pods)
-            return f"{slots} of {counted(needed, 'slot')}" if slots < needed else ""
+            return f"{slots} of {count_noun(needed, 'slot')}" if slots < needed else ""
         if level not in self._levels:
             self._levels[level] = list(self._sums.at(level))
         known = ((one, int(one.available[domain])) for one in self._levels[level])

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.attempts.unit_outcome import PreemptingUnit
 from koordpy.fairness.quota_admission import core_members
 from koordpy.feasibility.round_state import RoundState
@@ -104,7 +104,7 @@ def unit_evictions(one: PreemptingUnit, round_state: RoundState) -> list[Evictio
     name = beneficiary_of(one)
     placed = [round_state.snapshot.pods[key] for key in one.nodes]
     kind = "gang" if one.unit.is_gang else "pod"
-    many = f"{counted(len(placed), 'pod')}, " if one.unit.is_gang else ""
+    many = f"{count_noun(len(placed), 'pod')}, " if one.unit.is_gang else ""
     preemptor_text = f"{kind} {name} ({many}priority {min((pod.priority for pod in placed), default=0)}"
     back = {b.pod.key: round_state.snapshot.nodes[b.node].name for b in one.back}
     taken = {round_state.snapshot.nodes[node].name for node in one.nodes.values()}
@@ -174,13 +174,13 @@ def benefit(one: PreemptingUnit, round_state: RoundState) -> Benefit:
     pods = [pod for victim in one.victims for pod in victim.unit.pods]
     devices = sum(card_hundredths(pod.requests) for pod in pods)
     broken = sum(victim.unit.kind is UnitKind.CORE for victim in one.victims)
-    parts = [counted(len(pods), "pod"), counted(devices / 100, "accelerator")]
+    parts = [count_noun(len(pods), "pod"), count_noun(devices / 100, "accelerator")]
     if broken:
-        parts.append(f"{counted(broken, 'gang')} broken")
-    text = f"evicting {', '.join(parts)} makes room for {counted(len(one.nodes), 'pod')}"
+        parts.append(f"{count_noun(broken, 'gang')} broken")
+    text = f"evicting {', '.join(parts)} makes room for {count_noun(len(one.nodes), 'pod')}"
     if one.attempt.proof is not Proof.OPTIMAL:
         text = (
-            f"best found: {counted(len(pods), 'pod')}"
+            f"best found: {count_noun(len(pods), 'pod')}"
             + (f", bound {one.least}" if one.least is not None else "")
             + f"; {text}"
         )

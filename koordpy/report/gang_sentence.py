@@ -14,7 +14,7 @@ from koordpy.plan.limits import LISTED_DOMAINS, SENTENCE_CHARACTERS
 
 
 @dataclass(frozen=True, slots=True)
-class Needed:
+class GangNeed:
     """The parts of `needed K, available in LAYER: DOMAIN: SLOTS, ...; ADDITION; ...`, without the gang's name."""
 
     text: str
@@ -24,11 +24,11 @@ class Needed:
     additions: tuple[str, ...] = ()
     """Other limits of the gang, each after a semicolon."""
 
-    def adding(self, additions: Iterable[str]) -> "Needed":
+    def with_additions(self, additions: Iterable[str]) -> "GangNeed":
         """Returns the sentence with further additions at the end."""
         return replace(self, additions=(*self.additions, *additions))
 
-    def listing(self, number: int) -> str:
+    def with_domains(self, number: int) -> str:
         """Returns the text with the first `number` domains and the count of the remaining ones, without additions."""
         more = len(self.domains) - number
         return self.text + ", ".join(self.domains[:number]) + (f", {more} more" if more > 0 else "")
@@ -36,7 +36,7 @@ class Needed:
     @property
     def whole(self) -> str:
         """The full sentence with additions."""
-        return "; ".join((self.listing(LISTED_DOMAINS), *self.additions))
+        return "; ".join((self.with_domains(LISTED_DOMAINS), *self.additions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class GangSentence:
 
     unit: str
     """Id of the GangGroup as users write it."""
-    needed: Needed
-    met: str = ""
+    need: GangNeed
+    minimum_met: str = ""
     """`gang NS/NAME: minMember 4 met, 2 more waiting for room; ` for a gang with its minimum met; else empty."""
     never: str = ""
-    """Why the unit never fits; empty if it may. Not repeated in the message if the text of `needed` ends with it."""
+    """Why the unit never fits; empty if it may. Not repeated in the message if the text of `need` ends with it."""
 
     @property
     def first(self) -> str:
@@ -58,11 +58,13 @@ class GangSentence:
             return _cut(self._never)
         if _fits(self._whole):
             return _ended(self._whole)
-        for lead in dict.fromkeys((self.met + self._lead, self._lead)):  # the last sentence has the minimum, too
-            for number in range(min(LISTED_DOMAINS, len(self.needed.domains)), 0, -1):
-                if _fits(text := lead + self.needed.listing(number)):
+        for lead in dict.fromkeys(
+            (self.minimum_met + self._lead, self._lead)
+        ):  # the last sentence has the minimum, too
+            for number in range(min(LISTED_DOMAINS, len(self.need.domains)), 0, -1):
+                if _fits(text := lead + self.need.with_domains(number)):
                     return _ended(text)
-        return _cut(self._lead + self.needed.listing(1))
+        return _cut(self._lead + self.need.with_domains(1))
 
     @property
     def last(self) -> tuple[str, ...]:
@@ -73,8 +75,8 @@ class GangSentence:
 
     @property
     def _begins_with_never(self) -> bool:
-        """True if the unit never fits, for a reason that the text of `needed` does not state."""
-        return bool(self.never) and not self.needed.text.endswith(self.never)
+        """True if the unit never fits, for a reason that the text of `need` does not state."""
+        return bool(self.never) and not self.need.text.endswith(self.never)
 
     @property
     def _lead(self) -> str:
@@ -86,10 +88,10 @@ class GangSentence:
 
     @property
     def _whole(self) -> str:
-        return self.met + self._lead + self.needed.whole
+        return self.minimum_met + self._lead + self.need.whole
 
 
-def joined(sentences: Iterable[str]) -> str:
+def join_sentences(sentences: Iterable[str]) -> str:
     """Returns a message of sentences, each with a full stop unless it is a question; empty ones are left out."""
     return " ".join(map(_ended, filter(None, sentences)))
 

@@ -49,7 +49,7 @@ def of_another(name: str, served: Sequence[str], others: Collection[str] = ()) -
     return f"schedulerName {given}, koordpy handles {' or '.join(served)}{right}"
 
 
-def aside(pod: PodInfo, served: Sequence[str], others: Collection[str] = ()) -> IgnoredPod | None:
+def find_ignored_reason(pod: PodInfo, served: Sequence[str], others: Collection[str] = ()) -> IgnoredPod | None:
     """Returns why koordpy does not schedule a pod without a node.
 
     None for a pod that koordpy schedules, and for one that is bound, terminating or ended.

@@ -29,12 +29,12 @@ from koordpy.plan.round_plan import (
     Reason,
 )
 from koordpy.pods.pod_info import PodInfo
-from koordpy.report.denial import KEPT, core_size, filter_sentence, met_sentence, needed
+from koordpy.report.denial import KEPT, core_size, filter_sentence, gang_need, met_sentence
 from koordpy.report.eviction_words import (
     never_preempts,
     preemption_sentence,
 )
-from koordpy.report.gang_sentence import GangSentence, Needed, joined
+from koordpy.report.gang_sentence import GangNeed, GangSentence, join_sentences
 from koordpy.report.rollout_words import blocked_by_predecessor, holder_of_room
 
 
@@ -44,8 +44,8 @@ class SentenceCache:
 
     sentences: dict[tuple[bytes, bool, bool], tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     """(pod key of `RoundState.key`, alone, beside) -> result of `sentence`."""
-    rooms: dict[Hashable, Needed] = field(default_factory=dict)
-    """Equivalence class of a unit -> result of `needed`."""
+    needs: dict[Hashable, GangNeed] = field(default_factory=dict)
+    """Equivalence class of a unit -> result of `gang_need`."""
     preemptions: dict[tuple[bytes, bool, str, bool], str] = field(default_factory=dict)
     """(pod key of `RoundState.key`, beside, preemptionPolicy, never) -> result of `preemption`."""
 
@@ -79,16 +79,16 @@ class SentenceCache:
             known = self.preemptions[alike] = preemption_sentence(pod, round_state, never=never)
         return known
 
-    def needed(self, unit: Unit, round_state: RoundState, *, beside: bool) -> Needed:
-        """Returns the sentence on what a gang needs and what is available (`denial.needed`).
+    def gang_need(self, unit: Unit, round_state: RoundState, *, beside: bool) -> GangNeed:
+        """Returns the sentence on what a gang needs and what is available (`denial.gang_need`).
 
         Not cached if the capacity of a promised start is withheld (`beside`).
         """
         shape = None if beside else equivalence_class(unit, round_state)
-        known = self.rooms.get(shape) if shape is not None else None
-        found = known or needed(unit, round_state)
+        known = self.needs.get(shape) if shape is not None else None
+        found = known or gang_need(unit, round_state)
         if shape is not None:
-            self.rooms[shape] = found
+            self.needs[shape] = found
         return found
 
 
@@ -136,7 +136,7 @@ def pending_pods(
     known_texts: dict[tuple[bytes, str | None, str | None], tuple[str, tuple[str, ...]]] = {}
     if refusal is not None:
         room = f"quota {refusal.quota} has room for {refusal.remaining}"
-        lacks = Needed(f"needed {core}, {room if refusal.limit_name else refusal.reason}")
+        lacks = GangNeed(f"needed {core}, {room if refusal.limit_name else refusal.reason}")
         texts = [refusal.text(len(round_state.snapshot.nodes)), *reasons]
         for pod in waiting:
             of_gang = met.get(pod.gang.key if pod.gang else "", "")
@@ -147,11 +147,11 @@ def pending_pods(
     remarks = _remarks(one, after, waiting[0], round_state)
     awaits = wait is not None and bool(wait.awaits) and not alone
     if alone:
-        lacks = Needed("")
+        lacks = GangNeed("")
     elif awaits:  # one sentence for all members, that does not change while the awaited pods terminate
-        lacks = Needed(f"needed {core}, {reasons[0].removesuffix('.')}")
+        lacks = GangNeed(f"needed {core}, {reasons[0].removesuffix('.')}")
     else:
-        lacks = words.needed(after, round_state, beside=lack.beside_promise).adding(remarks)
+        lacks = words.gang_need(after, round_state, beside=lack.beside_promise).with_additions(remarks)
     held_room = [text for text in (lack.hold, lack.promise) if text]
     never_preempting = never_preempts(one.unit)
     for pod in waiting:
@@ -189,8 +189,8 @@ def _message(gang: GangSentence | None, texts: Iterable[str]) -> str:
     """
     sentences = [text for text in texts if text]
     if gang is not None:
-        return joined([gang.first, *sentences, *gang.last])
-    return sentences[0] if len(sentences) == 1 else joined(sentences)
+        return join_sentences([gang.first, *sentences, *gang.last])
+    return sentences[0] if len(sentences) == 1 else join_sentences(sentences)
 
 
 def _remarks(

@@ -17,10 +17,10 @@ def holder_of_room(unit: Unit, round_state: RoundState) -> str:
     """
     snapshot, draft = round_state.snapshot, round_state.draft
     for gang in unit.gangs:
-        if gang.derived is None or not gang.pending:
+        if gang.workload_gang is None or not gang.pending:
             continue
         waiting = gang.pending[0]
-        for key in gang.derived.outgoing[:OUTGOING_TRIED]:
+        for key in gang.workload_gang.outgoing[:OUTGOING_TRIED]:
             old = snapshot.pods.get(key)
             if old is None or old.node not in snapshot.index or key in draft.evicted:
                 continue
@@ -45,7 +45,7 @@ def blocked_by_predecessor(unit: Unit, round_state: RoundState) -> str:
     if unit.bound_any:
         return ""
     for gang in unit.gangs:
-        older = gang.derived.superseded if gang.derived is not None else ()
+        older = gang.workload_gang.superseded if gang.workload_gang is not None else ()
         able: dict[bytes, bool] = {}
         lacking: list[PodInfo] = []
         for pod in (round_state.snapshot.pods[key] for key in older if key in round_state.snapshot.pods):

@@ -82,9 +82,9 @@ def report_round(
         if isinstance(one, DeferredUnit):
             deferred.append(Deferral(one.unit.id, one.reason, one.attempt.seconds))
             continue
-        after = one.unit.after(placed, round_state.draft.evicted)
+        after = one.unit.with_bound(placed, round_state.draft.evicted)
         placements += _placements(one, after, round_state)
-        with round_state.draft.withholding(withheld if _is_beside_promise(one) else None):
+        with round_state.draft.with_withheld(withheld if _is_beside_promise(one) else None):
             never = _never_reason(one, after, round_state)
             texts: list[PendingPod] = []
             if waiting := _waiting_pods(one, after):
@@ -99,7 +99,7 @@ def report_round(
     # gangs that were not planned in this round
     for ref in groups.every() if every_gang else ():
         if ref.source.value + ref.key not in gang_reports:
-            unit = groups.unit(ref).after(placed, round_state.draft.evicted)
+            unit = groups.unit(ref).with_bound(placed, round_state.draft.evicted)
             # the other gangs of its group were not tried either, so they are reported here as well
             for gang in unit.gangs:
                 known = gang_report(gang, unit, round_state, None, "")
@@ -117,7 +117,7 @@ def report_round(
         nominations=tuple(
             nomination for one in evicting for nomination in nominations(one.unit, one.nodes, round_state)
         ),
-        awaiting=tuple(
+        awaiting_nominations=tuple(
             nomination
             for one in outcomes
             if isinstance(one, WaitingUnit)
@@ -127,7 +127,9 @@ def report_round(
         benefits=tuple(benefit(one, round_state) for one in evicting),
         warnings=(*(warnings_of(decided, groups) if _has_settings(decided, snapshot) else ()), *warnings),
         not_minimal=tuple(not_minimal),
-        counted=tuple(counted_parts(decided)) if any(pod.asks for one in decided for pod in one.pending) else (),
+        parts_by_number=tuple(counted_parts(decided))
+        if any(pod.asks for one in decided for pod in one.pending)
+        else (),
         deferred=tuple(deferred),
     )
 
@@ -182,7 +184,7 @@ def _placements(one: DecidedUnit, after: Unit, round_state: RoundState) -> list[
         pod = snapshot.pods[key]
         own = {**_cleared_annotations(pod, own), **own}
         claims = round_state.draft.claims(key)
-        given = round_state.draft.given(key)
+        given = round_state.draft.devices_of(key)
         out.append(Placement(key, pod.uid, snapshot.nodes[node].name, own, one.unit.id, claims, given))
     return out
 

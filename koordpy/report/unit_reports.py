@@ -70,8 +70,8 @@ def gang_report(
     waits = gang.waits_for_members(unit.present(gang))
     if not message and not gang.members and gang.succeeded < gang.min_member:
         message = waits  # the gang has no pod with a message
-    if bound and not gang.whole and gang.derived is not None and gang.by_workload and not gang.pending:
-        maker = gang.derived.maker
+    if bound and not gang.whole and gang.workload_gang is not None and gang.by_workload and not gang.pending:
+        maker = gang.workload_gang.maker
         message = f"{bound} of {gang.min_member} members, {maker} has not made the others"
     elif bound and not gang.whole:
         message = f"{gang.present} of {gang.min_member} members; {message or waits}"
@@ -86,7 +86,7 @@ def gang_report(
         message=message,
         source=gang.ref.source,
         origin=gang.origin,
-        workload=names_of(gang.derived),
+        workload=names_of(gang.workload_gang),
         remark=goal_remark(one.unit, round_state) if isinstance(one, PlacedUnit) else "",
         awaits=isinstance(one, WaitingUnit) and bool(one.awaits),
         never=never if gang.pending else "",

@@ -23,7 +23,7 @@ from koordpy.framework.pod_rule_filter import Rule
 from koordpy.plugins.resource_fit import check_fit
 from koordpy.plugins.volume_binding import VolumeBinding, VolumeReach
 from koordpy.plugins.volume_claims import claims_of, claims_refusal
-from koordpy.pods.family_books import NOTHING_GIVEN
+from koordpy.pods.family_books import NO_DEVICES
 from koordpy.pods.pod_info import PodInfo
 
 
@@ -31,7 +31,7 @@ from koordpy.pods.pod_info import PodInfo
 class AvailableCapacity:
     """Reservations of other pods that one unit must respect. Arrays are computed on first use.
 
-    "[n]" in this class is one entry for each node with such nominated pods, in the order of `at`.
+    "[n]" in this class is one entry for each node with such nominated pods, in the order of `positions`.
     """
 
     snapshot: Snapshot
@@ -52,7 +52,7 @@ class AvailableCapacity:
         return out
 
     @cached_property
-    def at(self) -> Ints:
+    def positions(self) -> Ints:
         """[n] positions of the nodes with nominated pods of `others`, ascending."""
         return np.array(sorted(self.pods), dtype=np.int64)
 
@@ -61,8 +61,8 @@ class AvailableCapacity:
         """[n, resources] requests of the nominated pods on each node, beyond the capacity that terminating pods
         free."""
         snapshot = self.snapshot
-        out = np.zeros((len(self.at), snapshot.allocatable.shape[1]), dtype=np.int64)
-        for i, node in enumerate(self.at.tolist()):
+        out = np.zeros((len(self.positions), snapshot.allocatable.shape[1]), dtype=np.int64)
+        for i, node in enumerate(self.positions.tolist()):
             name = snapshot.nodes[node].name
             first = [pod for pod in self.pods[node] if self.takes_freed(pod, name)]
             keys = {pod.key for pod in first}
@@ -73,8 +73,8 @@ class AvailableCapacity:
 
     def passes(self, rules: Sequence[Rule]) -> Ints:
         """Returns [n]: 1 where every rule also passes with the nominated pods there, else 0."""
-        out = np.ones(len(self.at), dtype=np.int64)
-        for i, node in enumerate(self.at.tolist()):
+        out = np.ones(len(self.positions), dtype=np.int64)
+        for i, node in enumerate(self.positions.tolist()):
             if self._change_nominated(rules, node, 1):
                 out[i] = all(bool(rule.verdict().fits[node]) for rule in rules)
             self._change_nominated(rules, node, -1)
@@ -96,7 +96,7 @@ class AvailableCapacity:
         """
         which = np.zeros(len(snapshot.nodes), dtype=np.int32)
         refusals: list[Refusal] = []
-        for i, node in enumerate(self.at.tolist()):
+        for i, node in enumerate(self.positions.tolist()):
             self._change_nominated(rules, node, 1)
             row = slice(node, node + 1)
             fit = check_fit(snapshot.allocatable[row], used[row] + self.reserved[i : i + 1], request, names).of(0)
@@ -116,13 +116,13 @@ class AvailableCapacity:
         columns: resource -> its column of `reserved`.
         """
         most = np.iinfo(np.int64).max
-        rows = range(len(self.at))
+        rows = range(len(self.positions))
         found = (min((count for count, _ in self._copies_beside(rules, i, columns)), default=most) for i in rows)
         return np.fromiter(found, dtype=np.int64, count=len(rows))
 
     def _copies_beside(self, rules: Sequence[Rule], i: int, columns: Mapping[str, int]) -> list[tuple[int, Refusal]]:
         """Returns (copies, refusal of a further copy) by each rule that limits copies on the i-th node."""
-        held, node = self.requests(i, columns), int(self.at[i])
+        held, node = self.requests(i, columns), int(self.positions[i])
         return [found for rule in rules if (found := rule.copies_with_nominated(node, held)) is not None]
 
     def requests(self, i: int, columns: Mapping[str, int]) -> dict[str, int]:
@@ -179,6 +179,6 @@ class ClaimsOfNominated:
             devices = DynamicResources(pod, draft, offered).choice(node)
         if not claims and not devices:
             return reservation
-        given = {CLAIMS: devices} if devices else NOTHING_GIVEN
+        given = {CLAIMS: devices} if devices else NO_DEVICES
         draft.assign(pod, node, claims, given)
-        return replace(reservation, volumes={claim: draft.promised[claim] for claim in claims}, given=given)
+        return replace(reservation, volumes={claim: draft.claim_volumes[claim] for claim in claims}, devices=given)

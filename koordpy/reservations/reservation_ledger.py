@@ -222,12 +222,12 @@ class ReservationLedger:
             known = self.snapshot.reservations.get(pod.key)
             written = known.losers if known is not None else frozenset()
             losers = self._losers[pod.key] = written | self._inferred_losers(pod, node)
-        return bool(losers) and not losers.isdisjoint(parties(asker, self.snapshot.quotas))
+        return bool(losers) and not losers.isdisjoint(tenants_of(asker, self.snapshot.quotas))
 
     def _inferred_losers(self, pod: PodInfo, node: int) -> frozenset[ShareQueue]:
         """Returns the quotas and users from which capacity was reclaimed for a nominated pod, as far as pods show it.
 
-        Needed after a restart, when the reasons of evictions are forgotten. Reclaim is assumed for a pod that
+        GangNeed after a restart, when the reasons of evictions are forgotten. Reclaim is assumed for a pod that
         terminates on the node if it is not less important than the nominated pod, because priority would not have
         evicted it; or if the eviction API evicted it, because priority deletes pods directly.
         """
@@ -321,6 +321,6 @@ def tenant_of(pod: PodInfo, quotas: Quotas, mode: str) -> ShareQueue:
     return ShareQueue("", quotas.user_of(pod)) if mode == "gpu-count" else quotas.queue_of(pod)
 
 
-def parties(pod: PodInfo, quotas: Quotas) -> tuple[ShareQueue, ...]:
+def tenants_of(pod: PodInfo, quotas: Quotas) -> tuple[ShareQueue, ...]:
     """Returns the tenants to which a pod belongs: its quota, its user, its queue."""
     return ShareQueue(quotas.quota_of(pod), ""), ShareQueue("", quotas.user_of(pod)), quotas.queue_of(pod)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from koordpy.api.objects import PodDisruptionBudget
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.pods.pod_info import PodInfo
-from koordpy.preemption.selection.disruption_budgets import Covering, allowances
+from koordpy.preemption.selection.disruption_budgets import BudgetCover, allowances
 
 
 class BudgetLedger:
@@ -33,9 +33,9 @@ class BudgetLedger:
         if not gone and not come:
             return
         # more: position of a budget -> change of its allowed disruptions
-        index, more = Covering([one for one, _ in self._start]), Counter[int]()
+        index, more = BudgetCover([one for one, _ in self._start]), Counter[int]()
         for pod in gone:
-            more.subtract(index.counting(pod))
+            more.subtract(index.budgets_of(pod))
         for pod in come:
             more.update(index.protecting(pod))
         for b, number in more.items():

@@ -8,7 +8,7 @@ otherwise O(1).
 """
 
 from koordpy.api import keys
-from koordpy.api.counted_nouns import counted, named
+from koordpy.api.counted_nouns import count_noun, name_first
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.cache.topology_gaps import NODES_NAMED, UnlabelledNodes
 from koordpy.config.configuration import KoordpyConfiguration
@@ -38,4 +38,6 @@ def gap_text(gap: UnlabelledNodes) -> str:
     layer = gap.layer
     what = f"without label {' or '.join(layer.label_keys)} of" if layer.label_keys else "in no HyperNode of"
     each = "it is a separate domain" if len(gap.nodes) == 1 else "each is a separate domain"
-    return f"{counted(len(gap.nodes), 'node')} {what} {layer.name}, {each} there: {named(gap.nodes, NODES_NAMED)}"
+    return (
+        f"{count_noun(len(gap.nodes), 'node')} {what} {layer.name}, {each} there: {name_first(gap.nodes, NODES_NAMED)}"
+    )

@@ -193,7 +193,7 @@ class _Run:
             if report.name in gangs:
                 self.bound_proofs[report.name, report.source] = str(report.proof)
         self.warnings.update(dict.fromkeys(plan.warnings))
-        for about, resource in plan.counted:
+        for about, resource in plan.parts_by_number:
             self.counted.setdefault(resource, about)
         self.warnings.update({(f"gang {report.name}", report.remark): None for report in plan.gangs if report.remark})
         self.warnings.update({(unit.unit, text): None for unit in plan.units for text in unit.solver_faults})
@@ -213,7 +213,7 @@ class _Run:
             self.claims.release(info.pod)
         for placement in plan.placements:
             annotations = dict(placement.annotations)
-            self.state.bind(placement.pod_key, placement.node, annotations, placement.claims, placement.given)
+            self.state.bind(placement.pod_key, placement.node, annotations, placement.claims, placement.devices)
             self.bindings.append(RoundBinding(placement.pod_key, placement.node, number, annotations))
         come = [info for one in plan.placements if (info := self.state.pod(one.pod_key)) is not None]
         self.budgets.changed(gone=[info for _, info in gone], come=come)
@@ -278,7 +278,7 @@ class _Run:
 
     def _born_gangs(self) -> list[GangReport]:
         """Returns the reports of gangs with pods that were created after the last round."""
-        derived = self.state.snapshot(self.now.timestamp()).derived if self.born else {}
+        derived = self.state.snapshot(self.now.timestamp()).workload_gangs if self.born else {}
         waiting = [info for key in self.born if (info := self.state.pod(key)) is not None and info.pending]
         members = Counter(info.gang for info in waiting if info.gang in derived)
         return [

@@ -12,7 +12,7 @@ Faults are reported and worked around, so that one bad object does not remove th
 from collections.abc import Iterable, Mapping
 
 from koordpy.api.bounded_patterns import PatternFault, read_pattern
-from koordpy.api.counted_nouns import named
+from koordpy.api.counted_nouns import name_first
 from koordpy.api.custom_objects import HyperNode, HyperNodeMember
 from koordpy.api.keys import CLUSTER_LAYER, NODE_LAYER
 from koordpy.api.label_selectors import Labels, selector_matches
@@ -225,6 +225,6 @@ class _HyperNodeReading:
         """Reports the nodes that are in two HyperNodes of a tier."""
         for (tier, counts, other), nodes in sorted(self._doubles.items()):
             what = "node" if len(nodes) == 1 else "nodes"
-            names = named(sorted(nodes, key=natural_key), _NAMED)
+            names = name_first(sorted(nodes, key=natural_key), _NAMED)
             text = f"{what} {names} in two HyperNodes of tier {tier}, {counts} and {other}: {counts} is used"
             self._fault(other, "spec.members", text)

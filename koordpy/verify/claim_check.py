@@ -8,7 +8,7 @@ the volumes and devices. Sources: kube-parity.md 2.8 and 6; preemption.md 4 (vol
 from collections.abc import Iterable
 
 from koordpy.api.claim_objects import ResourceSliceSpec
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.label_selectors import term_matches
 from koordpy.api.storage_objects import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, claim_size
 from koordpy.cache.plan_draft import Draft
@@ -73,7 +73,7 @@ def _unbound_faults(
     A new volume is provisioned for the pod's node. An existing volume must suit the claim, and must not be used by or
     reserved for another claim.
     """
-    promise = draft.promised.get(key)
+    promise = draft.claim_volumes.get(key)
     name = promise.volume if promise is not None else ""
     if not name:
         made_for = promise.node if promise is not None else claim.metadata.annotations.get(SELECTED_NODE, "")
@@ -86,7 +86,7 @@ def _unbound_faults(
     faults = _reach_faults(name, node, objects)
     if volume is not None:
         faults += [f"volume {name} {text} claim {key}" for text in _mismatches(volume, claim, objects)]
-    other = draft.taken.get(name, key)
+    other = draft.volume_claims.get(name, key)
     kept = reserved_volumes(draft.reserved_claims(pod)).get(name, key)
     return faults + [f"volume {name} is used by claim {one}, not {key}" for one in {other: 0, kept: 0} if one != key]
 
@@ -124,12 +124,12 @@ class _Devices:
     def faults(self, pod: PodInfo, node: NodeInfo) -> list[str]:
         """Returns the faults of the devices that are allocated to a pod's resource claims."""
         objects, faults = self.objects, list[str]()
-        for name, taken in (self.draft.given_of(pod.key, CLAIMS) or {}).items():
+        for name, taken in (self.draft.family_devices_of(pod.key, CLAIMS) or {}).items():
             kept = reserved_devices(self.draft.reserved_claims(pod))
             requests = objects.claims[name].spec.devices.requests
             asked = sum(1 if request.exact.count is None else request.exact.count for request in requests)
             if len({device for _, device in taken}) != asked:
-                faults.append(f"resource claim {name} requests {counted(asked, 'device')} and gets {len(taken)}")
+                faults.append(f"resource claim {name} requests {count_noun(asked, 'device')} and gets {len(taken)}")
             for _, device in taken:
                 what = f"device {device.device} of pool {device.pool}"
                 if device in objects.allocated or self.holder[device] != name or kept.get(device, name) != name:

@@ -12,7 +12,7 @@ from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.label_selectors import selector_matches
-from koordpy.fairness.entitlement_lines import EntitlementLines
+from koordpy.fairness.tenant_entitlements import Entitlements
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.gang_settings import Gang
 from koordpy.gangs.queue_units import Unit
@@ -43,7 +43,7 @@ class Round:
 
     round_state: RoundState
     """With the draft as it was before the plan."""
-    lines: EntitlementLines | None
+    lines: Entitlements | None
     """Fair shares; None if fair share is not reclaimed."""
     budgets: Sequence[Budget]
     """PodDisruptionBudgets with the evictions that each still allows."""

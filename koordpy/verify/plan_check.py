@@ -9,7 +9,7 @@ checks victims.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.label_selectors import term_matches
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT, NodeInfo, Snapshot
@@ -19,7 +19,7 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.gathered_parts import parts_of
 from koordpy.gangs.queue_units import Unit
 from koordpy.plugins import node_filters as node_filters
-from koordpy.pods.family_books import Given
+from koordpy.pods.family_books import AllocatedDevices
 from koordpy.pods.pod_info import PodInfo
 from koordpy.topology.topology_tree import domain_parts
 from koordpy.verify.claim_check import faults_of_claims
@@ -37,7 +37,7 @@ def check_plan(
     unit: Unit,
     nodes: Mapping[str, str],
     round_state: RoundState,
-    given: Mapping[str, Given] | None = None,
+    given: Mapping[str, AllocatedDevices] | None = None,
     notes: Mapping[str, Mapping[str, str]] | None = None,
     *,
     whole: bool = False,
@@ -132,7 +132,7 @@ def _reservation_faults(placed: Sequence[tuple[PodInfo, str]], round_state: Roun
     faults = []
     for pod, node in placed:
         kept = round_state.available_to(pod)
-        row = kept.at.tolist().index(index[node]) if kept is not None and index[node] in kept.pods else -1
+        row = kept.positions.tolist().index(index[node]) if kept is not None and index[node] in kept.pods else -1
         if kept is None or row < 0:
             continue
         coming = [one for one, at in placed if at == node and one.priority <= pod.priority]
@@ -227,7 +227,7 @@ def check_gathered(unit: Unit, nodes: Mapping[str, str], round_state: RoundState
             for name in names & known.keys()
         }
         if (len(where) > 1 or None in where) and any(pod.key in nodes for pod in part.members):
-            faults.append(f"MustGather {layer}: a {part.scope} in {counted(len(where), 'domain')}")
+            faults.append(f"MustGather {layer}: a {part.scope} in {count_noun(len(where), 'domain')}")
     # the whole unit: the layers and topology keys that each gang requires
     for gang in unit.gangs:
         for rule in gang.wish.gather:

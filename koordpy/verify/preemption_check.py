@@ -15,7 +15,7 @@ import numpy as np
 from koordpy.api.keys import DEFAULT_QUOTA, SYSTEM_PRIORITY_FLOOR
 from koordpy.cache.snapshot import Ints
 from koordpy.devices.family_registry import allocate
-from koordpy.fairness.entitlement_lines import EntitlementLines
+from koordpy.fairness.tenant_entitlements import Entitlements
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.plan.limits import NEEDLESS_UNITS_TRIED
@@ -203,7 +203,7 @@ class VictimCheck(PlanSums):
 
     # --- shares -------------------------------------------------------------------------------------------------------
 
-    def _usage_by_tenant(self, pods: Iterable[PodInfo], lines: EntitlementLines) -> dict[ShareQueue, Counter[str]]:
+    def _usage_by_tenant(self, pods: Iterable[PodInfo], lines: Entitlements) -> dict[ShareQueue, Counter[str]]:
         """Returns tenant -> counted amounts that some pods use in it and below it."""
         out: dict[ShareQueue, Counter[str]] = {}
         for pod in pods:
@@ -211,7 +211,7 @@ class VictimCheck(PlanSums):
                 out.setdefault(party, Counter()).update(lines.amounts(pod.requests))
         return out
 
-    def _tenants_below(self, pod: PodInfo, other: PodInfo, lines: EntitlementLines) -> list[ShareQueue]:
+    def _tenants_below(self, pod: PodInfo, other: PodInfo, lines: Entitlements) -> list[ShareQueue]:
         """Returns the tenants of a pod that are not on the path of another pod, from the top down."""
         theirs = set(lines.path(other))
         return [party for party in lines.path(pod) if party not in theirs]
@@ -343,7 +343,7 @@ class VictimCheck(PlanSums):
         index, out, tries = self.snapshot.index, list[str](), 0
         free, least = self._free_after(taken), min(self.placed, key=lambda pod: pod.priority)
         available = self.round_state.available_to(least)
-        reserved = set(available.at.tolist()) if available is not None else set[int]()
+        reserved = set(available.positions.tolist()) if available is not None else set[int]()
         claiming = any(map(_claims, self.placed))
         columns = [0, *(self.snapshot.columns[name] for name in self.requested if not self.round_state.ignored(name))]
         for one in taken:
@@ -384,7 +384,7 @@ class VictimCheck(PlanSums):
         with self.draft.trial(without=(pod for one in taken for pod in one.pods)):
             given = allocate(self.nodes, self.round_state)
             return not given.faults and not check_plan(
-                self.unit, names, self.round_state, given.given, given.notes, whole=True
+                self.unit, names, self.round_state, given.devices, given.notes, whole=True
             )
 
 

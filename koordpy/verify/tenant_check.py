@@ -15,7 +15,7 @@ from typing import Any
 from koordpy.api import keys
 from koordpy.api.keys import SYSTEM_PRIORITY_FLOOR
 from koordpy.cache.snapshot import NodeInfo
-from koordpy.fairness.entitlement_lines import EntitlementLines, lines_of
+from koordpy.fairness.tenant_entitlements import Entitlements, entitlements_of
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.pods.pod_info import Owner, PodInfo
@@ -39,7 +39,7 @@ GateOpen = Callable[[PodInfo], bool]
 class _Scene:
     """Shares and usage of tenants on the nodes that count."""
 
-    lines: EntitlementLines
+    lines: Entitlements
     """Shares on these nodes."""
     names: frozenset[str] | None
     """Names of the nodes; None for all nodes."""
@@ -109,7 +109,7 @@ class TenantCheck:
             if kinds not in self.known:
                 names = self._usable()
                 quotas = self.quotas if names is None else self._quotas_on(names)
-                self.known[kinds] = lines_of(self.snapshot, self.config.fairness, quotas), names
+                self.known[kinds] = entitlements_of(self.snapshot, self.config.fairness, quotas), names
             lines, names = self.known[kinds]
             if lines is not None:
                 self._scene = _Scene(lines, names, self._usage_on(names))

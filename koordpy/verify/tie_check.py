@@ -60,7 +60,7 @@ def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft, *, whole: bo
 def _is_shunned(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> bool:
     """Returns True if required anti-affinity of any running pod, or pod placed in the round, matches a placed pod."""
     snapshot, kinds = draft.snapshot, {pod.shape: pod for pod, _ in placed}.values()
-    own = (TermClass(pod.namespace, pod.ties.terms) for pod in draft.shunning.values())
+    own = (TermClass(pod.namespace, pod.ties.terms) for pod in draft.with_anti_affinity.values())
     return any(
         _term_matches(term, namespace, pod, snapshot.namespaces)
         for namespace, terms in chain(snapshot.terms, own)

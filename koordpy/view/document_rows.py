@@ -20,7 +20,7 @@ from koordpy.infeasibility.domain_inventory import free_for_gangs
 from koordpy.observe.decision_log import Decision
 from koordpy.observe.gauges import share_gauges
 from koordpy.plan.round_plan import PromisedStart
-from koordpy.pods.family_books import NOTHING_GIVEN, Given, ShownLinks
+from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices, ShownLinks
 from koordpy.pods.pod_info import PodInfo
 
 UNITS_SHOWN = 2000
@@ -46,7 +46,7 @@ class PlannedPlace:
     """Planned place of a pod that is not bound."""
 
     node: str
-    given: Given = field(default_factory=lambda: NOTHING_GIVEN)
+    devices: AllocatedDevices = field(default_factory=lambda: NO_DEVICES)
     """Devices of each family that the plan assigns to the pod by name."""
     evicts: bool = False
     """True if other pods are evicted from the node first."""
@@ -99,7 +99,7 @@ def is_alike(before: Snapshot, now: Snapshot) -> bool:
         (
             one.pod_groups,
             one.upstream_groups,
-            one.derived,
+            one.workload_gangs,
             one.static_version,
             one.capacity_version,
         )
@@ -113,7 +113,7 @@ def is_alike(before: Snapshot, now: Snapshot) -> bool:
 
 def planned_row(place: PlannedPlace, now: Snapshot) -> Row:
     """Returns [node, indexes of its accelerators or null, True if pods are evicted first]."""
-    return [place.node, list(cells(place.node, place.given, now)) or None, place.evicts]
+    return [place.node, list(cells(place.node, place.devices, now)) or None, place.evicts]
 
 
 def workload_name(meta: ObjectMeta) -> str:
@@ -263,7 +263,7 @@ def slot_document(
     A node from which pods are to be evicted has no free slots, because its remaining capacity is not certain.
     """
     places = {
-        key: (place.node, place.given)
+        key: (place.node, place.devices)
         for key, place in planned.items()
         if place.node in snapshot.index and key in snapshot.pods and not snapshot.pods[key].node
     }

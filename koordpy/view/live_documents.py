@@ -190,7 +190,7 @@ def help_of(snapshot: Snapshot, config: KoordpyConfiguration, unit: str) -> Docu
 def planned_by(plan: RoundPlan) -> dict[str, PlannedPlace]:
     """Returns pod -> its planned node, or its nominated node if pods are evicted for it first."""
     evicting = {one.unit for one in plan.evictions}
-    places = {one.pod_key: PlannedPlace(one.node, one.given, one.unit in evicting) for one in plan.placements}
+    places = {one.pod_key: PlannedPlace(one.node, one.devices, one.unit in evicting) for one in plan.placements}
     return places | {one.pod_key: PlannedPlace(one.node, evicts=one.unit in evicting) for one in plan.nominations}
 
 

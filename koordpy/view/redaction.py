@@ -88,7 +88,7 @@ def names_of(snapshot: Snapshot) -> ClusterNames:
     tree, quotas = snapshot.tree, snapshot.quotas
     paths = {tree.path(level, d) for level in range(1, tree.depth + 1) for d in range(len(tree.levels[level].names))}
     owners = {pod.owner: pod for pod in snapshot.pods.values()}
-    gangs = {one.key for one in (*snapshot.members, *snapshot.derived)}
+    gangs = {one.key for one in (*snapshot.members, *snapshot.workload_gangs)}
     gangs |= {*snapshot.pod_groups, *snapshot.upstream_groups}
     odd: dict[str, set[str]] = {}
     for key in gangs:

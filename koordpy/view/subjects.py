@@ -121,7 +121,7 @@ def find(snapshot: Snapshot, groups: Groups, kind: str, key: str, makers: Makers
 def _makers(pod: PodInfo, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     """Yields (kind, name) of each workload that owns a pod, directly or through other workloads."""
     meta = pod.pod.metadata
-    derived = snapshot.derived.get(pod.gang) if pod.gang is not None else None
+    derived = snapshot.workload_gangs.get(pod.gang) if pod.gang is not None else None
     if derived is not None and derived.title is not None:
         yield derived.title.kind, derived.title.name
     for kind, labels in NAME_LABELS.items():

@@ -123,7 +123,7 @@ class Answers:
         """
         board = await self._seen()
         name = resource or default_resource(board.snapshot, self._config)
-        if name not in board.snapshot.offered:
+        if name not in board.snapshot.offered_resources:
             raise UnknownResourceError(f"no node has {name}" if resource else "no node has accelerators")
         found, wait = await self._worked(namespace, f"slots {name} {each}", lambda: slots_document(board, name, each))
         if found is None:

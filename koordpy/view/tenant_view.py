@@ -350,7 +350,7 @@ def page_document(board: SharedView, namespace: str, told: Remarks) -> Document:
 def default_resource(snapshot: Snapshot, config: KoordpyConfiguration) -> str:
     """Returns the first accelerator resource that some node has, or the first configured one if no node has any."""
     families = (*config.gpu.resources, *keys.NPU_RESOURCES)
-    offered = snapshot.offered
+    offered = snapshot.offered_resources
     return next((one for one in families if one in offered and one not in keys.HUNDREDTHS), families[0])
 
 

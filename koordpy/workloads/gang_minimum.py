@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.field_faults import literal
 from koordpy.api.keys import GANG_MIN
 from koordpy.decoding.annotation_settings import whole_number
@@ -53,7 +53,7 @@ def _read(key: str, value: Any, most: int | None, title: str) -> Minimum:
     if not isinstance(number, int) or isinstance(number, bool):
         fault = f"{literal(value)} is no whole number"
     elif most is not None and number > most:
-        fault = f"{number} is more than the {counted(most, 'member')} of {title}"
+        fault = f"{number} is more than the {count_noun(most, 'member')} of {title}"
     else:
         idle = key.startswith(ANNOTATION) and number <= 0  # valid, but probably not intended
         doubt = f"{key} is {value}: its pods start one by one" if idle else ""

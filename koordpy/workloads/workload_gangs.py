@@ -14,7 +14,7 @@ from operator import is_not
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.field_faults import UnreadableError, literal
 from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import ObjectMeta
@@ -266,7 +266,7 @@ class Derivation:
             name=f"{maker.name if self._workload.sets else gang.name}@beyond",
             pods=pods,
             min_member=0,
-            halted=f"{maker} wants {counted(wanted, 'pod')}, and there are more",
+            halted=f"{maker} wants {count_noun(wanted, 'pod')}, and there are more",
             is_planned_jointly=False,
         )
 
@@ -338,7 +338,7 @@ class Derivation:
         return f"{self.top} is {note}" if note else ""
 
     def _origin(self, role: Role, wanted: int, named: str) -> str:
-        text = f"{counted(wanted, 'member')} {self._workload.said or f'of {self._controllers(role)}'}"
+        text = f"{count_noun(wanted, 'member')} {self._workload.said or f'of {self._controllers(role)}'}"
         if self.run.seat.group:
             text += f", group {self.run.seat.group}"
         if named:

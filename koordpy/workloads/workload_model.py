@@ -199,7 +199,7 @@ class Record(Struct, frozen=True):
     number: int = 0
     indexes: Set[int] = frozenset()
     """Completion indexes that have Succeeded, of an Indexed Job."""
-    at: float = 0.0
+    ended_at: float = 0.0
     """Time of completion, in seconds since the epoch; 0 if not complete, or not in the status."""
 
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from koordpy.api.counted_nouns import counted
     ],
 )
 def test_a_number_is_told_in_full_with_the_noun_that_goes_with_it(number: float, text: str) -> None:
-    assert counted(number, "slot") == text
+    assert count_noun(number, "slot") == text

@@ -8,7 +8,7 @@ import pytest
 from bench.live.usage import Usage
 from bench.yardstick.figures import Goal, Line, Results, Run, advantage, median
 from bench.yardstick.rows import TABLE_NODES, rows
-from bench.yardstick.table import amount, goal_text, lines_of, markdown, usage_text
+from bench.yardstick.table import amount, entitlements_of, goal_text, markdown, usage_text
 
 USED = Usage(cpu_s=1.5, resident_bytes=80_000_000, peak_bytes=90_000_000)
 RATE, LAST = (
@@ -90,7 +90,9 @@ def test_goals_in_words() -> None:
 
 def test_the_table_of_one_row() -> None:
     runs = {"a": [Run({"rate": 900.0, "last_s": 3.0}, USED)], "b": [Run({"rate": 300.0}, USED)]}
-    cells = lines_of([RATE, LAST], Results(runs, bounds=[1300.0, 1200.0, 1250.0]), ours="a", other="b", judged=True)
+    cells = entitlements_of(
+        [RATE, LAST], Results(runs, bounds=[1300.0, 1200.0, 1250.0]), ours="a", other="b", judged=True
+    )
     used = usage_text(USED)
     assert used == "1.5 s, 80 MB, at most 90 MB"
     assert cells == [
@@ -105,13 +107,13 @@ def test_the_table_of_one_row() -> None:
 def test_a_process_that_ended_by_itself_has_missed_its_goals() -> None:
     results = Results({"a": [Run({}, None, ["a ended by itself"])]})
     assert results.met(LAST, "a", "b") is False
-    assert lines_of([LAST], results, ours="a", other="b", judged=True)[0][6:] == ["NO", "-", "-"]
+    assert entitlements_of([LAST], results, ours="a", other="b", judged=True)[0][6:] == ["NO", "-", "-"]
 
 
 def test_a_cluster_of_another_size_is_not_judged_and_nothing_measured_is_nothing_missed() -> None:
     runs = {"a": [Run({"last_s": 3.0}, USED)]}
-    assert lines_of([LAST], Results(runs), ours="a", other="b", judged=False)[0][6] == ""
-    assert lines_of([LAST], Results(), ours="a", other="b", judged=True)[0][6] == ""
+    assert entitlements_of([LAST], Results(runs), ours="a", other="b", judged=False)[0][6] == ""
+    assert entitlements_of([LAST], Results(), ours="a", other="b", judged=True)[0][6] == ""
     assert Results().met(LAST, "a", "b") is None
 
 

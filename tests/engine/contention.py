@@ -320,7 +320,7 @@ class Contention:
 
     def _planned(self, plan: RoundPlan) -> None:
         self.tally["rounds"] += 1
-        self._placed |= {one.pod_key: one.node for one in (*plan.placements, *plan.awaiting)}
+        self._placed |= {one.pod_key: one.node for one in (*plan.placements, *plan.awaiting_nominations)}
         for one in plan.rejected:
             self._fault(f"{one.unit}: {one.text}")
         for unit_id in plan.not_minimal:

@@ -13,7 +13,7 @@ from koordpy.api.custom_objects import DeviceStatus
 from koordpy.api.objects import Condition, Node, Pod
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.devices.gpu.gpu_book import gpu_book
-from koordpy.engine.staleness import devices_lost, find_stale_reason, grouped
+from koordpy.engine.staleness import devices_lost, find_stale_reason, group_by
 from koordpy.plan.round_plan import RoundPlan
 from tests.given_devices import numbers_of
 from tests.scenarios.cluster import World
@@ -52,7 +52,7 @@ def test_a_plan_is_asked_again_for_its_chips(later: list[Any], why: str) -> None
     assert [(p.node, numbers_of(p)) for p in plan.placements] == [("n1", (0, 1, 2)), ("n1", (3, 4, 5))]
     changed(world.state, *later)
     pods = [world.state.pod(f"default/{one.metadata.name}") for one in later if isinstance(one, Pod)]
-    foreign = grouped([pod for pod in pods if pod is not None], lambda pod: pod.node)
+    foreign = group_by([pod for pod in pods if pod is not None], lambda pod: pod.node)
     assert find_stale_reason(world.state, snapshot, plan.placements, foreign) == why
 
 
@@ -67,7 +67,7 @@ def test_a_job_of_one_pod_needs_no_network() -> None:
 def test_what_a_pod_is_assumed_to_hold_is_its_own() -> None:
     world = World().add(npu_node("n1"), npu_pod("p", 3))
     (placement,) = world.plan().placements
-    world.state.assume(placement.pod_key, "n1", given=placement.given, annotations=placement.annotations)
+    world.state.assume(placement.pod_key, "n1", given=placement.devices, annotations=placement.annotations)
     assert devices_lost(world.state, [placement]) == ""
     changed(world.state, npu_pod("x", 1, at="n1", holds=(2,)))
     assert devices_lost(world.state, [placement]) == "npus"

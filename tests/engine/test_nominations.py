@@ -64,4 +64,4 @@ async def test_a_unit_that_is_refused_while_another_is_given_up_ends_no_loop() -
         await asyncio.wait_for(looking, 60)
         await asyncio.wait_for(asyncio.gather(*nominations.tasks), 60)
     assert calls.sent == ["default/a", "default/b"]
-    assert (tried.touched, other.touched) == (True, False)
+    assert (tried.has_changed, other.has_changed) == (True, False)

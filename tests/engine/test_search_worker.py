@@ -107,7 +107,7 @@ def test_room_that_was_promised_meanwhile_matters() -> None:
     snapshot = World().add(node("n1:4"), node("n2:4"), made("ours"), made("theirs")).snapshot()
     waits = Nomination("default/theirs", "uid-theirs", "n1", "default/theirs")
     concurrent = ConcurrentPlacements()
-    concurrent.add(RoundPlan((), (), (), (), (), awaiting=(waits,)), snapshot)
+    concurrent.add(RoundPlan((), (), (), (), (), awaiting_nominations=(waits,)), snapshot)
     assert concurrent.touches(snapshot, put("ours", "n1"), ())
     assert not concurrent.touches(snapshot, put("ours", "n2"), ())
 

@@ -51,7 +51,7 @@ def document(**schemas: Json) -> Json:
     return {"openapi": "3.0.0", "components": {"schemas": found}}
 
 
-async def lines_of(server: ScriptedServer, caplog: pytest.LogCaptureFixture, *, checks: int = 1) -> list[str]:
+async def entitlements_of(server: ScriptedServer, caplog: pytest.LogCaptureFixture, *, checks: int = 1) -> list[str]:
     """What the check logs."""
     caplog.set_level(logging.INFO, logger="koordpy.engine.watching.server_check")
     async with client_of(server) as client:
@@ -92,20 +92,20 @@ async def test_a_version_outside_the_range_gets_one_line(
 ) -> None:
     assert kubernetes_versions.version_warning(version) == said
     server.on("GET", "/version", reply({"gitVersion": version}))
-    assert await lines_of(server, caplog, checks=3) == ([said] if said else [])
+    assert await entitlements_of(server, caplog, checks=3) == ([said] if said else [])
 
 
 async def test_a_server_without_version_and_schemas_gets_no_line(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert await lines_of(server, caplog) == []
+    assert await entitlements_of(server, caplog) == []
 
 
 async def test_shipped_definitions_compare_equal_and_are_named_by_their_files(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.on("GET", SIGS, reply(document(PodGroup=schema_of("podgroups.yaml"))))
-    assert await lines_of(server, caplog) == []
+    assert await entitlements_of(server, caplog) == []
     shipped = {(one.group, one.plural): one.file for one in shipped_schemas()}
     assert shipped.keys() == {(one.group, one.plural) for one in (*INSTALLED, POD_GROUPS_X)}
     assert shipped[ELASTIC_QUOTAS.group, ELASTIC_QUOTAS.plural] == "elasticquotas.yaml"
@@ -140,7 +140,7 @@ async def test_a_newer_definition_is_told(server: ScriptedServer, caplog: pytest
     new = schema_of("podgroups.yaml")
     new["properties"]["spec"]["properties"]["maxMember"] = {"type": "integer"}
     server.on("GET", SIGS, reply(document(PodGroup=new)))
-    assert await lines_of(server, caplog) == [
+    assert await entitlements_of(server, caplog) == [
         "the installed definition of PodGroup (scheduling.sigs.k8s.io/v1alpha1) has fields that koordpy 0.1.0 does not "
         "know: spec.maxMember: upgrade koordpy if the definition is newer, else kubectl apply --server-side "
         "--force-conflicts -f crds/podgroups.yaml"

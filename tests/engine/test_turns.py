@@ -17,7 +17,7 @@ from koordpy.engine.scheduling_queue import UnitQueue
 class Unit:
     tenant: str
     name: str
-    answered: float = -inf
+    answered_at: float = -inf
 
 
 class Rounds:
@@ -33,7 +33,7 @@ class Rounds:
         self.now += 0.001
         first = min(self.turns.next(self.units), key=lambda one: (one.tenant, one.name))
         self.now += self.seconds
-        first.answered = self.now
+        first.answered_at = self.now
         self.turns.took(first.tenant, self.seconds)
         if not stays:
             self.units.remove(first)

@@ -37,15 +37,17 @@ def plan_document(plan: RoundPlan) -> dict[str, Any]:
         "placements": [_placement(one) for one in plan.placements],
         "evictions": [_eviction(one) for one in plan.evictions],
         "nominations": _nominations(plan.nominations),
-        "awaiting": _nominations(plan.awaiting),
+        "awaiting": _nominations(plan.awaiting_nominations),
         "benefits": [[one.unit, one.beneficiary, one.message] for one in plan.benefits],
         "pending": [_pending(one) for one in plan.pending],
         "gangs": [_gang(one) for one in sorted(plan.gangs, key=lambda gang: (gang.name, gang.source))],
         "units": [_unit(one) for one in plan.units],
         "warnings": [list(one) for one in plan.warnings],
-        "counted": [list(one) for one in plan.counted],
+        "counted": [list(one) for one in plan.parts_by_number],
         "rejected": [_rejected(one) for one in plan.rejected],
-        "promised start": None if start is None else [start.unit, start.start, dict(start.nodes), dict(start.kept)],
+        "promised start": None
+        if start is None
+        else [start.unit, start.start, dict(start.nodes), dict(start.blocked_units)],
         "deferred": [[one.unit, str(one.reason)] for one in plan.deferred],
     }
 
@@ -59,7 +61,7 @@ def _placement(one: Placement) -> dict[str, Any]:
         "claims": dict(sorted(one.claims.items())),
         "devices": {
             claim: [[name, *device] for name, device in held]
-            for claim, held in sorted(one.given.get("claims", {}).items())
+            for claim, held in sorted(one.devices.get("claims", {}).items())
         },
         "chips": list(numbers_of(one)),
     }

@@ -84,7 +84,7 @@ def _carry_out(state: ClusterState, plan: RoundPlan, *, lingers: bool) -> None:
         else:
             state.delete(Pod, eviction.pod_key)
     for place in plan.placements:
-        state.bind(place.pod_key, place.node, dict(place.annotations), place.claims, place.given)
+        state.bind(place.pod_key, place.node, dict(place.annotations), place.claims, place.devices)
     for nominated in plan.nominations:
         info = state.pod(nominated.pod_key)
         if info is not None and info.pending:

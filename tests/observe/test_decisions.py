@@ -82,7 +82,9 @@ def test_a_line_does_not_end_in_a_proof_of_nothing(lines: pytest.LogCaptureFixtu
 def test_a_unit_whose_room_is_kept_is_not_said_to_be_infeasible(lines: pytest.LogCaptureFixture) -> None:
     plan = waits("waiting for terminating pods: capacity on n1 is reserved for it.")
     decisions = DecisionLog()
-    decisions.record(replace(plan, awaiting=(Nomination("team-b/b1-0", "u", "n1", GANG),)), number=1, at=0.0)
+    decisions.record(
+        replace(plan, awaiting_nominations=(Nomination("team-b/b1-0", "u", "n1", GANG),)), number=1, at=0.0
+    )
     assert messages(lines) == ["gang:team-b/b1: waiting for terminating pods: capacity on n1 is reserved for it."]
     (decision,) = decisions.kept()
     assert [(one.pod, one.node) for one in decision.nominated] == [("team-b/b1-0", "n1")]

@@ -38,10 +38,10 @@ def whole_check(search: PreemptionSearch, unit: Unit, relief: PreemptionPlan) ->
             draft.evict(pod)
     given = allocate(dict(relief.nodes), round_state)
     names = {key: round_state.snapshot.nodes[node].name for key, node in relief.nodes}
-    faults = check_plan(unit, names, round_state, given.given, {**given.notes, **relief.notes}, whole=True)
+    faults = check_plan(unit, names, round_state, given.devices, {**given.notes, **relief.notes}, whole=True)
     if not faults and not given.faults:
         for key, node in relief.nodes:
-            draft.assign(round_state.snapshot.pods[key], node, given=given.given.get(key, {}))
+            draft.assign(round_state.snapshot.pods[key], node, given=given.devices.get(key, {}))
         faults = search.faults_of_returns(relief)
     draft.undo(mark)
     faults += [PlanFault(f"{key} need not go", Check.UNITS) for key in search.needless(unit, relief)]

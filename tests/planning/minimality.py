@@ -81,11 +81,11 @@ class MinimalityProof(VictimCheck):
         given = allocate(nodes, self.round_state)
         at = {key: names[node].name for key, node in nodes.items()}
         refused = bool(
-            given.faults or check_plan(self.unit, at, self.round_state, given.given, given.notes, whole=True)
+            given.faults or check_plan(self.unit, at, self.round_state, given.devices, given.notes, whole=True)
         )
         if self.promised is not None and not refused:
             columns = self.snapshot.columns
-            kept = {int(node): self.promised.requests(i, columns) for i, node in enumerate(self.promised.at)}
+            kept = {int(node): self.promised.requests(i, columns) for i, node in enumerate(self.promised.positions)}
             seated = [(pod, nodes[pod.key]) for pod in self.placed]
             refused = bool(uses_reserved_devices(seated, kept, self.round_state.inputs))
             for node, pods in self.promised.pods.items() if not refused else ():
@@ -96,7 +96,7 @@ class MinimalityProof(VictimCheck):
                     refused |= bool(there and check_filters(there, self.round_state, whole=True))
         if self.back and not refused:
             for pod in self.placed:
-                draft.assign(pod, nodes[pod.key], given=given.given.get(pod.key, {}))
+                draft.assign(pod, nodes[pod.key], given=given.devices.get(pod.key, {}))
             back = {pod.key: names[self.back[pod.key]].name for pod in moved}
             refused = bool(check_returns([(pod, back[pod.key]) for pod in moved], self.round_state)) or any(
                 check_moves(self.round_state.groups.unit(gang), back, self.round_state)
@@ -123,7 +123,7 @@ class _RoomAfter:
         draft, snapshot = plan.draft, plan.snapshot
         free = snapshot.allocatable - draft.used
         if plan.promised is not None:
-            free[plan.promised.at] -= plan.promised.reserved
+            free[plan.promised.positions] -= plan.promised.reserved
         self.columns = snapshot.columns
         for pod in (pod for one in taken for pod in one.pods):
             if pod.node in snapshot.index:

@@ -12,7 +12,7 @@ from koordpy.api.objects import (
     Requirement,
 )
 from koordpy.pods.pod_info import PodInfo
-from koordpy.preemption.selection.disruption_budgets import Budget, Covering, allowances, forbid, protects
+from koordpy.preemption.selection.disruption_budgets import Budget, BudgetCover, allowances, forbid, protects
 from tests.scenarios.cluster import World, node, pod
 
 
@@ -46,12 +46,12 @@ def test_the_index_finds_the_budgets_that_count_a_pod() -> None:
         random = Random(seed)
         pods, objects = running(random), [budget(random, i) for i in range(6)]
         budgets = [Budget(one, random.randint(0, 2)) for one in objects]
-        index = Covering(objects)
+        index = BudgetCover(objects)
         covers = [
             [protects(one, other) and other.name not in one.status.disrupted_pods for one in objects] for other in pods
         ]
         for one, own in zip(pods, covers, strict=True):
-            assert index.counting(one) == tuple(b for b, known in enumerate(own) if known), seed
+            assert index.budgets_of(one) == tuple(b for b, known in enumerate(own) if known), seed
             found += sum(own)
         for some in range(len(pods) + 1):
             counted = [sum(own[b] for own in covers[:some]) for b in range(len(budgets))]

@@ -238,8 +238,8 @@ def test_devices_of_a_round_are_taken_once_and_written_with_the_binding() -> Non
     plan = plan_round(state.snapshot(0.0))
     assert bound(plan) == {"p": "n1"}
     assert messages(plan) == {"q": "0/1 nodes are available: 1 cannot allocate all claims."}
-    assert [dict(one.given["claims"]) for one in plan.placements] == [{"default/a": (("r", (DRIVER, "n1", "g0")),)}]
-    state.bind("default/p", "n1", given=plan.placements[0].given)
+    assert [dict(one.devices["claims"]) for one in plan.placements] == [{"default/a": (("r", (DRIVER, "n1", "g0")),)}]
+    state.bind("default/p", "n1", given=plan.placements[0].devices)
     written = state.get(ResourceClaim, "default/a")
     assert isinstance(written, ResourceClaim) and written.status.allocation is not None
     assert [one.device for one in written.status.allocation.devices.results] == ["g0"]
@@ -316,7 +316,7 @@ def test_a_gang_with_own_claims_is_placed_exactly_where_the_devices_are_enough(s
     taken = [
         (placement.node, device)
         for placement in plan.placements
-        for _, held in placement.given.get("claims", {}).items()
+        for _, held in placement.devices.get("claims", {}).items()
         for device in held
     ]
     if possible:

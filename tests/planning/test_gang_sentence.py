@@ -3,7 +3,7 @@
 
 import pytest
 
-from koordpy.report.gang_sentence import GangSentence, Needed, joined
+from koordpy.report.gang_sentence import GangNeed, GangSentence, join_sentences
 
 FIVE = tuple(f"s{i}/block-{i}: {9 - i}" for i in range(5))
 LONG = tuple(f"spine-{i}/block-{i}/rack-{i}: {9 - i}" for i in range(7))
@@ -15,76 +15,76 @@ OFFER = "needed 16, available in rackLayer: "
 
 CASES: dict[str, tuple[GangSentence, str, tuple[str, ...]]] = {
     "short": (
-        GangSentence(UNIT, Needed(OFFER, ("r1: 4", "r2: 3"))),
+        GangSentence(UNIT, GangNeed(OFFER, ("r1: 4", "r2: 3"))),
         "gang team/train: needed 16, available in rackLayer: r1: 4, r2: 3.",
         (),
     ),
     "short with additions": (
-        GangSentence(UNIT, Needed("needed 9, available in the cluster: ", ("6",), (MULTIPLE,))),
+        GangSentence(UNIT, GangNeed("needed 9, available in the cluster: ", ("6",), (MULTIPLE,))),
         f"gang team/train: needed 9, available in the cluster: 6; {MULTIPLE}.",
         (),
     ),
     "additions that do not fit": (
-        GangSentence(UNIT, Needed(OFFER, ("r1: 4", "r2: 3"), (MULTIPLE, SPREAD))),
+        GangSentence(UNIT, GangNeed(OFFER, ("r1: 4", "r2: 3"), (MULTIPLE, SPREAD))),
         "gang team/train: needed 16, available in rackLayer: r1: 4, r2: 3.",
         (f"gang team/train: {OFFER}r1: 4, r2: 3; {MULTIPLE}; {SPREAD}",),
     ),
     "as many domains as fit": (
-        GangSentence(UNIT, Needed(OFFER, FIVE)),
+        GangSentence(UNIT, GangNeed(OFFER, FIVE)),
         f"gang team/train: {OFFER}s0/block-0: 9, s1/block-1: 8, s2/block-2: 7, s3/block-3: 6, 1 more.",
         (f"gang team/train: {OFFER}{', '.join(FIVE)}",),
     ),
     "domains beyond the fifth are counted with them": (
-        GangSentence(UNIT, Needed(OFFER, LONG)),
+        GangSentence(UNIT, GangNeed(OFFER, LONG)),
         f"gang team/train: {OFFER}{LONG[0]}, {LONG[1]}, 5 more.",
         (f"gang team/train: {OFFER}{', '.join(LONG[:5])}, 2 more",),
     ),
     "a minimum that is met": (
-        GangSentence(UNIT, Needed("needed 1, available in rackLayer: ", ("r1: 0",)), met=MET),
+        GangSentence(UNIT, GangNeed("needed 1, available in rackLayer: ", ("r1: 0",)), minimum_met=MET),
         f"{MET}gang team/train: needed 1, available in rackLayer: r1: 0.",
         (),
     ),
     "what is still too long is cut": (
-        GangSentence("n" * 60, Needed(OFFER, LONG)),
+        GangSentence("n" * 60, GangNeed(OFFER, LONG)),
         f"gang {'n' * 60}: needed 16, available in rackLayer...",
         (f"gang {'n' * 60}: {OFFER}{', '.join(LONG[:5])}, 2 more",),
     ),
     "a minimum that is met stands in the last one where both are too much": (
-        GangSentence(UNIT, Needed("needed 1, available in rackLayer: ", ("spine-1/rack-001: 0",)), met=MET),
+        GangSentence(UNIT, GangNeed("needed 1, available in rackLayer: ", ("spine-1/rack-001: 0",)), minimum_met=MET),
         "gang team/train: needed 1, available in rackLayer: spine-1/rack-001: 0.",
         (f"{MET}gang team/train: needed 1, available in rackLayer: spine-1/rack-001: 0",),
     ),
     "a cut leaves out no part of a word": (
-        GangSentence(UNIT, Needed(OFFER, ("r1: 4",)), never="the words of it, " * 9 + "end"),
+        GangSentence(UNIT, GangNeed(OFFER, ("r1: 4",)), never="the words of it, " * 9 + "end"),
         f"gang team/train: never fits: {'the words of it, ' * 5}the...",
         (f"gang team/train: never fits: {'the words of it, ' * 9}end", f"gang team/train: {OFFER}r1: 4"),
     ),
     "never that the need says itself": (
         GangSentence(
             UNIT,
-            Needed("bound members are in two domains of rackLayer: r0, r1"),
+            GangNeed("bound members are in two domains of rackLayer: r0, r1"),
             never="bound members are in two domains of rackLayer: r0, r1",
         ),
         "gang team/train: bound members are in two domains of rackLayer: r0, r1.",
         (),
     ),
     "a question has no full stop": (
-        GangSentence(UNIT, Needed("needed 4, no node has the label a, did you mean b?")),
+        GangSentence(UNIT, GangNeed("needed 4, no node has the label a, did you mean b?")),
         "gang team/train: needed 4, no node has the label a, did you mean b?",
         (),
     ),
     "never": (
-        GangSentence(UNIT, Needed(OFFER, ("r1: 4",)), never="the largest rackLayer has room for 4 members"),
+        GangSentence(UNIT, GangNeed(OFFER, ("r1: 4",)), never="the largest rackLayer has room for 4 members"),
         "gang team/train: never fits: the largest rackLayer has room for 4 members.",
         (f"gang team/train: {OFFER}r1: 4",),
     ),
     "never in front of a minimum that is met": (
-        GangSentence(UNIT, Needed("needed 1", ()), met=MET, never="why"),
+        GangSentence(UNIT, GangNeed("needed 1", ()), minimum_met=MET, never="why"),
         "gang team/train: never fits: why.",
         (f"{MET}gang team/train: needed 1",),
     ),
     "never that is cut": (
-        GangSentence(UNIT, Needed(OFFER, ("r1: 4",)), never="y" * 100),
+        GangSentence(UNIT, GangNeed(OFFER, ("r1: 4",)), never="y" * 100),
         f"gang team/train: never fits: {'y' * 88}...",
         (f"gang team/train: never fits: {'y' * 100}", f"gang team/train: {OFFER}r1: 4"),
     ),
@@ -103,7 +103,7 @@ def test_the_first_sentence_is_short_and_the_last_ones_whole(
 def test_the_full_stop_counts(length: int) -> None:
     lead = "gang g: "
     text = "x" * (length - len(lead) - 1)
-    sentence = GangSentence("g", Needed(text))
+    sentence = GangSentence("g", GangNeed(text))
     whole = f"{lead}{text}."
     assert len(whole) == length
     assert sentence.first == (whole if length <= 120 else whole[:117] + "...")
@@ -111,4 +111,4 @@ def test_the_full_stop_counts(length: int) -> None:
 
 
 def test_each_sentence_of_a_message_has_a_full_stop() -> None:
-    assert joined(["one", "two.", "", "cut..."]) == "one. two. cut..."
+    assert join_sentences(["one", "two.", "", "cut..."]) == "one. two. cut..."

@@ -10,11 +10,11 @@ from koordpy.cache.snapshot import Ints
 from koordpy.placement.counting import applies
 from koordpy.placement.goals import violations
 from koordpy.placement.member_interactions import (
-    Apart,
+    AntiAffinity,
     InOneDomain,
     Interaction,
     LinkedAffinity,
-    Near,
+    RequiredAffinity,
     Spread,
     linked_sets,
 )
@@ -52,7 +52,7 @@ def random_interactions(problem: Problem, rng: np.random.Generator) -> tuple[Int
         shape, kind = int(rng.integers(shapes)), int(rng.integers(4))
         groups = labels()
         if kind == 0:
-            out.append(Apart(shape, meant(), groups))
+            out.append(AntiAffinity(shape, meant(), groups))
         elif kind == 3:
             out.append(InOneDomain(meant(), groups))
         elif kind == 1:
@@ -62,7 +62,7 @@ def random_interactions(problem: Problem, rng: np.random.Generator) -> tuple[Int
             for one in owners:
                 every = tuple(keys[:2] if rng.random() < 0.3 else [keys[int(rng.integers(2))]])
                 running = 0.3 if rng.random() < 0.3 else 0.0
-                found.append(Near(one, meant(), every, tuple(pods(of, running) for of in every)))
+                found.append(RequiredAffinity(one, meant(), every, tuple(pods(of, running) for of in every)))
             out += [LinkedAffinity(tuple(linked)) for linked in linked_sets(found)]
         else:
             eligible = rng.random(groups.max() + 1) < 0.9
@@ -95,7 +95,7 @@ def opening_problem(seed: int) -> Problem:
     layer = np.where(rng.random(nodes) < 0.1, -1, layer)
     keys = [[layer], [across], [layer, across]][int(rng.integers(3))]
     none = tuple(np.zeros(nodes, dtype=np.int64) for _ in keys)
-    owners = tuple(Near(shape, tuple(shapes), tuple(keys), none) for shape in shapes)
+    owners = tuple(RequiredAffinity(shape, tuple(shapes), tuple(keys), none) for shape in shapes)
     return replace(problem, interactions=(LinkedAffinity(owners),))
 
 
@@ -132,7 +132,7 @@ def even(groups: Ints, *, shape: int = 0, skew: int = 1) -> Spread:
 def near(groups: Ints, *owners: tuple[int, tuple[int, ...]]) -> LinkedAffinity:
     """Of pairs (shape, shapes that match its term)."""
     none = (np.zeros(int(groups.max()) + 1, dtype=np.int64),)
-    return LinkedAffinity(tuple(Near(shape, meant, (groups,), none) for shape, meant in owners))
+    return LinkedAffinity(tuple(RequiredAffinity(shape, meant, (groups,), none) for shape, meant in owners))
 
 
 LARGE = [cluster(200, [0] * 64), cluster(200, [1, *[0] * 63]), cluster(200, [0] * 64, gather=False)]
@@ -144,7 +144,7 @@ def test_sixty_four_pods_on_two_hundred_nodes_are_placed_best(base: Problem, kin
     three, racks, hosts = zones(base, 3), zones(base, 0, label=3), zones(base, 0, label=1)
     rules: dict[str, tuple[Interaction, ...]] = {
         "zones": (even(three),),
-        "apart": (Apart(0, (0,), racks), even(three)),
+        "apart": (AntiAffinity(0, (0,), racks), even(three)),
         "near": (near(three, (0, (0, 1)), (1, (0,))),),
         "hosts": (even(hosts),),
     }
@@ -161,7 +161,7 @@ def test_with_little_time_what_is_placed_keeps_the_interactions(limit: float) ->
     rng = np.random.default_rng(7)
     places = [Place((f"b{i // 8}", f"n{i}"), (int(rng.integers(2, 9)),)) for i in range(64)]
     base = problem_of(places, [(2,), (3,)], [(0, i % 2, None) for i in range(24)], deterministic_time=limit)
-    problem = replace(base, interactions=(even(zones(base, 3)), Apart(1, (1,), zones(base, 0, label=4))))
+    problem = replace(base, interactions=(even(zones(base, 3)), AntiAffinity(1, (1,), zones(base, 0, label=4))))
     solution = solve(problem)
     assert bool(solution.nodes) is (solution.proof in (Proof.FEASIBLE, Proof.OPTIMAL))
     assert solution.proof is not Proof.INFEASIBLE

@@ -81,8 +81,8 @@ def test_no_placement_opens_fewer_domains_than_one_measure_needs(seed: int) -> N
             continue
         for nodes in every:
             assert goals.domains(nodes) >= least.domains
-            if least.worth and goals.domains(nodes) == least.domains:
-                assert goals.counted(nodes)[:2] >= least.worth
+            if least.value and goals.domains(nodes) == least.domains:
+                assert goals.counted(nodes)[:2] >= least.value
 
 
 def agreed(problem: Problem) -> tuple[dict[int, int] | None, Solution]:

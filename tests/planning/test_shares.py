@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from koordpy.cache.plan_draft import Draft
 from koordpy.config.configuration import Fairness
-from koordpy.fairness.entitlement_lines import ACCELERATORS, lines_of
 from koordpy.fairness.fair_shares import Claim, Rational, exact_and_whole_shares, kai_shares
 from koordpy.fairness.queue_shares import user_shares
+from koordpy.fairness.tenant_entitlements import ACCELERATORS, entitlements_of
 from koordpy.observe.gauges import share_gauges
 from koordpy.quota.quota_book import CARDS
 from tests.scenarios.cluster import World, node, pod
@@ -259,6 +259,6 @@ def test_a_card_that_a_pod_asks_for_under_two_names_is_one() -> None:
     assert draft.quotas.user("alice", CARDS) == draft.quotas.user("bob", CARDS) == 100
     draft.assign(snapshot.pods["default/a1"], 0)
     assert draft.quotas.user("alice", CARDS) == 200
-    lines = lines_of(snapshot, Fairness())
+    lines = entitlements_of(snapshot, Fairness())
     assert lines is not None
     assert lines.amounts(snapshot.pods["default/a1"].requests) == {ACCELERATORS: 100}

@@ -28,7 +28,7 @@ from koordpy.config.configuration import (
     Quota,
 )
 from koordpy.devices.family_registry import make_state
-from koordpy.fairness.entitlement_lines import lines_of
+from koordpy.fairness.tenant_entitlements import entitlements_of
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Groups, Unit
 from koordpy.observe.metrics import Metrics
@@ -180,7 +180,7 @@ def plan_of(case: Case, world: World | None = None) -> Plan:
     groups = Groups(snapshot)
     first = next(iter(case.who.split()), "p")
     unit = next(one for one in groups.units() if one.plain is not None and one.plain.name == first)
-    lines = lines_of(snapshot, config.fairness) if case.reclaim == "all" else None
+    lines = entitlements_of(snapshot, config.fairness) if case.reclaim == "all" else None
     at = Round(round_state, lines, standing_budgets(snapshot))
     taken = [
         EvictedUnit(tuple(snapshot.pods[f"default/{name}"] for name in text.split()), rule) for text, rule in case.taken

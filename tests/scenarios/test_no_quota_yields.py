@@ -141,7 +141,7 @@ def test_what_is_ending_in_no_quota_is_waited_for() -> None:
     world.add(leaving, gpus("free", 4, "n1", created=1), gpus("hi", 4, quota_="team", priority=9))
     plan = world.plan()
     assert gone(plan) == []
-    assert [one.pod_key for one in plan.awaiting] == ["default/hi"]
+    assert [one.pod_key for one in plan.awaiting_nominations] == ["default/hi"]
 
 
 @pytest.mark.parametrize("value", ["lowerPriority", "always"])

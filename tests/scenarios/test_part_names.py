@@ -62,7 +62,7 @@ def _plan(asks: Mapping[str, str], config: KoordpyConfiguration | None = None, *
 
 def _refusal(plan: RoundPlan) -> str:
     """Why the pod is refused before any node is looked at; the warning and the message are one text."""
-    assert not plan.placements and not plan.counted
+    assert not plan.placements and not plan.parts_by_number
     ((about, text),) = plan.warnings
     assert about == "Pod/default/p"
     assert plan.pending[0].message.startswith(
@@ -80,13 +80,13 @@ def test_a_part_is_refused_by_its_name(name: str) -> None:
 @pytest.mark.parametrize("name", QUIET)
 def test_whole_devices_and_neighbours_are_numbers(name: str) -> None:
     plan = _plan({name: "1"})
-    assert plan.placements and not plan.warnings and not plan.counted
+    assert plan.placements and not plan.warnings and not plan.parts_by_number
 
 
 @pytest.mark.parametrize("name", TOLD)
 def test_shares_that_the_kubelet_gives_out_are_numbers_and_said_so(name: str) -> None:
     plan = _plan({name: "1"})
-    assert plan.placements and plan.counted == (("Pod/default/p", name),) and not plan.warnings
+    assert plan.placements and plan.parts_by_number == (("Pod/default/p", name),) and not plan.warnings
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_shares_that_the_kubelet_gives_out_are_numbers_and_said_so(name: str) ->
 def test_a_family_that_is_no_alias_is_counted_by_number(aliases: tuple[str, ...], names: list[str]) -> None:
     for name in names:
         plan = _plan({name: "1"}, _config(aliases))
-        assert plan.placements and plan.counted == (("Pod/default/p", name),)
+        assert plan.placements and plan.parts_by_number == (("Pod/default/p", name),)
     for name in {*ALWAYS, *HAMI, *VOLCANO, *ALIYUN} - set(names):
         assert not _plan({name: "1"}, _config(aliases)).placements
 
@@ -109,7 +109,7 @@ def test_a_family_that_is_no_alias_is_counted_by_number(aliases: tuple[str, ...]
 @pytest.mark.parametrize("name", ["huawei.com/Ascend910-2c", "koordinator.sh/gpu-core", "nvidia.com/gpumem"])
 def test_a_name_of_by_number_is_counted(name: str) -> None:
     plan = _plan({name: "1"}, _config(by_number=(name,)))
-    assert plan.placements and plan.counted == (("Pod/default/p", name),)
+    assert plan.placements and plan.parts_by_number == (("Pod/default/p", name),)
     others = _plan({name: "1", "amd.com/gpu-mem": "1"}, _config(by_number=(name,)))
     assert _refusal(others) == "unsupported: amd.com/gpu-mem asks for a part of a device"
 
@@ -130,7 +130,7 @@ def test_hundredths_keep_their_text() -> None:
 
 def test_amounts_of_0_ask_for_nothing() -> None:
     plan = _plan(dict.fromkeys([*ALWAYS, *HAMI, *TOLD], "0"))
-    assert plan.placements and not plan.warnings and not plan.counted
+    assert plan.placements and not plan.warnings and not plan.parts_by_number
 
 
 def test_limits_and_init_containers_ask_too() -> None:
@@ -226,7 +226,7 @@ def test_other_pods_and_members_go_on() -> None:
 def test_of_many_pods_the_first_is_named() -> None:
     world = World().add(node("n1:8", **{"nvidia.com/gpu.shared": "8"}))
     world.add(group("g", 3), gang_pods("g", 3, requests={"nvidia.com/gpu.shared": "1"}))
-    assert plan_round(world.snapshot()).counted == (("Pod/default/p-0", "nvidia.com/gpu.shared"),)
+    assert plan_round(world.snapshot()).parts_by_number == (("Pod/default/p-0", "nvidia.com/gpu.shared"),)
 
 
 def test_bound_pods_stay_and_hold_what_they_held() -> None:

@@ -193,7 +193,7 @@ def test_members_do_not_start_in_the_room_of_one_whose_own_is_still_to_come() ->
     there = [gpus("n1", 1), gpus("n2", 1), group("m", 1), *members]
     plan = planned(*there, ending(runs("old", "n2")))
     assert (bound(plan), evicted(plan)) == ({}, [])
-    assert {one.pod_key: one.node for one in plan.awaiting} == {"default/m-0": "n2", "default/m-1": "n1"}
+    assert {one.pod_key: one.node for one in plan.awaiting_nominations} == {"default/m-0": "n2", "default/m-1": "n1"}
     assert set(bound(planned(*there))) == {"m-0", "m-1"}
 
 
@@ -211,7 +211,7 @@ def test_no_part_starts_that_leaves_too_few_to_start_by_themselves_while_their_r
     assert set(bound(planned(*there, group("m", 2)))) == {"m-0", "m-1"}
     plan = planned(*there, group("m", 2, {keys.GANG_MATCH_POLICY: "only-waiting"}))
     assert (bound(plan), evicted(plan)) == ({}, [])
-    assert {one.pod_key: one.node for one in plan.awaiting} == {
+    assert {one.pod_key: one.node for one in plan.awaiting_nominations} == {
         f"default/m-{i}": m for i, m in enumerate(("n1", "n1", "n2"))
     }
 
@@ -277,7 +277,7 @@ def test_a_nominated_pod_that_waits_for_anothers_place_keeps_its_own() -> None:
     there = [gpus("n1", 1, only="n1"), gpus("n2", 1, only="n2"), ending(runs("old", "n1")), first, second]
     plan = planned(*there, waits("late", priority=4))
     assert bound(plan) == {}
-    assert {one.pod_key: one.node for one in plan.awaiting}["default/second"] == "n2"
+    assert {one.pod_key: one.node for one in plan.awaiting_nominations}["default/second"] == "n2"
 
 
 def test_who_must_go_by_the_filters_beside_a_nominated_pod_does_not_go_in_vain() -> None:
@@ -309,7 +309,10 @@ def test_who_went_for_a_pod_beside_another_that_is_not_there_yet_did_not_go_in_v
     second = waits("second", to="n2", priority=1, labels=app, topology_spread_constraints=[spread])
     plan = planned(*there, ending(runs("old", "n1", labels=app)), first, second)
     assert (bound(plan), evicted(plan)) == ({}, [])
-    assert {one.pod_key: one.node for one in plan.awaiting} == {"default/first": "n1", "default/second": "n2"}
+    assert {one.pod_key: one.node for one in plan.awaiting_nominations} == {
+        "default/first": "n1",
+        "default/second": "n2",
+    }
 
 
 def test_what_is_promised_in_a_quota_is_guaranteed_like_the_victims_were() -> None:

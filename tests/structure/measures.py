@@ -32,7 +32,7 @@ LONGEST, LARGEST = 400, 25
 RESERVATIONS = {
     "Reservation", "Reserved", "NominatedClaims", "NominatedCapacity", "NominatedUse", "KeptClaims", "Kept", "KeptRoom",
     "Awaited", "Nomination", "PromisedStart", "StarvationGuard", "Backfill", "RoundReservations", "ReservationLedger",
-    "AvailableCapacity", "View", "Promise",
+    "AvailableCapacity", "View", "ClaimVolume",
 }  # fmt: skip
 """Class names of reserved capacity, past and present."""
 SHARING = (

@@ -238,7 +238,7 @@ def seen(state: ClusterState) -> tuple[object, ...]:
         key: (info.gang, info.index) for key, info in snapshot.pods.items() if not info.finished
     }
     named = {ref: keys for ref, keys in members.items() if any(not state_finished(state, key) for key in keys)}
-    return snapshot.derived, snapshot.meant, named, filed, sorted(snapshot.node_warnings)
+    return snapshot.workload_gangs, snapshot.meant, named, filed, sorted(snapshot.node_warnings)
 
 
 def state_finished(state: ClusterState, key: str) -> bool:
@@ -262,5 +262,5 @@ def test_what_follows_depends_on_what_is_there_alone(seed: int) -> None:
     for enter, one in items:
         enter(fresh, one)
     assert found == seen(fresh)
-    for gang in fresh.snapshot(0.0).derived.values():
+    for gang in fresh.snapshot(0.0).workload_gangs.values():
         assert sorted(gang.pods, key=natural_key) == sorted(set(gang.pods), key=natural_key)

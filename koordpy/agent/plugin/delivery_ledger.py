@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 
 Slot = tuple[str, str]
 """(pod uid, container name)."""
@@ -245,13 +245,13 @@ class Ledger:
             if pod.parts[at].size == size
         ]
         if not found:
-            raise NoCandidateError(f"no pod of this node is waiting for {counted(size, 'GPU')}")
+            raise NoCandidateError(f"no pod of this node is waiting for {count_noun(size, 'GPU')}")
         first, _ = found[0]
         # interchangeable: equal sizes of all parts, no part served yet, and GPUs reserved for each part
         alike = all(pod.sequence == first.sequence and not at and all(pod.gpus) for pod, at in found)
         if len(found) > 1 and not alike:
             names = ", ".join("/".join(pod.name) for pod, _ in found)
-            raise NoCandidateError(f"ambiguous request for {counted(size, 'GPU')}, possible pods: {names}")
+            raise NoCandidateError(f"ambiguous request for {count_noun(size, 'GPU')}, possible pods: {names}")
         return found[0]
 
     def _next(self, pod: ReservedGpus, booked: Mapping[str, Sequence[str]], size: int) -> int:

@@ -48,7 +48,7 @@ def _free(draft: Draft, beyond: int) -> Ints:
         held = sum(_healthy_held(known, key) for key in known.holders if key not in draft.evicted)
         for key, pod in draft.placed_on.get(node, {}).items():
             if pod.ask(GPUS) is not None:
-                mask = known.machine.mask(draft.given_of(key, GPUS) or ())
+                mask = known.machine.mask(draft.family_devices_of(key, GPUS) or ())
                 is_known = mask.bit_count() >= pod.ask(GPUS).count
                 held += (mask & known.machine.healthy).bit_count() if is_known else pod.ask(GPUS).count
         out[node] = known.machine.healthy.bit_count() - held

@@ -26,7 +26,7 @@ WHOLE_CARD = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """GPUs of one pod. mask: all of them. containers: mask of each container of `GpuAsk.beside`."""
+    """GPUs of one pod. mask: all of them. containers: mask of each container of `GpuAsk.per_container`."""
 
     pod: PodInfo
     mask: int

@@ -223,7 +223,7 @@ def _minors_in_use(node: str, draft: Draft) -> set[int]:
             out.update(holding.minors or ())
     for key, pod in draft.placed_on.get(draft.snapshot.index[node], {}).items():
         if pod.ask(GPUS) is not None:
-            out.update(draft.given_of(key, GPUS) or ())
+            out.update(draft.family_devices_of(key, GPUS) or ())
     return out
 
 
@@ -235,4 +235,4 @@ def _is_count_only(node: str, draft: Draft) -> bool:
         if key not in draft.evicted and (one.minors is None or len(minors.intersection(one.minors)) < one.count):
             return True
     placed = draft.placed_on.get(draft.snapshot.index[node], {})
-    return any(pod.ask(GPUS) is not None and not draft.given_of(key, GPUS) for key, pod in placed.items())
+    return any(pod.ask(GPUS) is not None and not draft.family_devices_of(key, GPUS) for key, pod in placed.items())

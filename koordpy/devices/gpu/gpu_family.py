@@ -195,7 +195,7 @@ class Gpus(Family):
         draft = now.inputs.draft
         machines = gpu_view(draft.snapshot).nodes
         for key, node in nodes.items():
-            minors, name = draft.given_of(key, GPUS), draft.snapshot.nodes[node].name
+            minors, name = draft.family_devices_of(key, GPUS), draft.snapshot.nodes[node].name
             kbs = machines[name].machine.bottleneck_kbs(minors) if minors and name in machines else None
             if kbs is not None:
                 yield kbs / 1e6

@@ -62,7 +62,7 @@ class GpuAsk:
     """(index in spec.initContainers, GPUs, True if it is a restartable sidecar) of the init containers with GPUs."""
 
     @property
-    def beside(self) -> tuple[int, ...]:
+    def per_container(self) -> tuple[int, ...]:
         """GPUs of each container that runs at the same time as other containers.
 
         First the containers, then the restartable init containers (sidecars).

@@ -127,7 +127,12 @@ class _GpuTable:
             return which.reshape(-1).astype(np.int64)
         for node in range(count):
             state = gpus.state(node)
-            key = (self._machine_key(state.by_name), state.free, self._group_masks(state), gpus.room(node, asking))
+            key = (
+                self._machine_key(state.by_name),
+                state.free,
+                self._group_masks(state),
+                gpus.usable_gpus(node, asking),
+            )
             number = numbers.setdefault(key, len(numbers))
             if number == len(self._first):
                 self._first.append(node)
@@ -196,10 +201,10 @@ class _GpuTable:
         pods = [kind.pod for kind, number in zip(self._kinds, counts, strict=True) for _ in range(number)]
         given = [pod for pod in pods if pod.ask(GPUS) is not None]
         asking = next(kind.pod for kind in self._kinds if kind.want is not None)
-        left = gpus.room(node, asking) - sum(pod.ask(GPUS).count for pod in given if pod.ask(GPUS) is not None)
+        left = gpus.usable_gpus(node, asking) - sum(pod.ask(GPUS).count for pod in given if pod.ask(GPUS) is not None)
         served: set[GroupKey] = set()
         for together, wants in self._choice_groups(given):
-            worth = gpus.worth(node, wants, together)
+            worth = gpus.link_classes(node, wants, together)
             if worth is None:
                 return None
             self.exact = self.exact and gpus.is_exact(node)

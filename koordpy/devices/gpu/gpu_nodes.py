@@ -19,7 +19,7 @@ from koordpy.cache.snapshot import Ints
 from koordpy.config.configuration import Gpu
 from koordpy.devices.gpu.choice.gpu_choice import Chooser
 from koordpy.devices.gpu.choice.gpu_choosers import chooser_of
-from koordpy.devices.gpu.choice.gpu_judge import Worth, worth_of
+from koordpy.devices.gpu.choice.gpu_judge import LinkClasses, link_classes_of
 from koordpy.devices.gpu.choice.gpu_submasks import bits_of
 from koordpy.devices.gpu.choice.gpu_wants import PodWant, want_on
 from koordpy.devices.gpu.choice.large_chooser import LargeChooser
@@ -57,7 +57,7 @@ def want_of(pod: PodInfo) -> PodWant:
     if text is not None:
         least = _parse_bandwidth(text)
     restricted, ring = _partition_spec(annotations.get(keys.GPU_PARTITION_SPEC))
-    return PodWant(ask.count, ask.beside, least, restricted, ring)
+    return PodWant(ask.count, ask.per_container, least, restricted, ring)
 
 
 def _parse_bandwidth(text: str) -> int:
@@ -200,7 +200,7 @@ class GpuNodes:
             if pod.ask(GPUS) is None:
                 continue
             requested += pod.ask(GPUS).count
-            mask = machine.mask(draft.given_of(key, GPUS) or ())
+            mask = machine.mask(draft.family_devices_of(key, GPUS) or ())
             unknown |= mask.bit_count() < pod.ask(GPUS).count
             held |= mask
             if pod.group is not None:
@@ -231,7 +231,7 @@ class GpuNodes:
             return min(self.allocatable(node, pod), state.healthy or 0) - state.requested
         return state.free.bit_count()
 
-    def room(self, node: int, pod: PodInfo) -> int:
+    def usable_gpus(self, node: int, pod: PodInfo) -> int:
         """Returns how many GPUs pods with the same request may still get on a node (gpu-topology.md 2).
 
         The lesser of free devices and unused allocatable, at most `MOST_GPUS`.
@@ -256,7 +256,7 @@ class GpuNodes:
 
     # -- worth --------------------------------------------------------------------------------------------------------
 
-    def worth(self, node: int, wants: Sequence[PodWant], group: GroupKey | None) -> Worth | None:
+    def link_classes(self, node: int, wants: Sequence[PodWant], group: GroupKey | None) -> LinkClasses | None:
         """Returns the link classes that pods get if a node takes them together; None if it cannot.
 
         wants: one for each pod. group: GPU group of the pods; GPUs of its bound members on the node count with theirs.
@@ -276,7 +276,7 @@ class GpuNodes:
         if self.view.comparison.source == "links" and machine.matrix.measured is not None:
             sets = chooser.choose(state.free, held, own, "bottleneck")
             # nodes are compared by link classes; the choice on a node uses measured bandwidths
-            return None if sets is None else worth_of(sets, held, lambda mask: self._link_rank(machine, mask))
+            return None if sets is None else link_classes_of(sets, held, lambda mask: self._link_rank(machine, mask))
         judged = chooser.judge(state.free, held, own)
         return None if judged is None else self._by_floors(chooser, judged)
 
@@ -301,13 +301,13 @@ class GpuNodes:
         if self.view.comparison.source == "links" and machine.matrix.measured is not None:
             return self._link_rank(machine, held)
         chooser = chooser_of(machine)
-        return self._by_floors(chooser, Worth(chooser.low(held), ())).low
+        return self._by_floors(chooser, LinkClasses(chooser.low(held), ())).low
 
-    def _by_floors(self, chooser: Chooser | LargeChooser, judged: Worth) -> Worth:
+    def _by_floors(self, chooser: Chooser | LargeChooser, judged: LinkClasses) -> LinkClasses:
         """Translates link classes of one machine into classes over all machines."""
         ranks, floors = self.view.comparison.ranks, chooser.matrix.floors
         over = [*(ranks[floor] for floor in floors), self.classes]
-        return Worth(over[judged.low], tuple(sorted(over[low] for low in judged.lows)))
+        return LinkClasses(over[judged.low], tuple(sorted(over[low] for low in judged.lows)))
 
     def _link_rank(self, machine: Machine, mask: int) -> int:
         """Returns the class, over all machines, of the slowest pair of a set by its link classes instead of measured
@@ -338,7 +338,7 @@ class GpuNodes:
             return None
         return sum(one.mark for one in marks if one is not None) / len(marks)
 
-    def _unlinked(self, state: GpuState, wants: Sequence[PodWant], group: GroupKey | None) -> Worth | None:
+    def _unlinked(self, state: GpuState, wants: Sequence[PodWant], group: GroupKey | None) -> LinkClasses | None:
         """Returns the classes on a node without known links; None if the node cannot take the pods.
 
         Every pair has class 0, the slowest. A pod with one GPU has no pair, so nothing limits it.
@@ -352,4 +352,4 @@ class GpuNodes:
             if not all(one.plain for one in own) and not chooser_of(machine).can(state.free, own):
                 return None
         lows = tuple(sorted(0 if want.count > 1 else self.classes for want in wants))
-        return Worth(0 if held + sum(want.count for want in wants) > 1 else self.classes, lows)
+        return LinkClasses(0 if held + sum(want.count for want in wants) > 1 else self.classes, lows)

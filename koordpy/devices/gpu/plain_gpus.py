@@ -63,6 +63,6 @@ class PlainGpus:
     def _compute(self, node: int) -> None:
         self._known[node] = True
         gpus, want = self._gpus, self._want
-        worth = gpus.worth(node, (want,), None) if want is not None else None
+        worth = gpus.link_classes(node, (want,), None) if want is not None else None
         self.slow[node] = -1 if worth is None else worth.low
-        self.left[node] = gpus.room(node, self._pod) - (want.count if want is not None else 0)
+        self.left[node] = gpus.usable_gpus(node, self._pod) - (want.count if want is not None else 0)

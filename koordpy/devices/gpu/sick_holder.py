@@ -41,7 +41,7 @@ def sick_holder(pod: PodInfo, now: FamilyRound) -> Obstruction | None:
         if node is None or machine is None or (machine.delivery or gpus.config.delivery) == "device-plugin":
             continue
         known = gpu_view(snapshot).nodes[name]
-        free, room = gpus.state(node).free.bit_count(), gpus.room(node, pod)
+        free, room = gpus.state(node).free.bit_count(), gpus.usable_gpus(node, pod)
         if not room < pod.ask(GPUS).count <= min(free, room + (known.held_whole & known.sick).bit_count()):
             continue
         tried += 1

@@ -16,7 +16,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.keys import BOUND_EPOCH, BOUND_LEASE
 from koordpy.devices.family_registry import moment_annotations
 from koordpy.engine.binding.binder import Binder, Binding, BindOutcome, BindResult
@@ -101,7 +101,7 @@ class Committer:
             if info.nominated_node not in ("", placement.node):
                 # the capacity that was reserved on the nominated node is free for other pods
                 self._queue.broadcast(Wake.CAPACITY_FREED, "NominationEnd")
-            self._state.assume(key, placement.node, placement.claims, placement.given, placement.annotations)
+            self._state.assume(key, placement.node, placement.claims, placement.devices, placement.annotations)
             if not self._dry_run:
                 claiming = info.ties or info.pod.spec.resource_claims
                 unbound = unbound_claims(self._state, info, placement) if claiming else None
@@ -148,7 +148,7 @@ class Committer:
                 await self._jobs.join()
                 await asyncio.gather(*self._releasing, return_exceptions=True)
         except TimeoutError:
-            logger.warning("%s not finished in time", counted(self.open, "Binding"))
+            logger.warning("%s not finished in time", count_noun(self.open, "Binding"))
         finally:
             self._stopping = True
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from koordpy.api.counted_nouns import named
+from koordpy.api.counted_nouns import name_first
 from koordpy.api.label_selectors import term_matches
 from koordpy.api.objects import ObjectMeta, Wire
 from koordpy.api.storage_objects import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
@@ -109,7 +109,7 @@ def unbound_claims(state: ClusterState, info: PodInfo, placement: Placement) -> 
                 followed.append(key)
     if not chosen and not followed and not reserves:
         return None
-    return PodClaims(info, placement.node, chosen, tuple(dict.fromkeys(followed)), placement.given.get(CLAIMS, {}))
+    return PodClaims(info, placement.node, chosen, tuple(dict.fromkeys(followed)), placement.devices.get(CLAIMS, {}))
 
 
 def claim_reference(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Body | None:
@@ -330,4 +330,4 @@ class _Written(Wire, frozen=True):
 
 
 def _some(awaited: Mapping[str, _Awaited]) -> str:
-    return f"claim {named([*awaited] or ['nothing'], 1)}"
+    return f"claim {name_first([*awaited] or ['nothing'], 1)}"

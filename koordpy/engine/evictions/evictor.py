@@ -27,7 +27,7 @@ from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.selection.preemption_names import RuleName
 from koordpy.quota.quota_book import ShareQueue
-from koordpy.reservations.reservation_ledger import parties
+from koordpy.reservations.reservation_ledger import tenants_of
 
 logger = logging.getLogger(__name__)
 
@@ -189,7 +189,7 @@ class Evictor:
         known = [info for key in members if (info := self._state.pod(key)) is not None]
         least = min((info.priority for info in known), default=0)
         reservations, quotas = self._state.reservations(), self._state.quota_view()
-        gains = {party for info in known for party in parties(info, quotas)}
+        gains = {party for info in known for party in tenants_of(info, quotas)}
         less_important = [
             info
             for info in self._state.nominated()

@@ -10,7 +10,7 @@ reported to both the PodGroup and the workload, because alerts show the first, a
 import abc
 from collections.abc import Iterable, Sequence
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.engine.engine_context import Context
 from koordpy.engine.evictions.timed_rounds import StaleWatch
 from koordpy.engine.status.event_recorder import ObjectReference
@@ -104,7 +104,7 @@ class GangWriter(Reconciler):
         elif known:
             self._degraded.discard(ref.key)
             if number := self._context.state.gangs.whole(ref):
-                self._report_to_both(ref, GANG_REPAIRED, f"{counted(number, 'member')} bound or Succeeded")
+                self._report_to_both(ref, GANG_REPAIRED, f"{count_noun(number, 'member')} bound or Succeeded")
 
     def _grace_half_over(self, ref: GangRef) -> None:
         """Called when half of the grace of a stale gang is over: warns again, with the remaining time."""

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.objects import Condition, condition_of
 from koordpy.api.pod_endings import DISRUPTED
 from koordpy.api.pod_groups import PodGroup, PodGroupStatus
 from koordpy.api.times import rfc3339, seconds
-from koordpy.cache.gang_history import MAX_JOINT_OWNERS, MEMBERS_MISSING, SCHEDULED, STALE, ended
+from koordpy.cache.gang_history import MAX_JOINT_OWNERS, MEMBERS_MISSING, SCHEDULED, STALE, to_ended_member
 from koordpy.cache.gang_members import Members
 from koordpy.engine.status.status_patches import condition_for, differs_in_numbers, merged_conditions
 from koordpy.fairness.quota_admission import REFUSING_QUOTA
@@ -72,7 +72,7 @@ def phase_of(gang: Members, counts: Mapping[str, int], *, need: int, now: float)
 
 def made_again_until(gang: Members) -> float:
     """Returns the time until which failed pods may be recreated, in seconds since the epoch; 0 without a controller."""
-    ends = [max(ended(pod).at, pod.created) for pod in _failures(gang) if pod.controller]
+    ends = [max(to_ended_member(pod).ended_at, pod.created) for pod in _failures(gang) if pod.controller]
     return max(ends) + MADE_AGAIN_SECONDS if ends else 0.0
 
 
@@ -166,7 +166,11 @@ def _scheduled(
     old = condition_of(group.status.conditions, SCHEDULED)
     if have >= max(1, least):
         return condition_for(
-            group, SCHEDULED, "True", SCHEDULED, f"{counted(have, 'member')} bound or Succeeded, minMember is {least}"
+            group,
+            SCHEDULED,
+            "True",
+            SCHEDULED,
+            f"{count_noun(have, 'member')} bound or Succeeded, minMember is {least}",
         )
     told = report.message if report is not None and report.status is not GangStatus.SCHEDULED else ""
     reason = report.status.value if report is not None and told else GangStatus.INCOMPLETE.value
@@ -215,7 +219,7 @@ def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
         return None
     if old.status != "True" and (old.reason == WHOLE or not gang.runs(group.spec.min_member)):
         return None
-    text = f"{counted(gang.present, 'member')} bound or Succeeded, minMember is {group.spec.min_member}"
+    text = f"{count_noun(gang.present, 'member')} bound or Succeeded, minMember is {group.spec.min_member}"
     return condition_for(group, STALE, "False", WHOLE, text)
 
 

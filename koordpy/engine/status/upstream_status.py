@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.objects import Condition, condition_of
 from koordpy.api.pod_groups import UpstreamPodGroup
 from koordpy.cache.gang_members import Members
@@ -55,7 +55,7 @@ def wanted_condition(
     need = max(1, gang.min_count if gang is not None else minimum)
     have = members.succeeded + sum(bool(pod.pod.spec.node_name) for pod in members.bound)
     if have >= need:
-        return condition("True", "Scheduled", f"{counted(have, 'pod')} bound, {need} required")
+        return condition("True", "Scheduled", f"{count_noun(have, 'pod')} bound, {need} required")
     if report is None or report.status not in REFUSED:
         return None
     reason = "Unschedulable" if report.status is GangStatus.UNSCHEDULABLE else "SchedulerError"

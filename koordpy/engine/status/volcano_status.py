@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.owner_objects import WorkloadObject, read_part
 from koordpy.api.times import rfc3339
 from koordpy.engine.client.api_resources import VOLCANO_GROUPS, Resource
@@ -65,7 +65,7 @@ def wanted_status(least: int, pods: Sequence[WorkloadPod], report: GangReport | 
     if bound and bound + succeeded >= least:
         done = f", {succeeded} Succeeded" if succeeded else ""
         return VolcanoStatus(
-            RUNNING, *counts, SCHEDULED, SCHEDULED, f"{counted(bound, 'pod')} bound{done}, minMember is {least}"
+            RUNNING, *counts, SCHEDULED, SCHEDULED, f"{count_noun(bound, 'pod')} bound{done}, minMember is {least}"
         )
     if report is None or report.status is GangStatus.SCHEDULED:
         return VolcanoStatus(INQUEUE, *counts)

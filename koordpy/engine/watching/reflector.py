@@ -15,7 +15,7 @@ from typing import Generic
 
 import msgspec
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.decoding.wire_json import Undecodable, unreadable
 from koordpy.engine.client.api_client import ApiClient
 from koordpy.engine.client.api_errors import ApiError, Unreachable
@@ -225,7 +225,7 @@ class Reflector(Generic[T]):
         await self._apply(fresh)
         self.trouble = ""
         if not self.synced.is_set() or not self.served:
-            logger.info("%s: in sync, %s", self.resource.name, counted(len(self.objects), "object"))
+            logger.info("%s: in sync, %s", self.resource.name, count_noun(len(self.objects), "object"))
             self.synced.set()
         self.served = True
         if self._on_access is not None:

@@ -53,7 +53,7 @@ class Case:
         for one in self.plan.placements:
             if one.pod_key not in own:
                 pod = self.snapshot.pods[one.pod_key]
-                draft.assign(pod, self.snapshot.index[one.node], one.claims, one.given)
+                draft.assign(pod, self.snapshot.index[one.node], one.claims, one.devices)
         return draft
 
     @cached_property

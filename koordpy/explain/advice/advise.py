@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import structs
 
-from koordpy.api.counted_nouns import counted, named
+from koordpy.api.counted_nouns import count_noun, name_first
 from koordpy.api.natural_order import natural_key
 from koordpy.attempts.unit_outcome import UnitOutcome, WaitingUnit
 from koordpy.attempts.watched_pod import DecidedPod
@@ -127,6 +127,6 @@ def evictions_for(decided: DecidedPod) -> list[str]:
     for rule, keys in by_rule.items():
         done = "moved" if rule == RuleName.CONSOLIDATION else "evicted"
         verb = "is" if len(keys) == 1 else "are"
-        text = f"{counted(len(keys), 'pod')} {verb} {done} by rule {rule}"
-        out.append(f"{text}: {named(sorted(keys, key=natural_key), ADVICE_NAMED)}")
+        text = f"{count_noun(len(keys), 'pod')} {verb} {done} by rule {rule}"
+        out.append(f"{text}: {name_first(sorted(keys, key=natural_key), ADVICE_NAMED)}")
     return out

@@ -52,8 +52,8 @@ class Kinds:
         """
         unit = self._case.unit
         gang = next((gang for gang in unit.gangs if gang.ref == pod.gang), None)
-        if gang is not None and gang.derived is not None and gang.derived.role:
-            return gang.derived.role
+        if gang is not None and gang.workload_gang is not None and gang.workload_gang.role:
+            return gang.workload_gang.role
         alike = [one for one in self._case.kinds if one.gang == pod.gang]
         if gang is not None and len(unit.gangs) > 1 and len(alike) == 1:
             return gang.ref.name
@@ -69,7 +69,7 @@ class Kinds:
         for gang in case.unit.gangs:
             pods = tuple(pod for pod in gang.pods if pod.key in keys)
             needed = sum(pod.gang == gang.ref for pod in left)
-            gangs.append(replace(gang, pods=pods, min_member=needed, derived=None, match_policy="only-waiting"))
+            gangs.append(replace(gang, pods=pods, min_member=needed, workload_gang=None, match_policy="only-waiting"))
         unit = Unit(id=case.unit.id, gangs=tuple(gangs))
         return (
             bool(unit.pending)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.natural_order import natural_key
 from koordpy.api.quantity import quantity_text
 from koordpy.cache.snapshot import Snapshot
@@ -28,7 +28,7 @@ from koordpy.plan.limits import (
     ADVICE_UNITS_ENDED,
 )
 from koordpy.pods.pod_info import PodInfo, stays
-from koordpy.preemption.search.ending_pods import await_ending
+from koordpy.preemption.search.ending_pods import find_termination_wait
 
 FEWEST = "fewest ended pods"
 """Family of the changes of `_fewest`, which are not shown if another set of ended pods helps."""
@@ -57,7 +57,7 @@ def may_end(pod: PodInfo, case: Case) -> bool:
 
 def _terminating(case: Case) -> Iterator[ClusterChange]:
     """Yields the end of pods that are terminating already, if the unit can start after them."""
-    awaited = await_ending(case.unit, case.round_state)
+    awaited = find_termination_wait(case.unit, case.round_state)
     if awaited is not None:
         yield ClusterChange(f"{awaited.what} had ended", Effort.NOTHING, of_snapshot(without(awaited.pods)))
 
@@ -188,7 +188,7 @@ def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
         names_ended = ended(gone, case) if gone else ""
         if names_ended:
             place = f"{tree.layer_name(hard)} {tree.path(hard, domain)}" if hard else "the cluster"
-            text = f"{counted(slots, 'more slot')} were free in {place}, for example after {names_ended}"
+            text = f"{count_noun(slots, 'more slot')} were free in {place}, for example after {names_ended}"
             yield ClusterChange(
                 text, Effort.OTHERS_END, of_snapshot(without(gone)), len(gone), f"slots, {domain}", spares=FEWEST
             )

@@ -225,9 +225,9 @@ def _with_meta(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta) -> Snapshot:
     The object is the derived gang of a workload, a PodGroup of Koordinator or of upstream, or the pod of that name.
     Raises VariantError if it is a bound pod, or missing.
     """
-    if ref in snapshot.derived:
-        derived = {**snapshot.derived, ref: replace(snapshot.derived[ref], meta=meta)}
-        return replace(snapshot, derived=derived, memo={})
+    if ref in snapshot.workload_gangs:
+        derived = {**snapshot.workload_gangs, ref: replace(snapshot.workload_gangs[ref], meta=meta)}
+        return replace(snapshot, workload_gangs=derived, memo={})
     if ref.source is GangSource.GROUP and ref.key in snapshot.pod_groups:
         group = structs.replace(snapshot.pod_groups[ref.key], metadata=meta)
         return replace(snapshot, pod_groups={**snapshot.pod_groups, ref.key: group}, memo={})
@@ -300,15 +300,14 @@ def _independent(case: Case) -> Iterator[ClusterChange]:
     """
     unit = case.unit
     gang = unit.gangs[0] if unit.gangs else None
-    if gang is None or gang.derived is None or not gang.derived.is_default or unit.bound_any:
+    if gang is None or gang.workload_gang is None or not gang.workload_gang.is_default or unit.bound_any:
         return
 
     def edit(snapshot: Snapshot) -> Snapshot:
         pods = [structs.replace(snapshot.pods[pod.key], gang=None, index=None) for pod in unit.pending]
-        derived = {ref: one for ref, one in snapshot.derived.items() if ref != gang.ref}
-        return replace(with_pods(_without_pods_of(snapshot, gang.ref), pods), derived=derived)
+        derived = {ref: one for ref, one in snapshot.workload_gangs.items() if ref != gang.ref}
+        return replace(with_pods(_without_pods_of(snapshot, gang.ref), pods), workload_gangs=derived)
 
-    text = (
-        f'its pods were independent: annotation {keys.GANG_AUTO}: "off" on {gang.derived.title} makes them plain pods'
-    )
+    title = gang.workload_gang.title
+    text = f'its pods were independent: annotation {keys.GANG_AUTO}: "off" on {title} makes them plain pods'
     yield ClusterChange(text, Effort.NO_GANG, of_snapshot(edit), of_all=True)

@@ -14,7 +14,7 @@ from math import ceil, inf
 import numpy as np
 
 from koordpy.api import keys
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.natural_order import natural_key
 from koordpy.api.quantity import quantity_text
 from koordpy.cache.snapshot import NodeInfo, Snapshot
@@ -102,7 +102,7 @@ class _Growth:
 def _with(number: int, resource: str, node: NodeInfo) -> str:
     """Returns `2 more nodes with 8 nvidia.com/gpu`."""
     amount = quantity_text(resource, node.allocatable.get(resource, 0))
-    return f"{counted(number, 'more node')} with {amount} {resource}"
+    return f"{count_noun(number, 'more node')} with {amount} {resource}"
 
 
 def _more_like(case: Case, pod: PodInfo, template: int, place: int, remark: str) -> Iterator[ClusterChange]:

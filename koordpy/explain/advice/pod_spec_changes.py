@@ -11,7 +11,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.counted_nouns import listed
+from koordpy.api.counted_nouns import join_words
 from koordpy.api.objects import Affinity, Container, Pod, Quantities, ResourceRequirements, Taint, Toleration
 from koordpy.api.quantity import quantity_text
 from koordpy.api.spelling import meant
@@ -57,7 +57,7 @@ def _change(case: Case, text: str, effort: Effort, respec: Respec, size: int = 0
 
 def _misspelt(case: Case) -> Iterator[ClusterChange]:
     """Yields, per requested resource that no node has, the change to a resource of similar name that some node has."""
-    there = case.snapshot.offered
+    there = case.snapshot.offered_resources
     lost = {name for pod in case.kinds for name in pod.requests if name not in there}
     for name in sorted(lost):
         if near := meant(name, there):
@@ -96,7 +96,7 @@ def _selectors(case: Case) -> Iterator[ClusterChange]:
         note = ""
         if value not in there:
             some = [*there[:ADVICE_NAMED], *(["others"] if len(there) > ADVICE_NAMED else [])]
-            note = f"nodes have {listed(some)}" if there else "nor another value of this label"
+            note = f"nodes have {join_words(some)}" if there else "nor another value of this label"
             note = f" (no node has it, {note})"
         text = f"node selector {key}={value} were left out{note}"
         yield _change(case, text, Effort.OWN_WISH, partial(_without_selector, key=key, value=value))

@@ -10,8 +10,8 @@ from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort, of_config, of_snapshot
 from koordpy.explain.advice.ended_changes import without
 from koordpy.explain.advice.gang_changes import noted
-from koordpy.fairness.entitlement_lines import lines_of
 from koordpy.fairness.order_keys import Job
+from koordpy.fairness.tenant_entitlements import entitlements_of
 from koordpy.plan.limits import ADVICE_WEIGHTS
 from koordpy.planner.queue.backfill import moment
 from koordpy.planner.queue.known_ends import Runtimes
@@ -83,7 +83,7 @@ def _weights(case: Case) -> Iterator[ClusterChange]:
     Only if fair shares are reclaimed. Not for a quota, because its weight is in its ElasticQuota.
     """
     fairness = case.config.fairness
-    lines = lines_of(case.snapshot, fairness) if fairness.reclaim == "all" else None
+    lines = entitlements_of(case.snapshot, fairness) if fairness.reclaim == "all" else None
     path = lines.path(case.unit.members[0]) if lines is not None else ()
     if lines is None or not path or path[-1].quota:  # the weight of a quota is in its ElasticQuota
         return

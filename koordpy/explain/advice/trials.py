@@ -9,7 +9,7 @@ never the time, so that equal input gives equal advice.
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.cache.snapshot import Snapshot
 from koordpy.cache.snapshot_variants import VariantError
 from koordpy.config.configuration import KoordpyConfiguration
@@ -84,7 +84,7 @@ class Trials:
         if any(rule in (RuleName.QUOTA, RuleName.FAIR_SHARE) for rule in rules):
             return f"{change.text}: pods of other quotas or users would be evicted"
         done = "moved" if _MOVED in rules else "evicted"
-        return f"{change.text}: {counted(len(rules), 'pod')} would be {done} for it"
+        return f"{change.text}: {count_noun(len(rules), 'pod')} would be {done} for it"
 
     def _starts_all(self, plan: RoundPlan) -> bool:
         """Returns True if a round binds every pod of the unit, and all pods that the unchanged round binds."""

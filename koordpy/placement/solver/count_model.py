@@ -30,13 +30,13 @@ class CountModel(RegionCells):
 
     def __init__(
         self,
-        room: FillingCapacity,
+        capacity: FillingCapacity,
         region: tuple[int, int],
         *,
         budget: TimeBudget,
         options: CellOptions = ALL_NODES,
     ) -> None:
-        super().__init__(room, region, budget=budget, options=options)
+        super().__init__(capacity, region, budget=budget, options=options)
         self._groups: WholeGroups | None = None
         self.used: dict[int, dict[int, list[Term]]] = {}
         """Level -> domain -> 0/1 that the new pods open it, as terms (`add_used`).
@@ -62,9 +62,9 @@ class CountModel(RegionCells):
 
     def interacting(self) -> Interacting:
         """Returns the object that adds interactions among members to the model."""
-        shapes = self.room.shapes
+        shapes = self.capacity.shapes
         places = [(c.nodes[0], {shapes[i]: [(var, 1)] for i, var in c.pods.items()}) for c in self.cells]
-        most = dict(zip(shapes, self.room.wanted, strict=True))
+        most = dict(zip(shapes, self.capacity.wanted, strict=True))
         return Interacting(self.model, places, most=most, every=self._every)
 
     def _counted(self) -> CountedTable | None:
@@ -75,16 +75,16 @@ class CountModel(RegionCells):
         table = self.problem.device_costs
         if table is None or (table.devices is not None and self._fillings is None):
             return None
-        room = self.room
+        capacity = self.capacity
         counted = CountedTable(self.model, table, shapes=len(self.problem.shapes))
-        request = {shape: room.request[i].tolist() for i, shape in enumerate(room.shapes)}
+        request = {shape: capacity.request[i].tolist() for i, shape in enumerate(capacity.shapes)}
         for cell in self.cells:
-            kind = room.types[room.type_of[cell.nodes[0]]]
-            pods = {room.shapes[i]: var for i, var in cell.pods.items()}
-            most = {room.shapes[i]: kind.slots[i] for i in cell.pods}
+            kind = capacity.types[capacity.type_of[cell.nodes[0]]]
+            pods = {capacity.shapes[i]: var for i, var in cell.pods.items()}
+            most = {capacity.shapes[i]: kind.slots[i] for i in cell.pods}
             if self._fillings is not None:
                 counted.add_filled(
-                    cell.nodes[0], [(v, dict(zip(room.shapes, f, strict=True))) for v, f in cell.fillings]
+                    cell.nodes[0], [(v, dict(zip(capacity.shapes, f, strict=True))) for v, f in cell.fillings]
                 )
             else:
                 counted.add(cell.nodes[0], pods, most, Fits(kind.caps, request))
@@ -101,13 +101,13 @@ class CountModel(RegionCells):
         table = self.problem.device_costs
         if table is None or table.devices is None or self._fillings is not None:
             return None
-        room, asks = self.room, table.devices.asks
+        capacity, asks = self.capacity, table.devices.asks
         numbered = Numbered(self.model, table.devices)
         for cell in self.cells:
-            slots = room.types[room.type_of[cell.nodes[0]]].slots
-            most = sum(slots[i] * asks[room.shapes[i]] for i in cell.pods)
+            slots = capacity.types[capacity.type_of[cell.nodes[0]]].slots
+            most = sum(slots[i] * asks[capacity.shapes[i]] for i in cell.pods)
             free = int(table.devices.free[cell.nodes[0]])
-            pods = {room.shapes[i]: var for i, var in cell.pods.items()}
+            pods = {capacity.shapes[i]: var for i, var in cell.pods.items()}
             numbered.add(cell.nodes[0], pods, self.use(cell), most=min(most, free))
         return numbered
 
@@ -146,13 +146,16 @@ class CountModel(RegionCells):
         It counts the nodes needed by the pods that request two or more devices, for each measure of capacity alone with
         the largest nodes first. 0 if not all pods must be placed, or without numbers of devices.
         """
-        devices, room = self.problem.device_costs.devices if self.problem.device_costs is not None else None, self.room
+        devices, capacity = (
+            self.problem.device_costs.devices if self.problem.device_costs is not None else None,
+            self.capacity,
+        )
         if devices is None or not self._every:
             return 0
-        pods = [n if devices.asks[s] > 1 else 0 for s, n in zip(room.shapes, room.wanted, strict=True)]
+        pods = [n if devices.asks[s] > 1 else 0 for s, n in zip(capacity.shapes, capacity.wanted, strict=True)]
         nodes = [node for cell in self.cells for node in cell.nodes]
-        asked = [(room.slots[i], n) for i, n in enumerate(pods)]
-        asked += zip(room.caps.T, (np.array(pods, dtype=np.int64) @ room.request).tolist(), strict=True)
+        asked = [(capacity.slots[i], n) for i, n in enumerate(pods)]
+        asked += zip(capacity.caps.T, (np.array(pods, dtype=np.int64) @ capacity.request).tolist(), strict=True)
         sums = [(np.cumsum(np.sort(have[nodes])[::-1]), wanted) for have, wanted in asked if wanted]
         return max((int(np.searchsorted(have, wanted)) + 1 for have, wanted in sums), default=0)
 
@@ -163,7 +166,7 @@ class CountModel(RegionCells):
 
         siblings: True to count domains with bound members as open. Nodes in `Problem.already_used` are always open.
         """
-        depth, room, counts = self.tree.depth, self.room, self.shape_totals
+        depth, capacity, counts = self.tree.depth, self.capacity, self.shape_totals
         # domains above the nodes: `used` must be 1 if the domain has new pods; a cut per shape and for all pods
         for number in range(self.region[0] + 1, depth):
             self.used[number] = {}
@@ -180,9 +183,9 @@ class CountModel(RegionCells):
             if not self.used[number]:
                 continue
             for i, wanted in enumerate(counts):
-                slots = place.sums(room.slots[i])
+                slots = place.sums(capacity.slots[i])
                 self._cover(weights, [int(slots[d]) for _, d in weights], wanted)
-            sizes = place.sums(room.most)
+            sizes = place.sums(capacity.most)
             self._cover(weights, [int(sizes[d]) for _, d in weights], None)
         # nodes
         self.used[depth] = {}
@@ -194,9 +197,9 @@ class CountModel(RegionCells):
         """Returns how many of a cell's nodes take new pods, as terms. Creates the variable on the first call."""
         if not cell.used:
             used, node = self.model.new_bool_var(""), cell.nodes[0]
-            self.model.add(linear([*cell.total, (used, -min(self.limit, int(self.room.most[node])))]) <= 0)
+            self.model.add(linear([*cell.total, (used, -min(self.limit, int(self.capacity.most[node])))]) <= 0)
             for i, var in cell.pods.items():
-                self.model.add(linear([(var, 1), (used, -int(self.room.slots[i][node]))]) <= 0)
+                self.model.add(linear([(var, 1), (used, -int(self.capacity.slots[i][node]))]) <= 0)
             cell.used = [(used, 1)]
         return cell.used
 
@@ -212,7 +215,7 @@ class CountModel(RegionCells):
     def _most(self, level: int, domain: int) -> int:
         """Returns an upper bound on the new pods in a domain."""
         place = self.tree.levels[level]
-        return int(self.room.most[place.start[domain] : place.end[domain]].sum())
+        return int(self.capacity.most[place.start[domain] : place.end[domain]].sum())
 
     def _cover(
         self,
@@ -233,7 +236,7 @@ class CountModel(RegionCells):
     def add_groups(self, types: Sequence[GroupType]) -> None:
         """Adds the number of whole PP groups of each type per domain. Each node must be a separate cell."""
         self._groups = WholeGroups(
-            types, model=self.model, room=self.room, cells=self.cells, totals=self.totals, level=self.region[0]
+            types, model=self.model, capacity=self.capacity, cells=self.cells, totals=self.totals, level=self.region[0]
         )
 
     def whole(self, level: int) -> list[Term]:
@@ -244,7 +247,7 @@ class CountModel(RegionCells):
 
     def lost_score(self) -> list[Term]:
         """Returns the negated total score, as terms to minimise."""
-        scores = [self.problem.shapes[shape].score for shape in self.room.shapes]
+        scores = [self.problem.shapes[shape].score for shape in self.capacity.shapes]
         terms = [(var, -int(scores[i][cell.nodes[0]])) for cell in self.cells for i, var in cell.pods.items()]
         return [term for term in terms if term[1]]
 
@@ -305,7 +308,7 @@ class CountModel(RegionCells):
         order.
         """
         out: dict[int, list[int]] = {}
-        shapes = len(self.room.shapes)
+        shapes = len(self.capacity.shapes)
         for cell in self.cells:
             left = [self.values[cell.pods[i].index] if i in cell.pods else 0 for i in range(shapes)]
             plans = [f for var, f in cell.fillings for _ in range(self.values[var.index])] or [tuple(left)]
@@ -325,7 +328,7 @@ class CountModel(RegionCells):
     def node_totals(self, order: Iterable[int]) -> list[tuple[list[Term], int]]:
         """Returns (new pods as terms, upper bound) of single nodes in the given order, without nodes that take none."""
         cells = {c.nodes[0]: c for c in self.cells}
-        return [(cells[n].total, min(self.limit, int(self.room.most[n]))) for n in order if n in cells]
+        return [(cells[n].total, min(self.limit, int(self.capacity.most[n]))) for n in order if n in cells]
 
     def domain_totals(self, level: int, order: Iterable[int]) -> list[tuple[list[Term], int]]:
         """Returns (new pods as terms, upper bound) of domains of a level in the given order.

@@ -61,7 +61,7 @@ def can_place(problem: Problem) -> Proof:
     if _first_found(problem, pending, budget):
         return Proof.FEASIBLE
     try:
-        return Plain(problem, pending, room=_room(problem, pending), budget=budget).can_place()
+        return Plain(problem, pending, capacity=_room(problem, pending), budget=budget).can_place()
     except TooLarge:
         return Proof.UNKNOWN
 
@@ -75,12 +75,12 @@ def _place(problem: Problem, budget: TimeBudget) -> dict[int, int]:
     core = core_of(problem, pending)
     if core is None or not pending:
         return {}
-    room = _room(problem, pending)
-    if problem.allowed(pending) and (nodes := _best(problem, pending, room, budget)):
+    capacity = _room(problem, pending)
+    if problem.allowed(pending) and (nodes := _best(problem, pending, capacity, budget)):
         return nodes
     if core == pending:
         return {}
-    ranks = MemberSearch(problem, room=room, budget=budget).choose()
+    ranks = MemberSearch(problem, capacity=capacity, budget=budget).choose()
     if ranks is None:
         return {}
     return _best(problem, ranks, _room(problem, ranks), budget) or {}
@@ -93,17 +93,17 @@ def _first_found(problem: Problem, ranks: Sequence[int], budget: TimeBudget) -> 
     placement is found, which proves nothing.
     """
     tree = problem.tree
-    room = _room(problem, ranks)
-    greedy = Greedy(room)
+    capacity = _room(problem, ranks)
+    greedy = Greedy(capacity)
     for level in range(tree.depth if problem.gather else problem.hard, problem.hard - 1, -1):
-        most = room.most_in(level)
-        domains = np.nonzero(room.may_fit(level))[0]
+        most = capacity.most_in(level)
+        domains = np.nonzero(capacity.may_fit(level))[0]
         for domain in domains[np.argsort(-most[domains], kind="stable")][:DOMAINS_TRIED].tolist():
             region = level, domain
             found = greedy.fill(region)
             if found is None:
                 continue
-            pods = {n: {s: k for s, k in zip(room.shapes, held, strict=True) if k} for n, held in found.items()}
+            pods = {n: {s: k for s, k in zip(capacity.shapes, held, strict=True) if k} for n, held in found.items()}
             start = assign_groups(problem, pods, ranks, whole={}, groups=[])
             if not violations(problem, start):
                 if not problem.gather:
@@ -120,8 +120,10 @@ def _room(problem: Problem, ranks: Sequence[int]) -> FillingCapacity:
     return FillingCapacity(problem, dict(Counter(problem.members[rank].shape for rank in ranks)))
 
 
-def _best(problem: Problem, ranks: Sequence[int], room: FillingCapacity, budget: TimeBudget) -> dict[int, int] | None:
+def _best(
+    problem: Problem, ranks: Sequence[int], capacity: FillingCapacity, budget: TimeBudget
+) -> dict[int, int] | None:
     """Returns rank -> node of the best placement of exactly these ranks; None if none was found."""
     if not problem.gather:
-        return Plain(problem, ranks, room=room, budget=budget).solve()
-    return Gather(problem, ranks, room=room, budget=budget).solve()
+        return Plain(problem, ranks, capacity=capacity, budget=budget).solve()
+    return Gather(problem, ranks, capacity=capacity, budget=budget).solve()

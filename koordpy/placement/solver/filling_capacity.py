@@ -264,9 +264,9 @@ def maximal_fillings(
     return tuple(found)
 
 
-def every_filling(room: FillingCapacity, type_of: int) -> list[tuple[int, ...]] | None:
+def every_filling(capacity: FillingCapacity, type_of: int) -> list[tuple[int, ...]] | None:
     """Returns all fillings of a node of a type with at least one pod; None if there are more than `class_fillings`."""
-    kind, request, limit = room.types[type_of], room.request, room.problem.sizes.class_fillings
+    kind, request, limit = capacity.types[type_of], capacity.request, capacity.problem.sizes.class_fillings
     # not even listed if the combinations that ignore capacity are a hundred times as many
     if np.prod([n + 1 for n in kind.slots], dtype=np.float64) > 100 * limit:
         return None

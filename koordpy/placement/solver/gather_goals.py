@@ -50,17 +50,25 @@ class Reached:
 class Gather:
     """Searches the best placement of given members with a gather goal.
 
-    ranks: members that must all be placed. room: capacity of the nodes for exactly these members. budget: solver time;
-    `budget.proven` becomes False if a result is not proven best.
+    ranks: members that must all be placed. capacity: capacity of the nodes for exactly these members. budget: solver
+    time; `budget.proven` becomes False if a result is not proven best.
     """
 
-    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: FillingCapacity, budget: TimeBudget) -> None:
-        self.problem, self.tree, self.room, self.budget, self.ranks = problem, problem.tree, room, budget, tuple(ranks)
-        self.groups: dict[GroupType, list[list[int]]] = group_types(problem, set(ranks), room.shapes)
+    def __init__(
+        self, problem: Problem, ranks: Sequence[int], *, capacity: FillingCapacity, budget: TimeBudget
+    ) -> None:
+        self.problem, self.tree, self.capacity, self.budget, self.ranks = (
+            problem,
+            problem.tree,
+            capacity,
+            budget,
+            tuple(ranks),
+        )
+        self.groups: dict[GroupType, list[list[int]]] = group_types(problem, set(ranks), capacity.shapes)
         """Type of PP group -> the new ranks of each group of the type."""
         self.types = tuple(self.groups)
         self.reference = problem.reference(self.ranks)
-        self.regions = Regions(problem, ranks, room=room, types=self.types)
+        self.regions = Regions(problem, ranks, capacity=capacity, types=self.types)
 
     def solve(self) -> dict[int, int] | None:
         """Returns rank -> node of the best placement found; None if none was found.
@@ -71,7 +79,7 @@ class Gather:
         if found is None:
             return None
         pods, whole = self._inside(found)
-        held = {node: {s: n for s, n in zip(self.room.shapes, own, strict=True) if n} for node, own in pods.items()}
+        held = {node: {s: n for s, n in zip(self.capacity.shapes, own, strict=True) if n} for node, own in pods.items()}
         start = assign_groups(self.problem, held, self.ranks, whole=whole, groups=list(self.groups.values()))
         nodes, proven = settle_ranks(self.problem, start)
         if not proven:
@@ -104,7 +112,7 @@ class Gather:
         possible = []
         for level in range(lowest, self.tree.depth + 1):
             starts = self.tree.levels[level].start
-            fits = self.room.may_fit(level) & (starts >= lo) & (starts < hi)
+            fits = self.capacity.may_fit(level) & (starts >= lo) & (starts < hi)
             regions = np.nonzero(fits)[0].tolist()
             if not regions:
                 break
@@ -159,10 +167,10 @@ class Gather:
         if region[0] == self.tree.depth:
             return self._on_one_node(candidate)
         # a model of the whole region, or of a part around a first placement
-        start = start_in(regions, region, self.budget) if is_large(self.room, region) else None
+        start = start_in(regions, region, self.budget) if is_large(self.capacity, region) else None
         if start is not None:
             order = domain_order(self.problem, self.reference, *region)[region[0] + 1].tolist()
-            keep, exact = part_of(self.room, region, start.pods, order)
+            keep, exact = part_of(self.capacity, region, start.pods, order)
             if not exact or self.types or regions.bound:
                 self.budget.proven = False
             model = self._model(region, CellOptions(keep=keep, ordered=False))
@@ -170,7 +178,7 @@ class Gather:
         else:
             model = self._model(region)
             if self.problem.interactions:
-                model.hint(Greedy(self.room).fill(region) or {})
+                model.hint(Greedy(self.capacity).fill(region) or {})
             model.find("feasible")
         if not model.values:
             return None
@@ -188,7 +196,7 @@ class Gather:
             domains.append(held + model.minimise("domains", model.opened(n), bound=fewest - held))
             if best is not None and (tuple(whole), tuple(domains)) > (best[0], best[1][:n]):
                 return None
-        counted = model.least_counted(start.worth if start is not None else ())
+        counted = model.least_counted(start.value if start is not None else ())
         score = -model.minimise("score", model.lost_score(), bound=-regions.most_score(*region))
         return Reached(region, tuple(whole), tuple(domains), counted, score, model)
 
@@ -198,7 +206,7 @@ class Gather:
         None if interactions or the device costs forbid that.
         """
         node, table = candidate.region[1], self.problem.device_costs
-        pods = dict(zip(self.room.shapes, self.room.wanted, strict=True))
+        pods = dict(zip(self.capacity.shapes, self.capacity.wanted, strict=True))
         if faults(self.problem.interactions, {(shape, node): n for shape, n in pods.items()}):
             return None
         counted = () if table is None else table.added(node, [pods.get(i, 0) for i in range(len(self.problem.shapes))])
@@ -211,7 +219,7 @@ class Gather:
         """Returns the model of a region, with its used domains and whole PP groups."""
         if self.types and self.regions.most_whole(self.tree.depth, region) > 0:
             options = replace(options, split=True)
-        model = CountModel(self.room, region, budget=self.budget, options=options)
+        model = CountModel(self.capacity, region, budget=self.budget, options=options)
         model.add_used()
         model.add_groups(self.types)
         return model
@@ -228,7 +236,7 @@ class Gather:
         """
         (level, domain), model = found.region, found.model
         if model is None:
-            return {int(self.tree.levels[level].start[domain]): list(self.room.wanted)}, {}
+            return {int(self.tree.levels[level].start[domain]): list(self.capacity.wanted)}, {}
         depth = self.tree.depth
         order = domain_order(self.problem, self.reference, level, domain)
         for n in range(level + 1, depth):

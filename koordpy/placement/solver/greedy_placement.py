@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from koordpy.placement.member_interactions import Apart, InOneDomain, LinkedAffinity
+from koordpy.placement.member_interactions import AntiAffinity, InOneDomain, LinkedAffinity
 from koordpy.placement.problem import Ints
 from koordpy.placement.solver.filling_capacity import FillingCapacity
 
@@ -24,32 +24,32 @@ Pods = dict[int, tuple[int, ...]]
 
 
 class Greedy:
-    """Fills regions with all pods of `room.wanted`.
+    """Fills regions with all pods of `capacity.wanted`.
 
     It considers capacity, parts, required affinity and anti-affinity only; the caller must check every other rule.
     """
 
-    def __init__(self, room: FillingCapacity) -> None:
-        self.room, self.tree, self.counts = room, room.tree, room.wanted
-        position = {shape: i for i, shape in enumerate(room.shapes)}
-        ties = [one for one in room.problem.interactions if isinstance(one, InOneDomain)]
+    def __init__(self, capacity: FillingCapacity) -> None:
+        self.capacity, self.tree, self.counts = capacity, capacity.tree, capacity.wanted
+        position = {shape: i for i, shape in enumerate(capacity.shapes)}
+        ties = [one for one in capacity.problem.interactions if isinstance(one, InOneDomain)]
         parts = [([position[shape] for shape in one.meant if shape in position], one.groups) for one in ties]
         inside = [i for part, _ in parts for i in part]
         self.parts = [one for one in parts if one[0]] if len(set(inside)) == len(inside) else []
         """(shape positions, [nodes] number of the domain) of each part; empty if parts overlap."""
-        self.slots = room.slots
+        self.slots = capacity.slots
         """[shapes, nodes] slots; for shapes with a running match of their required affinity only on nodes in a domain
         with a match."""
-        for one in room.problem.interactions:
+        for one in capacity.problem.interactions:
             if isinstance(one, LinkedAffinity):
                 self._apply_affinity(one, position)
         self.apart = [
             (position[one.shape], [position[shape] for shape in one.meant if shape in position], one.groups)
-            for one in room.problem.interactions
-            if isinstance(one, Apart) and one.shape in position
+            for one in capacity.problem.interactions
+            if isinstance(one, AntiAffinity) and one.shape in position
         ]
         """(shape position, positions of the shapes that its anti-affinity matches, [nodes] number of the domain)."""
-        self._open = np.ones(room.slots.shape if self.apart else (0, 0), dtype=bool)
+        self._open = np.ones(capacity.slots.shape if self.apart else (0, 0), dtype=bool)
         """[shapes, nodes] True if no placed pod excludes the shape by anti-affinity."""
 
     def _apply_affinity(self, one: LinkedAffinity, position: Mapping[int, int]) -> None:
@@ -68,7 +68,7 @@ class Greedy:
             self.parts.append(([position[near.shape] for near in first], np.where((rows >= 0).all(axis=1), groups, -1)))
         for near in one.owners:
             if near.shape in position and near.has_existing and not one.unlinked(near):
-                pairs = zip(near.groups, near.existing, strict=True)
+                pairs = zip(near.groups, near.existing_matches, strict=True)
                 beside = [(groups >= 0) & (existing[groups] > 0) for groups, existing in pairs]
                 self.slots = self.slots.copy()
                 self.slots[position[near.shape]] *= np.logical_and.reduce(beside)
@@ -80,12 +80,12 @@ class Greedy:
         """
         place = self.tree.levels[region[0]]
         nodes = slice(int(place.start[region[1]]), int(place.end[region[1]]))
-        room = np.maximum(self.room.caps[nodes].sum(axis=0), 1)
-        price = (self.room.request / room).max(axis=1)
-        worth = np.minimum(self.slots.T * price, 1).sum(axis=1) + (self.room.caps / room).sum(axis=1)
-        worth = np.where(self.room.most > 0, worth, 0)
+        capacity = np.maximum(self.capacity.caps[nodes].sum(axis=0), 1)
+        price = (self.capacity.request / capacity).max(axis=1)
+        worth = np.minimum(self.slots.T * price, 1).sum(axis=1) + (self.capacity.caps / capacity).sum(axis=1)
+        worth = np.where(self.capacity.most > 0, worth, 0)
         order = list(self._nodes(*region, worth=worth))
-        if (scarce := self.room.problem.scarce) is not None:
+        if (scarce := self.capacity.problem.scarce) is not None:
             order.sort(key=lambda node: int(scarce[node]))
         found = None if self.parts else self._by_worth(order, price)
         return found or self._by_size(order, price)
@@ -116,7 +116,7 @@ class Greedy:
         """
         left, out = list(self.counts), Pods()
         for node in order:
-            kind = self.room.types[self.room.type_of[node]]
+            kind = self.capacity.types[self.capacity.type_of[node]]
             if kind.fillings is None:
                 return None
             fillings = [tuple(map(min, filling, left)) for filling in kind.fillings]
@@ -133,7 +133,7 @@ class Greedy:
 
         None if a part fits no domain or a pod fits no node.
         """
-        caps, out = self.room.caps.copy(), dict[int, list[int]]()
+        caps, out = self.capacity.caps.copy(), dict[int, list[int]]()
         self._open[:] = True
         for part, groups in sorted(self.parts, key=lambda one: -sum(self.counts[i] for i in one[0])):
             domains = self._domains(part, groups, order, caps)
@@ -159,7 +159,7 @@ class Greedy:
 
     def _room(self, i: int, caps: Ints) -> Ints:
         """Returns [nodes] how many further pods of shape position `i` fit the capacity that is left."""
-        request = self.room.request[i]
+        request = self.capacity.request[i]
         asked = request > 0
         return np.asarray(np.minimum((caps[:, asked] // request[asked]).min(axis=1), self.slots[i]))
 
@@ -177,7 +177,7 @@ class Greedy:
                 fit = min(left, fits[node])
                 if fit > 0 and (not self.apart or self._open[i, node]):
                     fit = self._exclude_by_anti_affinity(i, node, fit)
-                    caps[node] -= fit * self.room.request[i]
+                    caps[node] -= fit * self.capacity.request[i]
                     taken.append((node, i, fit))
                     left -= fit
             if left:

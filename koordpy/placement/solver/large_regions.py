@@ -34,7 +34,7 @@ class Start:
 
     pods: Mapping[int, Sequence[int]]
     """Node -> pods per shape position."""
-    worth: tuple[int, ...] = ()
+    value: tuple[int, ...] = ()
     """Proven lower bound on the first components of the device cost vector; empty if not known."""
     least: tuple[int, ...] = ()
     """Per level, the top layer first, the least number of domains that any placement opens; empty if not known."""
@@ -48,20 +48,20 @@ class Least:
     """Per level, the top layer first, the number of domains with members."""
     nodes: Mapping[int, int]
     """Node -> amount of the measure that is used there."""
-    worth: tuple[int, ...] = ()
+    value: tuple[int, ...] = ()
     """If the measure is a number of devices: (nodes on which two or more are used, devices left on used nodes).
 
     Empty if not computed.
     """
 
 
-def is_large(room: FillingCapacity, region: Region) -> bool:
+def is_large(capacity: FillingCapacity, region: Region) -> bool:
     """Returns True if a region has too many nodes with capacity to be modelled whole.
 
     False with multiples, interactions or device costs that may forbid pods, however large the region is, because then a
     part of the region does not suffice.
     """
-    problem, place = room.problem, room.tree.levels[region[0]]
+    problem, place = capacity.problem, capacity.tree.levels[region[0]]
     if (
         problem.multiples
         or problem.interactions
@@ -69,7 +69,7 @@ def is_large(room: FillingCapacity, region: Region) -> bool:
     ):
         return False
     nodes = slice(int(place.start[region[1]]), int(place.end[region[1]]))
-    return int((room.most[nodes] > 0).sum()) > problem.sizes.model_nodes
+    return int((capacity.most[nodes] > 0).sum()) > problem.sizes.model_nodes
 
 
 def start_in(regions: Regions, region: Region, budget: TimeBudget) -> Start | None:
@@ -77,12 +77,12 @@ def start_in(regions: Regions, region: Region, budget: TimeBudget) -> Start | No
     by_measure = None if regions.types or regions.bound else _measured(regions, region, budget)
     if by_measure is not None:
         return by_measure
-    pods = Greedy(regions.room).fill(region)
+    pods = Greedy(regions.capacity).fill(region)
     return None if pods is None else Start(pods)
 
 
 def part_of(
-    room: FillingCapacity, region: Region, pods: Mapping[int, object], order: Sequence[int]
+    capacity: FillingCapacity, region: Region, pods: Mapping[int, object], order: Sequence[int]
 ) -> tuple[list[int], bool]:
     """Returns (the nodes of a region to model, True if no optimum is lost by that when goal 4 is compared first).
 
@@ -90,16 +90,16 @@ def part_of(
     domains are chosen: first all that the placement uses, then others in `order` until `Sizes.model_nodes` is reached.
     Of equal domains no more are chosen than the placement uses in total.
     """
-    tree, level = room.tree, region[0] + 1
+    tree, level = capacity.tree, region[0] + 1
     own = {int(d) for d in tree.domain_of[level, list(pods)]}
     alike: Counter[int] = Counter()
     out = list[int]()
-    left, exact = room.problem.sizes.model_nodes, True
+    left, exact = capacity.problem.sizes.model_nodes, True
     place = tree.levels[level]
     for domain in sorted(order, key=lambda d: d not in own):
         inside = slice(int(place.start[domain]), int(place.end[domain]))
-        sign = int(room.signatures[level][domain])
-        number = int((room.most[inside] > 0).sum())
+        sign = int(capacity.signatures[level][domain])
+        number = int((capacity.most[inside] > 0).sum())
         if not number or (alike[sign] >= len(own) and domain not in own):
             continue
         alike[sign] += 1
@@ -116,10 +116,10 @@ def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | N
 
     The tightest measure is, of the `MEASURES` with the highest simple bounds, the one that needs the most domains.
     """
-    table, room = regions.problem.device_costs, regions.room
+    table, capacity = regions.problem.device_costs, regions.capacity
     devices = table.devices if table is not None else None
-    asks = None if devices is None else np.array([devices.asks[shape] for shape in room.shapes], dtype=np.int64)
-    given = room.caps.T[(asks == room.request.T).all(axis=1)] if asks is not None else room.caps.T[:0]
+    asks = None if devices is None else np.array([devices.asks[shape] for shape in capacity.shapes], dtype=np.int64)
+    given = capacity.caps.T[(asks == capacity.request.T).all(axis=1)] if asks is not None else capacity.caps.T[:0]
     """[columns, nodes] capacity of each resource that counts the devices of the device costs."""
     # [measures][levels] simple bounds, by which the tightest measures are chosen
     below = range(region[0] + 1, regions.tree.depth + 1)
@@ -127,12 +127,12 @@ def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | N
     tight = sorted(range(len(fewest)), key=fewest.__getitem__, reverse=True)
     best: tuple[Least, Ints] | None = None
     for have, amounts in (regions.measures[at] for at in tight[:MEASURES]):
-        need = int(room.counts @ amounts)
+        need = int(capacity.counts @ amounts)
         left = any(np.array_equal(have, devices_there) for devices_there in given)
         least = least_domains(regions.problem, region, have, need, left=left)
         if least is None:
             return None
-        if best is None or (least.domains, least.worth) > (best[0].domains, best[0].worth):
+        if best is None or (least.domains, least.value) > (best[0].domains, best[0].value):
             best = least, amounts
     if best is None:
         return None
@@ -140,7 +140,7 @@ def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | N
     least, amounts = best
     pods = _onto(regions, region, least, amounts, budget)
     domains = tuple(len(set(row.tolist())) for row in regions.tree.domain_of[1:, list(pods)])
-    return Start(pods, least.worth, domains) if pods and domains == least.domains else None
+    return Start(pods, least.value, domains) if pods and domains == least.domains else None
 
 
 def _onto(regions: Regions, region: Region, least: Least, amounts: Ints, budget: TimeBudget) -> dict[int, list[int]]:
@@ -149,34 +149,34 @@ def _onto(regions: Regions, region: Region, least: Least, amounts: Ints, budget:
     On each node the pods use at most the amount of the measure that `least` has there. amounts: [shape positions]
     amount of the measure that one pod uses.
     """
-    room, problem = regions.room, regions.problem
-    given = np.zeros(len(room.most), dtype=np.int64)
+    capacity, problem = regions.capacity, regions.problem
+    given = np.zeros(len(capacity.most), dtype=np.int64)
     given[list(least.nodes)] = list(least.nodes.values())
-    asks = dict(zip(room.shapes, amounts.tolist(), strict=True))
+    asks = dict(zip(capacity.shapes, amounts.tolist(), strict=True))
     bounded = replace(with_column(problem, given, asks), device_costs=None)
-    there = FillingCapacity(bounded, dict(zip(room.shapes, room.wanted, strict=True)))
+    there = FillingCapacity(bounded, dict(zip(capacity.shapes, capacity.wanted, strict=True)))
     model = CountModel(there, region, budget=budget, options=CellOptions(keep=list(least.nodes), split=True))
     model.find("measure")
     return model.pods() if model.values else {}
 
 
-def least_domains(problem: Problem, region: Region, room: Ints, need: int, *, left: bool = False) -> Least | None:
+def least_domains(problem: Problem, region: Region, capacity: Ints, need: int, *, left: bool = False) -> Least | None:
     """Returns the fewest domains inside a region that have an amount `need` of a measure; None if the region has less.
 
     Counts the amount as if it were equal pods, in units of `scale` so that there are at most `MEASURE_UNITS` of them.
     Capacity is rounded up then, so the result stays a lower bound. Only for units without bound members, because with
     them a lower c is preferred to fewer domains.
 
-    room: [nodes] capacity by the measure. left: True to prefer, among equal results, the fewest nodes on which two or
-    more are used, then the least amount left on used nodes.
+    capacity: [nodes] capacity by the measure. left: True to prefer, among equal results, the fewest nodes on which two
+    or more are used, then the least amount left on used nodes.
     """
     tree, scale = problem.tree, -(-need // MEASURE_UNITS)
     units = -(-need // scale)
     place = tree.levels[region[0]]
-    allowed = np.zeros(len(room), dtype=np.int64)
+    allowed = np.zeros(len(capacity), dtype=np.int64)
     allowed[int(place.start[region[1]]) : int(place.end[region[1]])] = 1
-    caps = -(-room // scale)
-    shape = Shape(((0, 1),), allowed, np.zeros(len(room), dtype=np.int64))
+    caps = -(-capacity // scale)
+    shape = Shape(((0, 1),), allowed, np.zeros(len(capacity), dtype=np.int64))
     one = Problem(
         tree=tree,
         free=caps[:, None],
@@ -194,7 +194,7 @@ def least_domains(problem: Problem, region: Region, room: Ints, need: int, *, le
     domains = tuple(len(set(row.tolist())) for row in tree.domain_of[1:, list(nodes)])
     given = nodes.values()
     exact = left and scale == 1
-    worth = (sum(n > 1 for n in given), sum(int(room[node]) for node in nodes) - need) if exact else ()
+    worth = (sum(n > 1 for n in given), sum(int(capacity[node]) for node in nodes) - need) if exact else ()
     return Least(domains, {node: n * scale for node, n in nodes.items()}, worth)
 
 

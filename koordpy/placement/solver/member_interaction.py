@@ -12,7 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from koordpy.cache.snapshot import Ints
-from koordpy.placement.member_interactions import Apart, InOneDomain, Interaction, LinkedAffinity, Near, Spread
+from koordpy.placement.member_interactions import (
+    AntiAffinity,
+    InOneDomain,
+    Interaction,
+    LinkedAffinity,
+    RequiredAffinity,
+    Spread,
+)
 from koordpy.placement.solver.cpsat import cp_model
 from koordpy.placement.solver.staged_model import Term, linear
 
@@ -49,7 +56,7 @@ class Interacting:
             return
         if not any(held.get(one.shape) for _, held in self.places):
             return
-        if isinstance(one, Apart):
+        if isinstance(one, AntiAffinity):
             self._add_anti_affinity(one)
         else:
             self._spread(one, leaving[0] if leaving else {})
@@ -105,7 +112,7 @@ class Interacting:
         if opened:
             self._add(opened, most=1)
 
-    def _add_anti_affinity(self, one: Apart) -> None:
+    def _add_anti_affinity(self, one: AntiAffinity) -> None:
         """Allows no matching pod in a domain with a pod of the shape, except the pod itself if it matches."""
         itself = one.shape in one.meant
         meant, most = self._sums(one.meant, one.groups), self._most_of(one.meant)
@@ -135,16 +142,18 @@ class Interacting:
                 self._add_matches(near, one.unlinked(near), away[near.shape], first[near.shape])
             self._add_new_place(owners, first)
 
-    def _first(self, near: Near, unlinked: Sequence[int], away: Sequence[Leaving]) -> cp_model.IntVar | bool:
+    def _first(
+        self, near: RequiredAffinity, unlinked: Sequence[int], away: Sequence[Leaving]
+    ) -> cp_model.IntVar | bool:
         """Returns a 0/1 that is 1 only if the shape has no unlinked match, so that its pods may open a new place.
 
         An unlinked match is a running pod that is not evicted, or a new pod without required terms. True or False if
         the answer does not depend on the model's choice.
         """
-        pairs = list(zip(near.existing, away, strict=True))
+        pairs = list(zip(near.existing_matches, away, strict=True))
         if any(not gone.get(domain) for existing, gone in pairs for domain in existing.nonzero()[0].tolist()):
             return False
-        everywhere = self._sums(unlinked, near.counted.astype("int64")).get(1, [])
+        everywhere = self._sums(unlinked, near.labelled.astype("int64")).get(1, [])
         if not everywhere and not near.has_existing:
             return True
         first = self.model.new_bool_var("")
@@ -158,7 +167,7 @@ class Interacting:
         return first
 
     def _add_matches(
-        self, near: Near, unlinked: Sequence[int], away: Sequence[Leaving], first: cp_model.IntVar | bool
+        self, near: RequiredAffinity, unlinked: Sequence[int], away: Sequence[Leaving], first: cp_model.IntVar | bool
     ) -> None:
         """Requires a match in each domain with a pod of the shape, for each term.
 
@@ -166,7 +175,7 @@ class Interacting:
         a match if it matches its own terms.
         """
         itself = near.matches_itself
-        for groups, existing, leaving in zip(near.groups, near.existing, away, strict=True):
+        for groups, existing, leaving in zip(near.groups, near.existing_matches, away, strict=True):
             self._unlabelled(near.shape, groups)
             if first is True and itself:
                 continue
@@ -183,7 +192,7 @@ class Interacting:
                 if first is not False and not itself:
                     self._add([*every.get(domain, []), *gone, (present, -1)], least=-have)
 
-    def _add_new_place(self, owners: Sequence[Near], first: Mapping[int, cp_model.IntVar | bool]) -> None:
+    def _add_new_place(self, owners: Sequence[RequiredAffinity], first: Mapping[int, cp_model.IntVar | bool]) -> None:
         """Places all linked pods without an unlinked match in the domains of one node.
 
         owners: one set of linked shapes. first: shape -> result of `_first`. A place is a combination of domains, one
@@ -215,7 +224,9 @@ class Interacting:
                         here = [(chosen[i], -most) for i in np.nonzero(column[key] == domain)[0].tolist()]
                         self._add([*terms, *here, *other], most=most if other else 0)
 
-    def _chosen(self, owners: Sequence[Near], places: int) -> Iterator[tuple[list[cp_model.IntVar], frozenset[int]]]:
+    def _chosen(
+        self, owners: Sequence[RequiredAffinity], places: int
+    ) -> Iterator[tuple[list[cp_model.IntVar], frozenset[int]]]:
         """Yields (0/1 per place, of which at most one is 1; the shapes that must be in the chosen place).
 
         One choice for all shapes, except if the model may leave shapes out: two shapes that are linked only by a third

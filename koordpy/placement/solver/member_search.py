@@ -31,11 +31,11 @@ Chosen = tuple[tuple[int, ...], int, tuple[int, ...]]
 class MemberSearch:
     """Searches which pending members can be placed together, in a domain of the hard layer.
 
-    room: capacity of the nodes for all pending members. budget: solver time.
+    capacity: capacity of the nodes for all pending members. budget: solver time.
     """
 
-    def __init__(self, problem: Problem, *, room: FillingCapacity, budget: TimeBudget) -> None:
-        self.problem, self.room, self.budget = problem, room, budget
+    def __init__(self, problem: Problem, *, capacity: FillingCapacity, budget: TimeBudget) -> None:
+        self.problem, self.capacity, self.budget = problem, capacity, budget
         self.kinds: dict[Kind, list[int]] = {}
         """Kind -> ranks of its pending members, ascending."""
         for rank in problem.pending:
@@ -70,12 +70,12 @@ class MemberSearch:
         """
         least = self._shape_counts(core or Counter())
         level = self.problem.hard
-        fits, most = self.room.may_take(level, least), self.room.most_in(level)
+        fits, most = self.capacity.may_take(level, least), self.capacity.most_in(level)
         best: Chosen | None = None
         seen = set()
         regions = [r for r in hard_regions(self.problem) if fits[r[1]]]
         for region in sorted(regions, key=lambda r: (-int(most[r[1]]), r[1])):
-            key = (int(self.room.twins[level][region[1]]), self._residues(region))
+            key = (int(self.capacity.twins[level][region[1]]), self._residues(region))
             if key in seen or (best is not None and core is not None and -int(most[region[1]]) > best[1]):
                 continue
             seen.add(key)
@@ -99,7 +99,7 @@ class MemberSearch:
         shapes = Counter[int]()
         for (_, shape), n in kinds.items():
             shapes[shape] += n
-        return np.array([shapes[s] for s in self.room.shapes], dtype=np.int64)
+        return np.array([shapes[s] for s in self.capacity.shapes], dtype=np.int64)
 
     def _in_region(self, region: tuple[int, int], *, core: Counter[Kind] | None, best: Chosen | None) -> Chosen | None:
         """Returns the best selection that fits a region; None if no core fits, or if it cannot beat `best`.
@@ -108,7 +108,7 @@ class MemberSearch:
         ranks.
         """
         # variables: `placed` members per kind, and `first`, how many of them are the core if it is to be chosen
-        model = CountModel(self.room, region, budget=self.budget, options=CellOptions(every=False))
+        model = CountModel(self.capacity, region, budget=self.budget, options=CellOptions(every=False))
         placed, first = {}, {}
         for kind, ranks in self.kinds.items():
             least = 0 if core is None else core[kind]
@@ -116,7 +116,7 @@ class MemberSearch:
             if core is None:
                 first[kind] = model.model.new_int_var(0, len(ranks), "")
                 model.model.add(first[kind] <= placed[kind])
-        for i, shape in enumerate(self.room.shapes):
+        for i, shape in enumerate(self.capacity.shapes):
             terms = [(v, 1) for kind, v in placed.items() if kind[1] == shape]
             model.model.add(linear([*terms, (model.shape_totals[i], -1)]) == 0)
         model.model.add(linear((v, 1) for v in placed.values()) >= self.problem.core_size)
@@ -133,7 +133,7 @@ class MemberSearch:
                 return None
         else:
             core_ranks = tuple(sorted(r for kind, n in core.items() for r in self.kinds[kind][:n]))
-        most = int(self.room.most_in(region[0])[region[1]])
+        most = int(self.capacity.most_in(region[0])[region[1]])
         total = model.minimise("members", [(v, -1) for v in placed.values()], bound=-most)
         if best is not None and (core_ranks, total) > best[:2]:
             return None

@@ -35,14 +35,16 @@ from koordpy.plan.round_plan import Proof
 class Plain:
     """Searches the best nodes for the pods of given ranks without a gather goal.
 
-    ranks: members that must all be placed. room: capacity of the nodes for exactly these members. budget: solver time;
-    `budget.proven` becomes False if a result is not proven best.
+    ranks: members that must all be placed. capacity: capacity of the nodes for exactly these members. budget: solver
+    time; `budget.proven` becomes False if a result is not proven best.
     """
 
-    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: FillingCapacity, budget: TimeBudget) -> None:
-        self.problem, self.ranks, self.room, self.budget = problem, tuple(ranks), room, budget
-        self.shape_at = {s: i for i, s in enumerate(room.shapes)}
-        """Shape -> its position in `room.shapes`, by which all models count pods."""
+    def __init__(
+        self, problem: Problem, ranks: Sequence[int], *, capacity: FillingCapacity, budget: TimeBudget
+    ) -> None:
+        self.problem, self.ranks, self.capacity, self.budget = problem, tuple(ranks), capacity, budget
+        self.shape_at = {s: i for i, s in enumerate(capacity.shapes)}
+        """Shape -> its position in `capacity.shapes`, by which all models count pods."""
 
     def can_place(self) -> Proof:
         """Returns FEASIBLE if all pods fit in some way, INFEASIBLE if it is proven that they do not, else UNKNOWN."""
@@ -56,16 +58,16 @@ class Plain:
         Leaves the device costs out if they admit every number of pods that fits a node, because then it does not change
         how many nodes are needed. Raises TooLarge if even the smallest possible model would have too many variables.
         """
-        problem, room = self.problem, self.room
-        if not room.may_fit(0).any():
+        problem, capacity = self.problem, self.capacity
+        if not capacity.may_fit(0).any():
             return None
-        if len(room.shapes) * min(len(self.ranks), int((room.most > 0).sum())) > problem.sizes.model_pods:
+        if len(capacity.shapes) * min(len(self.ranks), int((capacity.most > 0).sum())) > problem.sizes.model_pods:
             raise TooLarge  # checked first, because `_candidates` takes long for so many nodes
         if problem.device_costs is not None and problem.device_costs.always:
-            wanted = dict(zip(room.shapes, room.wanted, strict=True))
-            room = FillingCapacity(replace(problem, device_costs=None), wanted)
-        keep = self._candidates(room, np.zeros(len(problem.free), dtype=np.int64), limit=len(self.ranks))
-        return self._model(CellOptions(keep=keep, alike=room.type_of), room=room)
+            wanted = dict(zip(capacity.shapes, capacity.wanted, strict=True))
+            capacity = FillingCapacity(replace(problem, device_costs=None), wanted)
+        keep = self._candidates(capacity, np.zeros(len(problem.free), dtype=np.int64), limit=len(self.ranks))
+        return self._model(CellOptions(keep=keep, alike=capacity.type_of), capacity=capacity)
 
     def solve(self) -> dict[int, int] | None:
         """Returns rank -> node of the best placement found; None if none was found.
@@ -85,13 +87,13 @@ class Plain:
         nodes = model.minimise("nodes", model.opened(depth), bound=self._fewest())  # nodes opened
         # model 2: the results so far become constraints, so no placement uses more than `most` nodes
         most = max(1, nodes + standing)
-        keep = self._candidates(self.room, reference, limit=most)
+        keep = self._candidates(self.capacity, reference, limit=most)
         single = self._model(CellOptions(keep=keep, most_nodes=most))
         single.hold(single.on_scarce(), scarce)
         single.hold(single.opened(depth), nodes)
         single.hint(model.pods())
         single.find("score")
-        if not single.values and model.room is not self.room:
+        if not single.values and model.capacity is not self.capacity:
             self.budget.proven = False  # model 1 is used, but it leaves them out
         model = single if single.values else model
         counted = model.least_counted()
@@ -116,11 +118,11 @@ class Plain:
 
     def _fewest_scarce(self) -> int:
         """Returns a lower bound on the pods on scarce nodes: per shape, the pods that all other nodes cannot take."""
-        scarce, room = self.problem.scarce, self.room
+        scarce, capacity = self.problem.scarce, self.capacity
         if scarce is None:
             return 0
         others = scarce == 0
-        return sum(max(0, n - int(own[others].sum())) for n, own in zip(room.wanted, room.slots, strict=True))
+        return sum(max(0, n - int(own[others].sum())) for n, own in zip(capacity.wanted, capacity.slots, strict=True))
 
     def _fewest(self) -> int:
         """Returns a lower bound on the nodes with new pods that do not count as used already (`Problem.already_used`).
@@ -128,10 +130,10 @@ class Plain:
         For each measure of capacity alone (pods, pods of a shape, a resource), the largest nodes are used first after
         all nodes that count as used. The bound is the largest of these numbers.
         """
-        room, there = self.room, self.problem.already_used
+        capacity, there = self.capacity, self.problem.already_used
         stands = there > 0 if there is not None else np.zeros(len(self.problem.free), dtype=bool)
-        asked = [(room.most, len(self.ranks)), *zip(room.slots, room.wanted, strict=True)]
-        asked += zip(room.caps.T, (room.counts @ room.request).tolist(), strict=True)
+        asked = [(capacity.most, len(self.ranks)), *zip(capacity.slots, capacity.wanted, strict=True)]
+        asked += zip(capacity.caps.T, (capacity.counts @ capacity.request).tolist(), strict=True)
         fewest = 0
         for have, wanted in asked:
             rest = wanted - int(have[stands].sum())
@@ -139,19 +141,19 @@ class Plain:
                 fewest = max(fewest, int(np.searchsorted(np.cumsum(np.sort(have[~stands])[::-1]), rest)) + 1)
         return fewest
 
-    def _model(self, options: CellOptions, *, room: FillingCapacity | None = None) -> CountModel:
+    def _model(self, options: CellOptions, *, capacity: FillingCapacity | None = None) -> CountModel:
         """Returns a model of the whole cluster with a variable for the number of used nodes.
 
-        room: capacity to use; None for that of this search.
+        capacity: capacity to use; None for that of this search.
         """
         options = replace(options, split=bool(self.problem.interactions))
-        model = CountModel(room or self.room, (0, 0), budget=self.budget, options=options)
+        model = CountModel(capacity or self.capacity, (0, 0), budget=self.budget, options=options)
         model.add_used(siblings=False)
         for cell in model.cells:
             model.use(cell)  # the slots goal also counts nodes that are used by bound pods
         return model
 
-    def _candidates(self, room: FillingCapacity, sort: Ints, *, limit: int) -> list[int]:
+    def _candidates(self, capacity: FillingCapacity, sort: Ints, *, limit: int) -> list[int]:
         """Drops nodes that no optimal placement needs, and returns the other nodes with capacity, sorted.
 
         Of nodes with equal capacity and an equal value in `sort` ([nodes]), a node is dropped if at least `limit` nodes
@@ -159,9 +161,9 @@ class Plain:
         bound on the nodes that the placement uses.
         """
         problem, keep = self.problem, list[int]()
-        able = np.nonzero(room.most > 0)[0]
-        groups = np.unique(np.stack([room.type_of[able], sort[able]], axis=1), axis=0, return_inverse=True)[1]
-        scores = np.stack([problem.shapes[s].score for s in room.shapes], axis=1)
+        able = np.nonzero(capacity.most > 0)[0]
+        groups = np.unique(np.stack([capacity.type_of[able], sort[able]], axis=1), axis=0, return_inverse=True)[1]
+        scores = np.stack([problem.shapes[s].score for s in capacity.shapes], axis=1)
         for number in range(int(groups.max()) + 1 if len(able) else 0):
             nodes = able[groups.reshape(-1) == number]
             order = np.lexsort((problem.name_rank[nodes], -scores[nodes].sum(axis=1)))
@@ -185,7 +187,7 @@ class Plain:
         naturally first of them are used.
         """
         kinds: dict[int, tuple[list[int], list[Sequence[int]]]] = {}
-        for node, sign in enumerate(self.room.signatures[self.problem.tree.depth].tolist()):
+        for node, sign in enumerate(self.capacity.signatures[self.problem.tree.depth].tolist()):
             nodes, plans = kinds.setdefault(sign, ([], []))
             nodes.append(node)
             if node in pods:
@@ -195,5 +197,5 @@ class Plain:
         )
 
     def _shape_positions(self) -> list[int]:
-        """Returns, per pod in rank order, the position of its shape in `room.shapes`."""
+        """Returns, per pod in rank order, the position of its shape in `capacity.shapes`."""
         return [self.shape_at[self.problem.members[rank].shape] for rank in self.ranks]

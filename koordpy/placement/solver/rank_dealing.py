@@ -56,13 +56,16 @@ class LeastNames:
 
         name_rank: as for `deal`.
         """
-        self.model, self.room = model, model.room
+        self.model, self.capacity = model, model.capacity
         cells = sorted(model.cells, key=lambda cell: int(name_rank[cell.nodes[0]]))
         self._takers = [
-            [(cell.nodes[0], cell.pods[i]) for cell in cells if i in cell.pods] for i in range(len(self.room.shapes))
+            [(cell.nodes[0], cell.pods[i]) for cell in cells if i in cell.pods]
+            for i in range(len(self.capacity.shapes))
         ]
         """Per shape position, (node, variable for its pods there) in natural order of names."""
-        self._done: dict[int, Ints] = {node: np.zeros(len(self.room.shapes), dtype=np.int64) for node in model.nodes}
+        self._done: dict[int, Ints] = {
+            node: np.zeros(len(self.capacity.shapes), dtype=np.int64) for node in model.nodes
+        }
         """Node -> pods per shape position with a final node."""
         self._open = False
         """True after the solver found no answer in its time; then no further pod is moved."""
@@ -94,8 +97,8 @@ class LeastNames:
                 break
             pods = self._done[other].copy()
             pods[i] += 1
-            fits = pods[i] <= self.room.slots[i][other] and pods.sum() <= self.room.most[other]
-            if fits and bool((pods @ self.room.request <= self.room.caps[other]).all()):
+            fits = pods[i] <= self.capacity.slots[i][other] and pods.sum() <= self.capacity.most[other]
+            if fits and bool((pods @ self.capacity.request <= self.capacity.caps[other]).all()):
                 out.append(other)
         return out
 

@@ -51,7 +51,8 @@ class CellOptions:
     """Which nodes of a region a model has, and how it counts them."""
 
     every: bool = True
-    """True if all pods in `room.wanted` must be placed; False if the model decides how many, up to these numbers."""
+    """True if all pods in `capacity.wanted` must be placed; False if the model decides how many, up to these
+    numbers."""
     split: bool = False
     """True for a cell per node."""
     keep: Sequence[int] | None = None
@@ -72,23 +73,23 @@ ALL_NODES = CellOptions()
 class RegionCells(StagedModel):
     """The variables of one region: pods per shape of each cell, and sums per domain.
 
-    room: capacity of the nodes for the pods to place. region: (level, domain).
+    capacity: capacity of the nodes for the pods to place. region: (level, domain).
     """
 
     def __init__(
         self,
-        room: FillingCapacity,
+        capacity: FillingCapacity,
         region: tuple[int, int],
         *,
         budget: TimeBudget,
         options: CellOptions = ALL_NODES,
     ) -> None:
-        self.room, self.tree, self.problem = room, room.tree, room.problem
+        self.capacity, self.tree, self.problem = capacity, capacity.tree, capacity.problem
         super().__init__(budget)
         self.region, self._every = region, options.every
         # which nodes are modelled, and which of them may be one cell; `limit`: upper bound on the pods in a domain
-        self._alike = room.signatures[self.tree.depth] if options.alike is None else options.alike
-        self.limit = sum(room.wanted)
+        self._alike = capacity.signatures[self.tree.depth] if options.alike is None else options.alike
+        self.limit = sum(capacity.wanted)
         level, domain = region
         self.nodes = range(int(self.tree.levels[level].start[domain]), int(self.tree.levels[level].end[domain]))
         self._keep, self._ordered = None if options.keep is None else set(options.keep), options.ordered
@@ -100,12 +101,12 @@ class RegionCells(StagedModel):
         # True if the domains of nodes do not matter: then all cells are directly below the region
         self._flat = not (self.problem.gather or self.problem.multiples or self.problem.interactions)
         self._fillings = self._each_filling(options.most_nodes) if options.every and self._flat else None
-        self.split = options.split or (room.singly and self._fillings is None)
+        self.split = options.split or (capacity.singly and self._fillings is None)
         """True if every node is a separate cell."""
         self._build(level, domain)
         self.shape_totals: list[cp_model.IntVar] = []
         """Per shape position, the number of pods placed: constants if `every`, else variables."""
-        for i, wanted in enumerate(room.wanted):
+        for i, wanted in enumerate(capacity.wanted):
             total = self.model.new_int_var(wanted if options.every else 0, wanted, "")
             self.model.add(linear((c.pods[i], 1) for c in self.cells if i in c.pods) == total)
             self.shape_totals.append(total)
@@ -147,7 +148,7 @@ class RegionCells(StagedModel):
             terms = self._cell_total(self._node_cells(range(lo, hi)))
         else:
             terms = []
-            signs = self.room.signatures[level + 1]
+            signs = self.capacity.signatures[level + 1]
             last: dict[int, cp_model.IntVar] = {}
             taken: dict[int, int] = {}
             for child in tree.children(level, domain):
@@ -167,7 +168,7 @@ class RegionCells(StagedModel):
         if not terms:
             self._multiple(level, [], bound)
             return None
-        most = min(self.limit, int(self.room.most[lo:hi].sum()))
+        most = min(self.limit, int(self.capacity.most[lo:hi].sum()))
         var = self.model.new_int_var(0, most, "")
         self.model.add(linear([*terms, (var, -1)]) == 0)
         self.totals[level][domain] = var
@@ -187,19 +188,19 @@ class RegionCells(StagedModel):
         Equal nodes become one cell, unless `split` asks for single nodes, they have a multiple, or their fillings are
         too many. Then each of them is a cell.
         """
-        room, bound, depth = self.room, self.problem.bound_counts, self.tree.depth
+        capacity, bound, depth = self.capacity, self.problem.bound_counts, self.tree.depth
         classes: dict[int, list[int]] = {}
         for node in nodes:
-            if room.most[node] and (self._keep is None or node in self._keep):
+            if capacity.most[node] and (self._keep is None or node in self._keep):
                 classes.setdefault(int(self._alike[node]), []).append(node)
             else:
                 self._multiple(depth, [], int(bound[node]))
         out: list[Cell] = []
         for same in classes.values():
-            kind = room.types[room.type_of[same[0]]]
+            kind = capacity.types[capacity.type_of[same[0]]]
             same = [n for i, n in enumerate(same) if i < self.limit or bound[n]]
             if self._fillings is not None:
-                out.append(self._class(same, self._fillings[room.type_of[same[0]]]))
+                out.append(self._class(same, self._fillings[capacity.type_of[same[0]]]))
             elif len(same) == 1 or self.split or kind.fillings is None or depth in self.problem.multiples:
                 singles = [self._single(node) for node in same]
                 # goal 6 prefers larger counts first
@@ -213,8 +214,8 @@ class RegionCells(StagedModel):
 
     def _single(self, node: int) -> Cell:
         """Returns a new cell of one node, with its capacity and multiple as constraints."""
-        room = self.room
-        kind = room.types[room.type_of[node]]
+        capacity = self.capacity
+        kind = capacity.types[capacity.type_of[node]]
         pods = {i: self.model.new_int_var(0, n, "") for i, n in enumerate(kind.slots) if n}
         self._pods += len(pods)
         if self._pods > self.problem.sizes.model_pods:
@@ -227,7 +228,7 @@ class RegionCells(StagedModel):
     def _capacity(self, kind: NodeType, pods: Mapping[int, cp_model.IntVar]) -> None:
         """Limits the requests of the pods on one node to its capacity, for each resource that can be exceeded."""
         for column, cap in enumerate(kind.caps):
-            needs = self.room.request[:, column].tolist()
+            needs = self.capacity.request[:, column].tolist()
             if sum(kind.slots[i] * needs[i] for i in pods) > cap:
                 self.model.add(linear((v, needs[i]) for i, v in pods.items()) <= cap)
 
@@ -236,9 +237,9 @@ class RegionCells(StagedModel):
 
         If only maximal fillings are listed, a node may have fewer pods than its filling.
         """
-        kind = self.room.types[self.room.type_of[nodes[0]]]
+        kind = self.capacity.types[self.capacity.type_of[nodes[0]]]
         pods = {
-            i: self.model.new_int_var(0, min(n * len(nodes), self.room.wanted[i]), "")
+            i: self.model.new_int_var(0, min(n * len(nodes), self.capacity.wanted[i]), "")
             for i, n in enumerate(kind.slots)
             if n
         }
@@ -258,18 +259,18 @@ class RegionCells(StagedModel):
         Device costs need them because a smaller filling may cost less. With `most_nodes`, a filling is left out if all
         other nodes with pods could not take the remaining pods.
         """
-        room, table = self.room, self.problem.device_costs
+        capacity, table = self.capacity, self.problem.device_costs
         if table is None:
             return None
         out: dict[int, list[tuple[int, ...]]] = {}
-        for type_of in dict.fromkeys(room.type_of[list(self.nodes)].tolist()):
-            found = every_filling(room, type_of)
+        for type_of in dict.fromkeys(capacity.type_of[list(self.nodes)].tolist()):
+            found = every_filling(capacity, type_of)
             if found is None:
                 return None
             out[type_of] = found
-        asked = np.concatenate((room.request, np.ones((len(room.counts), 1), dtype=np.int64)), axis=1)
+        asked = np.concatenate((capacity.request, np.ones((len(capacity.counts), 1), dtype=np.int64)), axis=1)
         used = {pods: np.array(pods, dtype=np.int64) @ asked for ways in out.values() for pods in ways}
         if most_nodes is not None and used:
-            least = room.counts @ asked - (most_nodes - 1) * np.max(list(used.values()), axis=0)
+            least = capacity.counts @ asked - (most_nodes - 1) * np.max(list(used.values()), axis=0)
             out = {t: [pods for pods in ways if bool((used[pods] >= least).all())] for t, ways in out.items()}
         return out

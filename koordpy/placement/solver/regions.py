@@ -51,11 +51,13 @@ class Candidate:
 class Regions:
     """Computes bounds on the value that regions can reach with all given pods.
 
-    ranks: members to place. room: capacity of the nodes for them. types: their pipeline groups.
+    ranks: members to place. capacity: capacity of the nodes for them. types: their pipeline groups.
     """
 
-    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: FillingCapacity, types: Sequence[GroupType]):
-        self.problem, self.tree, self.room = problem, problem.tree, room
+    def __init__(
+        self, problem: Problem, ranks: Sequence[int], *, capacity: FillingCapacity, types: Sequence[GroupType]
+    ):
+        self.problem, self.tree, self.capacity = problem, problem.tree, capacity
         self.types = types
         self._usable = slots_by_level(problem, problem.reference(tuple(ranks)))
         self.bound: list[int] = np.nonzero(problem.bound_counts)[0].tolist()
@@ -83,7 +85,7 @@ class Regions:
         # regions with equal keys differ in nothing that a solve depends on
         below = range(level + 1, self.tree.depth + 1)
         key = (
-            int(self.room.twins[level][domain]),
+            int(self.capacity.twins[level][domain]),
             whole_above,
             domains_above,
             tuple(self._residue(n, d) for n, d in path[1:] if n in self.problem.multiples),
@@ -133,7 +135,7 @@ class Regions:
             most = np.full(inside.stop - inside.start, group.count, dtype=np.int64)
             for i, n in enumerate(group.pods):
                 if n:
-                    most = np.minimum(most, self.tree.levels[level].sums(self.room.slots[i])[inside] // n)
+                    most = np.minimum(most, self.tree.levels[level].sums(self.capacity.slots[i])[inside] // n)
             total += min(group.count, int(most.sum()))
         return total
 
@@ -168,26 +170,26 @@ class Regions:
 
         Each is ([nodes] capacity, [shapes] amount that one pod of the shape uses).
         """
-        own = np.eye(len(self.room.counts), dtype=np.int64)
-        out = [(self.room.most, np.ones_like(self.room.counts)), *zip(self.room.slots, own, strict=True)]
-        return [*out, *zip(self.room.caps.T, self.room.request.T, strict=True)]
+        own = np.eye(len(self.capacity.counts), dtype=np.int64)
+        out = [(self.capacity.most, np.ones_like(self.capacity.counts)), *zip(self.capacity.slots, own, strict=True)]
+        return [*out, *zip(self.capacity.caps.T, self.capacity.request.T, strict=True)]
 
     def most_score(self, level: int, domain: int) -> int:
         """Returns an upper bound on the total score: each shape alone fills the domain's nodes with the best scores."""
         place = self.tree.levels[level]
         nodes = slice(int(place.start[domain]), int(place.end[domain]))
-        slots, score = self.room.slots[:, nodes], self._scores[:, nodes]
+        slots, score = self.capacity.slots[:, nodes], self._scores[:, nodes]
         order = np.argsort(-score, axis=1, kind="stable")
         slots, score = (np.take_along_axis(rows, order, axis=1) for rows in (slots, score))
         before = np.cumsum(slots, axis=1) - slots
-        return int((np.clip(self.room.counts[:, None] - before, 0, slots) * score).sum())
+        return int((np.clip(self.capacity.counts[:, None] - before, 0, slots) * score).sum())
 
     @cached_property
     def _scores(self) -> Ints:
         """[shape positions, nodes] score of a pod of the shape on the node."""
-        return np.stack([self.problem.shapes[shape].score for shape in self.room.shapes])
+        return np.stack([self.problem.shapes[shape].score for shape in self.capacity.shapes])
 
     @cached_property
     def _wanted(self) -> Ints:
         """[measures] total amount that all new pods use."""
-        return np.array([int(self.room.counts @ amounts) for _, amounts in self.measures], dtype=np.int64)
+        return np.array([int(self.capacity.counts @ amounts) for _, amounts in self.measures], dtype=np.int64)

@@ -62,12 +62,12 @@ class WholeGroups:
         types: Sequence[GroupType],
         *,
         model: cp_model.CpModel,
-        room: FillingCapacity,
+        capacity: FillingCapacity,
         cells: Sequence[Cell],
         totals: Totals,
         level: int,
     ) -> None:
-        self.model, self.room, self.tree = model, room, room.tree
+        self.model, self.capacity, self.tree = model, capacity, capacity.tree
         self.cells, self.totals = cells, totals
         self._whole: dict[tuple[int, int, int], cp_model.IntVar] = {}
         self._add(types, level)
@@ -102,7 +102,7 @@ class WholeGroups:
                 whole = [
                     (t, self._whole[t, number, domain]) for t in range(len(types)) if (t, number, domain) in self._whole
                 ]
-                for i in range(len(self.room.shapes)):
+                for i in range(len(self.capacity.shapes)):
                     asked = [(v, -types[t].pods[i]) for t, v in whole if types[t].pods[i]]
                     if asked:
                         self.model.add(linear([*self._pods_in(number, domain, i), *asked]) >= 0)
@@ -119,7 +119,7 @@ class WholeGroups:
             deep, at = group.anchor
             if deep < level or not lo <= int(self.tree.levels[deep].start[at]) < hi:
                 return False
-        return all(int(self.room.slots[i][lo:hi].sum()) >= n for i, n in enumerate(group.pods))
+        return all(int(self.capacity.slots[i][lo:hi].sum()) >= n for i, n in enumerate(group.pods))
 
     def _pods_in(self, level: int, domain: int, shape: int) -> list[Term]:
         """Returns the new pods of a shape position in a domain, as terms."""

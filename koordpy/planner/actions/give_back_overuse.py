@@ -21,8 +21,8 @@ from functools import partial
 from types import MappingProxyType
 
 from koordpy.api.quantity import quantity_text
-from koordpy.fairness.entitlement_lines import Mins, Tenant
 from koordpy.fairness.quota_runtime import overdue
+from koordpy.fairness.tenant_entitlements import Mins, Tenant
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.infeasibility.unsatisfiable_demand import Reaches, startless, without
@@ -270,7 +270,7 @@ def _with_unit(pool: Pool, taken: list[int], i: int) -> list[int]:
     if unit.kind is UnitKind.BROKEN:
         return [*taken, i]
     for lending in pool.gang_limits.get(unit.group, ()):
-        own = [pool.at(one) for one in lending.surplus]
+        own = [pool.position_of(one) for one in lending.surplus]
         if i in own and sum(k in own for k in taken) >= lending.most:
             return []
     return [*taken, i]
@@ -281,13 +281,13 @@ def _units_inside(pool: Pool, round_state: RoundState, name: str) -> dict[int, A
 
     Units with pods of other schedulers are left out.
     """
-    holdings, party = pool.holdings(Mins(round_state.snapshot.quotas)), Tenant(name)
+    tenant_usage, party = pool.tenant_usage(Mins(round_state.snapshot.quotas)), Tenant(name)
     out: dict[int, Amounts] = {}
     for i, alive in enumerate(pool.alive):
         if not alive or pool.foreign(i):
             continue
-        if all(party in path for path in holdings.usage_of(i)):
+        if all(party in path for path in tenant_usage.usage_of(i)):
             out[i] = {}
-            for amounts in holdings.usage_of(i).values():
+            for amounts in tenant_usage.usage_of(i).values():
                 add_amounts(out[i], amounts)
     return out

@@ -107,7 +107,7 @@ class _Loans:
             lent = self._state_without(own, apart)
             if lent.admission.refusal(unit, round_state.draft.quotas) is None:
                 usable = _usable_capacity(apart, round_state)
-                with round_state.draft.withholding(withheld("units of other quotas", ClosedTo.BEHIND, usable)):
+                with round_state.draft.with_withheld(withheld("units of other quotas", ClosedTo.BEHIND, usable)):
                     outcome = self._attempt(unit, lent)
         if isinstance(outcome, PlacedUnit):
             self._unsatisfiable.pop(unit.id, None)

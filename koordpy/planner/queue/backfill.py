@@ -16,7 +16,7 @@ from typing import TypeGuard
 
 import numpy as np
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.times import rfc3339
 from koordpy.attempts.unit_attempt import plan_unit
 from koordpy.attempts.unit_outcome import Attempt, NoCapacity, PlacedUnit, PreemptingUnit, UnitOutcome, WaitingUnit
@@ -129,7 +129,7 @@ class Backfill(QueuePolicy):
                 draft.evict(pod)
         for key, node in main.placed.items():
             if self._placed_end(key) > end:
-                draft.assign(snapshot.pods[key], node, main.claims(key), main.given(key))
+                draft.assign(snapshot.pods[key], node, main.claims(key), main.devices_of(key))
         for one in main.withheld:
             draft.withhold(one)
         outcome = plan_unit(unit, self._round_state.of_draft(draft))
@@ -227,7 +227,7 @@ class Backfill(QueuePolicy):
             return plan_unit(unit, self._round_state, search)
         draft = self._round_state.draft
         mark = draft.mark()
-        with draft.withholding(closed):
+        with draft.with_withheld(closed):
             outcome = plan_unit(unit, self._round_state, search)
             slots = [] if isinstance(outcome, PlacedUnit) else self._slots(unit)
         if isinstance(outcome, PlacedUnit):
@@ -252,7 +252,7 @@ class Backfill(QueuePolicy):
         unless the unit with the promise depends on other pods near it.
         """
         draft, nodes = self._round_state.draft, outcome.nodes
-        plain = not any(self._round_state.snapshot.pods[key].ties or draft.given(key) for key in nodes)
+        plain = not any(self._round_state.snapshot.pods[key].ties or draft.devices_of(key) for key in nodes)
         plain = plain and not isinstance(outcome, PreemptingUnit)
         plain = plain and not any(draft.claims(key) for key in nodes)
         if plain and not any(self._round_state.of(pod).follows for pod in held.unit.pending):
@@ -272,7 +272,7 @@ class Backfill(QueuePolicy):
         count = int(np.logical_or.reduce(smaller).sum())
         if not count:
             return ""
-        return f"room on {counted(count, 'node')} is reserved for {held.unit.title} until {moment(held.start)}"
+        return f"room on {count_noun(count, 'node')} is reserved for {held.unit.title} until {moment(held.start)}"
 
 
 def _lacks_capacity(outcome: UnitOutcome) -> TypeGuard[WaitingUnit]:

@@ -19,7 +19,7 @@ from koordpy.gangs.gang_reading import settings_of
 from koordpy.gangs.queue_units import Unit
 from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.pods.pod_info import PodInfo
-from koordpy.preemption.selection.victim_units import started
+from koordpy.preemption.selection.victim_units import start_time
 
 
 class Runtimes:
@@ -50,7 +50,7 @@ class Runtimes:
         found = self._gangs.get(ref)
         if found is None:
             meta = settings_of(self._snapshot, ref)
-            objects = ref.source in (GangSource.GROUP, GangSource.UPSTREAM) or ref in self._snapshot.derived
+            objects = ref.source in (GangSource.GROUP, GangSource.UPSTREAM) or ref in self._snapshot.workload_gangs
             subject = f"PodGroup/{ref.key}" if objects or meta is None else f"Pod/{meta.namespace}/{meta.name}"
             found = self._gangs[ref] = self._read(meta.annotations, subject) if meta is not None else inf
         return found
@@ -64,11 +64,11 @@ class Runtimes:
     def _start(self, pod: PodInfo) -> float:
         """Returns the start of a bound pod, for a member the earliest start in its gang, in seconds since the epoch."""
         if pod.gang is None:
-            return started(pod)
+            return start_time(pod)
         found = self._starts.get(pod.gang)
         if found is None:
             members = self._snapshot.members.get(pod.gang, ())
-            found = self._starts[pod.gang] = min(started(one) for one in members if one.bound)
+            found = self._starts[pod.gang] = min(start_time(one) for one in members if one.bound)
         return found
 
     def end_of(self, pod: PodInfo) -> float:
@@ -92,7 +92,7 @@ class Runtimes:
             if not gang.pending:
                 continue
             length = self.of_gang(gang.ref)
-            start = min((started(pod) for pod in gang.bound), default=now)
+            start = min((start_time(pod) for pod in gang.bound), default=now)
             ends.append(start + length if start + length > now else inf)
         return max(ends, default=inf)
 

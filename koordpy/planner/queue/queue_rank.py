@@ -15,8 +15,8 @@ from koordpy.api.quantity import quantity_text
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.fairness.entitlement_lines import ACCELERATORS, lines_of
 from koordpy.fairness.order_keys import Job
+from koordpy.fairness.tenant_entitlements import ACCELERATORS, entitlements_of
 from koordpy.gangs.queue_units import Groups, Unit
 from koordpy.gangs.unit_gates import gate
 from koordpy.planner.queue.unit_order import UnitOrder
@@ -51,7 +51,7 @@ def rank_in_queue(unit: Unit, groups: Groups, snapshot: Snapshot, config: Koordp
     turns = enumerate(units_in_turn(units, snapshot, config), 1) if any(one.id == unit.id for one in units) else ()
     place = next((place for place, one in turns if one.id == unit.id), None)
     first = unit.members[0]  # its first member decides the unit's queue
-    lines = lines_of(snapshot, fairness)
+    lines = entitlements_of(snapshot, fairness)
     path = lines.path(first) if lines is not None else ()
     if lines is None or not path:
         return QueueRank(place, len(units), fairness.mode, "", {}, {})

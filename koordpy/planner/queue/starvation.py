@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.natural_order import natural_key
 from koordpy.api.quantity import quantity_text
 from koordpy.attempts.unit_attempt import plan_unit
@@ -24,7 +24,7 @@ from koordpy.cache.snapshot import PODS, Snapshot
 from koordpy.devices.family_registry import counts_decide
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Groups, Unit
-from koordpy.infeasibility.without_evictable import emptied
+from koordpy.infeasibility.without_evictable import without_evictable_pods
 from koordpy.placement.allowed_counts import able_domains
 from koordpy.placement.problem import Problem
 from koordpy.plan.limits import STARVING_BESIDE
@@ -63,8 +63,8 @@ class AllEnded:
         """Returns the round state of that cluster. Bound members of the unit stay on their nodes."""
         own = {pod.key for pod in unit.members if pod.bound}
         if own:
-            return emptied(self._round_state, but=own)
-        self._known = self._known or emptied(self._round_state)
+            return without_evictable_pods(self._round_state, but=own)
+        self._known = self._known or without_evictable_pods(self._round_state)
         return self._known
 
     def attempt(self, unit: Unit) -> UnitOutcome:
@@ -156,7 +156,7 @@ class StarvationGuard(QueuePolicy):
             )
         ]
         return (
-            f"capacity on {counted(len(nodes), 'node')} is reserved for {hold.holder}, which is starving"
+            f"capacity on {count_noun(len(nodes), 'node')} is reserved for {hold.holder}, which is starving"
             if nodes
             else ""
         )

@@ -12,7 +12,7 @@ from fractions import Fraction
 from koordpy.api.quantity import cpu_text
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import Fairness
-from koordpy.fairness.entitlement_lines import ACCELERATORS, EntitlementLines, Tenant, lines_of
+from koordpy.fairness.tenant_entitlements import ACCELERATORS, Entitlements, Tenant, entitlements_of
 from koordpy.preemption.rules.across_users import party_order
 from koordpy.quota.quota_book import QuotaUse
 
@@ -36,7 +36,7 @@ class TenantShare:
 
 def tenant_shares(snapshot: Snapshot, fairness: Fairness) -> tuple[TenantShare, ...]:
     """Returns tenants with pending or bound pods, in natural order; none in mode off."""
-    lines = lines_of(snapshot, fairness)
+    lines = entitlements_of(snapshot, fairness)
     if lines is None:
         return ()
     paths = (lines.path(pod) for pod in snapshot.pods.values() if pod.bound or pod.pending)
@@ -45,7 +45,7 @@ def tenant_shares(snapshot: Snapshot, fairness: Fairness) -> tuple[TenantShare, 
     return tuple(_share(tenant, lines, use, fairness.mode) for tenant in tenants)
 
 
-def _share(tenant: Tenant, lines: EntitlementLines, use: QuotaUse, mode: str) -> TenantShare:
+def _share(tenant: Tenant, lines: Entitlements, use: QuotaUse, mode: str) -> TenantShare:
     """Returns usage and share of one tenant."""
     name = tenant.quota or tenant.user
     if mode == "gpu-count":

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 
 from koordpy.api.natural_order import NaturalKey, natural_key
-from koordpy.fairness.entitlement_lines import ACCELERATORS, Path, Tenant, above
+from koordpy.fairness.tenant_entitlements import ACCELERATORS, Path, Tenant, usage_above
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts, add_amounts
 from koordpy.preemption.rules.reclaim import Pairs, Reclaim, amount_text, terms_of
-from koordpy.preemption.rules.tenant_usage import below
+from koordpy.preemption.rules.tenant_usage import path_below
 from koordpy.preemption.rules.usable_shares import Tenancy, UsableShares
 from koordpy.preemption.search.victim_pool import Mask, Pool
 from koordpy.preemption.selection.victim_choice import Branch, Crossing, Either, Limit, Terms
@@ -48,10 +48,12 @@ class AcrossUsers:
         fair share is reclaimed; then the limits of that setting apply to priority instead of (a) and (b)."""
         self.pool, self.mins, self.own = pool, mins, own
         self.across, self.by_share = across, by_share
-        self.holdings = shares.holdings(pool)
-        self.lines = Reclaim(pods, pool=pool, use=use, lines=shares.lines, holdings=self.holdings, pod_by_pod=True)
+        self.tenant_usage = shares.tenant_usage(pool)
+        self.shares = Reclaim(
+            pods, pool=pool, use=use, lines=shares.lines, tenant_usage=self.tenant_usage, pod_by_pod=True
+        )
         """Usage, shares and requests of tenants on the nodes. Nothing is reclaimed by them here."""
-        self.requested = [r for r in self.lines.counted(own.tenant) if self.lines.requested[r]]
+        self.requested = [r for r in self.shares.entitled_resources(own.tenant) if self.shares.requested[r]]
         """Resources that the preemptor requests and that are shared out to its tenant; empty: no protection applies."""
         self._gates: dict[Path, list[tuple[Tenant, str, int]] | None] = {}
         """Cache of `gate`: the preemptor's quotas below the LCA -> result."""
@@ -60,7 +62,7 @@ class AcrossUsers:
 
     def protected_tenants(self, i: int) -> Iterator[Tenancy]:
         """Yields the protected tenants with pods in unit `i` of the pool; never the preemptor's own tenant."""
-        return (one for one in self.holdings.owned(i) if self._protects(one))
+        return (one for one in self.tenant_usage.owned(i) if self._protects(one))
 
     def _protects(self, other: Tenancy) -> bool:
         """Returns True if the protection applies to a tenant: not to the preemptor's own, and not between two quotas.
@@ -73,7 +75,7 @@ class AcrossUsers:
 
     def protects_any(self, free: Mask) -> bool:
         """Returns True if any unit of a mask has pods of a protected tenant."""
-        return any(any(True for _ in self.protected_tenants(i)) for i, _ in self.holdings.tally(free))
+        return any(any(True for _ in self.protected_tenants(i)) for i, _ in self.tenant_usage.tally(free))
 
     def gate(self, other: Tenancy) -> list[tuple[Tenant, str, int]] | None:
         """Returns what must be evicted from the preemptor's own quotas so that the plan is within its guarantee.
@@ -82,7 +84,7 @@ class AcrossUsers:
         list of (quota, resource, amount). An empty list: the plan is within the guarantee anyway. None: there is no
         guarantee, or no evictions can bring the plan within it.
         """
-        own = tuple(below(self.mins.path, other.quota))
+        own = tuple(path_below(self.mins.path, other.quota))
         if own not in self._gates:
             self._gates[own] = self._gate(own)
         return self._gates[own]
@@ -90,12 +92,12 @@ class AcrossUsers:
     def _gate(self, own: Path) -> list[tuple[Tenant, str, int]] | None:
         """Returns the result of `gate` for the preemptor's quotas below the LCA."""
         mins = self.mins
-        if not own or not mins.counted(mins.path[-1]):
+        if not own or not mins.entitled_resources(mins.path[-1]):
             return None
         out = []
         for party in own:
-            for resource in mins.counted(party):
-                least = above(mins.after(party, resource), mins.lines.share(party, resource))
+            for resource in mins.entitled_resources(party):
+                least = usage_above(mins.usage_after(party, resource), mins.lines.share(party, resource))
                 if least > mins.used(party, resource):
                     return None
                 out += [(party, resource, least)] if least > 0 else []
@@ -107,7 +109,7 @@ class AcrossUsers:
         """Returns the units of `free` that may be evicted by themselves. `bind` limits what is evicted together."""
         if self.across == "any" or (self.across == "overShare" and self.by_share) or not self.requested:
             return free
-        return self.holdings.of_kinds(free, self._is_evictable)
+        return self.tenant_usage.of_kinds(free, self._is_evictable)
 
     def _is_evictable(self, i: int) -> bool:
         """Returns True if the guarantee, (a) or (b) may allow a unit, for each protected tenant with pods in it."""
@@ -119,13 +121,13 @@ class AcrossUsers:
         """Returns True if evicting one unit satisfies (a) or may satisfy (b) for a tenant."""
         if self.across == "never":
             return False
-        held = self.held(i, tenant)
+        held = self.usage_of(i, tenant)
         return self._keeps_share(tenant, held) or any(self._may_cross(tenant, r) for r in self.requested)
 
-    def held(self, i: int, tenant: Tenant) -> Amounts:
+    def usage_of(self, i: int, tenant: Tenant) -> Amounts:
         """Returns what a unit's pods of a tenant use on the nodes that the preemptor could use."""
         out: Amounts = {}
-        for path, amounts in self.holdings.usage_of(i).items():
+        for path, amounts in self.tenant_usage.usage_of(i).items():
             if path and path[-1] == tenant:
                 add_amounts(out, amounts)
         return out
@@ -133,9 +135,9 @@ class AcrossUsers:
     def _keeps_share(self, tenant: Tenant, taken: Mapping[str, int]) -> bool:
         """Returns True if condition (a) is satisfied. taken: all amounts that are evicted from the tenant."""
         return all(
-            amount <= self.lines.spare(tenant, resource)
+            amount <= self.shares.spare(tenant, resource)
             for resource, amount in taken.items()
-            if amount and self.lines.lines.counted(tenant, resource)
+            if amount and self.shares.lines.counted(tenant, resource)
         )
 
     def _may_cross(self, tenant: Tenant, resource: str) -> bool:
@@ -144,17 +146,17 @@ class AcrossUsers:
         It is possible if the tenant is above its share, and if the preemptor's own tenant could give up enough pods to
         end with no larger excess.
         """
-        if not self.lines.lines.counted(tenant, resource) or self.lines.over(tenant, resource) <= 0:
+        if not self.shares.lines.counted(tenant, resource) or self.shares.usage_above(tenant, resource) <= 0:
             return False
-        return self._excess_lacking(tenant, resource) <= self.lines.used(self.own.tenant, resource)
+        return self._excess_lacking(tenant, resource) <= self.shares.used(self.own.tenant, resource)
 
     def _excess_lacking(self, tenant: Tenant, resource: str) -> int:
         """Returns how much must be evicted from the preemptor's own tenant for condition (b).
 
         After that, its excess with the preemptor placed is no larger than the excess of the other tenant.
         """
-        lines, own = self.lines, self.own.tenant
-        mine = lines.after(own, resource) - lines.lines.exact(own, resource)
+        lines, own = self.shares, self.own.tenant
+        mine = lines.usage_after(own, resource) - lines.lines.exact(own, resource)
         theirs = lines.used(tenant, resource) - lines.lines.exact(tenant, resource)
         return max(0, ceil(mine - theirs))
 
@@ -200,7 +202,7 @@ class AcrossUsers:
         """Returns tenant -> option -> what its unit's pods of the tenant use. pairs: (option, unit)."""
         out: dict[Tenant, dict[int, Amounts]] = {}
         for o, i in pairs:
-            for path, amounts in self.holdings.usage_of(i).items():
+            for path, amounts in self.tenant_usage.usage_of(i).items():
                 if path and amounts:
                     add_amounts(out.setdefault(path[-1], {}).setdefault(o, {}), amounts)
         return out
@@ -230,15 +232,15 @@ class AcrossUsers:
         resources = sorted({r for amounts in held.values() for r, n in amounts.items() if n})
         kept: list[Limit] = []
         for resource in resources:
-            if self.lines.lines.counted(tenant, resource):
-                terms, most = terms_of(taken, resource), self.lines.spare(tenant, resource)
+            if self.shares.lines.counted(tenant, resource):
+                terms, most = terms_of(taken, resource), self.shares.spare(tenant, resource)
                 if sum(n for _, n in terms) > most:
                     kept.append(Limit(terms, most=most, when=tuple(o for o in held if held[o].get(resource))))
         out = [Branch(tuple(kept))]
         for resource in self.requested:
             if not self._may_cross(tenant, resource):
                 continue
-            crossing = Crossing(((terms_of(held, resource), self.lines.over(tenant, resource)),))
+            crossing = Crossing(((terms_of(held, resource), self.shares.usage_above(tenant, resource)),))
             lacking = self._excess_lacking(tenant, resource)
             if not lacking and resources == [resource]:
                 return [Branch((), (crossing,))]  # (a) is a part of it
@@ -272,11 +274,11 @@ class AcrossUsers:
             return ""
         whole = self.pool.without_lent(free)
         tenants: dict[Tenant, list[tuple[int, int]]] = {}
-        for i, number in self.holdings.tally(whole):
+        for i, number in self.tenant_usage.tally(whole):
             for one in {one.tenant: one for one in self.protected_tenants(i)}.values():
                 tenants.setdefault(one.tenant, []).append((i, number))
         for tenant in sorted(tenants, key=party_order):
-            parts = [(self.held(i, tenant), number) for i, number in tenants[tenant]]
+            parts = [(self.usage_of(i, tenant), number) for i, number in tenants[tenant]]
             total: Amounts = {}
             for amounts, number in parts:
                 add_amounts(total, {r: n * number for r, n in amounts.items()})
@@ -293,7 +295,8 @@ class AcrossUsers:
         return any(
             self._may_cross(tenant, r)
             and not self._excess_lacking(tenant, r)
-            and total.get(r, 0) - max((held.get(r, 0) for held, _ in parts), default=0) < self.lines.over(tenant, r)
+            and total.get(r, 0) - max((held.get(r, 0) for held, _ in parts), default=0)
+            < self.shares.usage_above(tenant, r)
             for r in self.requested
         )
 
@@ -302,13 +305,13 @@ class AcrossUsers:
         broken = [
             r
             for r, n in sorted(total.items())
-            if self.lines.lines.counted(tenant, r) and n > self.lines.spare(tenant, r)
+            if self.shares.lines.counted(tenant, r) and n > self.shares.spare(tenant, r)
         ]
         return next((r for r in broken if r in self.requested), (broken or self.requested)[0])
 
     def uses(self, tenant: Tenant, resource: str) -> str:
         """Returns text such as `user alice uses 2, share 2`."""
-        used, share = self.lines.used(tenant, resource), self.lines.lines.share(tenant, resource)
+        used, share = self.shares.used(tenant, resource), self.shares.lines.share(tenant, resource)
         return (
             f"{party_name(tenant, resource)} uses {amount_text(resource, used)}, share {amount_text(resource, share)}"
         )
@@ -316,7 +319,7 @@ class AcrossUsers:
     def would_use(self, resource: str) -> str:
         """Returns text on the preemptor's tenant such as `user bob would use 3, share 2`."""
         own = self.own.tenant
-        after, share = self.lines.after(own, resource), self.lines.lines.share(own, resource)
+        after, share = self.shares.usage_after(own, resource), self.shares.lines.share(own, resource)
         name = party_name(own, resource)
         return f"{name} would use {amount_text(resource, after)}, share {amount_text(resource, share)}"
 

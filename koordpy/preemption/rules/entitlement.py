@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from koordpy.api import keys
 from koordpy.api.keys import SYSTEM_PRIORITY_FLOOR
 from koordpy.cache.snapshot import Snapshot
-from koordpy.fairness.entitlement_lines import Tenant
+from koordpy.fairness.tenant_entitlements import Tenant
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.rules.across_users import AcrossUsers, party_name, party_order
 from koordpy.preemption.rules.reclaim import Reclaim
-from koordpy.preemption.rules.tenant_usage import below
+from koordpy.preemption.rules.tenant_usage import path_below
 from koordpy.preemption.search.victim_pool import Mask, Pool
 
 
@@ -37,10 +37,10 @@ class Entitlement:
         """Returns the units that may be moved without disturbing a tenant within its entitlement."""
         if self.priority >= SYSTEM_PRIORITY_FLOOR:
             return free
-        out = self.mins.holdings.of_kinds(free, lambda i: next(self._quotas(i), None) is None)
+        out = self.mins.tenant_usage.of_kinds(free, lambda i: next(self._quotas(i), None) is None)
         if self.users is not None and self._ends_above(self.users):
             users = self.users
-            out = users.holdings.of_kinds(out, lambda i: next(self._tenants(i, users), None) is None)
+            out = users.tenant_usage.of_kinds(out, lambda i: next(self._tenants(i, users), None) is None)
         return out
 
     def refusal(self, units: list[int]) -> str:
@@ -61,10 +61,10 @@ class Entitlement:
 
     def _quotas(self, i: int) -> Iterator[Tenant]:
         """Yields the quotas of a unit below the LCA that use no more than their min of every resource that it uses."""
-        mins, held = self.mins, self.mins.holdings
+        mins, held = self.mins, self.mins.tenant_usage
         for path in held.usage_of(i):
-            if not self._is_guaranteed(tuple(below(mins.path, path))):
-                for party in below(path, mins.path):
+            if not self._is_guaranteed(tuple(path_below(mins.path, path))):
+                for party in path_below(path, mins.path):
                     amounts = held.below(i, mins.path)[party]
                     if all(
                         mins.used(party, resource) <= mins.lines.share(party, resource)
@@ -79,19 +79,19 @@ class Entitlement:
         own: the preemptor's quotas below the LCA, which must all end within their min of each requested resource.
         """
         mins = self.mins
-        if not own or not mins.counted(mins.path[-1]):
+        if not own or not mins.entitled_resources(mins.path[-1]):
             return False
         return all(
-            mins.after(party, resource) <= mins.lines.share(party, resource)
+            mins.usage_after(party, resource) <= mins.lines.share(party, resource)
             for party in own
-            for resource in mins.counted(party)
+            for resource in mins.entitled_resources(party)
         )
 
     @staticmethod
     def _ends_above(users: AcrossUsers) -> bool:
         """Returns True if the preemptor's tenant would end above its share of a requested resource."""
-        lines, own = users.lines, users.own.tenant
-        return any(lines.after(own, resource) > lines.lines.share(own, resource) for resource in users.requested)
+        lines, own = users.shares, users.own.tenant
+        return any(lines.usage_after(own, resource) > lines.lines.share(own, resource) for resource in users.requested)
 
     @staticmethod
     def _tenants(i: int, users: AcrossUsers) -> Iterator[Tenant]:
@@ -99,9 +99,9 @@ class Entitlement:
 
         These are the counted resources that the unit uses; if it uses none, those that the preemptor requests.
         """
-        lines = users.lines
+        lines = users.shares
         for one in users.protected_tenants(i):
-            held = [r for r, n in users.held(i, one.tenant).items() if n and lines.lines.counted(one.tenant, r)]
+            held = [r for r, n in users.usage_of(i, one.tenant).items() if n and lines.lines.counted(one.tenant, r)]
             resources = held or [r for r in users.requested if lines.lines.counted(one.tenant, r)]
             if all(lines.used(one.tenant, r) <= lines.lines.share(one.tenant, r) for r in resources):
                 yield one.tenant

@@ -16,10 +16,10 @@ import numpy as np
 
 from koordpy.api.keys import DEFAULT_QUOTA
 from koordpy.api.quantity import quantity_text
-from koordpy.fairness.entitlement_lines import ACCELERATORS, EntitlementLines, Path, Tenant, above, spare
+from koordpy.fairness.tenant_entitlements import ACCELERATORS, Entitlements, Path, Tenant, evictable_amount, usage_above
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts, add_amounts
-from koordpy.preemption.rules.tenant_usage import TenantUsage, below
+from koordpy.preemption.rules.tenant_usage import TenantUsage, path_below
 from koordpy.preemption.search.victim_pool import Mask, Pool
 from koordpy.preemption.selection.victim_choice import Crossing, Limit, Terms
 from koordpy.quota.quota_book import QuotaUse
@@ -37,21 +37,21 @@ class Reclaim:
         *,
         pool: Pool,
         use: QuotaUse,
-        lines: EntitlementLines,
-        gainers: Collection[str] = (),
-        holdings: TenantUsage | None = None,
+        lines: Entitlements,
+        units_that_gained: Collection[str] = (),
+        tenant_usage: TenantUsage | None = None,
         pod_by_pod: bool | None = None,
     ) -> None:
         """pods: the members to be placed. use: usage of tenants on the draft, before the plan. lines: the entitlements.
-        gainers: ids of the units that gained by a recent eviction of the preemptor, also along chains. holdings: usage
-        of the victim units by tenant; None for that on all nodes. pod_by_pod: True if each member counts in its own
-        tenants, False if all count in those of the first member; None: as the entitlements say."""
-        self.pool, self.use, self.lines, self.gainers = pool, use, lines, gainers
-        self.spared = ""
+        units_that_gained: ids of the units that gained by a recent eviction of the preemptor, also along chains.
+        tenant_usage: usage of the victim units by tenant; None for that on all nodes. pod_by_pod: True if each member
+        counts in its own tenants, False if all count in those of the first member; None: as the entitlements say."""
+        self.pool, self.use, self.lines, self.units_that_gained = pool, use, lines, units_that_gained
+        self.protected_gainer = ""
         """Id of a unit that may not be evicted only because it gained; empty for none. Set by `eligible`."""
         self.path = lines.path(pods[0])
         """Tenants of the preemptor, from the top down; empty if it has no entitlement."""
-        self.holdings = holdings if holdings is not None else pool.holdings(lines)
+        self.tenant_usage = tenant_usage if tenant_usage is not None else pool.tenant_usage(lines)
         self.requested: Amounts = {}
         """Counted requests of all members, by resource."""
         self.requests: dict[Tenant, Amounts] = {}
@@ -64,7 +64,7 @@ class Reclaim:
 
     # --- one tenant -------------------------------------------------------------------------------------------------
 
-    def counted(self, party: Tenant) -> list[str]:
+    def entitled_resources(self, party: Tenant) -> list[str]:
         """Returns the requested resources for which a tenant has an entitlement."""
         return [resource for resource in sorted(self.requested) if self.lines.counted(party, resource)]
 
@@ -72,7 +72,7 @@ class Reclaim:
         """Returns the usage of a tenant before the plan."""
         return self.lines.use(self.use, party, resource)
 
-    def after(self, party: Tenant, resource: str) -> int:
+    def usage_after(self, party: Tenant, resource: str) -> int:
         """Returns the usage of a preemptor's tenant once the preemptor is placed, with all victims still there."""
         return self.used(party, resource) + self._added(party, resource)
 
@@ -80,26 +80,28 @@ class Reclaim:
         """Returns what the preemptor requests in a tenant; 0 for other tenants."""
         return self.requests.get(party, {}).get(resource, 0)
 
-    def over(self, party: Tenant, resource: str) -> int:
+    def usage_above(self, party: Tenant, resource: str) -> int:
         """Returns the usage of a tenant above its entitlement, rounded up; 0 or less if it is within."""
-        return above(self.used(party, resource), self.lines.share(party, resource))
+        return usage_above(self.used(party, resource), self.lines.share(party, resource))
 
     def spare(self, party: Tenant, resource: str) -> int:
         """Returns how much may be evicted from a tenant such that min(used before, entitlement) is left to it.
 
         Members that the plan places in the tenant add to the amount.
         """
-        return spare(self.used(party, resource), self.lines.share(party, resource)) + self._added(party, resource)
+        return evictable_amount(self.used(party, resource), self.lines.share(party, resource)) + self._added(
+            party, resource
+        )
 
     @cached_property
-    def closed(self) -> str:
+    def closing_reason(self) -> str:
         """Why the preemptor has nothing to reclaim: its tenant would end above its entitlement. With the numbers.
 
         Empty if it may reclaim, or if it requests no resource with an entitlement.
         """
         for party in self.path[-1:]:
-            for resource in self.counted(party):
-                after = self.after(party, resource)
+            for resource in self.entitled_resources(party):
+                after = self.usage_after(party, resource)
                 if after > self.lines.share(party, resource):
                     return f"reclaim: {self._usage_text(party, resource, 'would use', after)}"
         return ""
@@ -112,24 +114,24 @@ class Reclaim:
         Left out are units with pods of other schedulers, and units that gained by an eviction of the preemptor and are
         protected.
         """
-        if not self.path or not self.counted(self.path[-1]):
+        if not self.path or not self.entitled_resources(self.path[-1]):
             return np.zeros(len(free), dtype=bool)
         known: dict[Path, bool] = {}
 
         def passes(i: int) -> bool:
-            held = self.holdings.usage_of(i)
+            held = self.tenant_usage.usage_of(i)
             for path in held:
                 if path not in known:
                     known[path] = path[-1:] != self.path[-1:] and bool(path) and self._is_above(path)
             return not self.pool.foreign(i) and all(known[path] for path in held) and self._frees_requested(held)
 
-        out = self.holdings.of_kinds(free, passes)
-        for i in np.nonzero(out)[0].tolist() if self.gainers else ():
+        out = self.tenant_usage.of_kinds(free, passes)
+        for i in np.nonzero(out)[0].tolist() if self.units_that_gained else ():
             if self.has_gained(i) and self._is_protected(i):
-                out[i], self.spared = False, self.pool.unit_id(i)
+                out[i], self.protected_gainer = False, self.pool.unit_id(i)
         return out
 
-    def outside(self, free: Mask) -> Mask:
+    def units_in_no_quota(self, free: Mask) -> Mask:
         """Returns the units of `free` with pods in the default quota, for `quota.noQuotaYields: always`.
 
         The default quota counts as a top quota with min 0. Pods of the same unit in other quotas must be in quotas
@@ -138,10 +140,10 @@ class Reclaim:
         out = np.zeros(len(free), dtype=bool)
         quotas = self.use.quotas
         used = any(self.use.used(DEFAULT_QUOTA, r) > 0 for r in self.requested)
-        if not used or not self.path or not self.counted(self.path[-1]):
+        if not used or not self.path or not self.entitled_resources(self.path[-1]):
             return out
         for i in np.nonzero(free)[0].tolist():
-            held = self.holdings.usage_of(i)
+            held = self.tenant_usage.usage_of(i)
             if () not in held or self.pool.foreign(i):
                 continue
             alone = (pod for pod in self.pool.units[i].pods if not self.lines.path(pod))
@@ -153,7 +155,7 @@ class Reclaim:
 
     def has_gained(self, i: int) -> bool:
         """Returns True if a unit gained by an eviction of the preemptor."""
-        return self.pool.unit_id(i) in self.gainers
+        return self.pool.unit_id(i) in self.units_that_gained
 
     def _is_protected(self, i: int) -> bool:
         """Returns True if a unit that gained by the preemptor's eviction may not be evicted (3.6).
@@ -165,7 +167,10 @@ class Reclaim:
     def _is_above(self, path: Path) -> bool:
         """Returns True if all tenants of a path below the LCA use more than their entitlement of a requested
         resource."""
-        return all(any(self.over(party, r) > 0 for r in self.counted(party)) for party in below(path, self.path))
+        return all(
+            any(self.usage_above(party, r) > 0 for r in self.entitled_resources(party))
+            for party in path_below(path, self.path)
+        )
 
     def _frees_requested(self, held: Mapping[Path, Amounts]) -> bool:
         """Returns True if evicting a unit with these amounts can help.
@@ -179,7 +184,7 @@ class Reclaim:
         """Returns True if the eviction of a unit alone brings no other tenant below its entitlement."""
         return all(
             amount <= self.spare(party, resource)
-            for party, amounts in self.holdings.below(i, self.path).items()
+            for party, amounts in self.tenant_usage.below(i, self.path).items()
             for resource, amount in amounts.items()
             if amount and self.lines.counted(party, resource)
         )
@@ -190,7 +195,7 @@ class Reclaim:
         """Returns option -> amounts that its unit uses in a tenant and below it, independent of the LCA."""
         out: dict[int, Amounts] = {}
         for o, i in every:
-            for path, amounts in self.holdings.usage_of(i).items():
+            for path, amounts in self.tenant_usage.usage_of(i).items():
                 if party in path:
                     add_amounts(out.setdefault(o, {}), amounts)
         return out
@@ -203,14 +208,14 @@ class Reclaim:
         """
         when: dict[Tenant, list[int]] = {}
         for i, o in own.items():
-            for path in self.holdings.usage_of(i):
-                for party in below(self.path, path):
+            for path in self.tenant_usage.usage_of(i):
+                for party in path_below(self.path, path):
                     when.setdefault(party, []).append(o)
         out: list[Limit] = []
         for party, options in when.items():
             held: dict[int, Amounts] | None = None
-            for resource in self.counted(party):
-                least = above(self.after(party, resource), self.lines.share(party, resource))
+            for resource in self.entitled_resources(party):
+                least = usage_above(self.usage_after(party, resource), self.lines.share(party, resource))
                 if least > 0:
                     held = self.held_in(party, every) if held is None else held
                     out.append(Limit(terms_of(held, resource), least=least, when=tuple(options)))
@@ -225,9 +230,9 @@ class Reclaim:
         out: list[Crossing] = []
         for party, held in self._evicted_amounts(own).items():
             resources = []
-            for resource in self.counted(party):
+            for resource in self.entitled_resources(party):
                 terms = tuple((o, amounts.get(resource, 0)) for o, amounts in held.items())
-                resources.append((terms, self.over(party, resource)))
+                resources.append((terms, self.usage_above(party, resource)))
             open_at_most = [
                 sum(n for _, n in terms) - max((n for _, n in terms), default=0) < room for terms, room in resources
             ]
@@ -262,7 +267,7 @@ class Reclaim:
         """Returns tenant below the LCA -> option -> amounts that its unit uses there."""
         out: dict[Tenant, dict[int, Amounts]] = {}
         for i, o in own.items():
-            for party, amounts in self.holdings.below(i, self.path).items():
+            for party, amounts in self.tenant_usage.below(i, self.path).items():
                 out.setdefault(party, {})[o] = dict(amounts)
         return out
 
@@ -281,14 +286,14 @@ class Reclaim:
 
     def _overuse(self, i: int) -> tuple[str, str]:
         """Returns (resource, text): the tenant of a unit's first pod uses more than its entitlement of the resource."""
-        path = next(iter(self.holdings.usage_of(i)))
+        path = next(iter(self.tenant_usage.usage_of(i)))
         if not path:
-            used = {r: self.use.used(DEFAULT_QUOTA, r) for r in self.counted(self.path[-1])}
+            used = {r: self.use.used(DEFAULT_QUOTA, r) for r in self.entitled_resources(self.path[-1])}
             resource = next((r for r, amount in used.items() if amount), next(iter(used)))
             return resource, f"quota {DEFAULT_QUOTA} uses {quantity_text(resource, used[resource])} of min 0 {resource}"
-        party = (below(path, self.path) or path)[-1]
-        over = [r for r in self.counted(party) if self.over(party, r) > 0]
-        resource = (over or self.counted(party))[0]
+        party = (path_below(path, self.path) or path)[-1]
+        over = [r for r in self.entitled_resources(party) if self.usage_above(party, r) > 0]
+        resource = (over or self.entitled_resources(party))[0]
         return resource, self._usage_text(party, resource, "uses", self.used(party, resource))
 
     def _usage_text(self, party: Tenant, resource: str, verb: str, amount: int) -> str:
@@ -317,7 +322,7 @@ class ShareReclaim(Reclaim):
 
         A flip is ruled out between the leaves, and between the two children of the LCA.
         """
-        theirs, mine = below(path, self.path), below(self.path, path)
+        theirs, mine = path_below(path, self.path), path_below(self.path, path)
         pairs = {(mine[-1], theirs[-1]), (mine[0], theirs[0])} if mine and theirs else set()
         return bool(theirs) and super()._is_above(path) and all(self._no_flip(own, other) for own, other in pairs)
 
@@ -328,10 +333,10 @@ class ShareReclaim(Reclaim):
         before it. Victims in the preemptor's own tenant are not subtracted. Otherwise a tenant at its share could make
         room by evicting one of its own pods, and priority would take it back, without end (3.6).
         """
-        for resource in self.counted(other):
-            if self.over(other, resource) <= 0 or not self.lines.counted(own, resource):
+        for resource in self.entitled_resources(other):
+            if self.usage_above(other, resource) <= 0 or not self.lines.counted(own, resource):
                 continue
-            mine = self.after(own, resource) - self.lines.exact(own, resource)
+            mine = self.usage_after(own, resource) - self.lines.exact(own, resource)
             if mine < self.used(other, resource) - self.lines.exact(other, resource):
                 return True
         return False

@@ -18,7 +18,7 @@ from koordpy.api import keys
 from koordpy.api.keys import SYSTEM_PRIORITY_FLOOR
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.fairness.entitlement_lines import EntitlementLines, Mins, Tenant, lines_of
+from koordpy.fairness.tenant_entitlements import Entitlements, Mins, Tenant, entitlements_of
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.pods.pod_info import PodInfo
@@ -61,12 +61,12 @@ class RoundEntitlements:
         return Mins(self._round_state.snapshot.quotas)
 
     @cached_property
-    def shares(self) -> EntitlementLines | None:
+    def shares(self) -> Entitlements | None:
         """Fair shares of tenants; None in mode off."""
-        return lines_of(self._round_state.snapshot, self._round_state.config.fairness)
+        return entitlements_of(self._round_state.snapshot, self._round_state.config.fairness)
 
     @property
-    def reclaimed(self) -> EntitlementLines | None:
+    def reclaimed(self) -> Entitlements | None:
         """Fair shares of tenants; None if fair share is not reclaimed."""
         return self.shares if self._round_state.config.fairness.reclaim == "all" else None
 
@@ -110,14 +110,14 @@ class RuleInputs:
     def mins(self) -> Reclaim:
         """Reclaim by the min of quotas. Rules read it only if there are quotas (`tree.quotas`)."""
         lines = self._entitlements.mins
-        return Reclaim(self.pods, pool=self.pool, use=self.use, lines=lines, gainers=self._gained)
+        return Reclaim(self.pods, pool=self.pool, use=self.use, lines=lines, units_that_gained=self._gained)
 
     @cached_property
     def fair(self) -> ShareReclaim | None:
         """Reclaim by fair share; None if fair share is not reclaimed."""
         if (lines := self._entitlements.reclaimed) is None:
             return None
-        return ShareReclaim(self.pods, pool=self.pool, use=self.use, lines=lines, gainers=self._gained)
+        return ShareReclaim(self.pods, pool=self.pool, use=self.use, lines=lines, units_that_gained=self._gained)
 
     @cached_property
     def _gained(self) -> frozenset[str]:
@@ -190,10 +190,12 @@ class RuleInputs:
         needed: dict[Terms, int] = {}
         for party, asked in self.mins.requests.items():
             for resource in self.tree.quotas[party.quota].max:
-                after = self.mins.after(party, resource)
+                after = self.mins.usage_after(party, resource)
                 if not asked.get(resource):
                     continue
-                total = total or SharedTotal(self.round_state.admission, self.mins.holdings, every, yields=self.yields)
+                total = total or SharedTotal(
+                    self.round_state.admission, self.mins.tenant_usage, every, yields=self.yields
+                )
                 if total.lacks(party.quota, resource, after) <= 0:
                     continue
                 found = total.admits(party.quota, resource, after, terms_of(self.mins.held_in(party, every), resource))
@@ -212,7 +214,7 @@ class RuleInputs:
         taken: dict[tuple[Tenant, str], list[tuple[int, int]]] = {}
         for rule in (RuleName.QUOTA, RuleName.FAIR_SHARE):
             for i, o in options.get(rule, {}).items():
-                for path, amounts in self.mins.holdings.usage_of(i).items():
+                for path, amounts in self.mins.tenant_usage.usage_of(i).items():
                     for resource, amount in amounts.items() if path else ():
                         if amount and self.mins.lines.counted(path[-1], resource) and resource in keys.ACCELERATORS:
                             scale = 1 if resource in keys.HUNDREDTHS else 100
@@ -249,7 +251,7 @@ class VictimRule(ABC):
         `bind` limits what is evicted together.
         """
 
-    def closed(self, rule_inputs: RuleInputs) -> str:
+    def closing_reason(self, rule_inputs: RuleInputs) -> str:
         """Returns why the rule evicts nothing if it is applied alone; empty if it may.
 
         In the step of all rules together the rule still applies, because victims of other rules may open it.

@@ -77,10 +77,12 @@ def closing_reasons(rule_inputs: RuleInputs, free: Mask) -> tuple[list[str], boo
     reasons = []
     if (
         BY_NAME[RuleName.QUOTA].is_open(rule_inputs.round_state.snapshot, rule_inputs.config)
-        and rule_inputs.mins.closed
+        and rule_inputs.mins.closing_reason
     ):
-        reasons.append(f"{rule_inputs.mins.closed}.")
-    if spared := rule_inputs.mins.spared or (rule_inputs.fair.spared if rule_inputs.fair is not None else ""):
+        reasons.append(f"{rule_inputs.mins.closing_reason}.")
+    if spared := rule_inputs.mins.protected_gainer or (
+        rule_inputs.fair.protected_gainer if rule_inputs.fair is not None else ""
+    ):
         kind, _, name = spared.rpartition(":")
         reasons.append(f"reclaim: {kind or 'pod'} {name} gained by its eviction, and is protected from it for an hour.")
     share = rule_inputs.users.refusal(_preemptable(rule_inputs, free)) if rule_inputs.users is not None else ""

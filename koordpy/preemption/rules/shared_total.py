@@ -21,11 +21,11 @@ class SharedTotal:
     """The total that quotas share, for one choice of victims."""
 
     def __init__(
-        self, admission: Admission, holdings: TenantUsage, every: Sequence[tuple[int, int]], *, yields: bool
+        self, admission: Admission, tenant_usage: TenantUsage, every: Sequence[tuple[int, int]], *, yields: bool
     ) -> None:
-        """holdings: usage of the units by quota. every: (option, unit of the pool) of all units that can be chosen.
+        """tenant_usage: usage of the units by quota. every: (option, unit of the pool) of all units that can be chosen.
         yields: True if capacity that pods in no quota free is added to the total."""
-        self._admission, self._holdings = admission, holdings
+        self._admission, self._holdings = admission, tenant_usage
         self._every = every if yields else ()
         self._gives: dict[str, Terms] = {}
         self._limits: dict[tuple[str, int], Mapping[str, int]] = {}

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.fairness.entitlement_lines import EntitlementLines, Path, Tenant
+from koordpy.fairness.tenant_entitlements import Entitlements, Path, Tenant
 from koordpy.pods.resource_amounts import Amounts, add_amounts
 from koordpy.preemption.selection.victim_units import VictimUnit
 
 
-def below(path: Path, other: Path) -> Path:
+def path_below(path: Path, other: Path) -> Path:
     """Returns the tenants of a path below the lowest common ancestor (LCA) with another path, from the top down."""
     shared = 0
     for a, b in zip(path, other, strict=False):
@@ -28,7 +28,7 @@ def below(path: Path, other: Path) -> Path:
 class TenantUsage:
     """Usage of the units of a pool by tenant, for one kind of entitlement."""
 
-    def __init__(self, units: Sequence[VictimUnit], foreign: Callable[[int], bool], lines: EntitlementLines) -> None:
+    def __init__(self, units: Sequence[VictimUnit], foreign: Callable[[int], bool], lines: Entitlements) -> None:
         """units: those of the pool, a list that only grows. foreign: returns True for a unit with pods of another
         scheduler. lines: the entitlements, which say what is counted for which tenant."""
         self.units, self.foreign, self.lines = units, foreign, lines
@@ -67,7 +67,7 @@ class TenantUsage:
         if found is None:
             found = memo[id(held)] = {}
             for path, amounts in held.items():
-                for party in below(path, other):
+                for party in path_below(path, other):
                     add_amounts(found.setdefault(party, {}), amounts)
         return found
 

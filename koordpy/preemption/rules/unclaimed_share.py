@@ -8,7 +8,7 @@ end within its share, and another tenant uses more than its share.
 from collections.abc import Sequence
 from fractions import Fraction
 
-from koordpy.fairness.entitlement_lines import ACCELERATORS, EntitlementLines, Tenant
+from koordpy.fairness.tenant_entitlements import ACCELERATORS, Entitlements, Tenant
 from koordpy.feasibility.round_state import RoundState
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts, add_amounts
@@ -17,7 +17,7 @@ from koordpy.preemption.rules.reclaim import amount_text
 from koordpy.quota.quota_book import CARDS
 
 
-def unclaimed_share(pods: Sequence[PodInfo], round_state: RoundState, lines: EntitlementLines | None) -> str:
+def unclaimed_share(pods: Sequence[PodInfo], round_state: RoundState, lines: Entitlements | None) -> str:
     """Returns the hint for pods of one unit, such as
     `fairness: user alice uses 0, share 2; user bob uses 4, share 2; fairness.reclaim is quotas`.
 

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.fairness.entitlement_lines import EntitlementLines, Path, Tenant, lines_of
+from koordpy.fairness.tenant_entitlements import Entitlements, Path, Tenant, entitlements_of
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.pods.pod_info import Owner, PodInfo
@@ -48,9 +48,7 @@ class PodTenants:
     alive.
     """
 
-    def __init__(
-        self, round_state: RoundState, lines: EntitlementLines, mins: EntitlementLines, nodes: Nodes | None
-    ) -> None:
+    def __init__(self, round_state: RoundState, lines: Entitlements, mins: Entitlements, nodes: Nodes | None) -> None:
         """lines: shares on the nodes. mins: entitlements of ElasticQuotas. nodes: [nodes], or `ALL`."""
         self._round_state, self._lines, self._mins, self._nodes = round_state, lines, mins, nodes
         self._tenancies: dict[Owner, Tenancy | None] = {}
@@ -76,10 +74,10 @@ class UsableShares:
     def __init__(
         self,
         round_state: RoundState,
-        lines: EntitlementLines,
+        lines: Entitlements,
         quotas: Quotas,
         nodes: Nodes | None,
-        mins: EntitlementLines,
+        mins: Entitlements,
     ) -> None:
         """quotas: capacity, usage and demand on the nodes. mins: entitlements of ElasticQuotas."""
         self.lines = lines
@@ -101,7 +99,7 @@ class UsableShares:
         self._seen = len(changes)
         return round_state.reservations.use(unit, self._use, net=True, at=lambda node: node >= 0 and bool(nodes[node]))
 
-    def holdings(self, pool: Pool) -> "UsableHoldings":
+    def tenant_usage(self, pool: Pool) -> "UsableHoldings":
         """Returns the usage of the victim units on these nodes."""
         if self._holdings is None or self._holdings[0] is not pool:
             held = UsableHoldings(pool.units, pool.foreign, self.lines, self._tenants)
@@ -120,7 +118,7 @@ class UsableHoldings(TenantUsage):
         self,
         units: Sequence[VictimUnit],
         foreign: Callable[[int], bool],
-        lines: EntitlementLines,
+        lines: Entitlements,
         tenants: PodTenants,
     ) -> None:
         super().__init__(units, foreign, lines)
@@ -158,7 +156,7 @@ class UsableHoldings(TenantUsage):
 class TenantShares:
     """The shares of a round, cached by set of nodes."""
 
-    def __init__(self, round_state: RoundState, mins: EntitlementLines) -> None:
+    def __init__(self, round_state: RoundState, mins: Entitlements) -> None:
         self._round_state, self._mins = round_state, mins
         self._known: dict[bytes | None, UsableShares | None] = {}
 
@@ -176,7 +174,7 @@ class TenantShares:
         key = nodes.tobytes() if nodes is not ALL else None
         if key not in self._known:
             quotas = round_state.snapshot.quotas if nodes is ALL else self._quotas_on(nodes)
-            lines = lines_of(round_state.snapshot, round_state.config.fairness, quotas)
+            lines = entitlements_of(round_state.snapshot, round_state.config.fairness, quotas)
             own = UsableShares(round_state, lines, quotas, nodes, self._mins) if lines is not None else None
             self._known[key] = own
         return self._known[key]

@@ -37,11 +37,15 @@ class ReclaimMin(VictimRule):
         """Returns units of other quotas above their min; with `quota.noQuotaYields: always` also of the default
         quota."""
         out = rule_inputs.mins.eligible(free)
-        return out | rule_inputs.mins.outside(free) if rule_inputs.config.quota.no_quota_yields == "always" else out
+        return (
+            out | rule_inputs.mins.units_in_no_quota(free)
+            if rule_inputs.config.quota.no_quota_yields == "always"
+            else out
+        )
 
-    def closed(self, rule_inputs: RuleInputs) -> str:
+    def closing_reason(self, rule_inputs: RuleInputs) -> str:
         """Returns a text if the preemptor's quota would end above its min."""
-        return rule_inputs.mins.closed
+        return rule_inputs.mins.closing_reason
 
     def bind(self, rule_inputs: RuleInputs, out: CombinedLimits, own: Mapping[int, int], every: Pairs) -> None:
         """Adds: the preemptor's quotas end within their min; victims' quotas are above theirs before each eviction."""
@@ -84,7 +88,7 @@ class Preempt(VictimRule):
             return np.zeros(len(free), dtype=bool)
         out = np.asarray(free & (rule_inputs.pool.priority < rule_inputs.priority))
         if rule_inputs.config.preemption.across_quotas != "any" and rule_inputs.tree.quotas:
-            out = rule_inputs.mins.holdings.of_kinds(out, self._within_quotas(rule_inputs))
+            out = rule_inputs.mins.tenant_usage.of_kinds(out, self._within_quotas(rule_inputs))
         return out
 
     def _within_quotas(self, rule_inputs: RuleInputs) -> Callable[[int], bool]:
@@ -96,7 +100,7 @@ class Preempt(VictimRule):
 
         def passes(i: int) -> bool:
             if across == "never":
-                return all(not path or path == mins.path for path in mins.holdings.usage_of(i))
+                return all(not path or path == mins.path for path in mins.tenant_usage.usage_of(i))
             return mins.spares_lines(i)
 
         return passes
@@ -128,11 +132,11 @@ class ReclaimShare(VictimRule):
         """Returns units of tenants above their share that alone bring no quota below its min."""
         if rule_inputs.fair is None:
             return np.zeros(len(free), dtype=bool)
-        return rule_inputs.mins.holdings.of_kinds(rule_inputs.fair.eligible(free), rule_inputs.mins.spares_lines)
+        return rule_inputs.mins.tenant_usage.of_kinds(rule_inputs.fair.eligible(free), rule_inputs.mins.spares_lines)
 
-    def closed(self, rule_inputs: RuleInputs) -> str:
+    def closing_reason(self, rule_inputs: RuleInputs) -> str:
         """Returns a text if the preemptor's tenant would end above its share."""
-        return rule_inputs.fair.closed if rule_inputs.fair is not None else ""
+        return rule_inputs.fair.closing_reason if rule_inputs.fair is not None else ""
 
     def bind(self, rule_inputs: RuleInputs, out: CombinedLimits, own: Mapping[int, int], every: Pairs) -> None:
         """Adds: quotas keep their min, the preemptor's tenants end within their share, and victims' tenants are above
@@ -166,7 +170,7 @@ def steps(rule_inputs: RuleInputs, free: Mask) -> list[dict[RuleName, Mask]]:
         rule_inputs.protection.allowed(rule.name, rule_inputs.pool, mask) for rule, mask in zip(known, may, strict=True)
     ]
     wide = {rule.name: mask for rule, mask in zip(known, may, strict=True) if mask.any()}
-    alone = [{name: mask} for name, mask in wide.items() if not BY_NAME[name].closed(rule_inputs)]
+    alone = [{name: mask} for name, mask in wide.items() if not BY_NAME[name].closing_reason(rule_inputs)]
     return alone + ([wide] if len(wide) > 1 else [])
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from koordpy.api.keys import DEFAULT_QUOTA
-from koordpy.fairness.entitlement_lines import Mins
+from koordpy.fairness.tenant_entitlements import Mins
 from koordpy.feasibility.round_state import RoundState
 from koordpy.pods.resource_amounts import add_amounts
 from koordpy.preemption.search.victim_pool import Pool
@@ -26,7 +26,7 @@ class YieldingPods:
 
     def __init__(self, pool: Pool, round_state: RoundState) -> None:
         self._pool, self._round_state, self._config = pool, round_state, round_state.config
-        self._holdings = pool.holdings(Mins(round_state.snapshot.quotas))
+        self._holdings = pool.tenant_usage(Mins(round_state.snapshot.quotas))
         self._units: list[int] | None = None
         self._known: dict[tuple[int | None, bool], Freed] = {}
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from koordpy.api.label_selectors import selector_matches
 from koordpy.feasibility.round_state import RoundState
 from koordpy.placement.member_interactions import (
-    Apart,
+    AntiAffinity,
     InOneDomain,
     Interaction,
     LinkedAffinity,
-    Near,
+    RequiredAffinity,
     linked_sets,
 )
 from koordpy.plugins.interpod_affinity import OwnTerms
@@ -45,7 +45,7 @@ def affinity_terms(
     kinds: one pod for each shape of the problem. among: constraints between the members, on the draft as it is; those
     that do not depend on running pods are taken over. victims: running pods that may be evicted.
     """
-    out = [AffinityTerm(one) for one in among if isinstance(one, Apart | InOneDomain)]
+    out = [AffinityTerm(one) for one in among if isinstance(one, AntiAffinity | InOneDomain)]
     index = round_state.snapshot.index
     standing = [(pod, index[pod.node]) for pod in victims]
     near: list[_Near] = []
@@ -65,7 +65,7 @@ def affinity_terms(
 class _Near(NamedTuple):
     """Required affinity of a shape, and for each of its terms the evictable pods that match: (domain, pod key)."""
 
-    near: Near
+    near: RequiredAffinity
     leaving: tuple[tuple[tuple[int, str], ...], ...]
 
 

@@ -212,13 +212,13 @@ def _gangs(
     multiples: list[Multiple] = []
     for gang_limits in pool.gang_limits.values():
         for one in gang_limits:
-            core = pool.at(one.core) if one.core is not None else -1
-            surplus = [pool.at(unit) for unit in one.surplus]
+            core = pool.position_of(one.core) if one.core is not None else -1
+            surplus = [pool.position_of(unit) for unit in one.surplus]
             terms = [(o, 1) for i in surplus for o in of.get(i, ())]
             whole = [(o, one.most) for o in of.get(core, ())]
             if terms and (whole or len(surplus) > one.most):
                 tied.append(Limit((*terms, *whole), most=one.most))
-        if any(i in number for one in gang_limits for i in map(pool.at, one.surplus)):
+        if any(i in number for one in gang_limits for i in map(pool.position_of, one.surplus)):
             multiples += multiples_of(gang_limits[0].unit, pool, round_state, of)
     return tied, multiples
 

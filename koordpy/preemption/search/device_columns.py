@@ -27,7 +27,7 @@ def with_devices(unit: Unit, problem: Problem, round_state: RoundState) -> tuple
         return problem, {}
     reserved = round_state.available_to(min(unit.pending, key=lambda pod: pod.priority))
     kept: dict[int, dict[str, int]] = {}
-    for i, node in enumerate(reserved.at.tolist() if reserved is not None else ()):
+    for i, node in enumerate(reserved.positions.tolist() if reserved is not None else ()):
         assert reserved is not None
         kept[node] = reserved.requests(i, round_state.snapshot.columns)
     devices: dict[str, int] = {}

@@ -15,7 +15,7 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.placement.goals import violations
 from koordpy.placement.problem import Problem, at_most, only_ranks
 from koordpy.plan.round_plan import Proof
-from koordpy.pods.family_books import NOTHING_GIVEN
+from koordpy.pods.family_books import NO_DEVICES
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.search.preemption_plan import Notes
 from koordpy.preemption.search.preemptor_sets import PreemptorSet
@@ -147,7 +147,7 @@ class DryRun:
         if given.faults:
             return None
         for key, node in seats.items():
-            draft.assign(round_state.snapshot.pods[key], node, given=given.given.get(key, NOTHING_GIVEN))
+            draft.assign(round_state.snapshot.pods[key], node, given=given.devices.get(key, NO_DEVICES))
         back = Returning(round_state, planned=moved.returns, devices=self.preemptors.devices)
         return back.place([self.pool.units[i] for i in units])
 

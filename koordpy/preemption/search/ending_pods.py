@@ -9,7 +9,7 @@ victims terminate on its nominated nodes.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from koordpy.api.counted_nouns import counted, named
+from koordpy.api.counted_nouns import count_noun, name_first
 from koordpy.api.natural_order import natural_key
 from koordpy.cache.snapshot import Snapshot
 from koordpy.devices.family_registry import allocate
@@ -29,7 +29,7 @@ _LISTED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Awaited:
+class TerminationWait:
     """The placement of a unit that fits once terminating pods are gone."""
 
     nodes: Mapping[str, int]
@@ -42,7 +42,7 @@ class Awaited:
     @property
     def what(self) -> str:
         """Terminating pods and their nodes, for a message."""
-        return f"{counted(len(self.pods), 'terminating pod')} on {_listed({pod.node for pod in self.pods})}"
+        return f"{count_noun(len(self.pods), 'terminating pod')} on {_listed({pod.node for pod in self.pods})}"
 
     @property
     def text(self) -> str:
@@ -57,10 +57,10 @@ class Awaited:
 
 def _listed(nodes: Iterable[str]) -> str:
     """Returns node names as a list for a message, in natural order; only the first ones if there are many."""
-    return named(sorted(nodes, key=natural_key), _LISTED)
+    return name_first(sorted(nodes, key=natural_key), _LISTED)
 
 
-def await_ending(unit: Unit, round_state: RoundState) -> Awaited | None:
+def find_termination_wait(unit: Unit, round_state: RoundState) -> TerminationWait | None:
     """Returns the placement of a unit that fits, on nodes and in its quotas, once terminating pods are gone.
 
     Returns None if the unit does not fit even then, or if no pod is terminating. The unit's nominated nodes are tried
@@ -91,7 +91,7 @@ def await_ending(unit: Unit, round_state: RoundState) -> Awaited | None:
     used = {snapshot.nodes[node].name for node in nodes.values()}
     tops = {quotas.tree.path(quotas.quota_of(pod))[:1] for pod in unit.pending} if refused else set()
     there = [pod for pod in ending if pod.node in used or quotas.tree.path(quotas.quota_of(pod))[:1] in tops]
-    return Awaited(nodes, frozenset(used), tuple(there or ending))
+    return TerminationWait(nodes, frozenset(used), tuple(there or ending))
 
 
 def _as_nominated(unit: Unit, round_state: RoundState) -> dict[str, int]:
@@ -118,7 +118,7 @@ def _as_nominated(unit: Unit, round_state: RoundState) -> dict[str, int]:
             return {}
         given = allocate(nodes, round_state)
         named = {key: names[node].name for key, node in nodes.items()}
-        return {} if given.faults or check_plan(unit, named, round_state, given.given, given.notes) else nodes
+        return {} if given.faults or check_plan(unit, named, round_state, given.devices, given.notes) else nodes
 
 
 def waits_on_nominated(pod: PodInfo, round_state: RoundState) -> bool:

@@ -106,7 +106,7 @@ class PreemptionScenario:
     @cached_property
     def _freed(self) -> Ints:
         """[nodes, columns] upper bound of the amounts that evicting all eligible units frees, devices included."""
-        held, devices = self.pool.relief(self.eligible), self.preemptors.devices
+        held, devices = self.pool.freed_by(self.eligible), self.preemptors.devices
         if not devices:
             return held
         out = np.zeros(self.preemptors.problem.free.shape, dtype=np.int64)

@@ -67,4 +67,4 @@ def _conflict_on_claim(unit: Unit, ranks: Sequence[int], round_state: RoundState
     """Returns True if some members cannot run together on any capacity, because they use a claim for one pod only."""
     pods = [unit.members[rank] for rank in ranks]
     gang = next((pod.gang for pod in pods if pod.gang is not None and round_state.concerned(pod)), None)
-    return gang is not None and round_state.member_constraints(gang).parted([pod.shape for pod in pods])
+    return gang is not None and round_state.member_constraints(gang).are_exclusive([pod.shape for pod in pods])

@@ -55,7 +55,7 @@ def find_reachable_nodes(
     if not any(round_state.of(pod).has_rules for pod in kinds):
         return ReachableNodes(problem, {}, frozenset())
     judged = [
-        round_state.member_constraints(pod.gang).judged_beside_victims(pod.shape)
+        round_state.member_constraints(pod.gang).replaced_plugins_with_victims(pod.shape)
         if pod.gang is not None and round_state.concerned(pod)
         else frozenset()
         for pod in kinds

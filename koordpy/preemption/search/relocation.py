@@ -25,7 +25,7 @@ from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import gate
 from koordpy.placement.problem import Problem, at_most
 from koordpy.plan.limits import MOVES
-from koordpy.pods.family_books import NOTHING_GIVEN, Given
+from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices
 from koordpy.pods.pod_info import PodInfo, pod_info
 from koordpy.preemption.rules.entitlement import wants_to_stay
 from koordpy.preemption.search.victim_pool import Mask, Pool
@@ -41,7 +41,7 @@ class Back:
 
     pod: PodInfo
     node: int
-    given: Given = field(default_factory=lambda: NOTHING_GIVEN)
+    devices: AllocatedDevices = field(default_factory=lambda: NO_DEVICES)
     """Devices of the new node that are reserved for the pod."""
 
 
@@ -89,7 +89,7 @@ def _is_blocked_when_pending(moved: VictimUnit, round_state: RoundState) -> bool
     first, again = moved.pods[0], {pod.key: as_pending(pod, round_state) for pod in moved.pods}
     if first.gang is None:
         return device_gate(Unit(id=first.key, gangs=(), plain=again[first.key]), round_state) is not None
-    unit = round_state.groups.unit(first.gang).changed(lambda pod: again.get(pod.key, pod))
+    unit = round_state.groups.unit(first.gang).with_changes(lambda pod: again.get(pod.key, pod))
     if has_parts(unit):  # a new placement of some members would not respect the constraints between parts of the gang
         return True
     return gate(unit, round_state.groups) is not None or device_gate(unit, round_state) is not None
@@ -207,7 +207,7 @@ class Returning:
                 del left[pod.key]
         if left:
             names = round_state.snapshot.nodes
-            seated = unit.after({one.pod.key: names[one.node].name for one in out})
+            seated = unit.with_bound({one.pod.key: names[one.node].name for one in out})
             seats = self._nodes_for(seated, left, group)
             back = self._assign_returning([left[pod.key] for pod in unit.members if pod.key in left], seats)
             if back is None:
@@ -223,9 +223,9 @@ class Returning:
         dealt = deal_returning([(pod, nodes[pod.key]) for pod in pods], round_state)
         if dealt is None:
             return None
-        out = [Back(pod, nodes[pod.key], dealt.get(pod.key, NOTHING_GIVEN)) for pod in pods]
+        out = [Back(pod, nodes[pod.key], dealt.get(pod.key, NO_DEVICES)) for pod in pods]
         for one in out:
-            round_state.draft.assign(one.pod, one.node, given=one.given)
+            round_state.draft.assign(one.pod, one.node, given=one.devices)
         return out
 
     def _nodes_for(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> dict[str, int]:
@@ -293,5 +293,5 @@ def _unit(moved: VictimUnit, again: dict[str, PodInfo], round_state: RoundState)
     whole = round_state.groups.unit(first.gang)
     index = round_state.snapshot.index
     at = [index[pod.node] for pod in whole.members if pod.bound and pod.node in index]
-    unit = whole.changed(lambda pod: again.get(pod.key, pod if pod.bound else None))
+    unit = whole.with_changes(lambda pod: again.get(pod.key, pod if pod.bound else None))
     return unit, round_state.snapshot.tree.lowest_common(at)[0]

@@ -55,7 +55,7 @@ class SinglePod:
         """
         if self._size != len(self.pool.units):
             self._read()
-        free_to_go = eligible & ~self.pool.spent
+        free_to_go = eligible & ~self.pool.without_budget
         quotas = self.round_state.snapshot.quotas
         key = self.round_state.key(pod), pod.priority, quotas.quota_of(pod), quotas.user_of(pod), rule
         table = self._tables.get(key)

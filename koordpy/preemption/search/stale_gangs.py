@@ -56,9 +56,13 @@ def is_stale(gang: Gang, draft: Draft) -> bool:
     Returns False for a gang with as many members as when it last had its minimum, because minMember was raised since.
     Returns False also for an unsupported gang, because koordpy does not evict the bound pods of such a gang.
     """
-    if not (gang.strict and gang.exists and gang.bound) or gang.unsupported:
+    if not (gang.strict and gang.exists and gang.bound) or gang.unsupported_field:
         return False
-    if gang.derived is not None and gang.by_workload and not (gang.derived.has_lost_members and gang.pending):
+    if (
+        gang.workload_gang is not None
+        and gang.by_workload
+        and not (gang.workload_gang.has_lost_members and gang.pending)
+    ):
         return False  # it began smaller, or its controller has not created the other pods yet
     have = present(gang, draft)
     return have < gang.min_member and not 0 < gang.past.whole <= have
@@ -75,7 +79,7 @@ def thinned(ref: GangRef, snapshot: Snapshot) -> bool:
         upstream = snapshot.upstream_groups.get(ref.key)
         policy = upstream.spec.scheduling_policy.gang if upstream is not None else None
         return policy is not None and bound < policy.min_count
-    if (derived := snapshot.derived.get(ref)) is not None:
+    if (derived := snapshot.workload_gangs.get(ref)) is not None:
         return bound < derived.min_member and (derived.has_lost_members or not derived.by_workload)
     return True
 

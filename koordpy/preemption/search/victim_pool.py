@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints
-from koordpy.fairness.entitlement_lines import EntitlementLines
+from koordpy.fairness.tenant_entitlements import Entitlements
 from koordpy.gangs.queue_units import Groups
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts
@@ -59,8 +59,8 @@ class Pool:
     """Cache of `free_of`."""
     _by_requests: dict[tuple[tuple[str, int], ...], Held] = field(default_factory=dict)
     """Requests of a pod -> the same by column; a cache."""
-    _holdings: dict[type[EntitlementLines], TenantUsage] = field(default_factory=dict)
-    """Cache of `holdings`, by kind of entitlement."""
+    _holdings: dict[type[Entitlements], TenantUsage] = field(default_factory=dict)
+    """Cache of `tenant_usage`, by kind of entitlement."""
     _spent: dict[tuple[frozenset[int], int], Mask] = field(default_factory=dict)
     """Cache of `spent`, only for the last budgets without allowance and number of units."""
 
@@ -79,7 +79,7 @@ class Pool:
         for known in ("entries", "evictable", "priority", "ranks"):
             self.__dict__.pop(known, None)
 
-    def at(self, unit: VictimUnit) -> int:
+    def position_of(self, unit: VictimUnit) -> int:
         """Returns the position of a unit."""
         return self.position[id(unit)]
 
@@ -95,7 +95,7 @@ class Pool:
         """
         changed: dict[str, VictimUnit] = {}
         for unit in units:
-            self.alive[self.at(unit)] = False
+            self.alive[self.position_of(unit)] = False
             if unit.group:
                 changed[unit.group] = unit
         for group in changed:
@@ -119,7 +119,7 @@ class Pool:
         found, rank = self._figures.get(i), self.ranks[i]
         if found is None:
             unit = self.units[i]
-            covered = [b for pod in unit.pods for b in self.counting(pod)]
+            covered = [b for pod in unit.pods for b in self.budgets_of(pod)]
             found = self._figures[i] = UnitFigures(
                 frees=self.free_of(i),
                 priority=unit.priority,
@@ -183,18 +183,18 @@ class Pool:
         """PodDisruptionBudgets with the evictions that each still allows on the draft."""
         return self._budgets.on(self.draft)
 
-    def counting(self, pod: PodInfo) -> tuple[int, ...]:
+    def budgets_of(self, pod: PodInfo) -> tuple[int, ...]:
         """Returns the positions in `budgets` of the PodDisruptionBudgets that a pod's eviction counts against."""
-        return self._budgets.counting(pod)
+        return self._budgets.budgets_of(pod)
 
     @property
-    def spent(self) -> Mask:
+    def without_budget(self) -> Mask:
         """[units] True for a unit with a pod under a PodDisruptionBudget that allows no more evictions."""
         budgets = frozenset(b for b, one in enumerate(self.budgets) if not one.allowed)
         key = budgets, len(self.units)
         if key not in self._spent:
             covered = (
-                bool(budgets) and not all(budgets.isdisjoint(self.counting(pod)) for pod in unit.pods)
+                bool(budgets) and not all(budgets.isdisjoint(self.budgets_of(pod)) for pod in unit.pods)
                 for unit in self.units
             )
             self._spent = {key: np.fromiter(covered, dtype=bool)}
@@ -208,7 +208,7 @@ class Pool:
         """
         if len(self.budgets) < 2:
             return np.ones(len(self.units), dtype=bool)
-        return np.array([all(len(self.counting(pod)) < 2 for pod in unit.pods) for unit in self.units], dtype=bool)
+        return np.array([all(len(self.budgets_of(pod)) < 2 for pod in unit.pods) for unit in self.units], dtype=bool)
 
     @cached_property
     def priority(self) -> Ints:
@@ -223,7 +223,7 @@ class Pool:
             ranks[i] = len(ranks) - below
         return ranks
 
-    def relief(self, eligible: NDArray[np.bool_]) -> Ints:
+    def freed_by(self, eligible: NDArray[np.bool_]) -> Ints:
         """Returns [nodes, columns]: the amounts that evicting all eligible units frees, each pod counted once."""
         counted = self.without_lent(eligible)
         out = np.zeros(self.draft.used.shape, dtype=np.int64)
@@ -237,9 +237,9 @@ class Pool:
         counted = eligible.copy()
         for gang_limits in self.gang_limits.values():
             for one in gang_limits:
-                if one.core is not None and eligible[self.at(one.core)]:
+                if one.core is not None and eligible[self.position_of(one.core)]:
                     for unit in one.surplus:
-                        counted[self.at(unit)] = False
+                        counted[self.position_of(unit)] = False
         return counted
 
     def foreign(self, i: int) -> bool:
@@ -247,7 +247,7 @@ class Pool:
         names = self.draft.snapshot.scheduler_names
         return any(pod.pod.spec.scheduler_name not in names for pod in self.units[i].pods)
 
-    def holdings(self, lines: EntitlementLines) -> TenantUsage:
+    def tenant_usage(self, lines: Entitlements) -> TenantUsage:
         """Returns the usage of the units by tenant, for one kind of entitlement (quota mins, or shares)."""
         known = self._holdings.get(type(lines))
         if known is None:

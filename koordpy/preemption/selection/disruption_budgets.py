@@ -25,7 +25,7 @@ class Budget:
     allowed: int
 
 
-class Covering:
+class BudgetCover:
     """An index of budgets: finds the budgets that cover a pod without matching every selector.
 
     A budget is indexed by its namespace and one of its matchLabels; by its namespace alone if it has none. Results are
@@ -51,7 +51,7 @@ class Covering:
             found += self._by_label.get((pod.namespace, key, value), ())
         return [b for b in sorted(found) if protects(self._budgets[b], pod)]
 
-    def counting(self, pod: PodInfo) -> tuple[int, ...]:
+    def budgets_of(self, pod: PodInfo) -> tuple[int, ...]:
         """Returns the positions of the budgets that the pod's eviction counts against.
 
         A budget with the pod in status.disruptedPods is left out, because its status has already counted that eviction.
@@ -95,7 +95,7 @@ def allowances(budgets: Sequence[PodDisruptionBudget], running: Iterable[PodInfo
     """
     numbers = Counter[int]()
     if any(one.status.disruptions_allowed is None for one in budgets):
-        index = Covering(budgets)
+        index = BudgetCover(budgets)
         for pod in running:
             numbers.update(index.protecting(pod))
     return [_allowance(one, numbers[b]) for b, one in enumerate(budgets)]
@@ -137,7 +137,7 @@ class BudgetsLeft:
     def __init__(self, snapshot: Snapshot) -> None:
         self._pods = snapshot.pods
         self._standing = standing_budgets(snapshot)
-        self._index = Covering([one.budget for one in self._standing])
+        self._index = BudgetCover([one.budget for one in self._standing])
         self._leaving: dict[str, tuple[int, ...]] = {}
         self._coming: dict[str, list[int]] = {}
 
@@ -152,7 +152,7 @@ class BudgetsLeft:
             return known
         gone, come = Counter[int](), Counter[int]()
         for pod in draft.evicted.values():
-            gone.update(self.counting(pod))
+            gone.update(self.budgets_of(pod))
         for key in draft.placed if gone else ():
             if key not in self._coming:
                 self._coming[key] = self._index.protecting(self._pods[key])
@@ -162,11 +162,11 @@ class BudgetsLeft:
             for b, one in enumerate(known)
         )
 
-    def counting(self, pod: PodInfo) -> tuple[int, ...]:
-        """Returns the positions of the budgets that a pod's eviction counts against (`Covering.counting`)."""
+    def budgets_of(self, pod: PodInfo) -> tuple[int, ...]:
+        """Returns the positions of the budgets that a pod's eviction counts against (`BudgetCover.budgets_of`)."""
         found = self._leaving.get(pod.key)
         if found is None:
-            found = self._leaving[pod.key] = self._index.counting(pod)
+            found = self._leaving[pod.key] = self._index.budgets_of(pod)
         return found
 
 
@@ -175,7 +175,7 @@ def forbid(budgets: Sequence[Budget], victims: Iterable[PodInfo]) -> bool:
 
     It rejects pods beyond what a budget allows, and every pod with an eviction that counts against several budgets.
     """
-    index = Covering([one.budget for one in budgets])
-    counting = [index.counting(pod) for pod in victims]
+    index = BudgetCover([one.budget for one in budgets])
+    counting = [index.budgets_of(pod) for pod in victims]
     counts = Counter(chain.from_iterable(counting))
     return any(len(some) > 1 for some in counting) or any(n > budgets[b].allowed for b, n in counts.items())

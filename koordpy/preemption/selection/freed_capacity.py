@@ -22,14 +22,14 @@ class FreedCapacity:
         self,
         model: cp_model.CpModel,
         choices: Choices,
-        room: FillingCapacity,
+        capacity: FillingCapacity,
         at: Mapping[tuple[int, int], cp_model.IntVar],
         of_unit: Mapping[int, Sequence[int]],
         unit: Callable[[int, int], list[Term]],
     ) -> None:
         """at: (shape, node) -> variable of new pods. of_unit: unit that represents its kind -> the unit's options.
         unit: (unit, amount) -> the terms that the chosen units of its kind add to a sum."""
-        self.model, self._choices, self._room, self._at = model, choices, room, at
+        self.model, self._choices, self._room, self._at = model, choices, capacity, at
         self._of_unit, self._unit = of_unit, unit
         self.back: dict[MovedKind, dict[int, cp_model.IntVar]] = {}
         """Kind of moved pods -> node -> variable of its pods that return there."""
@@ -90,7 +90,7 @@ class FreedCapacity:
         free = self._choices.problem.free[node]
         rooms = [dict(enumerate(free.tolist())), *(frees for _, frees in self._relief.get(node, ()))]
         return bool(free[column] >= 0) and all(
-            room.get(column, 0) * each >= room.get(other, 0) * weight for room in rooms
+            capacity.get(column, 0) * each >= capacity.get(other, 0) * weight for capacity in rooms
         )
 
     def _returns(self, loads: dict[int, list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...], int]]]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.quantity import quantity_text
 from koordpy.cache.snapshot import Ints
 from koordpy.placement.problem import Problem, hard_regions, slots
@@ -38,7 +38,7 @@ class Lack:
         """The sentence for the message, without its prefix."""
         where = f" in {self.place}" if self.place else ""
         if not self.resource:
-            needed = counted(self.needed, "pod")
+            needed = count_noun(self.needed, "pod")
             return f"needed {needed}, room for {self.free}, with every victim gone {self.reclaimable}{where}"
         needed, free, back = (quantity_text(self.resource, n) for n in (self.needed, self.free, self.reclaimable))
         return f"needed {needed} {self.resource}, free {free}, reclaimable {back}{where}"

@@ -54,7 +54,7 @@ class VictimUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def start(self) -> float:
         """The earliest start of the unit's pods, in seconds since the epoch."""
-        return started(self.pods[0]) if len(self.pods) == 1 else min(started(pod) for pod in self.pods)
+        return start_time(self.pods[0]) if len(self.pods) == 1 else min(start_time(pod) for pod in self.pods)
 
     @cached_property
     def devices(self) -> int:
@@ -109,7 +109,7 @@ def _index(pod: PodInfo) -> tuple[int, int]:
     return (0, pod.index) if pod.index is not None else (1, 0)
 
 
-def started(pod: PodInfo) -> float:
+def start_time(pod: PodInfo) -> float:
     """Returns the start of a pod in seconds since the epoch: status.startTime, else its creation."""
     return seconds(pod.pod.status.start_time) or pod.created
 

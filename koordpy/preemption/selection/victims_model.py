@@ -59,21 +59,21 @@ class VictimsModel(CountModel):
         # the placement with all these victims gone, in the regions that could hold it; each node is a cell by itself,
         # because victims differ between nodes; scores of nodes by their number of pods do not matter for victims
         freed = replace(problem, free=freed_by(choices, every), device_costs=None, already_used=None)
-        room = FillingCapacity(freed, dict(problem.pending_counts))
-        fits = room.may_fit(problem.hard)
+        capacity = FillingCapacity(freed, dict(problem.pending_counts))
+        fits = capacity.may_fit(problem.hard)
         inside = [domain for _, domain in hard_regions(problem) if fits[domain]]
         keep = np.nonzero(np.isin(problem.tree.domain_of[problem.hard], inside))[0].tolist()
         each = np.arange(len(problem.free))
-        super().__init__(room, (0, 0), budget=budget, options=CellOptions(keep=keep, alike=each))
+        super().__init__(capacity, (0, 0), budget=budget, options=CellOptions(keep=keep, alike=each))
         self.wanted = problem.pending_counts
-        self.at = {(room.shapes[i], cell.nodes[0]): var for cell in self.cells for i, var in cell.pods.items()}
+        self.at = {(capacity.shapes[i], cell.nodes[0]): var for cell in self.cells for i, var in cell.pods.items()}
         """(shape, node) -> variable: number of new pods of the shape on the node."""
         for options in self.of_unit.values():
             if len(options) > 1:
                 self.model.add_at_most_one(self.taken[o] for o in options)
         self._limits()
         self._blockers()
-        self.back = FreedCapacity(self.model, choices, self.room, self.at, self.of_unit, self.unit).back
+        self.back = FreedCapacity(self.model, choices, self.capacity, self.at, self.of_unit, self.unit).back
         """Kind of moved pods -> node -> variable: number of its pods that return there; empty for evictions."""
         self._together()
         self._levels()
@@ -220,7 +220,7 @@ class VictimsModel(CountModel):
 
     def _together(self) -> None:
         """Adds constraints between members: the hard layer, conditions of device families, affinity and spread."""
-        total = sum(self.room.wanted)
+        total = sum(self.capacity.wanted)
         if self.problem.hard:
             self._in_one(list(self.inside(self.problem.hard).values()))
         on = self.inside(self.tree.depth)
@@ -251,7 +251,7 @@ class VictimsModel(CountModel):
         full = []
         for here in parts:
             full.append(self.model.new_bool_var(""))
-            self.model.add(linear([*here, (full[-1], -sum(self.room.wanted))]) == 0)
+            self.model.add(linear([*here, (full[-1], -sum(self.capacity.wanted))]) == 0)
         self.model.add_exactly_one(full)
 
     def _leaving(self, label: Iterable[tuple[int, int, int]]) -> dict[int, list[Term]]:

@@ -21,7 +21,7 @@ class Topology:
     def __init__(self, model: VictimsModel) -> None:
         self.model, self.tree, problem = model, model.tree, model.problem
         model.add_used(siblings=False)
-        model.add_groups(tuple(group_types(problem, problem.pending, model.room.shapes)))
+        model.add_groups(tuple(group_types(problem, problem.pending, model.capacity.shapes)))
         self.held = [set(np.nonzero(level.sums(problem.bound_counts))[0].tolist()) for level in self.tree.levels]
         """Per level, the domains with bound members."""
         self.levels = range(1, self.tree.depth + 1)
@@ -92,7 +92,7 @@ class Topology:
 
     def layers(self) -> list[Stage]:
         """Goal 1: as many layers as possible that all members have in common, then that all new pods have in common."""
-        lowest = -sum(bool(self.model.room.may_fit(level).any()) for level in self.levels)
+        lowest = -sum(bool(self.model.capacity.may_fit(level).any()) for level in self.levels)
         return [("common layer", [(var, -1) for var in some], lowest) for some in (self.every, self.one)]
 
     def later(self) -> list[Stage]:

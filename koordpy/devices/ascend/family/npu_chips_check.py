@@ -69,7 +69,7 @@ def _held(node: str, resource: str, inputs: FilterInputs) -> set[int]:
             out |= _numbers(pod.pod.metadata.annotations.get(resource, ""), resource)
     for key, pod in draft.placed_on.get(draft.snapshot.index[node], {}).items():
         if pod.requests.get(resource):
-            out.update(draft.given_of(key, NPUS) or ())
+            out.update(draft.family_devices_of(key, NPUS) or ())
     return out
 
 

@@ -75,7 +75,7 @@ def place_npus(unit: Unit, round_state: RoundState, wanted: Collection[str] | No
         return None
     unit = with_placed(unit, placed_members(unit, round_state), round_state)
     if wanted is not None and unit.plain is None:
-        unit = unit.changed(lambda pod: pod if not pod.pending or pod.key in wanted else None)
+        unit = unit.with_changes(lambda pod: pod if not pod.pending or pod.key in wanted else None)
     if any(job.own_order for job in jobs.values()):
         waiting = {pod.key for pod in unit.pending}
         asking = (job for job in jobs.values() if job.own_order and not waiting.isdisjoint(pod.key for pod in job.pods))

@@ -29,7 +29,7 @@ def legal_jobs(unit: Unit, round_state: RoundState) -> dict[GangRef | None, Asce
 
 def with_placed(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -> Unit:
     """Returns the unit with some pods bound where a plan places them. nodes: pod key -> node position."""
-    return unit.after({key: round_state.snapshot.nodes[node].name for key, node in nodes.items()})
+    return unit.with_bound({key: round_state.snapshot.nodes[node].name for key, node in nodes.items()})
 
 
 def usable_nodes(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from koordpy.api import keys
-from koordpy.api.counted_nouns import counted
+from koordpy.api.counted_nouns import count_noun
 from koordpy.api.natural_order import natural_key
 from koordpy.devices.ascend.family.npu_round import ascend_jobs
 from koordpy.devices.ascend.jobs.placed_members import Bools, usable_nodes
@@ -47,7 +47,7 @@ class BlockJob:
         """Reason why the last `plan` found no placement; empty if it found one."""
         self.stuck: tuple[int, ...] = ()
         """Blocks with bound members in a SuperPoD that has too few nodes for their pending members."""
-        self.worth: tuple[Any, ...] = ()
+        self.cost: tuple[Any, ...] = ()
         """Levels of the objective of the last choice of SuperPoDs; smaller is better. Empty if no block had to be
         chosen."""
         self._numbers = numbers
@@ -100,7 +100,7 @@ class BlockJob:
                 fresh += more
             if len(free) < len(waiting):
                 where = f"SuperPoD {home}" if home else "no SuperPoD"
-                lacks = f"block {k} in {where} needs {counted(len(waiting), 'more node')}, {len(free)} usable"
+                lacks = f"block {k} in {where} needs {count_noun(len(waiting), 'more node')}, {len(free)} usable"
                 self.why = self.why or f"SuperPoD affinity: {lacks}"
                 self.stuck = (*self.stuck, k)
                 continue
@@ -125,7 +125,7 @@ class BlockJob:
             number, node = seats[rank]
             nodes[pod.key] = node
             notes[pod.key] = {keys.SUPER_POD_RANK: str(number), keys.BOUND_SUPER_POD: super_pods[node]}
-        return JobPlan(nodes, notes=notes, cost=self.worth)
+        return JobPlan(nodes, notes=notes, cost=self.cost)
 
     def choose(self, left: Mapping[str, Sequence[int]], number: int) -> list[list[int]] | None:
         """Returns the nodes of each new block for `number` pods, in the order of block numbers; None if there are too
@@ -158,7 +158,7 @@ class BlockJob:
         shares = sorted((share for _, share in given), reverse=True)
         eaten = sum(max(0, share - grid.keep(sizes[i])) for i, share in given)
         suits = tuple(grid.key(sizes[i], share) for i, share in given)
-        self.worth = (-whole, eaten, len(given), tuple(-share for share in shares), suits)
+        self.cost = (-whole, eaten, len(given), tuple(-share for share in shares), suits)
         # short blocks of a soft job; none for a hard job, because whole blocks contain all of its pods
         rest = [size - taken for size, taken in zip(sizes, used, strict=True)]
         short = divide_short_blocks(rest, [taken > 0 for taken in used], number - whole * grid.size, grid)

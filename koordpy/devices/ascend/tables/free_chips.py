@@ -119,10 +119,10 @@ class FreeChips:
             if holding.resource == resource and self._stays(holding):
                 mask |= holding.chips
         ledger = draft.ledgers.get(NPUS)
-        if ledger is not None and ledger.given:
+        if ledger is not None and ledger.allocations:
             for key, pod in draft.placed_on.get(node, {}).items():
                 if resource in pod.requests:
-                    for chip in ledger.given.get(key, ()):
+                    for chip in ledger.allocations.get(key, ()):
                         mask |= 1 << chip
         return mask
 

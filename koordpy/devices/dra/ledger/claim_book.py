@@ -154,7 +154,7 @@ class ClaimLedger(DeviceLedger):
 
     def release(self, pod: PodInfo) -> None:
         """Implements `DeviceLedger.release`."""
-        for claim in self.given[pod.key]:
+        for claim in self.allocations[pod.key]:
             del self.taken[claim]
         super().release(pod)
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.devices.gpu.choice.gpu_divisions import division_choice
-from koordpy.devices.gpu.choice.gpu_judge import Worth, candidates, judge_of
+from koordpy.devices.gpu.choice.gpu_judge import LinkClasses, candidates, judge_of
 from koordpy.devices.gpu.choice.gpu_partitioning import Partitioner
 from koordpy.devices.gpu.choice.gpu_splits import Divider, counted
 from koordpy.devices.gpu.choice.gpu_submasks import Masks, bits_of, reversed_bits
@@ -76,7 +76,7 @@ class Chooser:
         """`_choose` with a cache."""
         self._covers: dict[int, int] = {}
 
-    def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Worth | None:
+    def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> LinkClasses | None:
         """Returns the link classes of the choice, by which nodes are compared; None if the pods cannot all be served.
 
         free, held: as in `_choose`.

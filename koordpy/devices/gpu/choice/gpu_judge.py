@@ -20,7 +20,7 @@ from koordpy.plan.limits import JUDGEMENTS_KEPT
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class LinkClasses:
     """Link classes of a choice, of the machine's pattern or over all machines. The number of classes means no limit."""
 
     low: int
@@ -29,15 +29,15 @@ class Worth:
     """Class of the slowest pair of each pod's GPUs, slowest first."""
 
 
-def worth_of(sets: Sets, held: int, rank: Callable[[int], int]) -> Worth:
-    """Returns the link classes of chosen sets. held: mask of GPUs of bound members, which count in `Worth.low`.
+def link_classes_of(sets: Sets, held: int, rank: Callable[[int], int]) -> LinkClasses:
+    """Returns the link classes of chosen sets. held: mask of GPUs of bound members, which count in `LinkClasses.low`.
 
     rank: returns the class of the slowest pair of a set.
     """
     whole = held
     for own, _ in sets:
         whole |= own
-    return Worth(rank(whole), tuple(sorted(rank(own) for own, _ in sets)))
+    return LinkClasses(rank(whole), tuple(sorted(rank(own) for own, _ in sets)))
 
 
 class Judge:
@@ -48,7 +48,7 @@ class Judge:
         self._divider = Divider(self.tables, (0,) * self.tables.classes)
         self._known = lru_cache(JUDGEMENTS_KEPT)(self._judge)
 
-    def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Worth | None:
+    def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> LinkClasses | None:
         """Returns the link classes of the best choice for some pods; None if they cannot all be served.
 
         free: mask of GPUs that may be allocated. held: mask of GPUs that bound members of the pods' group use.
@@ -57,7 +57,7 @@ class Judge:
         kinds = counted(tuple(replace(want, containers=(), listed=want.listed or None) for want in wants))
         return self._known(free, held, kinds)
 
-    def _judge(self, free: int, held: int, kinds: Kinds) -> Worth | None:
+    def _judge(self, free: int, held: int, kinds: Kinds) -> LinkClasses | None:
         """Finds the best slowest pair over all candidate sets, then the best division of these sets among the pods."""
         low, low_list, number = self.tables.low, self.tables.low_list, sum(number for _, number in kinds)
         us = candidates(self.tables.size, free, sum(want.count * number for want, number in kinds))
@@ -74,16 +74,16 @@ class Judge:
         if shares is not None:
             shares.keep(whole == top)
         elif number == 1:
-            return Worth(top, (int(low[us].max()),))
+            return LinkClasses(top, (int(low[us].max()),))
         elif self.tables.is_flat(free):
             pairs = (
                 low_list[int(us[0])] if want.count > 1 else self.tables.classes for want, n in kinds for _ in range(n)
             )
-            return Worth(top, tuple(sorted(pairs)))
+            return LinkClasses(top, tuple(sorted(pairs)))
         else:
             shares = self._divider.shares(us, kinds)
         self._divider.charge_slowest(shares, int(low[us].min()))
-        return Worth(top, tuple(sorted(low_list[own] for own in shares.any_way())))
+        return LinkClasses(top, tuple(sorted(low_list[own] for own in shares.any_way())))
 
 
 def candidates(count: int, free: int, size: int) -> Masks:

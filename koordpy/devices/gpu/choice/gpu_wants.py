@@ -19,7 +19,7 @@ class PodWant:
     count: int
     """GPUs of the pod."""
     containers: tuple[int, ...]
-    """GPUs of each container, as in `GpuAsk.beside`."""
+    """GPUs of each container, as in `GpuAsk.per_container`."""
     least_kbs: int = 0
     """Minimum bandwidth in kB/s of all pairs of its GPUs; 0 for no minimum."""
     restricted: bool = False
@@ -35,7 +35,7 @@ class GpuWant:
     count: int
     """GPUs of the pod."""
     containers: tuple[int, ...]
-    """GPUs of each container, as in `GpuAsk.beside`."""
+    """GPUs of each container, as in `GpuAsk.per_container`."""
     near: tuple[int, ...] | None = None
     """[GPUs] mask of the GPUs that are linked to this GPU at the minimum bandwidth or above; None for no minimum."""
     listed: tuple[Partition, ...] | None = None

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import combinations, islice
 
 from koordpy.devices.gpu.choice.gpu_choice import Board, Objective
-from koordpy.devices.gpu.choice.gpu_judge import Worth, worth_of
+from koordpy.devices.gpu.choice.gpu_judge import LinkClasses, link_classes_of
 from koordpy.devices.gpu.choice.gpu_submasks import bits_of
 from koordpy.devices.gpu.choice.gpu_wants import GpuWant, Sets
 from koordpy.plan.limits import CLIQUE_STEPS, JUDGEMENTS_KEPT
@@ -34,10 +34,10 @@ class LargeChooser:
         self.choose = lru_cache(JUDGEMENTS_KEPT)(self._choose)
         """`_choose` with a cache."""
 
-    def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Worth | None:
+    def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> LinkClasses | None:
         """Returns the link classes of the choice, by which nodes are compared; None if the search finds no choice."""
         sets = self.choose(free, held, wants, "bottleneck")
-        return None if sets is None else worth_of(sets, held, self.low)
+        return None if sets is None else link_classes_of(sets, held, self.low)
 
     def can(self, free: int, wants: tuple[GpuWant, ...]) -> bool:
         """Returns whether the bounded search finds GPUs for all pods."""

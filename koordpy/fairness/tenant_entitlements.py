@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Entitlements: what each tenant may use before other tenants may reclaim from it.
 
-One interface (`EntitlementLines`) for two kinds, so that the rules of preemption need not know which one they apply
+One interface (`Entitlements`) for two kinds, so that the rules of preemption need not know which one they apply
 (preemption.md 3.2 and 3.3, quota-fairness.md 3):
 
 - `Mins`: tenants are ElasticQuotas, entitled to their min.
@@ -39,7 +39,7 @@ Path = tuple[Tenant, ...]
 """A tenant and those above it, from the top down."""
 
 
-class EntitlementLines(ABC):
+class Entitlements(ABC):
     """Entitlements of one kind.
 
     Amounts are hundredths of a device for `ACCELERATORS`, else the units of requests (milli-cores of cpu, whole units).
@@ -78,7 +78,7 @@ class EntitlementLines(ABC):
         return []
 
 
-def lines_of(snapshot: Snapshot, config: Fairness, quotas: Quotas | None = None) -> EntitlementLines | None:
+def entitlements_of(snapshot: Snapshot, config: Fairness, quotas: Quotas | None = None) -> Entitlements | None:
     """Returns the fair shares of the configured mode; None in mode off.
 
     quotas: capacity, usage and demand to share; None for those of the snapshot.
@@ -93,7 +93,7 @@ def lines_of(snapshot: Snapshot, config: Fairness, quotas: Quotas | None = None)
 
 
 @dataclass(frozen=True)
-class Mins(EntitlementLines):
+class Mins(Entitlements):
     """The min of every quota, in each resource that the quota's max names."""
 
     quotas: Quotas
@@ -117,7 +117,7 @@ class Mins(EntitlementLines):
 
 
 @dataclass(frozen=True)
-class _Users(EntitlementLines):
+class _Users(Entitlements):
     """Shares of users in mode gpu-count. Each pod has one tenant, its user."""
 
     snapshot: Snapshot
@@ -151,7 +151,7 @@ class _Users(EntitlementLines):
 
 
 @dataclass(frozen=True)
-class _Queues(EntitlementLines):
+class _Queues(Entitlements):
     """Shares of queues in modes exact and kai. A pod's tenants are its queue and the quotas above it."""
 
     snapshot: Snapshot
@@ -186,7 +186,7 @@ class _Queues(EntitlementLines):
         return Fraction(self.shares.exact.get(party, {}).get(resource, 0))
 
 
-def above(use: int, share: Fraction | int) -> int:
+def usage_above(use: int, share: Fraction | int) -> int:
     """Returns the usage beyond a share, rounded up; 0 or less if usage is within the share.
 
     Usage stays above the share as long as less than this amount is evicted.
@@ -194,6 +194,6 @@ def above(use: int, share: Fraction | int) -> int:
     return ceil(use - share)
 
 
-def spare(use: int, share: Fraction | int) -> int:
+def evictable_amount(use: int, share: Fraction | int) -> int:
     """Returns how much may be evicted without falling below min(use, share)."""
     return max(0, floor(use - share))
