@@ -13,7 +13,7 @@ ATTACK_ARGS ?=
 export MINUTES POLICIES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo picture test lint dco format type bench soak attack yardstick e2e e2e-oldest realnode realnode-down realnode-bench e2e-realnode hardware docs reference workflows chart image dist dist-check version test-pythons controlplane clean oracle golden measures suggestions storms
+.PHONY: help install lock demo picture test lint dco format type bench soak attack yardstick e2e e2e-oldest realnode realnode-down realnode-bench e2e-realnode hardware docs reference workflows chart image dist dist-check publish-check publish-image publish-chart publish-files version test-pythons controlplane clean oracle golden measures suggestions storms
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -189,6 +189,21 @@ PLATFORM_HERE = $(shell uname -s | tr A-Z a-z)/$(subst aarch64,arm64,$(subst x86
 dist-check: install ## Build the parts of a release that need no image, for this platform, and test them in an empty environment
 	$(MAKE) dist PARTS="python chart crds plugin krew sbom" PLATFORMS=$(PLATFORM_HERE) PYTHONS=$(PYTHON_HERE)
 	$(BIN)/python -m pytest tests/release -rs -m "published" $(PYTEST_ARGS)
+
+PUBLISH = $(DIST_TOOLS)/bin/python -m release.publishing
+export DRY_RUN TAG
+
+publish-check: $(DIST_TOOLS)/.installed ## Check that TAG (v1.2.3), chart, changelog and upgrade notes name the version of koordpy
+	@$(PUBLISH) check "$$TAG"
+
+publish-image: $(DIST_TOOLS)/.installed ## Push, sign and attest the image of make image; needs skopeo and cosign (DRY_RUN=1: print the commands)
+	@$(PUBLISH) image
+
+publish-chart: $(DIST_TOOLS)/.installed ## Push and sign the chart of make dist; needs helm and cosign (DRY_RUN=1: print the commands)
+	@$(PUBLISH) chart
+
+publish-files: $(DIST_TOOLS)/.installed ## Sign the checksums of make dist, and create the release of the forge; needs cosign and gh (DRY_RUN=1: print the commands)
+	@$(PUBLISH) files
 
 version: ## Write VERSION into every file that names the version (VERSION=0.2.0)
 	@$(BIN)/python -m release.set_version $(VERSION)

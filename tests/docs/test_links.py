@@ -24,7 +24,7 @@ _FENCED = re.compile(r"^( *)```.*?^\1```$", re.M | re.S)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.M)
 _COMMAND = re.compile(r"(?:^ {4}(?:\$ )?|^\$ |`)koordpy ([a-z]+)\b", re.M)
-_TARGET = re.compile(r"(?:^ *|`)make ([a-z0-9]+)\b", re.M)
+_TARGET = re.compile(r"(?:^ *|`)make ([a-z0-9-]+)", re.M)
 
 
 def prose(page: Path) -> str:
