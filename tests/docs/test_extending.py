@@ -97,7 +97,7 @@ from koordpy.cli.main import main
 from koordpy.devices.fpgas import Fpgas
 
 rightly = Fpgas.allocate
-Fpgas.allocate = lambda *of: replace(found := rightly(*of), given=dict.fromkeys(found.given, (4, 5, 6)))
+Fpgas.allocate = lambda *of: replace(found := rightly(*of), devices=dict.fromkeys(found.devices, (4, 5, 6)))
 main(["simulate", "-f", "fpgas.yaml", "-o", "yaml"])
 """
 

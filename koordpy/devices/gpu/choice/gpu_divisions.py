@@ -20,7 +20,7 @@ def division_choice(matrix: Matrix, size: int, free: int, wants: tuple[GpuWant, 
     for want in wants:
         if free.bit_count() < want.count:
             return None
-        own = free & -free if want.count == 1 else _NativeDivisions(matrix, want.count).pick(free)
+        own = free & -free if want.count == 1 else _AllocatorChoice(matrix, want.count).pick(free)
         listed = want.listed or ()
         if not want.linked(own) or (want.must and all(one.mask != own for one in listed)):
             return None
@@ -29,7 +29,7 @@ def division_choice(matrix: Matrix, size: int, free: int, wants: tuple[GpuWant, 
     return tuple(out)
 
 
-class _NativeDivisions:
+class _AllocatorChoice:
     """The choice of go-gpuallocator for requests of one size on one machine, with cached scores."""
 
     def __init__(self, matrix: Matrix, count: int) -> None:
