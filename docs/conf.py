@@ -31,6 +31,7 @@ myst_links_external_new_tab = True
 html_theme = "furo"
 html_title = f"{project} {version}"
 html_css_files = ["custom.css"]
+html_favicon = "static/icon.svg"
 html_static_path = ["static"]
 html_extra_path = ["site"]  # index.html: the root of the site redirects to root_doc
 html_copy_source = False

@@ -75,7 +75,8 @@ def test_artifact_hub_shows_the_definitions_and_the_image_of_this_version() -> N
     }
     assert {(one["name"], one["kind"], one["version"]) for one in HUB["crds"]} == expected
     (image,) = HUB["images"]
-    assert image["image"].endswith(f"/koordpy:{__version__}")
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))["image"]
+    assert image["image"] == f"{values['repository']}:{__version__}"
 
 
 def test_the_oldest_kubernetes_is_that_of_the_scheduler() -> None:
