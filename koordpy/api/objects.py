@@ -187,12 +187,17 @@ class EnvVar(Wire, frozen=True):
     value_from: EnvVarSource | None = None
 
 
+class ContainerRestartRule(Wire, frozen=True):
+    action: str = ""
+
+
 class Container(Wire, frozen=True):
     name: str = ""
     image: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     ports: list[ContainerPort] = []
     restart_policy: str = ""
+    restart_policy_rules: list[ContainerRestartRule] = []
     env: list[EnvVar] = []
 
 
@@ -269,6 +274,7 @@ class PodSpec(Wire, frozen=True):
     volumes: list[Volume] = []
     resource_claims: list[PodResourceClaim] = []
     host_network: bool = False
+    host_users: bool | None = None
     termination_grace_period_seconds: int | None = None
 
 
@@ -357,6 +363,7 @@ class NodeStatus(Wire, frozen=True):
     allocatable: Quantities = {}
     images: list[ContainerImage] = []
     addresses: list[NodeAddress] = []
+    declared_features: list[str] = []
 
 
 class Node(KubernetesObject, frozen=True):

@@ -277,13 +277,18 @@ def _fits(state: ClusterState, node: NodeInfo, count: int, amounts: Amounts) -> 
 
 
 def differs(now: NodeInfo | None, then: NodeInfo | None) -> bool:
-    """Returns True if a node was removed or recreated, or if its labels or taints changed. None: the node does not
-    exist."""
+    """Returns True if a node was removed or recreated, or if its labels, taints or declared features changed. None: the
+    node does not exist."""
     if now is then:
         return now is None
     if now is None or then is None:
         return True
-    return now.labels != then.labels or now.taints != then.taints or now.node.metadata.uid != then.node.metadata.uid
+    if now.labels != then.labels or now.taints != then.taints:
+        return True
+    return (
+        now.node.metadata.uid != then.node.metadata.uid
+        or now.node.status.declared_features != then.node.status.declared_features
+    )
 
 
 def _interacts(pod: PodInfo) -> bool:

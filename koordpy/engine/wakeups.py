@@ -69,6 +69,8 @@ class Wake(enum.Flag):
     """A node's device report changed in more than amounts, such as its NPUs, SuperPoD or switch."""
     STORAGE_CLASS = enum.auto()
     STORAGE_CAPACITY = enum.auto()
+    NODE_FEATURES = enum.auto()
+    """A node declares other features of Kubernetes."""
     ATTACHABLE = enum.auto()
     """A node may accept more volumes."""
     DYNAMIC_DEVICE = enum.auto()
@@ -130,6 +132,7 @@ BY_FILTER: dict[str, Wake] = {
     "GPUDevices": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_LABELS | Wake.CAPACITY_FREED | Wake.DEVICE,
     # a unit refused by a quota may find victims in that quota, and any filter may have refused these placements
     "ElasticQuota": ANY & ~Wake.POD_BOUND,
+    "NodeDeclaredFeatures": Wake.NODE_ADDED | Wake.NODE_FEATURES,
     "VolumeZone": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS,
 }
 """Filter -> kinds of change that may reverse its refusal."""
@@ -210,6 +213,8 @@ def of_node(before: NodeInfo | None, after: NodeInfo | None) -> Wake:
         wake |= Wake.NODE_LABELS
     if before.taints != after.taints:
         wake |= Wake.NODE_TAINTS
+    if before.node.status.declared_features != after.node.status.declared_features:
+        wake |= Wake.NODE_FEATURES
     if _links_said(before.node) != _links_said(after.node):
         wake |= Wake.DEVICE
     if node_reports(before.node) != node_reports(after.node):

@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from koordpy.devices.family_registry import families_of
 from koordpy.framework.filter_protocol import Refusal
 from koordpy.framework.pod_rule_filter import Rule
+from koordpy.plugins.declared_features import DeclaredFeatures
 from koordpy.plugins.disk_limits import NodeVolumeLimits, VolumeRestrictions
 from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.plugins.host_ports import NodePorts
 from koordpy.plugins.interpod_affinity import ExistingTerms, OwnTerms
+from koordpy.plugins.node_filters import required_features
 from koordpy.plugins.topology_spread import FILTERS as HARD
 from koordpy.plugins.topology_spread import Spreading, TopologySpread, constraints_of
 from koordpy.plugins.volume_binding import VolumeBinding
@@ -72,12 +74,18 @@ def _devices(pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
         yield from family.rules(pod, inputs)
 
 
+def _features(pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
+    if required := required_features(pod.pod):
+        yield DeclaredFeatures(inputs.snapshot.nodes, required)
+
+
 FILTERS: tuple[Callable[[PodInfo, FilterInputs], Iterable[Rule]], ...] = (
     _ports,
     _volumes,
     _spread,
     _pod_affinity,
     _devices,
+    _features,
 )
 """Functions that yield the rules of a pod, in the order of the filters."""
 

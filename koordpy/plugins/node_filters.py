@@ -6,7 +6,7 @@ cached between rounds. NodeName is not checked, because a pending pod has no nod
 2.1 and 2.3.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,6 +159,29 @@ def first_words(
     if isinstance(affinity, Refusal):
         return parts, affinity
     return [*parts, check_added(nodes, added), affinity], None
+
+
+def _restarts_all_containers(pod: Pod) -> bool:
+    """Returns True if the end of one container restarts all containers of the pod (KEP-5532)."""
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    return any(rule.action == "RestartAllContainers" for one in containers for rule in one.restart_policy_rules)
+
+
+def _has_users_on_host_network(pod: Pod) -> bool:
+    """Returns True if the pod has user namespaces and the network of the node."""
+    return pod.spec.host_network and pod.spec.host_users is False
+
+
+REQUIRED_FEATURES: dict[str, Callable[[Pod], bool]] = {
+    "RestartAllContainersOnContainerExits": _restarts_all_containers,
+    "UserNamespacesHostNetworkSupport": _has_users_on_host_network,
+}
+"""Feature of Kubernetes -> whether a pod needs a node that declares it. Other features concern updates of pods only."""
+
+
+def required_features(pod: Pod) -> tuple[str, ...]:
+    """Returns the features that a node must declare; empty for nearly all pods."""
+    return tuple(name for name, is_needed in REQUIRED_FEATURES.items() if is_needed(pod))
 
 
 def columns_of(nodes: Sequence[NodeInfo]) -> LabelColumns:

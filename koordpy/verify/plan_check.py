@@ -163,7 +163,7 @@ def _node_faults(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState)
 
 
 def _refusals(pod: PodInfo, node: NodeInfo) -> list[str]:
-    """Returns the faults of a pod on a node by its taints, node selector and node affinity."""
+    """Returns the faults of a pod on a node by its taints, node selector, node affinity and declared features."""
     faults, spec, name = [], pod.pod.spec, node.name
     for taint in node.taints:
         effect = taint.effect in node_filters.FILTERING_EFFECTS
@@ -175,6 +175,8 @@ def _refusals(pod: PodInfo, node: NodeInfo) -> list[str]:
     required = affinity.required if affinity else None
     if required and not any(term_matches(t, name, node.labels) for t in required.node_selector_terms):
         faults.append(f"{pod.key}: node {name} does not match its node affinity")
+    lacking = set(node_filters.required_features(pod.pod)) - set(node.node.status.declared_features)
+    faults += [f"{pod.key}: node {name} does not declare feature {feature}" for feature in sorted(lacking)]
     return faults
 
 
