@@ -126,10 +126,6 @@ RUNTIME_STEPS = 256
 values each step is rounded down."""
 BLOCKERS = 2000
 """Maximum number of pods that a shape's filters depend on for which each is tried as a single victim."""
-COUNTED_VICTIMS_STEPS = 3_000_000
-"""Maximum number of additions of the min-plus tables; above it the solver is as fast."""
-COUNTED_VICTIMS_STATES = 60_000
-"""Maximum of nodes times (pods + 1) times (amount that a quota reclaims + 1); above it the solver is used."""
 GATHERED_VICTIMS_STEPS = 2_000_000
 """Maximum number of ways to split pods over domains that are compared for priorities and cost level 9."""
 NODE_COVER_STATES = 4096

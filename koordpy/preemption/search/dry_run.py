@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from koordpy.devices.family_registry import allocate, is_counted, is_refused
 from koordpy.devices.rule_registry import place_members, rules_decide
 from koordpy.feasibility.round_state import RoundState
-from koordpy.placement.goals import violations
 from koordpy.placement.problem import Problem, at_most, only_ranks
 from koordpy.plan.round_plan import Proof
 from koordpy.pods.family_books import NO_DEVICES
@@ -63,21 +62,6 @@ class DryRun:
         """
         with self.without_units(units):
             return self._place(places, share)
-
-    def fits_at(self, units: Sequence[int], places: Places) -> bool:
-        """Returns True if the members fit exactly these places once some units are gone.
-
-        False does not mean that they do not fit: the check is left out if filters depend on other pods.
-        """
-        preemptors, round_state = self.preemptors, self.round_state
-        if any(round_state.of(pod).has_rules for pod in self._kinds()):
-            return False
-        waiting: dict[int, list[int]] = {}
-        for rank in preemptors.problem.pending:
-            waiting.setdefault(preemptors.problem.members[rank].shape, []).append(rank)
-        nodes = {waiting[shape].pop(): node for (shape, node), pods in places.items() for _ in range(pods)}
-        with self.without_units(units):
-            return not violations(self._preemptor_problem(), nodes)
 
     def fits(self, units: Sequence[int], share: float = 1.0) -> bool:
         """Returns True if the members fit anywhere once some units are gone.

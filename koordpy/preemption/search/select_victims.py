@@ -79,8 +79,6 @@ class VictimSelection:
         units = enumerate(found.units if looked_at else ())
         self.seen = tuple(n for n, i in units if any(p.key in looked_at for p in pool.units[i].pods))
         """Units of the choice with a pod that a filter of the members depends on."""
-        self._capacity_decides = not looked_at and not self.own_order
-        """True if only the free capacity of a node decides whether a member fits there."""
         self._is_unproven = False
         """True if a dry run failed without a proof that the members do not fit."""
         self._layout = Layout()
@@ -110,10 +108,7 @@ class VictimSelection:
 
     def refuse(self, taken: tuple[int, ...], layout: Layout) -> Sequence[Cut | Need]:
         """Returns why a set fails its dry run, as cuts and needs of the model; empty if the set passes."""
-        # if capacity alone decides, the model's own placement is enough
         self._layout = layout
-        if self._capacity_decides and not self.found.moves and self.trial.fits_at(self.found.of(taken), layout.places):
-            return ()
         if self.works(taken, layout):
             return ()
         every = tuple(range(len(self.choices.units)))

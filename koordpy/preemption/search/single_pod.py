@@ -120,10 +120,10 @@ class SinglePod:
             unit = pool.units[i]
             gang = gangs.setdefault(unit.group, len(gangs)) if unit.group else -1
             items.append(builder.item(i, pool.figures_of(i), node, rank=pool.ranks[i], gang=gang))
-            whole = [have + amount for have, amount in zip(whole, items[-1].frees, strict=False)]
+            whole = [have + amount for have, amount in zip(whole, items[-1].frees, strict=True)]
             last = at + 1 == len(order) or pool.units[order[at + 1]].priority > unit.priority
             if last and all(have >= asked for have, asked in zip(whole, request, strict=True)):
-                lacking = [*(asked - have for have, asked in zip(free, request, strict=True)), 0]
+                lacking = [asked - have for have, asked in zip(free, request, strict=True)]
                 found = NodeCovers(items, lacking).rising([lacking])
                 if found and found[0][1]:
                     return unit.priority, *found[0]

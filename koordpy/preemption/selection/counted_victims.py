@@ -8,30 +8,23 @@ one by one:
 2. For each node and number of pods, find the cheapest victims (`node_covers.py`). The cost is one integer that contains
    the levels 3 to 5, 8 and 9, so the costs of nodes add up.
 3. Distribute the pods over the nodes at the lowest total cost. If costs are convex, by a merge; otherwise by min-plus
-   tables along the tree of domains (`gathered_victims.py`). If victims must also give back an amount to a full quota of
-   the preemptor, by dynamic programming over pods and that amount.
+   tables along the tree of domains (`gathered_victims.py`).
 4. Check the limits between units of different nodes (surplus of a gang, quotas, budgets), which were ignored so far. If
    the set satisfies them, it is optimal. If not, the answer is None and CP-SAT decides.
 """
 
 import heapq
 from collections.abc import Iterable, Sequence
-from math import gcd
 from typing import Any
 
 import numpy as np
 
 from koordpy.placement.problem import hard_regions
-from koordpy.plan.limits import COUNTED_VICTIMS_STATES, COUNTED_VICTIMS_STEPS
 from koordpy.plan.round_plan import Proof
 from koordpy.preemption.selection.gathered_victims import Gathered, NodeOffer
 from koordpy.preemption.selection.lower_bounds import sums_allow
-from koordpy.preemption.selection.node_covers import LEVEL_BITS, Item, ItemBuilder, NodeCovers, Unwieldy
+from koordpy.preemption.selection.node_covers import LEVEL_BITS, Cover, Item, ItemBuilder, NodeCovers, Unwieldy
 from koordpy.preemption.selection.victim_choice import Choice, Choices, cost_levels, keeps
-
-Options = tuple[int, ...]
-Link = Any
-"""A linked list of the options chosen so far: (previous link, options of one node); None is its start."""
 
 
 def applies(choices: Choices) -> bool:
@@ -54,9 +47,8 @@ def applies(choices: Choices) -> bool:
         or choices.one_of
     ):
         return False
-    # one amount that a quota must get back can be counted, without a gather goal
-    demands = [limit for limit in choices.limits if limit.least]
-    if len(demands) > 1 or (demands and (demands[0].when or demands[0].most is not None or problem.gather)):
+    # an amount that a quota must get back depends on the victims of all nodes
+    if any(limit.least for limit in choices.limits):
         return False
     if len({option.rule for option in choices.options}) > 1:
         return False
@@ -95,13 +87,6 @@ class _Search:
         self.request = [amount for _, amount in self.asked.request]
         self.free: list[list[int]] = self.problem.free[:, self.columns].tolist()
         self.regions = [domain for _, domain in hard_regions(self.problem)]
-        asked = [limit for limit in choices.limits if limit.least]
-        self.least = asked[0].least or 0 if asked else 0
-        """Amount that the victims must give back to a quota of the preemptor; 0 if no quota is full."""
-        self.gives: dict[int, int] = {}
-        """Option -> amount that it gives back to that quota."""
-        for o, amount in asked[0].terms if asked else ():
-            self.gives[o] = self.gives.get(o, 0) + amount
 
     # --- which units may be used ------------------------------------------------------------------------------------
 
@@ -133,9 +118,6 @@ class _Search:
 
         A pod that is in the core and in a surplus unit may be counted twice, so only False is a proof.
         """
-        options = list(options)
-        if self.least and sum(self.gives.get(o, 0) for o in options) < self.least:
-            return False
         return sums_allow(self.choices, (self.choices.options[o].unit for o in options))
 
     def _priority(self, option: int) -> int:
@@ -185,22 +167,19 @@ class _Search:
         self.late = width + LEVEL_BITS
         """Number of low bits of a cost, below levels 3 to 5: level 9 (`width` bits), and level 8 above it."""
         # the options of each node as items with the amounts that they free
-        gangs, cores = self._gangs()
+        gangs = self._gangs()
         on: dict[int, list[Item]] = {}
         builder = ItemBuilder(self.columns, width)
         for o in usable:
-            unit, gives = self._unit(o), self.gives.get(o, 0)
+            unit = self._unit(o)
             node = unit.frees[0][0]
-            item = builder.item(o, unit, node, rank=rank[o], gang=gangs.get(o, -1), gives=gives)
-            on.setdefault(node, []).append(item)
-        if self.least:
-            return self._solve_with_give_back(on) if not cores.intersection(usable) else None
+            on.setdefault(node, []).append(builder.item(o, unit, node, rank=rank[o], gang=gangs.get(o, -1)))
         # per node, the cost of 0, 1, 2, ... pods; then the nodes are combined
         nodes: dict[int, NodeOffer] = {}
         for node in filter(self.asked.allowed.__getitem__, self._usable_nodes(on)):
-            found = [(cost, taken) for _, _, cost, taken in self._offers(node, on.get(node, []), 1, 0)]
-            if found:
-                costs, every = zip((0, ()), *found, strict=True)
+            found = self._covers(node, on.get(node, []))
+            if len(found) > 1:
+                costs, every = zip(*found, strict=True)
                 nodes[node] = NodeOffer(costs, every)
         if not nodes:
             return None
@@ -208,11 +187,11 @@ class _Search:
             return self._cheapest_steps(nodes)
         return Gathered(self.problem, self.regions, nodes, self.number, late=self.late).solve()
 
-    def _gangs(self) -> tuple[dict[int, int], set[int]]:
-        """Returns (option -> number of its gang, options of cores).
+    def _gangs(self) -> dict[int, int]:
+        """Returns option -> number of its gang; empty if no option is a core.
 
         Core and surplus of a gang exclude each other, so they need a common number. They are found by the limit that
-        they share. The first mapping is empty if no option is a core.
+        they share.
         """
         gangs: dict[int, int] = {}
         cores = {o for o in range(len(self.choices.options)) if self._unit(o).breaks}
@@ -223,75 +202,23 @@ class _Search:
                         gangs[o] = number
             for number, o in enumerate(sorted(cores)):
                 gangs.setdefault(o, len(self.choices.limits) + number)
-        return gangs, cores
-
-    # --- victims that give back to a quota --------------------------------------------------------------------------
-
-    def _solve_with_give_back(self, on: dict[int, list[Item]]) -> list[int] | None:
-        """Returns the options of the lowest total cost if the victims must also give back an amount to a quota.
-
-        Dynamic programming over the nodes. A state is (pods placed, steps given back), both capped at the target.
-        Returns None if the target cannot be reached.
-        """
-        step = gcd(*(item.frees[-1] for items in on.values() for item in items))
-        if not step:
-            return None
-        wanted = -(-self.least // step)
-        states = (self.number + 1) * (wanted + 1)
-        if states * len(on) > COUNTED_VICTIMS_STATES:
-            raise Unwieldy
-        known: dict[tuple[int, int], tuple[int, Link]] = {(0, 0): (0, None)}
-        steps = 0
-        for node in self._usable_nodes(on):
-            offers = self._offers(node, on.get(node, []), step, wanted)
-            steps += len(known) * len(offers)
-            if steps > COUNTED_VICTIMS_STEPS:
-                raise Unwieldy
-            after = dict(known)
-            for (pods, back), (cost, link) in known.items():
-                for more, gives, price, taken in offers:
-                    key = min(self.number, pods + more), min(wanted, back + gives)
-                    total = cost + price
-                    if pods + more <= self.number and (key not in after or total < after[key][0]):
-                        after[key] = total, (link, taken)
-            known = after
-        best = known.get((self.number, wanted))
-        if best is None:
-            return None
-        out: list[int] = []
-        link = best[1]
-        while link is not None:
-            link, taken = link
-            out += taken
-        return out
+        return gangs
 
     def _usable_nodes(self, on: Iterable[int]) -> list[int]:
         """Returns the nodes that have capacity, or units that may be evicted."""
         return sorted({*on, *np.nonzero(self.problem.slots_of[self.shape])[0].tolist()})
 
-    def _offers(self, node: int, items: list[Item], step: int, wanted: int) -> list[tuple[int, int, int, Options]]:
-        """Returns the offers of one node: (pods, steps given back, cost, options), without (0, 0).
-
-        step: amount of a step that is given back to the quota. wanted: maximum number of steps.
-        """
+    def _covers(self, node: int, items: list[Item]) -> list[Cover]:
+        """Returns the cheapest covers of one node for 0, 1, 2, ... pods."""
         free = self.free[node]
         whole = [have + sum(item.frees[c] for item in items) for c, have in enumerate(free)]
-        number = min(self.number, *(have // amount for have, amount in zip(whole, self.request, strict=True)))
-        number = max(0, number) if self.asked.allowed[node] else 0
-        most = min(wanted, sum(item.frees[-1] for item in items) // step)
+        number = max(0, min(self.number, *(have // amount for have, amount in zip(whole, self.request, strict=True))))
 
-        def lacking(pods: int, back: int) -> list[int]:
-            """Returns what must be freed: per requested resource, then the amount for the quota."""
-            asked = (pods * asked - have if pods else 0 for have, asked in zip(free, self.request, strict=True))
-            return [*asked, back * step]
+        def lacking(pods: int) -> list[int]:
+            """Returns what must be freed of each requested resource."""
+            return [pods * asked - have if pods else 0 for have, asked in zip(free, self.request, strict=True)]
 
-        covers = NodeCovers(items, lacking(number, most))
-        return [
-            (pods, back, *found)
-            for back in range(most + 1)
-            for pods, found in enumerate(covers.rising(lacking(pods, back) for pods in range(number + 1)))
-            if pods or back
-        ]
+        return NodeCovers(items, lacking(number)).rising(lacking(pods) for pods in range(number + 1))
 
     # --- over nodes -------------------------------------------------------------------------------------------------
 

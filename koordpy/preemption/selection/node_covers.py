@@ -29,7 +29,7 @@ class Item(NamedTuple):
 
     option: int
     frees: tuple[int, ...]
-    """Amounts that the unit frees, in the order of the requested amounts (resources, and what a quota gets back)."""
+    """Amounts that the unit frees, in the order of the requested amounts."""
     cost: int
     """Levels 3 to 5, 8 and 9, the first in the highest bits."""
     gang: int = -1
@@ -47,10 +47,10 @@ class ItemBuilder:
         self._known: dict[tuple[tuple[int, int], ...], tuple[int, ...]] = {}
         """What units free on a node -> the same by `columns`; a cache, because most units free equal amounts."""
 
-    def item(self, option: int, unit: UnitFigures, node: int, *, rank: int, gang: int = -1, gives: int = 0) -> Item:
+    def item(self, option: int, unit: UnitFigures, node: int, *, rank: int, gang: int = -1) -> Item:
         """Returns a unit as an item of a node.
 
-        rank: position of the unit by importance, below `width`. gang: see `Item.gang`. gives: what a quota gets back.
+        rank: position of the unit by importance, below `width`. gang: see `Item.gang`.
         """
         held = unit.frees[0][1] if len(unit.frees) == 1 else next(held for at, held in unit.frees if at == node)
         if (frees := self._known.get(held)) is None:
@@ -59,7 +59,7 @@ class ItemBuilder:
         # level 9 is one bit per unit, so sparing a unit outweighs sparing all less important ones
         early = (unit.breaks << LEVEL_BITS | unit.devices) << LEVEL_BITS | unit.pods
         cost = (early << LEVEL_BITS | unit.priorities + _SHIFT * unit.pods) << self._width | 1 << rank
-        return Item(option, (*frees, gives), cost, gang, bool(unit.breaks))
+        return Item(option, frees, cost, gang, bool(unit.breaks))
 
 
 Cover = tuple[int, tuple[int, ...]]
