@@ -17,7 +17,7 @@ from koordpy.api import keys
 from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import ObjectMeta
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
-from koordpy.cache.gang_history import MOST_KEPT, GangHistory, GangPast
+from koordpy.cache.gang_history import MOST_KEPT, NO_PAST, GangHistory, GangPast
 from koordpy.cache.gang_members import Members
 from koordpy.cache.outcome_records import RecordBook
 from koordpy.decoding.annotation_settings import whole_number
@@ -364,7 +364,9 @@ class GangBook:
         return self._remembered(ref)
 
     def _remembered(self, ref: GangRef) -> GangPast:
-        return self._history.past(ref, self._recorded)
+        if ref in self._history.changed:
+            self._history.refresh(ref, self._recorded(ref))
+        return self._history.views.get(ref, NO_PAST)
 
     def _recorded(self, ref: GangRef) -> tuple[tuple[str, Record], ...]:
         """Returns (uid, record) of the controllers of a gang's members, and of controllers with pod templates that name

@@ -10,7 +10,7 @@ count for a later one.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 
@@ -281,19 +281,17 @@ class GangHistory:
             self._owners.setdefault(ref, set()).add(owner)
         self.changed.add(ref)
 
-    def past(self, ref: GangRef, records: Callable[[GangRef], tuple[tuple[str, Record], ...]]) -> GangPast:
-        """Returns the history of a gang. records: returns the records of its controllers."""
-        if ref in self.changed:
-            self.changed.discard(ref)
-            whole = self._whole.get(ref)
-            beside = self._beside.get(ref, frozenset())
-            several = beside if len(beside) > 1 else frozenset[str]()
-            past = GangPast(tuple(self.gone(ref)), whole.count if whole is not None else 0, several, records(ref))
-            if past == NO_PAST:
-                self.views.pop(ref, None)
-            else:
-                self.views[ref] = past
-        return self.views.get(ref, NO_PAST)
+    def refresh(self, ref: GangRef, records: tuple[tuple[str, Record], ...]) -> None:
+        """Updates the view of a changed gang. records: those of its controllers, by uid."""
+        self.changed.discard(ref)
+        whole = self._whole.get(ref)
+        beside = self._beside.get(ref, frozenset())
+        several = beside if len(beside) > 1 else frozenset[str]()
+        past = GangPast(tuple(self.gone(ref)), whole.count if whole is not None else 0, several, records)
+        if past == NO_PAST:
+            self.views.pop(ref, None)
+        else:
+            self.views[ref] = past
 
 
 def _reported_at(told: PodGroupStatus) -> float:

@@ -89,7 +89,7 @@ class Usage:
         index = tree.index
         todo = [name for name in self._touched if name in index]
         if rows is None:
-            self.columns = Columns(name for info in nodes for name in info.allocatable)
+            self.columns = Columns([name for info in nodes for name in info.allocatable])
             count, width = len(tree.node_names), len(self.columns)
             allocatable, used, score_used, staying = (np.zeros((count, k), np.int64) for k in (width, width, 2, width))
             rows = allocatable, used, score_used, staying

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 
 from msgspec import json
 
@@ -152,11 +153,11 @@ class Dispatcher:
             plan,
             begun,
             seconds,
-            placements=group_by(plan.placements, lambda one: one.unit),
-            pending=group_by(plan.pending, lambda one: one.unit),
-            evictions=group_by(plan.evictions, lambda one: one.unit),
+            placements=group_by(plan.placements, attrgetter("unit")),
+            pending=group_by(plan.pending, attrgetter("unit")),
+            evictions=group_by(plan.evictions, attrgetter("unit")),
             reports={report.ref: report for report in plan.gangs},
-            foreign=group_by(self._feeds.pods.foreign[begun.foreign :], lambda pod: pod.node),
+            foreign=group_by(self._feeds.pods.foreign[begun.foreign :], attrgetter("node")),
             early=units_waiting_for_victims(plan, snapshot),
             pods=sum(len(unit.pod_keys) for unit in plan.units) or 1,
             victims=frozenset(one.pod_key for one in plan.evictions),

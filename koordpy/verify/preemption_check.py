@@ -158,7 +158,7 @@ class VictimCheck(PlanSums):
                 f"{p.key} is in another quota" for p in own if quota_of(p) in quotas and quota_of(p) != self.leaf
             ]
         elif across == "overMin":
-            faults += self.faults_below_min((name for pod in own for name in self.victim_quotas(pod)), lost)
+            faults += self.faults_below_min([name for pod in own for name in self.victim_quotas(pod)], lost)
         faults += self._share_floors(own, gone)
         if not self.quotas.has_other_tenants(self.placed[0]):
             return faults
@@ -199,7 +199,7 @@ class VictimCheck(PlanSums):
             ):
                 faults.append(f"quota {name} would lose more than one unit beyond its min")
         gained = [pod for pod in own if self._unit_of(pod) in self._gainers]
-        return faults + self.faults_below_min((name for pod in gained for name in self.victim_quotas(pod)), lost)
+        return faults + self.faults_below_min([name for pod in gained for name in self.victim_quotas(pod)], lost)
 
     # --- shares -------------------------------------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class VictimCheck(PlanSums):
         for pod in self.placed:
             asked.update(lines.amounts(pod.requests))
         wanted = sorted(r for r, amount in asked.items() if amount > 0)
-        faults = self.faults_below_min((name for pod in own for name in self.victim_quotas(pod)), lost)
+        faults = self.faults_below_min([name for pod in own for name in self.victim_quotas(pod)], lost)
         less = self._usage_by_tenant(gone, lines)
         losers: dict[ShareQueue, None] = {}
         for path in dict.fromkeys(lines.path(pod) for pod in own):

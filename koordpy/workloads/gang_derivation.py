@@ -340,7 +340,7 @@ class DerivedBook:
         order = give_names(self._buckets.values(), self._names, others)
         anew |= self._show(others)
         self.gangs = {gang.key: gang for bucket in order for gang in bucket.shown}
-        over = (own for own in self.known.finished() if own not in self.gangs and own not in self._names)
+        over = [own for own in self.known.finished() if own not in self.gangs and own not in self._names]
         self.meant = gangs_by_workload(order, over)
         return anew
 

@@ -23,7 +23,14 @@ from koordpy.engine.binding.binder import Binder, Binding, BindOutcome, BindResu
 from koordpy.engine.binding.binding_confirmation import Confirmations
 from koordpy.engine.binding.claim_writes import DeviceReleaser, DeviceReserver
 from koordpy.engine.binding.foreign_bindings import lease_name
-from koordpy.engine.binding.unit_commit import EXPECTED, OVERTAKEN, Obstacles, PendingBinding, UnitCommit
+from koordpy.engine.binding.unit_commit import (
+    EXPECTED,
+    OVERTAKEN,
+    Obstacles,
+    PendingBinding,
+    SendPermission,
+    UnitCommit,
+)
 from koordpy.engine.binding.volume_writes import ClaimBinder, ClaimsFailed, PodClaims, unbound_claims
 from koordpy.engine.engine_context import Context, begin
 from koordpy.engine.queue_entry import QueuedPod
@@ -60,6 +67,7 @@ class Committer:
         self._binder, self._epoch, self._lease = binder, epoch, lease_name(context.settings.election)
         self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
         self._announcer, self._metrics, self._may_write = context.announcer, context.metrics, context.may_write
+        self._may_send = SendPermission(context.may_write)
         self._workers = context.settings.config.client_connection.max_binds_in_flight
         self._dry_run = context.settings.dry_run
         self._clock, self._now = context.clock, context.now
@@ -68,7 +76,6 @@ class Committer:
         self._jobs: asyncio.Queue[PendingBinding] = asyncio.Queue()
         self.open = 0
         """Number of queued and sent Bindings without a known outcome. Units that wait for claims are not counted."""
-        self._stopping = False
 
     # -- submission ---------------------------------------------------------------------------------------------------
 
@@ -150,7 +157,7 @@ class Committer:
         except TimeoutError:
             logger.warning("%s not finished in time", count_noun(self.open, "Binding"))
         finally:
-            self._stopping = True
+            self._may_send.stopping = True
 
     # -- claims -------------------------------------------------------------------------------------------------------
 
@@ -189,9 +196,6 @@ class Committer:
                 self._failed(now, commit.unit, f"claims: {error}")
 
     # -- a Binding ----------------------------------------------------------------------------------------------------
-
-    def _may_send(self) -> bool:
-        return not self._stopping and self._may_write()
 
     async def _work(self) -> None:
         """Sends Bindings of the queue, one at a time, until cancelled."""

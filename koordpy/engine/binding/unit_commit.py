@@ -74,11 +74,22 @@ class PendingBinding:
     """Claims that are bound before the pod; None for none."""
 
 
+class SendPermission:
+    """True, when called, if Bindings may be sent: this process leads and is not stopping."""
+
+    def __init__(self, may_write: Callable[[], bool]) -> None:
+        """may_write: returns True while this process leads."""
+        self._may_write = may_write
+        self.stopping = False
+
+    def __call__(self) -> bool:
+        return not self.stopping and self._may_write()
+
+
 class Obstacles:
     """Finds reasons why a Binding must not be sent now. An empty text means that it may be sent."""
 
-    def __init__(self, context: Context, *, may_send: Callable[[], bool]) -> None:
-        """may_send: returns True while this process leads and is not stopping."""
+    def __init__(self, context: Context, *, may_send: SendPermission) -> None:
         self._feeds, self._state, self._clock = context.feeds, context.state, context.clock
         self._may_send = may_send
 

@@ -118,7 +118,7 @@ class _Search:
 
         A pod that is in the core and in a surplus unit may be counted twice, so only False is a proof.
         """
-        return sums_allow(self.choices, (self.choices.options[o].unit for o in options))
+        return sums_allow(self.choices, [self.choices.options[o].unit for o in options])
 
     def _priority(self, option: int) -> int:
         """Returns the priority of an option's unit."""
@@ -218,7 +218,7 @@ class _Search:
             """Returns what must be freed of each requested resource."""
             return [pods * asked - have if pods else 0 for have, asked in zip(free, self.request, strict=True)]
 
-        return NodeCovers(items, lacking(number)).rising(lacking(pods) for pods in range(number + 1))
+        return NodeCovers(items, lacking(number)).rising([lacking(pods) for pods in range(number + 1)])
 
     # --- over nodes -------------------------------------------------------------------------------------------------
 
