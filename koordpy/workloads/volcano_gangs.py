@@ -173,7 +173,7 @@ def volcano_gangs(
             pods=tuple(one.key for one in found),
             min_member=least + more,
             origin=f"PodGroup {name} of Volcano, task {task}",
-            whole=(key, group.min_member),
+            total_minimum=(key, group.min_member),
             resources=resources,
         )
         resources = {}  # only the first gang has the resource request of the group
