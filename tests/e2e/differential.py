@@ -45,6 +45,7 @@ from tests.e2e import random_pods, random_volumes
 from tests.e2e.assets import find_assets
 from tests.e2e.client import Client, Refused, condition, pods_path
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.gang_api import kubernetes_version, minor_of
 from tests.e2e.process import eventually
 from tests.e2e.random_pods import CONFIGURED, NAMESPACES, NOMINEE_ASKS, PLAIN, SHAPED, Maker
 from tests.e2e.random_volumes import CLAIMS, PROVISIONED, RESOURCE, VolumeMaker
@@ -150,6 +151,10 @@ READ: dict[str, type[Wire]] = {
 """What koordpy is shown of the cluster."""
 
 
+COMPARES_TAINTS_SINCE, DECLARES_FEATURES_SINCE = (1, 35), (1, 36)
+"""The first versions of Kubernetes with operators Lt and Gt of tolerations, and with features that nodes declare."""
+
+
 @dataclass
 class Outcome:
     """What was tried, and where the two differ."""
@@ -182,15 +187,17 @@ async def prepare(api: Client) -> None:
     await random_volumes.make_fixed(api)
 
 
-async def compare(api: Client, seed: int, *, pods: int, outcome: Outcome) -> None:
-    """One random cluster and its pods. kube-scheduler must be running."""
-    maker = Maker(seed)
+async def compare(api: Client, maker: Maker, seed: int, *, pods: int, outcome: Outcome) -> None:
+    """One random cluster and its pods. kube-scheduler must be running. seed: that of the maker, for names."""
     count = maker.rng.randint(3, 6)
     for i in range(count):
         labels, room, spec, images = maker.node_labels(), maker.allocatable(), maker.node_spec(), maker.images()
+        status: Json = {"images": images}
+        if features := maker.features():
+            status["declaredFeatures"] = features
         await api.make_nodes(1, labels=lambda _, own=labels: own, allocatable=room, name=lambda _, at=i: f"n{at}")
         await api.patch(f"/api/v1/nodes/n{i}", {"spec": spec})
-        await api.patch(f"/api/v1/nodes/n{i}/status", {"status": {"images": images}})
+        await api.patch(f"/api/v1/nodes/n{i}/status", {"status": status})
     volumes = VolumeMaker(maker.rng, count)
     with_volumes = maker.chance(0.5)
     if with_volumes:
@@ -354,12 +361,13 @@ async def _one(api: Client, made: Json, before: list[Wire], outcome: Outcome) ->
 
 def plane_of(assets: Path, folder: Path | None) -> ControlPlane:
     """A control plane as `run` needs it: kube-scheduler with PROFILES, and the controllers that bind volumes."""
+    minor = minor_of(kubernetes_version(assets))
     return ControlPlane(
         assets,
         controller_manager=True,
         scheduler=True,
         scheduler_profiles=PROFILES,
-        gates=["TaintTolerationComparisonOperators"],
+        gates=["TaintTolerationComparisonOperators"] if minor >= COMPARES_TAINTS_SINCE else [],
         unlimited=True,
         folder=folder,
     )
@@ -368,10 +376,14 @@ def plane_of(assets: Path, folder: Path | None) -> ControlPlane:
 async def run(plane: ControlPlane, *, pods: int, seed: int) -> Outcome:
     """Clusters of PODS_A_CLUSTER pods each from consecutive seeds until `pods` were tried."""
     outcome = Outcome()
+    minor = minor_of(kubernetes_version(plane.assets))
     async with plane.client() as api:
         await prepare(api)
         while outcome.tried < pods:
-            await compare(api, seed, pods=min(PODS_A_CLUSTER, pods - outcome.tried), outcome=outcome)
+            maker = Maker(
+                seed, compares_taints=minor >= COMPARES_TAINTS_SINCE, declares_features=minor >= DECLARES_FEATURES_SINCE
+            )
+            await compare(api, maker, seed, pods=min(PODS_A_CLUSTER, pods - outcome.tried), outcome=outcome)
             seed += 1
     return outcome
 

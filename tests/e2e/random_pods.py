@@ -23,6 +23,8 @@ NOMINEE_ASKS = {"cpu": "500m", "memory": "200Mi"}
 RUNTIME_CLASS = "heavy"
 OVERHEAD = {"cpu": "250m", "memory": "64Mi"}
 IMAGES = {"example/big:1": 900_000_000, "example/small:1": 60_000_000, "example/untagged:latest": 400_000_000}
+FEATURE = "RestartAllContainersOnContainerExits"
+"""A feature of Kubernetes that nodes declare."""
 TAINTS = [
     {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},
     {"key": "dedicated", "value": "cpu", "effect": "NoExecute"},
@@ -34,10 +36,13 @@ TAINTS = [
 
 
 class Maker:
-    """Random nodes and pods, the same for the same seed."""
+    """Random nodes and pods, the same for the same seed and the same capabilities of the API server."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, compares_taints: bool = True, declares_features: bool = True) -> None:
+        """compares_taints: tolerations may have the operators Lt and Gt, which 1.34 refuses. declares_features: nodes
+        declare features that some pods need, which versions before 1.36 refuse."""
         self.rng = random.Random(seed)
+        self._compares_taints, self._declares_features = compares_taints, declares_features
 
     def chance(self, share: float) -> bool:
         return self.rng.random() < share
@@ -66,6 +71,10 @@ class Maker:
         there = [name for name in IMAGES if self.chance(0.4)]
         return [{"names": [f"docker.io/{name}", name], "sizeBytes": IMAGES[name]} for name in there]
 
+    def features(self) -> list[str]:
+        """status.declaredFeatures of a node."""
+        return [FEATURE] if self._declares_features and self.chance(0.5) else []
+
     def node_spec(self) -> Json:
         taints = [taint for taint in TAINTS[:3] if self.chance(0.12)]
         if self.chance(0.2):
@@ -83,6 +92,9 @@ class Maker:
         }
         if self.chance(0.15):
             spec["containers"].append(self._container("second"))
+        if self._declares_features and self.chance(0.1):
+            rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}
+            spec["containers"][0] |= {"restartPolicy": "Never", "restartPolicyRules": [rule]}
         if self.chance(0.1):
             spec["runtimeClassName"] = RUNTIME_CLASS
         if self.chance(0.1):
@@ -165,7 +177,7 @@ class Maker:
     def _toleration(self) -> Json:
         taint = self.rng.choice(TAINTS)
         kind = self.rng.random()
-        if taint["key"] == "sla" and kind < 0.6:
+        if self._compares_taints and taint["key"] == "sla" and kind < 0.6:
             operator = self.rng.choice(["Lt", "Gt"])
             return {"key": "sla", "operator": operator, "value": self.rng.choice(["949", "950", "951", "12", "11"])}
         if kind < 0.3:
