@@ -15,7 +15,7 @@ from msgspec.structs import replace as changed
 from koordpy.api import keys
 from koordpy.api.custom_objects import ClusterNetworkTopology, ElasticQuota, HyperNode
 from koordpy.api.natural_order import natural_key
-from koordpy.api.objects import Namespace, Node, OwnerReference, Pod, PodDisruptionBudget, Wire
+from koordpy.api.objects import Namespace, Node, OwnerReference, Pod, PodDisruptionBudget, PriorityClass, Wire
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
 from koordpy.api.storage_objects import PersistentVolume, PersistentVolumeClaim, bind_static, select_node
 from koordpy.cache.expected_pods import annotated
@@ -270,6 +270,7 @@ class ClusterState(PodBook):
                 *((f"PodGroup {key}", why) for key, why in {**book.unused, **over}.items()),
             ),
             budgets=self.disruption_budgets(),
+            priority_classes=self._all_of(PriorityClass),
             workload_gangs=book.derived,
             unknown_steps=book.unknown_steps,
             meant=book.meant,
@@ -286,7 +287,11 @@ class ClusterState(PodBook):
 
     def disruption_budgets(self) -> tuple[PodDisruptionBudget, ...]:
         """Returns all PodDisruptionBudgets in natural order."""
-        found = [obj for obj in self._others.values() if isinstance(obj, PodDisruptionBudget)] if self._others else []
+        return self._all_of(PodDisruptionBudget)
+
+    def _all_of(self, kind: type[W]) -> tuple[W, ...]:
+        """Returns all objects of a kind without a book, in natural order."""
+        found = [obj for obj in self._others.values() if isinstance(obj, kind)] if self._others else []
         return tuple(sorted(found, key=lambda obj: natural_key(object_key(obj))))
 
 

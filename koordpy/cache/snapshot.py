@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.api.objects import Node, PodDisruptionBudget, Taint
+from koordpy.api.objects import Node, PodDisruptionBudget, PriorityClass, Taint
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
 from koordpy.cache.gang_history import GangPast
 from koordpy.cache.reservations import Reservation
@@ -171,6 +171,8 @@ class Snapshot:
     """Readers of device requests, by family."""
     budgets: tuple[PodDisruptionBudget, ...] = ()
     """PodDisruptionBudgets in natural order."""
+    priority_classes: tuple[PriorityClass, ...] = ()
+    """PriorityClasses in natural order, which only suggestions of a higher priority read."""
     workload_gangs: Mapping[GangRef, WorkloadGang] = field(default_factory=dict)
     """Gangs that are derived from workloads."""
     unknown_steps: frozenset[GangRef] = frozenset()

@@ -162,7 +162,7 @@ def carried_out(job: Job, words: str) -> Cluster:
 
 CARRIED: Counter[str] = Counter()
 """How often each kind of suggestion was carried out."""
-NAMES = r"[\w./-]+(?:(?:, | and )[\w./-]+)*"
+NAMES = r"[\w./-]+(?: to [\w./-]+)?(?:(?:, | and )[\w./-]+(?: to [\w./-]+)?)*"
 Doing = Callable[[Cluster, Job, re.Match[str]], None]
 
 
@@ -338,16 +338,39 @@ def _drop(one: Cluster, gone: Callable[[Document], bool]) -> None:
     one.documents = kept
 
 
-def _ended(one: Cluster, job: Job, match: re.Match[str]) -> None:
-    """`all 3 running pods of gang ns/g, all 4 pods on node n that may end and pods ns/a and ns/b`."""
-    text, parts = match["ended"], r"all (\d+) (?:running pods of gang|pods on node) ([\w./-]+)(?: that may end)?"
-    for number, name in re.findall(parts, text):
+def _completed(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    """`gang ns/g (8 pods), the 4 pods of gang ns/h (of 8) in layer a/b and pods ns/a and ns/b-0 to ns/b-3`."""
+    text, size = match["completed"], len(one.documents)
+    for key, number in re.findall(GANG_PART[0], text):
+        _drop(one, partial(_runs_in, key, job.gangs))
+        assert size - len(one.documents) == int(number), match[0]
         size = len(one.documents)
+    paths = Reading(one.documents)
+    for number, key, every, place in re.findall(GANG_PART[1], text):
+        running = [pod for pod in one.of("Pod").values() if _runs_in(key, job.gangs, pod)]
+        there = [pod for pod in running if f"{paths.path(pod['spec']['nodeName'])}/".startswith(f"{place}/")]
+        assert (len(there), len(running)) == (int(number), int(every)), match[0]
+        names = {pod["metadata"]["name"] for pod in there}
+        _drop(one, lambda pod, names=names: pod["metadata"]["name"] in names)  # type: ignore[misc]
+        size = len(one.documents)
+    for number, name in re.findall(GANG_PART[2], text):
         _drop(one, partial(_runs_in, name, job.gangs))
         assert size - len(one.documents) == int(number), match[0]
-    listed = re.search(rf"pods? ({NAMES})$", re.sub(parts, "", text))
+        size = len(one.documents)
+    listed = re.search(rf"pods? ({NAMES})$", re.sub("|".join(GANG_PART), "", text))
     for key in _names(listed[1]) if listed else ():
-        _drop(one, partial(_is_pod, key))
+        first, _, last = key.partition(" to ")
+        stem, _, start = first.rpartition("-")
+        keys = [f"{stem}-{n}" for n in range(int(start), int(last.rpartition("-")[2]) + 1)] if last else [first]
+        for name in keys:
+            _drop(one, partial(_is_pod, name))
+
+
+GANG_PART = (
+    r"gang ([\w./-]+) \((\d+) pods\)",
+    r"the (\d+) pods of gang ([\w./-]+) \(of (\d+)\) in \w+ ([\w./-]+)",
+    r"all (\d+) pods on node ([\w.-]+) that can complete",
+)
 
 
 def _runs_in(place: str, own: set[str], pod: Document) -> bool:
@@ -391,8 +414,54 @@ def _unasked(one: Cluster, job: Job, match: re.Match[str]) -> None:
     )
 
 
-def _first(one: Cluster, job: Job, match: re.Match[str]) -> None:
+def _not_first(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    """Jobs that are not pending: those of the line, or all that the first round places or evicts pods for."""
+    if match["number"] is None:
+        found = [name.removeprefix("pod ").removeprefix("gang ") for name in _names(match["jobs"])]
+    else:
+        said = told(["simulate", "--rounds", "1", *job.cluster.arguments], job.cluster, job.folder)
+        pods = job.cluster.of("Pod")
+        found = [_job_of(pods[bound["pod"]]) for bound in said["bindings"]]
+        found = list(dict.fromkeys([*found, *(eviction["beneficiary"] for eviction in said["evictions"])]))
+    own = {pod["metadata"]["name"] for pod in job.own_pods(one)}
+    _drop(
+        one,
+        lambda pod: "nodeName" not in pod["spec"] and _job_of(pod) in found and pod["metadata"]["name"] not in own,
+    )
+
+
+def _job_of(pod: Document) -> str:
+    """`namespace/name` of its gang, else of the pod."""
+    meta = pod["metadata"]
+    return f"{meta.get('namespace', 'default')}/{meta.get('labels', {}).get(GANG) or meta['name']}"
+
+
+def _alone(one: Cluster, job: Job, match: re.Match[str]) -> None:
     one.documents = job.alone().documents
+
+
+def _fewer_members(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    names = {match["gang"].partition("/")[2]} if match["gang"] else job.gangs
+    for name in names:
+        spec = one.of("PodGroup")[name]["spec"]
+        if len(names) == 1:
+            assert str(spec["minMember"]) == match["had"], match[0]
+            spec["minMember"] = int(match["least"])
+
+
+def _prioritise(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    """Another class, or a number that no class has."""
+    classes = {name: found["value"] for name, found in one.of("PriorityClass").items()}
+    for spec in _specs(one, job):
+        spec.pop("priority", None)
+        spec.pop("preemptionPolicy", None)
+        if match["class"]:
+            assert str(classes[match["class"]]) == match["value"], match[0]
+            spec["priorityClassName"] = match["class"]
+        else:
+            assert all(value < int(match["number"]) for value in classes.values()), match[0]
+            spec.pop("priorityClassName", None)
+            spec["priority"] = int(match["number"])
 
 
 def _unheld(one: Cluster, job: Job, match: re.Match[str]) -> None:
@@ -407,7 +476,8 @@ def _heavier(one: Cluster, job: Job, match: re.Match[str]) -> None:
     one.config.setdefault("fairness", {}).setdefault("weights", {})[match[1]] = float(match[2])
 
 
-ENDED = r"(?P<ended>[^:]+?) ended"
+COMPLETED = r"(?P<completed>[^:]+?) completed"
+JOBS = r"(?:gang|pod) [\w./-]+(?:(?:, | and )(?:gang|pod) [\w./-]+)*"
 FORMS: dict[str, Doing] = {
     r"it tolerated taints? (\S+(?: and \S+)*)": _tolerate,
     r"(spread|affinity|anti-affinity) over (\S+) were given up": _give_up,
@@ -426,13 +496,18 @@ FORMS: dict[str, Doing] = {
     rf"there were (?P<new>\d+ more nodes? with (?P<amount>\S+) (?P<resource>\S+) in \S+(?: [\w./-]+?)?"
     rf"(?:(?:, | and )\d+ in \S+ [\w./-]+)*), like nodes? (?P<like>{NAMES})"
     r"(?:, for [\w.-]+; [^;:]+ fits?)?": _new_nodes,
-    rf"node [\w.-]+ had [^:]*, for example after {ENDED}": _ended,
-    rf"\d+ more slots? were free in [^,]+, for example after {ENDED}": _ended,
-    rf"{ENDED}(?: on node [\w.-]+|, which counts? in quota \S+)?": _ended,
+    rf"node [\w.-]+ had [^:]*, for example after {COMPLETED}": _completed,
+    rf"\d+ more slots? were free in [^,]+, for example after {COMPLETED}": _completed,
+    rf"{COMPLETED}(?: on node [\w.-]+|, which counts? in quota \S+)?": _completed,
     r"\d+ terminating pods? on .* had ended": _terminated,
     r"(min|max) of quota (\S+) were (\S+) (\S+) \(it is (\S+)\)": _limit,
     r"the pending pods of (?:quota (\S+)|the \d+ other quotas) were deleted \([^)]*\)": _unasked,
-    r"jobs ahead of it in the queue were not placed first": _first,
+    rf"(?P<jobs>{JOBS}) were not placed before it|"
+    r"the (?P<number>\d+) jobs of this round \([^)]*\) were not placed before it": _not_first,
+    r"no other pod were pending: jobs ahead of it reserve capacity": _alone,
+    r"minMember(?: of gang (?P<gang>\S+))? were (?P<least>\d+) \(it is (?P<had>\d+)\)": _fewer_members,
+    r"its priority class were (?P<class>\S+) \(priority (?P<value>-?\d+); it has -?\d+\)|"
+    r"its priority were (?P<number>\d+) \(it is -?\d+; no PriorityClass suffices\)": _prioritise,
     r"no nodes were reserved for a starving job \(fairness.starvationAfter\)": _unheld,
     r"fairness.reclaim were all": _reclaimed,
     r"fairness.weights of user (\S+) were (\S+) \(it is \S+\)": _heavier,

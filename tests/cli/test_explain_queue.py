@@ -91,7 +91,7 @@ def test_each_line_is_enough_by_itself_where_a_quota_refuses(
     asked = {(4, 3): "1", (3, 0): "4", (3, 1): "4"}[most, running]
     text += of_quota(pod("w", "bob"), "team").replace('gpu: "1"', f'gpu: "{asked}"')
     found = explained(text, "w", tmp_path, capsys)["wouldFitIf"]
-    assert [line for line in found if "quota" in line and "ended" not in line] == wanted
+    assert [line for line in found if "quota" in line and "completed" not in line] == wanted
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,8 @@ CASES: dict[str, tuple[Sequence[Wire], list[str]]] = {
     "what is free beside what is missing": (
         [node("n1:4"), pod("a", at="n1", cpu="3"), pod("p", cpu="2")],
         [
-            "node n1 had 1 more cpu (free 1), for example after pod default/a ended",
+            "node n1 had 1 more cpu (free 1), for example after pod default/a completed",
+            "its priority were 1 (it is 0; no PriorityClass suffices): 1 pod would be evicted for it",
             "it requested 1 cpu (it requests 2)",
             "there were 1 more node with 4 cpu in the cluster, like node n1",
         ],
@@ -54,7 +55,8 @@ CASES: dict[str, tuple[Sequence[Wire], list[str]]] = {
         [node("n1:4"), with_port("a", "n1"), with_port("p")],
         [
             "host port 80 were given up",
-            "pod default/a ended on node n1",
+            "pod default/a completed on node n1",
+            "its priority were 1 (it is 0; no PriorityClass suffices): 1 pod would be evicted for it",
             "there were 1 more node with 4 cpu in the cluster, like node n1",
         ],
     ),
@@ -76,14 +78,16 @@ CASES: dict[str, tuple[Sequence[Wire], list[str]]] = {
             pod("p", cpu="2", affinity=anti(term("kubernetes.io/hostname", {"app": "p"}))),
         ],
         [
-            "node n1 had 2 more cpu (free 0), for example after pod default/a ended",
+            "node n1 had 2 more cpu (free 0), for example after pod default/a completed",
+            "its priority were 1 (it is 0; no PriorityClass suffices): 1 pod would be evicted for it",
             "there were 1 more node with 4 cpu in the cluster, like node n1",
         ],
     ),
     "more than a node has, from pods that were bound past it": (
         [node("n1:4"), pod("a", at="n1", cpu="5"), pod("p", cpu="2")],
         [
-            "node n1 had 3 more cpu (free 0), for example after pod default/a ended",
+            "node n1 had 3 more cpu (free 0), for example after pod default/a completed",
+            "its priority were 1 (it is 0; no PriorityClass suffices): 1 pod would be evicted for it",
             "there were 1 more node with 4 cpu in the cluster, like node n1",
         ],
     ),
@@ -102,7 +106,8 @@ CASES: dict[str, tuple[Sequence[Wire], list[str]]] = {
         ],
         [
             "anti-affinity over kubernetes.io/hostname were given up",
-            "pod default/a ended on node n2",
+            "pod default/a completed on node n2",
+            "its priority were 1 (it is 0; no PriorityClass suffices): 1 pod would be evicted for it",
             "there were 1 more node with 4 cpu in the cluster, like node n2",
         ],
     ),

@@ -38,7 +38,7 @@ def test_new_nodes_are_placed_where_a_spread_needs_them() -> None:
 
 def test_new_nodes_are_placed_anywhere_where_no_rule_looks_at_places() -> None:
     lines = told(blocks(1, 1), group("g", 4), gang_pods("g", 4))
-    assert lines == ("there were 2 more nodes with 1 cpu in the cluster, like node n0-0",)
+    assert lines == ("minMember were 2 (it is 4)", "there were 2 more nodes with 1 cpu in the cluster, like node n0-0")
 
 
 def test_a_place_that_an_affinity_forbids_is_not_anywhere() -> None:
@@ -76,7 +76,7 @@ def test_the_fewest_pods_end_over_several_domains() -> None:
     notes = wish({"blockLayer": "Prefer"}, multiple={"blockLayer": 3})
     busy = [pod(f"b-{i}-{j}", at=f"n{i}-{j}") for i in range(3) for j in range(2)]
     lines = told(blocks(4, 4, 4), busy, group("g", 6, notes), gang_pods("g", 6))
-    ending = [line for line in lines if "ended" in line]
+    ending = [line for line in lines if "completed" in line]
     assert len(ending) == 1
     assert ending[0].count("default/b-") == 2
 
@@ -86,7 +86,7 @@ def test_a_gang_with_bound_members_is_told_of_their_domain_alone() -> None:
     beside = [pod("p-0", gang="g", at="n2-0"), pod("p-1", gang="g", at="n2-1")]
     others = [pod("other", at="n2-2"), pod("away", at="n0-0")]
     lines = told(blocks(3, 3, 3), group("g", 3, GATHERED), beside, late, others, name="p-2")
-    assert "1 more slot were free in blockLayer s/b2, for example after pod default/other ended" in lines
+    assert "1 more slot were free in blockLayer s/b2, for example after pod default/other completed" in lines
     assert "there were 1 more node with 1 cpu in blockLayer s/b2, like node n2-0" in lines
     assert not [line for line in lines if "s/b0" in line or "s/b1" in line or "default/away" in line]
 

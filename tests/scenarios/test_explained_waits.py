@@ -4,6 +4,7 @@
 import re
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from koordpy.api.objects import ContainerState, ContainerStateTerminated, ContainerStatus
@@ -43,7 +44,10 @@ def helps(made: World, config: KoordpyConfiguration, *changed: Any) -> bool:
 
 def test_beyond_max_it_is_max_that_would_have_to_grow() -> None:
     made = world(quota("a", {GPU: 2}, {GPU: 4}), of("r", "a", 4, at="n1"), of("p", "a", 1))
-    assert misses(made) == ["pod default/r ended, which counts in quota a", f"max of quota a were 5 {GPU} (it is 4)"]
+    assert misses(made) == [
+        "pod default/r completed, which counts in quota a",
+        f"max of quota a were 5 {GPU} (it is 4)",
+    ]
     assert not helps(made, QUIET)
     assert helps(made, QUIET, quota("a", {GPU: 2}, {GPU: 5}))
 
@@ -64,7 +68,8 @@ def test_a_larger_max_is_not_said_to_be_enough_where_nothing_is_left() -> None:
     owned = [quota("a", {}, {GPU: 4}), quota("b", {GPU: 4}, {GPU: 8}), of("r", "a", 4, at="n1"), of("s", "b", 4)]
     made = world(*owned, of("p", "a", 2))
     found = misses(made)
-    assert f"node n1 had 2 more {GPU} (free 0), for example after pod default/r ended" in found[:2]
+    assert found[0] == "pod default/r completed, which counts in quota a"
+    assert not [line for line in found if line.startswith("node n1 had")]  # the same pod, said once
     assert not [line for line in found if line == f"max of quota a were 6 {GPU} (it is 4)"]
     assert not helps(made, QUIET, quota("a", {}, {GPU: 6}))
     assert helps(made, QUIET, quota("a", {}, {GPU: 6}), node("n2:64", **gpus(2)))
@@ -91,7 +96,7 @@ def test_every_limit_on_the_way_up_has_to_give_way() -> None:
         of("p", "a", 3),
     )
     assert misses(made, config) == [
-        "pod default/ra ended, which counts in quota a",
+        "pod default/ra completed, which counts in quota a",
         f"max of quota a were 6 {GPU} (it is 5), and max of quota org were 8 {GPU} (it is 6)",
         f"it requested 1 {GPU} (it requests 3)",
     ]
@@ -103,7 +108,7 @@ def test_a_non_preemptible_pod_may_give_that_up() -> None:
     made = world(quota("a", {GPU: 2}, {GPU: 4}), of("r", "a", 2, at="n1", rigid=True), of("p", "a", 1, rigid=True))
     assert misses(made) == [
         "the pod were preemptible",
-        "pod default/r ended, which counts in quota a",
+        "pod default/r completed, which counts in quota a",
         f"min of quota a were 3 {GPU} (it is 2)",
     ]
     assert helps(made, QUIET, of("p", "a", 1))
@@ -113,7 +118,7 @@ def test_a_non_preemptible_pod_may_give_that_up() -> None:
 def test_a_gang_is_told_what_its_minimum_lacks() -> None:
     made = world(quota("a", {}, {GPU: 3}), group("g", 4))
     made.add(gang_pods("g", 6, requests=gpus(1), labels=belongs("a"), cpu="0"))
-    assert misses(made, name="p-5") == [f"max of quota a were 4 {GPU} (it is 3)"]
+    assert misses(made, name="p-5") == ["minMember were 3 (it is 4)", f"max of quota a were 4 {GPU} (it is 3)"]
 
 
 def test_a_guarantee_that_would_bring_others_to_give_back_is_named() -> None:
@@ -145,9 +150,34 @@ def test_the_weight_that_it_would_take_is_named_where_shares_are_taken_back() ->
 
 def test_jobs_before_it_in_the_queue_are_named_where_they_take_the_room() -> None:
     made = world(pod("first", requests=gpus(8), cpu="0"), pod("p", requests=gpus(1), cpu="0", created=5))
-    told = "jobs ahead of it in the queue were not placed first"
-    assert misses(made)[0] == told
+    assert misses(made)[0] == "pod default/first were not placed before it"
     assert misses(made, name="first") == []
+
+
+@pytest.mark.parametrize(
+    ("jobs", "needed", "line"),
+    [
+        (2, 4, "pod default/j-0 were not placed before it"),
+        (2, 8, "pod default/j-0 and pod default/j-1 were not placed before it"),
+        (4, 4, "pod default/j-0 and pod default/j-1 were not placed before it"),
+        (
+            8,
+            8,
+            "the 8 jobs of this round (pod default/j-0, pod default/j-1, pod default/j-2 and 5 more) were not placed "
+            "before it",
+        ),
+    ],
+)
+def test_the_fewest_jobs_before_it_are_named(jobs: int, needed: int, line: str) -> None:
+    made = world(*(pod(f"j-{i}", requests=gpus(8 // jobs), cpu="0") for i in range(jobs)))
+    made.add(pod("p", requests=gpus(needed), cpu="0", created=5))
+    assert misses(made)[0] == line
+
+
+def test_a_gang_before_it_is_named_by_its_name() -> None:
+    made = world(group("g", 2), *gang_pods("g", 2, requests=gpus(3)), pod("j", requests=gpus(1), created=3))
+    made.add(pod("p", requests=gpus(6), cpu="0", created=5))
+    assert misses(made)[0] == "gang default/g were not placed before it"
 
 
 def test_held_nodes_are_named_where_they_keep_it_from_room() -> None:

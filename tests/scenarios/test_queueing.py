@@ -302,7 +302,7 @@ def test_explain_shows_the_promise() -> None:
     snapshot = world.state.snapshot(EPOCH)
     found = explain(snapshot, ON, "default/big-0")
     assert found.message == "start promised at 2026-01-01T01:00:00Z"
-    assert "it waited until 2026-01-01T01:00:00Z: by then enough running pods will have ended" in found.would_fit_if
+    assert "it waited until 2026-01-01T01:00:00Z: by then enough running pods will have completed" in found.would_fit_if
     assert explain(snapshot, ON, "default/other-0").message == (
         "room on 1 node is reserved for gang default/big until 2026-01-01T01:00:00Z"
     )

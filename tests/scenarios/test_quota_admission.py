@@ -202,7 +202,7 @@ def test_explain_says_what_the_quota_lacks() -> None:
     world.add(pod("r", labels=belongs("team-a"), cpu="6", at="n1"), pod("p", labels=belongs("team-a"), cpu="2"))
     found = explain(world.snapshot(), config(), "default/p")
     assert found.message.startswith("0/1 nodes are available: Insufficient quotas, quotaName: team-a")
-    lines = ("pod default/r ended, which counts in quota team-a", "max of quota team-a were 8 cpu (it is 7)")
+    lines = ("pod default/r completed, which counts in quota team-a", "max of quota team-a were 8 cpu (it is 7)")
     assert (found.feasible_nodes, found.would_fit_if) == (1, lines)
 
 

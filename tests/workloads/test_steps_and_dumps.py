@@ -114,7 +114,9 @@ def test_the_way_out_for_independent_tasks_is_named(tmp_path: Path, capsys: pyte
         "plain pods"
     )
     more = "there were 1 more node with 1 cpu in the cluster, like node n0"
-    assert misses(*nodes(2), job()) == [more]  # one of the pods would still wait
+    fewer = f"annotation {MIN} of Job train were 2 (3 members start together)"
+    assert misses(*nodes(2), job()) == [fewer, more]  # as plain pods, one of them would still wait
+    assert simulate(tmp_path, *nodes(2), job(notes={MIN: "2"})).bound == ["train-0", "train-1"]
     gather = {"gangs": {"defaults": {"gather": [{"layer": "blockLayer", "strategy": "MustGather"}]}}}
     assert misses(TREE, *blocks(2, 2), job(), config=gather)[-1] == way
     assert way not in misses(TREE, *blocks(1, 1), job(), config=gather)

@@ -21,8 +21,10 @@ from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort
 from koordpy.explain.advice.ended_changes import ended_changes
 from koordpy.explain.advice.gang_changes import gang_changes, held_changes
+from koordpy.explain.advice.member_changes import member_changes
 from koordpy.explain.advice.node_changes import node_changes
 from koordpy.explain.advice.pod_spec_changes import pod_changes
+from koordpy.explain.advice.priority_changes import priority_changes
 from koordpy.explain.advice.queue_changes import queue_changes
 from koordpy.explain.advice.quota_changes import quota_changes
 from koordpy.explain.advice.trials import Trials
@@ -31,6 +33,10 @@ from koordpy.plan.limits import ADVICE_LINES, ADVICE_NAMED, ADVICE_PAIRED
 from koordpy.planner.planning_round import plan_round
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.selection.preemption_names import RuleName
+
+_NOT_PAIRED = (Effort.NOTHING, Effort.FEWER_MEMBERS, Effort.PRIORITY, Effort.SMALLER, Effort.NO_GANG)
+"""Kinds of effort that are not combined with others: waiting, giving up the gang, and those in which an amount is
+reduced by trials."""
 
 
 def advice(decided: DecidedPod) -> list[str]:
@@ -80,36 +86,49 @@ def _changes(case: Case) -> Iterator[ClusterChange]:
     yield from queue_changes(case)
     yield from pod_changes(case)
     yield from gang_changes(case)
+    yield from member_changes(case)
     yield from node_changes(case)
     yield from quota_changes(case)  # before pods that end, because the quota is the reason to name
     yield from ended_changes(case)
+    yield from priority_changes(case)
 
 
 def _helpful(changes: Iterable[ClusterChange], trials: Trials) -> Iterator[str]:
-    """Yields the texts of the changes that help, in the given order; of each family only the first that helps."""
-    done, shown, lines = set[str](), set[str](), 0
+    """Yields the texts of the changes that help, in the given order.
+
+    Of each family only the first change that helps is used, and no change that contains all parts of another one.
+    """
+    done, shown, parts, lines = set[str](), set[str](), list[frozenset[str]](), 0
     for change in changes:
         if lines >= ADVICE_LINES or trials.spent:
             return
-        if (change.reduce is None and change.text in shown) or (change.family and change.family in done):
+        if change.reduce is None and (change.text in shown or _contains(change, parts)):
             continue
-        if (text := trials.line(change)) and text not in shown:
-            shown |= {change.text, text}
+        if change.family and change.family in done:
+            continue
+        found = trials.helpful(change)
+        if found is not None and found.text not in shown and not _contains(found, parts):
+            shown |= {change.text, found.text}
             done |= {change.family, change.spares}
+            parts += [found.means] if found.means else []
             lines += 1
-            yield text
+            yield found.text
+
+
+def _contains(change: ClusterChange, others: Iterable[frozenset[str]]) -> bool:
+    """Returns True if a change contains all parts of one of the others."""
+    return any(parts <= change.means for parts in others)
 
 
 def _pairs(changes: Sequence[ClusterChange]) -> list[ClusterChange]:
     """Returns pairs of changes, each pair as one change.
 
-    The two changes of a pair are of different kinds of effort. Of each kind only the first few are used. Waiting,
-    smaller requests and giving up the gang are not combined.
+    The two changes of a pair are of different kinds of effort. Of each kind only the first few are used.
     """
     few: list[ClusterChange] = []
     for effort in Effort:
-        if effort not in (Effort.NOTHING, Effort.SMALLER, Effort.NO_GANG):
-            few += [one for one in changes if one.effort is effort][:ADVICE_PAIRED]
+        if effort not in _NOT_PAIRED:
+            few += [one for one in changes if one.effort is effort and one.text][:ADVICE_PAIRED]
     both = [a.beside(b) for i, a in enumerate(few) for b in few[i + 1 :] if a.effort is not b.effort]
     return sorted(both, key=lambda change: change.asks)
 

@@ -20,16 +20,20 @@ class Effort(IntEnum):
     OWN_WISH = 2
     """The unit gives up one of its own rules."""
     OPEN_NODE = 3
-    """A closed node becomes available."""
-    OTHERS_END = 4
-    """Running or pending pods of other units are removed."""
-    LIMIT = 5
-    """A quota or a setting of the cluster is changed."""
-    SMALLER = 6
+    """A closed node becomes available, or the unit tolerates its taint."""
+    FEWER_MEMBERS = 4
+    """The gang starts with fewer members."""
+    OTHERS_END = 5
+    """Running pods of other units complete, or pending ones are removed."""
+    PRIORITY = 6
+    """The unit gets a PriorityClass with a higher value."""
+    LIMIT = 7
+    """A quota, a PriorityClass or a setting of the cluster is changed."""
+    SMALLER = 8
     """The unit requests less."""
-    NEW_NODE = 7
+    NEW_NODE = 9
     """The cluster gets more nodes."""
-    NO_GANG = 8
+    NO_GANG = 10
     """The pods of the unit no longer have to start together."""
 
 
@@ -53,13 +57,18 @@ class ClusterChange:
     make: Callable[[World], World]
     """Returns the world after the change. Raises VariantError if that world is not known exactly."""
     size: int = 0
-    """Order among changes of one effort: a smaller number is tried first."""
+    """Order among changes of one effort, such as a number of pods or nodes: a smaller number is tried first."""
     family: str = ""
     """Name of a group of similar changes, of which only the first that helps is shown; empty for no group."""
     also: tuple[Callable[[World], World], ...] = ()
     """Other worlds that fit the same text, such as the new node in another domain. The change must help in all."""
     spares: str = ""
     """Name of another family, of which no change is shown once this change helps; empty for none."""
+    means: frozenset[str] = frozenset()
+    """The parts of the change, such as the pods that end. A change that contains all parts of another one that helps
+    is not shown. Empty for a change that is not compared."""
+    amount: float = 0.0
+    """Order among changes of one effort and size, such as the share by which a limit is raised."""
     of_all: bool = False
     """True for a stricter test: the round must bind every pod of the unit, evict none for them, and still bind all
     pods that it binds without the change."""
@@ -69,9 +78,9 @@ class ClusterChange:
     helps. None for a change that cannot be made smaller."""
 
     @property
-    def asks(self) -> tuple[int, int]:
-        """The order in which changes are tried: (effort, size)."""
-        return int(self.effort), self.size
+    def asks(self) -> tuple[int, int, float]:
+        """The order in which changes are tried: (effort, size, amount)."""
+        return int(self.effort), self.size, self.amount
 
     def beside(self, other: "ClusterChange") -> "ClusterChange":
         """Returns a change that applies this change and then another one; its text joins both."""
@@ -80,6 +89,8 @@ class ClusterChange:
             max(self.effort, other.effort),
             _then(self.make, other.make),
             self.size + other.size,
+            means=self.means | other.means,
+            amount=self.amount + other.amount,
             also=(
                 *(_then(way, other.make) for way in self.also),
                 *(_then(self.make, way) for way in other.also),

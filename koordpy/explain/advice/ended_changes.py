@@ -2,7 +2,7 @@
 """Proposes running pods of other units that should end: a few on one node or in one domain, or whole gangs.
 
 Pods of DaemonSets and mirror pods are never proposed, because they do not end. A set of pods is proposed only if a
-short text can name it: whole gangs, all pods of a node, or a few pods.
+short text can name it (`completed_names.py`). Of equally large sets, one that breaks no gang is proposed first.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +17,9 @@ from koordpy.cache.snapshot_variants import without_pods
 from koordpy.devices.family_registry import find_obstruction
 from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort, of_snapshot
+from koordpy.explain.advice.completed_names import breaks_gangs, completed, may_end, running
 from koordpy.explain.advice.part_needs import part_needs
+from koordpy.explain.advice.reductions import shortest_start, without_unneeded
 from koordpy.framework.filter_protocol import Code
 from koordpy.plan.limits import (
     ADVICE_ENDING,
@@ -27,11 +29,15 @@ from koordpy.plan.limits import (
     ADVICE_POOL,
     ADVICE_UNITS_ENDED,
 )
-from koordpy.pods.pod_info import PodInfo, stays
+from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.search.ending_pods import find_termination_wait
 
-FEWEST = "fewest ended pods"
-"""Family of the changes of `_fewest`, which are not shown if another set of ended pods helps."""
+FEWEST = "fewest pods"
+"""Family of changes that end the fewest pods of one place. Only the first one that helps is shown, because the others
+are the same idea for other pods."""
+WHOLE_GANGS = "whole gangs"
+"""Family of changes that complete one gang, which are not shown beside other pods that complete without breaking a
+gang."""
 
 
 def ended_changes(case: Case) -> Iterator[ClusterChange]:
@@ -49,10 +55,23 @@ def without(pods: Iterable[PodInfo]) -> Callable[[Snapshot], Snapshot]:
     return lambda snapshot: without_pods(snapshot, gone)
 
 
-def may_end(pod: PodInfo, case: Case) -> bool:
-    """Returns True if a pod may be proposed: bound, able to end, of another unit, and not evicted by the round."""
-    own = pod.gang is not None and any(pod.gang == gang.ref for gang in case.unit.gangs)
-    return pod.bound and not stays(pod) and not own and pod.key not in case.round_state.draft.evicted
+def completion(pods: Sequence[PodInfo], case: Case, text: str = "", family: str = FEWEST) -> ClusterChange:
+    """Returns the change that ends some running pods.
+
+    text: of the change; by default the names of the pods, which is empty for too many names. family: as of
+    `ClusterChange`.
+    """
+    broken = breaks_gangs(pods, case)
+    return ClusterChange(
+        text or completed(pods, case),
+        Effort.OTHERS_END,
+        of_snapshot(without(pods)),
+        len(pods),
+        family,
+        spares="" if broken else WHOLE_GANGS,
+        amount=float(broken),
+        means=frozenset(pod.key for pod in pods),
+    )
 
 
 def _terminating(case: Case) -> Iterator[ClusterChange]:
@@ -137,9 +156,9 @@ def _on_one_node(case: Case) -> Iterator[ClusterChange]:
     pod, snapshot = case.pod, case.snapshot
     room = _RemovalSearch(case, pod)
     found = [(gone, i) for i in _able(case, pod) if not room.slots[i] and (gone := room.freed(i))]
-    for gone, i in sorted(found, key=lambda one: len(one[0]))[:ADVICE_NAMED]:
-        names_ended = ended(gone, case)
-        if not names_ended:
+    for gone, i in sorted(found, key=lambda one: (len(one[0]), breaks_gangs(one[0], case)))[:ADVICE_NAMED]:
+        names = completed(gone, case)
+        if not names:
             continue
         name, free = snapshot.nodes[i].name, case.round_state.draft.free()[i]
         parts = []
@@ -149,13 +168,9 @@ def _on_one_node(case: Case) -> Iterator[ClusterChange]:
                 text = f"{quantity_text(resource, amount - left)} more {resource}"
                 parts.append(f"{text} (free {quantity_text(resource, max(0, left))})")
         text = (
-            f"node {name} had {' and '.join(parts)}, for example after {names_ended}"
-            if parts
-            else f"{names_ended} on node {name}"
+            f"node {name} had {' and '.join(parts)}, for example after {names}" if parts else f"{names} on node {name}"
         )
-        yield ClusterChange(
-            text, Effort.OTHERS_END, of_snapshot(without(gone)), len(gone), f"node {name}", spares=FEWEST
-        )
+        yield completion(gone, case, text)
 
 
 def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
@@ -185,13 +200,23 @@ def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
             gone += by_node.pop(node)
             if more := room.freed(node, [pod for pod in gone if pod.node == _name(case, node)]):
                 by_node[node] = more
-        names_ended = ended(gone, case) if gone else ""
-        if names_ended:
+        names = completed(gone, case) if gone else ""
+        if gone and not names:
+            gone = _with_whole_parts(gone, case, domain)
+            names = completed(gone, case)
+        if names:
             place = f"{tree.layer_name(hard)} {tree.path(hard, domain)}" if hard else "the cluster"
-            text = f"{count_noun(slots, 'more slot')} were free in {place}, for example after {names_ended}"
-            yield ClusterChange(
-                text, Effort.OTHERS_END, of_snapshot(without(gone)), len(gone), f"slots, {domain}", spares=FEWEST
-            )
+            text = f"{count_noun(slots, 'more slot')} were free in {place}, for example after {names}"
+            yield completion(gone, case, text)
+
+
+def _with_whole_parts(pods: Sequence[PodInfo], case: Case, domain: int) -> list[PodInfo]:
+    """Returns pods, with all further pods of their gangs in a hard domain, so that a short text can name them."""
+    index, found = case.snapshot.index, {pod.key: pod for pod in pods}
+    for ref in dict.fromkeys(pod.gang for pod in pods if pod.gang is not None):
+        there = [pod for pod in running(ref, case) if pod.node in index and may_end(pod, case)]
+        found |= {pod.key: pod for pod in there if case.domain_of[index[pod.node]] == domain}
+    return list(found.values())
 
 
 def _name(case: Case, node: int) -> str:
@@ -211,8 +236,8 @@ def _fewest(case: Case) -> Iterator[ClusterChange]:
             there.sort(key=lambda pod: (-sum(pod.requests.get(r, 0) / n for r, n in asked.items() if n), pod.key))
             pool += there
         if pool := pool[:ADVICE_POOL]:
-            change = partial(_all_ended, case, size=len(pool))
-            yield replace(change(pool), reduce=partial(_fewer, change, pool))
+            change = partial(completion, case=case)
+            yield replace(change(pool), means=frozenset(), reduce=partial(_fewer, change, pool))
 
 
 def _places(case: Case) -> Iterator[list[int]]:
@@ -236,11 +261,6 @@ def _places(case: Case) -> Iterator[list[int]]:
     yield nodes
 
 
-def _all_ended(case: Case, pods: Sequence[PodInfo], *, size: int) -> ClusterChange:
-    """Returns the change that ends all given pods. size: as of `ClusterChange`."""
-    return ClusterChange(ended(pods, case), Effort.OTHERS_END, of_snapshot(without(pods)), size, FEWEST)
-
-
 def _fewer(
     change: Callable[[Sequence[PodInfo]], ClusterChange],
     pool: Sequence[PodInfo],
@@ -248,29 +268,25 @@ def _fewer(
 ) -> ClusterChange:
     """Returns a smaller change that still helps; its text is empty if too many pods would remain.
 
-    Bisection finds the shortest beginning of the pool that helps. Then nodes, and then single pods, that are not needed
-    are dropped. change: pods -> change that ends them. helps: returns True if a change helps.
+    The shortest beginning of the pool that helps is found. Then nodes, and then single pods, that are not needed are
+    dropped. change: pods -> change that ends them. helps: returns True if a change helps.
     """
-    low, high = 0, len(pool)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if helps(change(pool[:middle])) else (middle, high)
-    chosen = list(pool[:high])
+
+    def enough(pods: Sequence[PodInfo]) -> bool:
+        return helps(change(pods))
+
+    chosen = shortest_start(pool, enough)
     if len(chosen) > ADVICE_ENDING * ADVICE_NAMED:
         return replace(change(chosen), text="")
     for node in dict.fromkeys(pod.node for pod in chosen[:-1]):
         left = [pod for pod in chosen if pod.node != node]
-        if left and len(left) < len(chosen) - 1 and helps(change(left)):
+        if left and len(left) < len(chosen) - 1 and enough(left):
             chosen = left
-    for pod in tuple(chosen):
-        left = [one for one in chosen if one is not pod]
-        if left and helps(change(left)):
-            chosen = left
-    return change(chosen)
+    return change(without_unneeded(chosen, enough))
 
 
 def _whole_units(case: Case) -> Iterator[ClusterChange]:
-    """Yields the end of all running pods of one gang, for a few gangs on useful nodes, the smallest first."""
+    """Yields the completion of one gang, for a few gangs on useful nodes, the smallest first."""
     snapshot = case.snapshot
     useful = {snapshot.nodes[i].name for pod in case.kinds for i in _able(case, pod)}
     found = []
@@ -280,31 +296,4 @@ def _whole_units(case: Case) -> Iterator[ClusterChange]:
         if len(bound) > 1 and may and useful & {pod.node for pod in bound}:
             found.append((len(bound), natural_key(ref.key), ref.key, bound))
     for size, _, key, bound in sorted(found, key=lambda one: one[:2])[:ADVICE_UNITS_ENDED]:
-        text = f"all {size} running pods of gang {key} ended"
-        yield ClusterChange(text, Effort.OTHERS_END, of_snapshot(without(bound)), size, "whole gangs")
-
-
-def ended(pods: Sequence[PodInfo], case: Case) -> str:
-    """Returns `pods A and B ended`, with whole gangs and all pods of a node named as such.
-
-    Empty if the text would have too many names.
-    """
-    left, parts = list(pods), list[str]()
-    for ref in dict.fromkeys(pod.gang for pod in pods if pod.gang is not None):
-        bound = [pod for pod in case.snapshot.members.get(ref, ()) if pod.bound]
-        if len(bound) > 1 and all(pod in left for pod in bound):
-            left = [pod for pod in left if pod.gang != ref]
-            parts.append(f"all {len(bound)} running pods of gang {ref.key}")
-    for name in sorted({pod.node for pod in left}, key=natural_key):
-        there = [pod for pod in case.snapshot.pods_on.get(name, ()) if may_end(pod, case)]
-        if len(there) > ADVICE_NAMED and all(pod in left for pod in there):
-            left = [pod for pod in left if pod.node != name]
-            parts.append(f"all {len(there)} pods on node {name} that may end")
-    if left:
-        names = sorted((pod.key for pod in left), key=natural_key)
-        parts.append(f"pod{'s' if len(names) > 1 else ''} {_and(names)}")
-    return f"{_and(parts)} ended" if len(parts) + len(left) <= ADVICE_NAMED + 2 else ""
-
-
-def _and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+        yield completion(bound, case, f"gang {key} ({size} pods) completed", WHOLE_GANGS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proposes changes of a gang's settings: required layers, multiples, parts, number of members, or not being a gang.
+"""Proposes changes of a gang's settings: required layers, multiples, parts, or not being a gang.
 
 A setting is changed in the metadata of the object that has it, which is a PodGroup, a workload or a pod, and then read
 again as the scheduler reads it.
@@ -7,7 +7,6 @@ again as the scheduler reads it.
 
 import copy
 import json
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -20,15 +19,14 @@ from koordpy.api.key_hints import meant_settings
 from koordpy.api.objects import ObjectMeta
 from koordpy.api.spelling import meant
 from koordpy.cache.snapshot import Snapshot
-from koordpy.cache.snapshot_variants import Edit, VariantError, read_again, with_pods
+from koordpy.cache.snapshot_variants import Edit, VariantError, with_pods
 from koordpy.config.gang_topology import TopologyWish
 from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort, World, of_snapshot
 from koordpy.gangs.gang_reading import settings_of
 from koordpy.gangs.gang_settings import Gang
-from koordpy.plan.limits import ADVICE_MEMBERS, ADVICE_NAMED
+from koordpy.plan.limits import ADVICE_NAMED
 from koordpy.pods.gang_refs import GangRef, GangSource
-from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.problem_building import unit_multiples
 
 Rule = dict[str, Any]
@@ -41,7 +39,6 @@ def gang_changes(case: Case) -> Iterator[ClusterChange]:
         return
     yield from _gather(case)
     yield from _hard_keys(case)
-    yield from _multiple(case)
     yield from _independent(case)
 
 
@@ -82,7 +79,7 @@ def _meant_keys(case: Case) -> Iterator[ClusterChange]:
             if meta is None or not names.keys() & meta.annotations.keys():
                 continue
             notes = {names.get(key, key): text for key, text in meta.annotations.items()}
-            snapshot = _with_meta(snapshot, gang.ref, structs.replace(meta, annotations=notes))
+            snapshot = with_meta(snapshot, gang.ref, structs.replace(meta, annotations=notes))
         return snapshot
 
     text = ", and ".join(f"annotation {key} were named {right}" for key, right in names.items())
@@ -175,7 +172,7 @@ def _rewritten(case: Case, edits: list[Callable[[Rule], None]]) -> Callable[[Wor
             if wish != before:
                 changed = True
                 noted_meta = _noted(meta, key or keys.GANG_TOPOLOGY, json.dumps(wish))
-                snapshot = _with_meta(snapshot, gang.ref, noted_meta)
+                snapshot = with_meta(snapshot, gang.ref, noted_meta)
         if not changed:
             raise VariantError
         return replace(world, snapshot=snapshot)
@@ -208,7 +205,7 @@ def noted(case: Case, key: str, text: str) -> Edit:
             own = settings_of(snapshot, gang.ref)
             if own is None:
                 raise VariantError
-            snapshot = _with_meta(snapshot, gang.ref, _noted(own, key, text))
+            snapshot = with_meta(snapshot, gang.ref, _noted(own, key, text))
         return snapshot
 
     return edit
@@ -219,7 +216,7 @@ def _noted(meta: ObjectMeta, key: str, text: str) -> ObjectMeta:
     return structs.replace(meta, annotations={**meta.annotations, key: text})
 
 
-def _with_meta(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta) -> Snapshot:
+def with_meta(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta) -> Snapshot:
     """Returns a snapshot with new metadata of the object that has a gang's settings.
 
     The object is the derived gang of a workload, a PodGroup of Koordinator or of upstream, or the pod of that name.
@@ -260,37 +257,6 @@ def _hard_keys(case: Case) -> Iterator[ClusterChange]:
             return replace(snapshot, upstream_groups=groups, memo={})
 
         yield ClusterChange(f"topology key {key} were left out", Effort.OWN_WISH, of_snapshot(edit), 1)
-
-
-def _multiple(case: Case) -> Iterator[ClusterChange]:
-    """Yields further members, up to the next number that satisfies all multiples.
-
-    Only if no number of members from the minimum to all of them satisfies the multiples.
-    """
-    unit = case.unit
-    divisor = math.lcm(*unit_multiples(unit, case.round_state).values())
-    bound, every = len(unit.members) - len(unit.pending), len(unit.members)
-    allowed = range(bound + case.needed, every + 1)
-    if divisor < 2 or any(n % divisor == 0 for n in allowed) or not unit.pending:
-        return
-    more = -every % divisor
-    if more <= ADVICE_MEMBERS:
-        last = unit.pending[-1]
-
-        def grow(world: World) -> World:
-            new = [_copy(last, n, world) for n in range(1, more + 1)]
-            return replace(world, snapshot=with_pods(world.snapshot, new))
-
-        text = f"it had {every + more} members (it has {every}, not a multiple of {divisor})"
-        yield ClusterChange(text, Effort.OWN_WISH, grow, 1 + more, "members")
-
-
-def _copy(pod: PodInfo, number: int, world: World) -> PodInfo:
-    """Returns a new pending member that is a copy of a pod. number: counts the copies, from 1."""
-    name = f"{pod.name}-more-{number}"
-    meta = structs.replace(pod.pod.metadata, name=name, uid=name)
-    made = read_again(pod, structs.replace(pod.pod, metadata=meta), world.snapshot, world.config)
-    return structs.replace(made, index=None if pod.index is None else pod.index + number)
 
 
 def _independent(case: Case) -> Iterator[ClusterChange]:

@@ -23,6 +23,7 @@ from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.change_kinds import Kinds
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort, World, of_snapshot
 from koordpy.explain.advice.part_needs import PartNeeds, part_needs
+from koordpy.explain.advice.reductions import lowest
 from koordpy.framework.filter_protocol import Code
 from koordpy.plan.limits import ADVICE_NAMED, ADVICE_NEW_NODES, ADVICE_TEMPLATES
 from koordpy.plugins.node_filters import repels
@@ -132,14 +133,11 @@ def _more_like(case: Case, pod: PodInfo, template: int, place: int, remark: str)
 def _smallest(
     change: Callable[[int], ClusterChange], low: int, high: int, helps: Callable[[ClusterChange], bool]
 ) -> ClusterChange:
-    """Returns the change with the smallest number above `low` that helps, by bisection up to `high`.
+    """Returns the change with the smallest number above `low` that helps; the change with `high` is known to help.
 
-    The change with `high` is known to help. change: number -> change. helps: returns True if a change helps.
+    change: number -> change. helps: returns True if a change helps.
     """
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if helps(change(middle)) else (middle, high)
-    return change(high)
+    return change(lowest(low, high, lambda number: helps(change(number))))
 
 
 def _more_in_parts(case: Case, pod: PodInfo, needs: PartNeeds, remark: str) -> Iterator[ClusterChange]:

@@ -5,7 +5,7 @@ Each change edits the specification of all pending members to which it applies, 
 scheduler reads pods. Functions that take and return a `Pod` make the edit for one pod.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from msgspec.structs import replace
@@ -43,7 +43,17 @@ def rule_changes(case: Case) -> Iterator[ClusterChange]:
         yield _change(case, f"{text} were given up", Effort.OWN_WISH, respec)
 
 
-def _change(case: Case, text: str, effort: Effort, respec: Respec, size: int = 0, family: str = "") -> ClusterChange:
+def _change(
+    case: Case,
+    text: str,
+    effort: Effort,
+    respec: Respec,
+    size: int = 1,
+    family: str = "",
+    *,
+    amount: float = 0.0,
+    means: Iterable[str] = (),
+) -> ClusterChange:
     """Returns a change that edits every pending pod of the unit by `respec`. Other arguments: as of ClusterChange."""
 
     def make(world: World) -> World:
@@ -52,7 +62,7 @@ def _change(case: Case, text: str, effort: Effort, respec: Respec, size: int = 0
         new = [read_again(old, pod, world.snapshot, world.config) for old, pod in changed if pod != old.pod]
         return World(with_pods(world.snapshot, new), world.config, world.only)
 
-    return ClusterChange(text, effort, make, size, family)
+    return ClusterChange(text, effort, make, size, family, amount=amount, means=frozenset(means))
 
 
 def _misspelt(case: Case) -> Iterator[ClusterChange]:
@@ -99,16 +109,23 @@ def _selectors(case: Case) -> Iterator[ClusterChange]:
             note = f"nodes have {join_words(some)}" if there else "nor another value of this label"
             note = f" (no node has it, {note})"
         text = f"node selector {key}={value} were left out{note}"
-        yield _change(case, text, Effort.OWN_WISH, partial(_without_selector, key=key, value=value))
+        edit = partial(_without_selector, key=key, value=value)
+        yield _change(case, text, Effort.OWN_WISH, edit, means=[f"selector {key}={value}"])
+    labels = [f"selector {key}={value}" for key, value in asked]
     if len(asked) > 1:
-        yield _change(case, "its node selector were left out", Effort.OWN_WISH, _without_selectors, len(asked))
+        text = "its node selector were left out"
+        yield _change(case, text, Effort.OWN_WISH, _without_selectors, len(asked), means=labels)
     if any(_needs_nodes(pod.pod) for pod in case.kinds):
         text = "its required node affinity were left out"
-        yield _change(case, text, Effort.OWN_WISH, _without_node_affinity)
+        affinity = "node affinity"
+        yield _change(case, text, Effort.OWN_WISH, _without_node_affinity, means=[affinity])
         if asked:
-            text = "its node selector and its required node affinity were left out"
-            both = _change(case, text, Effort.OWN_WISH, lambda pod: _without_node_affinity(_without_selectors(pod)), 9)
-            yield both
+            text, size = "its node selector and its required node affinity were left out", len(asked) + 1
+
+            def without_both(pod: Pod) -> Pod:
+                return _without_node_affinity(_without_selectors(pod))
+
+            yield _change(case, text, Effort.OWN_WISH, without_both, size, means=[*labels, affinity])
 
 
 def _needs_nodes(pod: Pod) -> bool:
@@ -155,7 +172,9 @@ def _tolerations(case: Case) -> Iterator[ClusterChange]:
     for taints in [*order[:ADVICE_NAMED], *([several] if several not in sets else [])]:
         names = " and ".join(map(taint_text, taints))
         text = f"it tolerated taint{'s' if len(taints) > 1 else ''} {names}"
-        yield _change(case, text, Effort.OPEN_NODE, partial(_tolerant, taints=taints), len(taints))
+        edit = partial(_tolerant, taints=taints)
+        means = [f"taint {taint_text(taint)}" for taint in taints]
+        yield _change(case, text, Effort.OPEN_NODE, edit, len(taints), means=means)
 
 
 def _tolerant(pod: Pod, *, taints: tuple[Taint, ...]) -> Pod:
@@ -214,7 +233,8 @@ def _smaller(case: Case) -> Iterator[ClusterChange]:
             if 0 < less < amount:
                 text = f"it requested {quantity_text(name, less)} {name} (it requests {quantity_text(name, amount)})"
                 edit = partial(_with_less, name=name, text=quantity_text(name, less))
-                yield _change(case, text, Effort.SMALLER, edit, amount - less, f"less {name}")
+                share = (amount - less) / amount
+                yield _change(case, text, Effort.SMALLER, edit, family=f"less {name}", amount=share)
 
 
 def _parts(most: int) -> list[int]:

@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Proposes changes for a unit that waits because of other units in the queue: time, reservations and fair shares."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 from msgspec.structs import replace as restruct
 
 from koordpy.api import keys
+from koordpy.api.counted_nouns import join_words, name_first
+from koordpy.api.natural_order import natural_key
 from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort, of_config, of_snapshot
 from koordpy.explain.advice.ended_changes import without
 from koordpy.explain.advice.gang_changes import noted
+from koordpy.explain.advice.reductions import shortest_start, without_unneeded
 from koordpy.fairness.order_keys import Job
 from koordpy.fairness.tenant_entitlements import entitlements_of
-from koordpy.plan.limits import ADVICE_WEIGHTS
+from koordpy.plan.limits import ADVICE_NAMED, ADVICE_QUEUED, ADVICE_WEIGHTS
 from koordpy.planner.queue.backfill import moment
 from koordpy.planner.queue.known_ends import Runtimes
+from koordpy.pods.pod_info import PodInfo
 from koordpy.quota.quota_book import QuotaUse
 
 
@@ -23,10 +29,7 @@ def queue_changes(case: Case) -> Iterator[ClusterChange]:
     config = case.config
     # the unit starts if it is planned alone, so only earlier units prevent that
     if any(one.unit == case.unit.id for one in case.alone.placements):
-        own = {pod.key for pod in case.unit.members}
-        others = [pod for pod in case.snapshot.pending if pod.key not in own]
-        text = "jobs ahead of it in the queue were not placed first"
-        yield ClusterChange(text, Effort.NOTHING, of_snapshot(without(others)), 2, spares="waiting")
+        yield from _not_ahead(case)
     yield from _promised(case)
     if config.fairness.starvation_after > 0:
         free = restruct(config.fairness, starvation_after=0.0)
@@ -34,6 +37,58 @@ def queue_changes(case: Case) -> Iterator[ClusterChange]:
         yield ClusterChange(text, Effort.LIMIT, of_config(lambda one: restruct(one, fairness=free)), 1)
     yield from _reclaimed(case)
     yield from _weights(case)
+
+
+def _not_ahead(case: Case) -> Iterator[ClusterChange]:
+    """Yields the removal of the fewest units that the round places before this one, then of all other pending units.
+
+    The largest units are removed first, so that the shortest list is found.
+    """
+    placed = {one.pod_key: one.unit for one in case.plan.nominations}
+    placed |= {one.pod_key: one.unit for one in case.plan.placements}
+    units: dict[str, list[PodInfo]] = {}
+    for key, unit in placed.items():
+        pod = case.snapshot.pods[key]
+        if unit != case.unit.id and pod.pending:
+            group = case.snapshot.members.get(pod.gang, ()) if pod.gang is not None else (pod,)
+            known = units.setdefault(unit, [])
+            known += [one for one in group if one.pending and one not in known]
+    order = sorted(units.values(), key=lambda pods: -len(pods))
+    if order:
+        yield replace(_without_units(case, order, order), reduce=partial(_fewest_ahead, case, order))
+    own = {pod.key for pod in case.unit.members}
+    others = [pod for pod in case.snapshot.pending if pod.key not in own]
+    text = "no other pod were pending: jobs ahead of it reserve capacity"
+    yield ClusterChange(text, Effort.NOTHING, of_snapshot(without(others)), 3, "ahead", spares="waiting")
+
+
+def _fewest_ahead(case: Case, order: Sequence[list[PodInfo]], helps: Callable[[ClusterChange], bool]) -> ClusterChange:
+    """Returns the change without the fewest units that helps, or without all units if too many would be named."""
+
+    def enough(units: Sequence[list[PodInfo]]) -> bool:
+        return helps(_without_units(case, units, order))
+
+    few = shortest_start(order, enough)
+    few = without_unneeded(few, enough) if len(few) <= ADVICE_QUEUED else few
+    return _without_units(case, few if len(few) <= ADVICE_NAMED else order, order)
+
+
+def _without_units(case: Case, units: Sequence[list[PodInfo]], order: Sequence[list[PodInfo]]) -> ClusterChange:
+    """Returns the change in which some units are not pending, each of them a list of pods. order: all placed units."""
+    titles = dict.fromkeys(_title(pods) for pods in units)
+    names = join_words(list(titles)) if len(units) <= ADVICE_NAMED else name_first(list(titles), ADVICE_NAMED)
+    if len(units) > ADVICE_NAMED:
+        names = f"the {len(units)} jobs of this round ({names})"
+    gone = [pod for pods in units for pod in pods]
+    size = 1 if len(units) < len(order) or len(units) <= ADVICE_NAMED else 2
+    text = f"{names} were not placed before it"
+    return ClusterChange(text, Effort.NOTHING, of_snapshot(without(gone)), size, "ahead", spares="waiting")
+
+
+def _title(pods: Sequence[PodInfo]) -> str:
+    """Returns the name of a unit by its pods: `gang default/train` or `pod default/a`, of several gangs all names."""
+    gangs = dict.fromkeys(pod.gang.key for pod in pods if pod.gang is not None)
+    return " and ".join(f"gang {key}" for key in sorted(gangs, key=natural_key)) or f"pod {pods[0].key}"
 
 
 def _promised(case: Case) -> Iterator[ClusterChange]:
@@ -50,7 +105,7 @@ def _promised(case: Case) -> Iterator[ClusterChange]:
     runtimes = Runtimes(case.snapshot)
     ended = [pod for pod in case.snapshot.pods.values() if pod.bound and runtimes.end_of(pod) <= promise.start]
     start = moment(promise.start)
-    text = f"it waited until {start}: by then enough running pods will have ended"
+    text = f"it waited until {start}: by then enough running pods will have completed"
     yield ClusterChange(text, Effort.NOTHING, of_snapshot(without(ended)), 1)
 
 

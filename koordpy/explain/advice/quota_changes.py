@@ -18,7 +18,8 @@ from koordpy.cache.snapshot import Snapshot
 from koordpy.cache.snapshot_variants import with_pods, with_quotas
 from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort, of_snapshot
-from koordpy.explain.advice.ended_changes import FEWEST, ended, may_end, without
+from koordpy.explain.advice.completed_names import completed, may_end
+from koordpy.explain.advice.ended_changes import FEWEST, completion, without
 from koordpy.fairness.order_keys import Job
 from koordpy.fairness.quota_admission import Admission, QuotaRefusal
 from koordpy.plan.limits import ADVICE_NAMED, ADVICE_RAISES
@@ -85,14 +86,14 @@ def _raised_alone(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterC
     tree = case.snapshot.quotas.tree
     path = max((one.path for one in refusals), key=len)
     resources = sorted({resource for one in refusals for resource in one.limit or ()})
-    for size, name in enumerate(reversed(path)):
+    for name in reversed(path):
         if tree.quotas[name].closed:
             continue
         for which in dict.fromkeys(one.limit_name for one in refusals if one.quota == name or one.limit_name != "min"):
             side = "min" if which == "min" else "max"
             raises = _raises(case, name, side, resources)
             if raises:
-                yield from _change(case, raises, size, "quota")
+                yield from _change(case, raises, 1, "quota")
 
 
 def _raised_together(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
@@ -146,13 +147,16 @@ def _change(case: Case, asked: list[Raise], size: int, family: str) -> Iterator[
     tree, raises = case.snapshot.quotas.tree, _agreed(case, asked)
     if not raises:
         return
-    parts = []
-    for name, side, resource, amount in raises:
+    parts, amount = list[str](), 0.0
+    for name, side, resource, most in raises:
         limit = tree.quotas[name].least(resource) if side == "min" else tree.quotas[name].max[resource]
-        text = f"{quantity_text(resource, amount)} {resource} (it is {quantity_text(resource, limit)})"
+        text = f"{quantity_text(resource, most)} {resource} (it is {quantity_text(resource, limit)})"
+        amount += (most - limit) / max(1, most)
         parts.append(f"{side} of quota {name} were {text}")
     edit = of_snapshot(lambda one: _raised(one, raises))
-    yield ClusterChange(", and ".join(parts), Effort.LIMIT, edit, size + len(raises) - len(asked), family)
+    yield ClusterChange(
+        ", and ".join(parts), Effort.LIMIT, edit, size + len(raises) - len(asked), family, amount=amount
+    )
 
 
 def _agreed(case: Case, raises: list[Raise]) -> list[Raise]:
@@ -240,10 +244,9 @@ def _quota_pods_ended(case: Case, refusals: list[QuotaRefusal]) -> Iterator[Clus
                 gone = []
                 break
             gone.append(inside.pop())
-        if gone and (names_ended := ended(gone, case)):
-            text = f"{names_ended}, which count{'s' if len(gone) == 1 else ''} in quota {refusal.quota}"
-            made = of_snapshot(without(gone))
-            yield ClusterChange(text, Effort.OTHERS_END, made, len(gone), "quota ended", spares=FEWEST)
+        if gone and (names := completed(gone, case)):
+            text = f"{names}, which count{'s' if len(gone) == 1 else ''} in quota {refusal.quota}"
+            yield replace(completion(gone, case, text, "quota completed"), spares=FEWEST)
 
 
 def _pending_removed(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:

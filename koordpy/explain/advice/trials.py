@@ -59,32 +59,33 @@ class Trials:
         """True if the limits on trials are reached, so that no further change is tried."""
         return self._done >= ADVICE_TRIALS or (self._done >= ADVICE_TRIALS_LEAST and self._work > ADVICE_WORK)
 
-    def line(self, change: ClusterChange) -> str:
-        """Tries a change. Returns its text if the unit is placed with it, with a note on pods that would be evicted.
+    def helpful(self, change: ClusterChange) -> ClusterChange | None:
+        """Tries a change. Returns it if the unit is placed with it, with a note in its text on pods that would be
+        evicted.
 
-        Empty if the unit is not placed, or if the trials are spent. A change with `reduce` is tried as a whole first,
+        None if the unit is not placed, or if the trials are spent. A change with `reduce` is tried as a whole first,
         and then reduced to the smallest one that helps.
         """
         if change.reduce is not None:
             if self._result(change.make) is None:
-                return ""
+                return None
             self._reductions = 0
             change = change.reduce(self._helps)
             if self._reductions > ADVICE_REDUCTIONS or not change.text:
-                return ""
+                return None
         plan = self._result(change.make)
         if plan is None or any(self._result(other) is None for other in change.also):
-            return ""
+            return None
         units = self._units_of(plan)
         rules = [one.rule for one in plan.evictions if one.unit in units]
         if change.of_all and (rules or not self._starts_all(plan)):
-            return ""
+            return None
         if not rules:
-            return change.text
+            return change
         if any(rule in (RuleName.QUOTA, RuleName.FAIR_SHARE) for rule in rules):
-            return f"{change.text}: pods of other quotas or users would be evicted"
+            return replace(change, text=f"{change.text}: pods of other quotas or users would be evicted")
         done = "moved" if _MOVED in rules else "evicted"
-        return f"{change.text}: {count_noun(len(rules), 'pod')} would be {done} for it"
+        return replace(change, text=f"{change.text}: {count_noun(len(rules), 'pod')} would be {done} for it")
 
     def _starts_all(self, plan: RoundPlan) -> bool:
         """Returns True if a round binds every pod of the unit, and all pods that the unchanged round binds."""

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names a set of running pods in a short text: `gang team-a/big (8 pods) and pod team-a/x completed`.
+
+A text names whole gangs, all pods of a gang in one domain, all pods of a node, and single pods with ranges of numbers.
+It is exact: with the state of the cluster, the text identifies the same pods.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from koordpy.api.counted_nouns import join_words
+from koordpy.api.natural_order import natural_key
+from koordpy.explain.advice.advice_case import Case
+from koordpy.plan.limits import ADVICE_NAMED
+from koordpy.pods.gang_refs import GangRef
+from koordpy.pods.pod_info import PodInfo, stays
+
+_RANGE = 3
+"""Minimum number of pods with consecutive numbers that are named as a range."""
+
+
+def may_end(pod: PodInfo, case: Case) -> bool:
+    """Returns True if a pod may be proposed: bound, able to end, of another unit, and not evicted by the round."""
+    own = pod.gang is not None and any(pod.gang == gang.ref for gang in case.unit.gangs)
+    return pod.bound and not stays(pod) and not own and pod.key not in case.round_state.draft.evicted
+
+
+def completed(pods: Sequence[PodInfo], case: Case) -> str:
+    """Returns the pods and `completed`, for example `pods a and b completed`.
+
+    Empty if the text would have too many names.
+    """
+    left, parts = {pod.key: pod for pod in pods}, list[str]()
+    for ref in dict.fromkeys(pod.gang for pod in pods if pod.gang is not None):
+        there = running(ref, case)
+        if len(there) > 1 and all(pod.key in left for pod in there):
+            parts.append(f"gang {ref.key} ({len(there)} pods)")
+            left = _without(left, there)
+    for ref in dict.fromkeys(pod.gang for pod in left.values() if pod.gang is not None):
+        for place, there in _parts(ref, left, case):
+            parts.append(f"the {len(there)} pods of gang {ref.key} (of {len(running(ref, case))}) in {place}")
+            left = _without(left, there)
+    for name in sorted({pod.node for pod in left.values()}, key=natural_key):
+        there = tuple(pod for pod in case.snapshot.pods_on.get(name, ()) if may_end(pod, case))
+        if len(there) > ADVICE_NAMED and all(pod.key in left for pod in there):
+            parts.append(f"all {len(there)} pods on node {name} that can complete")
+            left = _without(left, there)
+    names = _ranges(list(left))
+    if len(parts) + len(names) > ADVICE_NAMED + 2:
+        return ""
+    if names:
+        parts.append(f"pod{'s' if len(left) > 1 else ''} {join_words(names)}")
+    return f"{join_words(parts)} completed"
+
+
+def _without(pods: Mapping[str, PodInfo], gone: Sequence[PodInfo]) -> dict[str, PodInfo]:
+    keys = {pod.key for pod in gone}
+    return {key: pod for key, pod in pods.items() if key not in keys}
+
+
+def breaks_gangs(pods: Sequence[PodInfo], case: Case) -> bool:
+    """Returns True if the pods include some, but not all, running pods of a gang."""
+    keys = {pod.key for pod in pods}
+    refs = {pod.gang for pod in pods if pod.gang is not None}
+    return any(one.key not in keys for ref in refs for one in running(ref, case))
+
+
+def running(ref: GangRef, case: Case) -> tuple[PodInfo, ...]:
+    """Returns the bound pods of a gang."""
+    return tuple(pod for pod in case.snapshot.members.get(ref, ()) if pod.bound)
+
+
+def _parts(ref: GangRef, left: Mapping[str, PodInfo], case: Case) -> Iterator[tuple[str, tuple[PodInfo, ...]]]:
+    """Yields (domain, all running pods of a gang in it) for the largest domains of which all these pods are in `left`.
+
+    Only domains below the cluster and above the nodes, and only with two such pods or more.
+    """
+    tree, index = case.snapshot.tree, case.snapshot.index
+    pods, open_keys = running(ref, case), set(left)
+    for level in range(1, tree.depth):
+        by_domain: dict[int, list[PodInfo]] = {}
+        for pod in pods:
+            if pod.node in index:
+                by_domain.setdefault(int(tree.domain_of[level][index[pod.node]]), []).append(pod)
+        for domain, there in sorted(by_domain.items()):
+            if len(there) > 1 and all(pod.key in open_keys for pod in there):
+                open_keys -= {pod.key for pod in there}
+                yield f"{tree.layer_name(level)} {tree.path(level, domain)}", tuple(there)
+
+
+def _ranges(keys: Sequence[str]) -> list[str]:
+    """Returns names of pods in natural order; three or more with consecutive numbers are one, `big-0 to big-7`."""
+    out: list[str] = []
+    run: list[str] = []
+    for key in [*sorted(keys, key=natural_key), None]:
+        if run and (key is None or key != _next(run[-1])):
+            is_range = len(run) >= _RANGE
+            out += [f"{run[0]} to {run[-1]}"] if is_range else run
+            run = []
+        run += [key] if key is not None else []
+    return out
+
+
+def _next(key: str) -> str | None:
+    """Returns the key of the pod with the next number, `default/big-1` for `default/big-0`; None without a number."""
+    stem, dash, number = key.rpartition("-")
+    plain = number.isdecimal() and str(int(number)) == number
+    return f"{stem}{dash}{int(number) + 1}" if dash and plain else None

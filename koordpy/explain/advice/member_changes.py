@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Proposes another number of members of a gang: a smaller minMember, or more members for a multiple.
+
+minMember is changed where it is stated: in a PodGroup, in the labels or annotations of the pods, or by an annotation of
+the workload.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from msgspec import structs
+
+from koordpy.api import keys
+from koordpy.api.objects import ObjectMeta
+from koordpy.cache.snapshot import Snapshot
+from koordpy.cache.snapshot_variants import VariantError, read_again, with_pods
+from koordpy.explain.advice.advice_case import Case
+from koordpy.explain.advice.cluster_change import ClusterChange, Effort, World, of_snapshot
+from koordpy.explain.advice.reductions import lowest
+from koordpy.gangs.gang_settings import Gang, is_labelled
+from koordpy.plan.limits import ADVICE_MEMBERS, ADVICE_NAMED
+from koordpy.pods.gang_refs import GangSource
+from koordpy.pods.pod_info import PodInfo
+from koordpy.problems.problem_building import unit_multiples
+
+
+def member_changes(case: Case) -> Iterator[ClusterChange]:
+    """Yields other numbers of members; nothing for a plain pod."""
+    if case.unit.is_gang:
+        yield from _fewer(case)
+        yield from _multiple(case)
+
+
+def _fewer(case: Case) -> Iterator[ClusterChange]:
+    """Yields, for a few gangs, the largest smaller minMember with which the unit starts.
+
+    The smallest possible number is tried first, and then increased by bisection.
+    """
+    core = {pod.key for pod in case.core}
+    gangs = [gang for gang in case.unit.gangs if any(pod.key in core for pod in gang.pods)]
+    for size, gang in enumerate(gangs[:ADVICE_NAMED]):
+        stated = _stated(gang, alone=len(case.unit.gangs) == 1)
+        numbers = _numbers(case, gang)
+        if stated and numbers:
+            change = partial(_with_minimum, gang, stated, size)
+            yield replace(change(numbers[-1]), reduce=partial(_largest, change, numbers))
+
+
+def _numbers(case: Case, gang: Gang) -> list[int]:
+    """Returns the possible smaller minimums of a gang, the largest first.
+
+    All are above the number of bound members, and satisfy the multiples if the unit has one gang.
+    """
+    divisor = math.lcm(*unit_multiples(case.unit, case.round_state).values()) if len(case.unit.gangs) == 1 else 1
+    return [n for n in range(gang.min_member - 1, max(len(gang.bound), 0), -1) if n % divisor == 0]
+
+
+def _stated(gang: Gang, *, alone: bool) -> str:
+    """Returns the setting with the minimum of a gang, as a text that continues `were NUMBER`; empty if it is not known.
+
+    alone: True if the unit has no other gang.
+    """
+    of = "" if alone else f" of gang {gang.key}"
+    if gang.ref.source is GangSource.GROUP:
+        return f"minMember{of}"
+    if gang.ref.source is GangSource.UPSTREAM:
+        return f"minCount{of}"
+    if gang.workload_gang is None:
+        return f"{_place(gang.oldest.pod.metadata)}{of}" if gang.ref.source is GangSource.NAMED else ""
+    own = gang.workload_gang
+    if alone and own.source == "workload" and own.title is not None and own.total_minimum is None:
+        return f"annotation {keys.GANG_MIN} of {own.title}"
+    return ""
+
+
+def _place(meta: ObjectMeta) -> str:
+    """Returns the label or annotation of a pod that states the minimum of its gang."""
+    return f"label {keys.LABEL_GANG_MIN}" if is_labelled(meta) else f"annotation {keys.GANG_MIN}"
+
+
+def _with_minimum(gang: Gang, stated: str, size: int, number: int) -> ClusterChange:
+    """Returns the change to a minimum. stated: as of `_stated`; size: as of `ClusterChange`."""
+    ref = gang.ref
+
+    def edit(snapshot: Snapshot) -> Snapshot:
+        if ref in snapshot.workload_gangs:
+            gangs = {**snapshot.workload_gangs, ref: replace(snapshot.workload_gangs[ref], min_member=number)}
+            return replace(snapshot, workload_gangs=gangs, memo={})
+        if ref.source is GangSource.GROUP:
+            group = snapshot.pod_groups[ref.key]
+            changed = structs.replace(group, spec=structs.replace(group.spec, min_member=number))
+            return replace(snapshot, pod_groups={**snapshot.pod_groups, ref.key: changed}, memo={})
+        if ref.source is GangSource.UPSTREAM:
+            upstream = snapshot.upstream_groups[ref.key]
+            policy = upstream.spec.scheduling_policy
+            if policy.gang is None:
+                raise VariantError
+            policy = structs.replace(policy, gang=structs.replace(policy.gang, min_count=number))
+            spec = structs.replace(upstream.spec, scheduling_policy=policy)
+            groups = {**snapshot.upstream_groups, ref.key: structs.replace(upstream, spec=spec)}
+            return replace(snapshot, upstream_groups=groups, memo={})
+        return with_pods(snapshot, [_pod_with_minimum(snapshot.pods[pod.key], number) for pod in gang.pods])
+
+    text = f"{stated} were {number} (it is {gang.min_member})"
+    if gang.workload_gang is not None:
+        text = f"{stated} were {number} ({gang.min_member} members start together)"
+    return ClusterChange(text, Effort.FEWER_MEMBERS, of_snapshot(edit), size, "fewer members")
+
+
+def _pod_with_minimum(pod: PodInfo, number: int) -> PodInfo:
+    """Returns a pod with another minimum in its label or annotation."""
+    meta = pod.pod.metadata
+    if is_labelled(meta):
+        meta = structs.replace(meta, labels={**meta.labels, keys.LABEL_GANG_MIN: str(number)})
+    else:
+        meta = structs.replace(meta, annotations={**meta.annotations, keys.GANG_MIN: str(number)})
+    return structs.replace(pod, pod=structs.replace(pod.pod, metadata=meta))
+
+
+def _largest(
+    change: Callable[[int], ClusterChange], numbers: Sequence[int], helps: Callable[[ClusterChange], bool]
+) -> ClusterChange:
+    """Returns the change with the largest number that helps. numbers: descending; the last one is known to help."""
+    return change(numbers[lowest(-1, len(numbers) - 1, lambda place: helps(change(numbers[place])))])
+
+
+def _multiple(case: Case) -> Iterator[ClusterChange]:
+    """Yields further members, up to the next number that satisfies all multiples.
+
+    Only if no number of members from the minimum to all of them satisfies the multiples.
+    """
+    unit = case.unit
+    divisor = math.lcm(*unit_multiples(unit, case.round_state).values())
+    bound, every = len(unit.members) - len(unit.pending), len(unit.members)
+    allowed = range(bound + case.needed, every + 1)
+    if divisor < 2 or any(n % divisor == 0 for n in allowed) or not unit.pending:
+        return
+    more = -every % divisor
+    if more <= ADVICE_MEMBERS:
+        last = unit.pending[-1]
+
+        def grow(world: World) -> World:
+            new = [_copy(last, n, world) for n in range(1, more + 1)]
+            return replace(world, snapshot=with_pods(world.snapshot, new))
+
+        text = f"it had {every + more} members (it has {every}, not a multiple of {divisor})"
+        yield ClusterChange(text, Effort.OWN_WISH, grow, 1 + more, "members")
+
+
+def _copy(pod: PodInfo, number: int, world: World) -> PodInfo:
+    """Returns a new pending member that is a copy of a pod. number: counts the copies, from 1."""
+    name = f"{pod.name}-more-{number}"
+    meta = structs.replace(pod.pod.metadata, name=name, uid=name)
+    made = read_again(pod, structs.replace(pod.pod, metadata=meta), world.snapshot, world.config)
+    return structs.replace(made, index=None if pod.index is None else pod.index + number)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Proposes a higher priority of a unit, with which it may evict pods or is planned before others.
+
+A PriorityClass of the cluster is proposed, the lowest one that helps. Without a sufficient class, the number is
+proposed. Classes of the system are never proposed.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from msgspec import structs
+
+from koordpy.api import keys
+from koordpy.api.objects import Pod, PriorityClass
+from koordpy.cache.snapshot import Snapshot
+from koordpy.cache.snapshot_variants import read_again, with_pods
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.explain.advice.advice_case import Case
+from koordpy.explain.advice.cluster_change import ClusterChange, Effort, World
+from koordpy.explain.advice.reductions import lowest
+from koordpy.pods.gang_refs import GangSource
+from koordpy.pods.pod_info import PodInfo, in_group
+
+_HIGHEST = 1_000_000_000
+"""Highest value that Kubernetes allows for a PriorityClass of a user."""
+_LAST = 9
+"""Order of a number without a class among the changes of limits: behind those of quotas and shares."""
+
+
+def priority_changes(case: Case) -> Iterator[ClusterChange]:
+    """Yields the lowest sufficient PriorityClass, first of those that preempt; then the lowest sufficient number above
+    all classes.
+
+    Nothing if no other pod has the unit's priority or a higher one, because a higher priority then changes nothing. A
+    number without a class is a change of the cluster, because an administrator has to create the class.
+    """
+    own = case.unit.priority
+    keys_of_unit = {pod.key for pod in case.unit.members}
+    others = {
+        pod.priority
+        for pod in case.snapshot.pods.values()
+        if (pod.bound or pod.pending) and pod.key not in keys_of_unit and own <= pod.priority < _HIGHEST
+    }
+    if not others:
+        return
+    known = [one for one in case.snapshot.priority_classes if one.value <= _HIGHEST]
+    preempting = [one for one in known if one.preemption_policy != "Never"]
+    for some in (preempting, [one for one in known if one not in preempting]):
+        if classes := _useful(some, sorted(others)):
+            yield _lowest([partial(_of_class, case, one) for one in classes])
+    most = max((one.value for one in known), default=own)
+    numbers = [number + 1 for number in sorted(others) if number >= most]
+    if numbers:
+        yield _lowest([partial(_of_number, case, number) for number in numbers])
+
+
+def _useful(classes: Sequence[PriorityClass], others: Sequence[int]) -> list[PriorityClass]:
+    """Returns, in ascending order, the lowest class above each of the priorities of other pods.
+
+    A class that is above the same priorities as a lower one would change nothing more.
+    """
+    out: list[PriorityClass] = []
+    for one in sorted(classes, key=lambda found: (found.value, found.metadata.name)):
+        below = sum(priority < one.value for priority in others)
+        if below > (sum(priority < out[-1].value for priority in others) if out else 0):
+            out.append(one)
+    return out
+
+
+def _lowest(steps: Sequence[Callable[[], ClusterChange]]) -> ClusterChange:
+    """Returns a change that is reduced to the first of some steps, in ascending order, that helps."""
+    changes = [step() for step in steps]
+
+    def reduced(helps: Callable[[ClusterChange], bool]) -> ClusterChange:
+        return changes[lowest(-1, len(changes) - 1, lambda place: helps(changes[place]))]
+
+    return replace(changes[-1], reduce=reduced)
+
+
+def _of_class(case: Case, given: PriorityClass) -> ClusterChange:
+    """Returns the change to a PriorityClass."""
+    name, value = given.metadata.name, given.value
+    text = f"its priority class were {name} (priority {value}; it has {case.unit.priority})"
+    policy = given.preemption_policy or keys.PREEMPT_LOWER_PRIORITY
+    return _change(case, text, Effort.PRIORITY, value, lambda *_: (name, policy))
+
+
+def _of_number(case: Case, value: int) -> ClusterChange:
+    """Returns the change to a number, for which no PriorityClass exists."""
+    text = f"its priority were {value} (it is {case.unit.priority}; no PriorityClass suffices)"
+    return _change(case, text, Effort.LIMIT, value, lambda name, policy: (name, policy))
+
+
+def _change(
+    case: Case, text: str, effort: Effort, value: int, named: Callable[[str, str], tuple[str, str]]
+) -> ClusterChange:
+    """Returns the change to a priority. named: (class, preemptionPolicy) of a pod -> those after the change."""
+
+    def respec(info: PodInfo, snapshot: Snapshot, config: KoordpyConfiguration) -> PodInfo:
+        pod: Pod = info.pod
+        name, policy = named(pod.spec.priority_class_name, pod.spec.preemption_policy)
+        spec = structs.replace(pod.spec, priority=value, priority_class_name=name, preemption_policy=policy)
+        found = read_again(info, structs.replace(pod, spec=spec), snapshot, config)
+        return found if info.group_priority is None else in_group(found, value, info.group_policy and policy)
+
+    def make(world: World) -> World:
+        snapshot = world.snapshot
+        pods = [respec(snapshot.pods[pod.key], snapshot, world.config) for pod in case.unit.pending]
+        groups = dict(snapshot.upstream_groups)
+        for gang in case.unit.gangs:
+            group = groups.get(gang.ref.key) if gang.ref.source is GangSource.UPSTREAM else None
+            if group is not None and group.spec.priority is not None:
+                groups[gang.ref.key] = structs.replace(group, spec=structs.replace(group.spec, priority=value))
+        return replace(world, snapshot=with_pods(replace(snapshot, upstream_groups=groups), pods))
+
+    return ClusterChange(text, effort, make, _LAST if effort is Effort.LIMIT else 0, "priority")

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Suggestions on running pods, priorities and minMember: the least change that helps is named, and has been tried."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from koordpy.api.objects import ObjectMeta, PriorityClass
+from koordpy.config.configuration import Fairness, KoordpyConfiguration, Preemption
+from koordpy.explain.explanation import explain
+from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, node, pod, wish
+
+QUIET = KoordpyConfiguration(preemption=Preemption(enabled=False), fairness=Fairness(reclaim="off"))
+GATHERED = wish({"blockLayer": "Must"})
+
+
+def said(*objects: Any, name: str, config: KoordpyConfiguration = QUIET) -> tuple[str, ...]:
+    """The suggestions for a pod."""
+    return explain(World().add(*objects).state.snapshot(1767225600.0), config, f"default/{name}").would_fit_if
+
+
+def blocks(number: int, size: int) -> list[Any]:
+    """Blocks of nodes, each for one pod: n0-0, n0-1, ..."""
+    return [node(f"n{b}-{i}:1", {"spine": "s", "block": f"b{b}"}) for b in range(number) for i in range(size)]
+
+
+def running(name: str, places: list[str]) -> list[Any]:
+    """A gang with a member on each of the nodes."""
+    return [group(name, len(places)), *(pod(f"{name}-{i}", gang=name, at=place) for i, place in enumerate(places))]
+
+
+def completed(lines: tuple[str, ...]) -> list[str]:
+    return [line for line in lines if line.endswith("completed")]
+
+
+IN_B0 = "more slots were free in blockLayer s/b0, for example after"
+
+
+@pytest.mark.parametrize(
+    ("free", "needed", "line"),
+    [
+        (0, 6, f"6 {IN_B0} the 6 pods of gang default/big (of 24) in blockLayer s/b0 completed"),
+        (1, 6, f"5 {IN_B0} the 5 pods of gang default/big (of 23) in blockLayer s/b0 completed"),
+        (0, 4, f"4 {IN_B0} pods default/big-0 to default/big-3 completed"),
+    ],
+)
+def test_a_part_of_a_larger_gang_is_named(free: int, needed: int, line: str) -> None:
+    """A gang on four blocks of six nodes; the first `free` nodes are free."""
+    places = [one.metadata.name for one in blocks(4, 6)][free:]
+    gang = [group("g", needed, GATHERED), *gang_pods("g", needed)]
+    assert completed(said(TWO_LAYERS, blocks(4, 6), running("big", places), gang, name="p-0")) == [line]
+
+
+def test_a_smaller_gang_is_named_before_a_part_of_a_larger_one() -> None:
+    """Of equally many pods those of a whole gang; the larger gang is not named as a whole, because a part is enough."""
+    nodes = blocks(3, 4)
+    names = [one.metadata.name for one in nodes]
+    gang = [group("g", 4, GATHERED), *gang_pods("g", 4)]
+    busy = [*running("big", names[:8]), *running("small", names[8:])]
+    assert completed(said(TWO_LAYERS, nodes, busy, gang, name="p-0")) == [
+        "4 more slots were free in blockLayer s/b2, for example after gang default/small (4 pods) completed"
+    ]
+
+
+def test_a_larger_set_of_pods_is_not_named_beside_a_smaller_one() -> None:
+    busy = [pod("a", at="n1", cpu="2"), pod("b", at="n2", cpu="4"), pod("c", at="n2", cpu="4")]
+    lines = said(node("n1:2"), node("n2:8"), busy, pod("p", cpu="2"), name="p")
+    assert completed(lines) == ["node n1 had 2 more cpu (free 0), for example after pod default/a completed"]
+
+
+def of_class(name: str, value: int, policy: str = "") -> PriorityClass:
+    return PriorityClass(metadata=ObjectMeta(name=name), value=value, preemption_policy=policy)
+
+
+LOW, MIDDLE, HIGH = of_class("low", 10), of_class("middle", 100), of_class("high", 1000)
+SYSTEM = of_class("system-node-critical", 2_000_001_000)
+
+
+@pytest.mark.parametrize(
+    ("classes", "own", "others", "line"),
+    [
+        ([LOW, MIDDLE, HIGH], 0, [0], "its priority class were low (priority 10; it has 0)"),
+        ([HIGH, MIDDLE, LOW], 0, [50], "its priority class were middle (priority 100; it has 0)"),
+        ([LOW, MIDDLE, HIGH], 10, [10, 500], "its priority class were middle (priority 100; it has 10)"),
+        ([LOW, HIGH], 0, [5, 10], "its priority class were low (priority 10; it has 0)"),
+        ([of_class("idle", 50, "Never"), HIGH], 0, [0], "its priority class were high (priority 1000; it has 0)"),
+        ([LOW, SYSTEM], 0, [10], "its priority were 11 (it is 0; no PriorityClass suffices)"),
+        ([], 7, [7], "its priority were 8 (it is 7; no PriorityClass suffices)"),
+        ([LOW], 0, [1_000_000_000], ""),
+        ([HIGH], 0, [2_000_000_000], ""),
+    ],
+)
+def test_the_lowest_priority_that_helps_is_named(
+    classes: list[PriorityClass], own: int, others: list[int], line: str
+) -> None:
+    """Each of the other pods fills a node."""
+    nodes = [node(f"n{i}:1") for i in range(len(others))]
+    busy = [pod(f"r-{i}", at=f"n{i}", priority=priority) for i, priority in enumerate(others)]
+    objects = [*nodes, *classes, *busy, pod("p", priority=own)]
+    lines = said(objects, name="p", config=replace(QUIET, preemption=Preemption()))
+    assert [one for one in lines if "priority" in one] == ([f"{line}: 1 pod would be evicted for it"] if line else [])
+    assert not [one for one in said(objects, name="p") if "priority" in one]  # without preemption none helps
+
+
+def test_a_priority_that_brings_a_gang_before_others_is_named() -> None:
+    """Without preemption: the order of the queue alone."""
+    gang = [group("g", 2), *gang_pods("g", 2, created=5)]
+    lines = said(node("n1:2"), [HIGH, LOW], pod("first", cpu="2"), gang, name="p-1")
+    assert lines[0] == "pod default/first were not placed before it"
+    assert "its priority class were low (priority 10; it has 0)" in lines
+
+
+@pytest.mark.parametrize(
+    ("slots", "minimum", "multiple", "least"),
+    [(3, 4, 0, 3), (1, 4, 0, 1), (5, 8, 2, 4), (0, 4, 0, None), (3, 4, 4, None)],
+)
+def test_the_largest_minimum_that_fits_is_named(slots: int, minimum: int, multiple: int, least: int | None) -> None:
+    notes = wish({"blockLayer": "Must"}, multiple={"blockLayer": multiple} if multiple else {})
+    gang = gang_pods("g", minimum)
+    nodes = blocks(1, slots) or [node("away:1", {"spine": "s", "block": "b"}), pod("r", at="away")]
+    lines = said(TWO_LAYERS, nodes, group("g", minimum, notes), gang, name="p-0")
+    found = [line for line in lines if line.startswith("minMember")]
+    assert found == ([f"minMember were {least} (it is {minimum})"] if least else [])
+    if least:
+        assert len(bound(World().add(TWO_LAYERS, nodes, group("g", least, notes), gang).plan())) >= least
+
+
+def test_the_gang_is_named_whose_minimum_it_is() -> None:
+    links = {"gang.scheduling.koordinator.sh/groups": '["default/a","default/b"]'}
+    gangs = [group("a", 2, links), *gang_pods("a", 2), group("b", 3, links), *gang_pods("b", 3, prefix="q")]
+    assert said([node("n1:4")], gangs, name="p-0")[0] == "minMember of gang default/a were 1 (it is 2)"
