@@ -13,7 +13,7 @@ ATTACK_ARGS ?=
 export MINUTES POLICIES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo picture test lint dco format type bench soak attack yardstick e2e e2e-oldest realnode realnode-down realnode-bench e2e-realnode hardware docs reference workflows chart image dist dist-check publish-check publish-image publish-chart publish-files version test-pythons controlplane clean oracle golden measures suggestions storms
+.PHONY: help install lock demo picture test lint dco format type bench soak attack yardstick e2e e2e-oldest realnode realnode-down realnode-bench e2e-realnode hardware docs reference workflows chart image dist dist-check publish-check publish-image publish-chart publish-files version test-pythons controlplane clean oracle golden measures suggestions storms cel-differential
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -111,6 +111,10 @@ oracle: install ## Compare planner and solver with brute force on COUNT (1000) r
 	$(BIN)/python -m tests.planning.victims_at_size $(or $(COUNT),1000)
 	$(BIN)/python -m tests.cli.random_manifests 0 $(or $(COUNT),1000)
 	$(BIN)/python -m tests.cli.mutations 0 $(or $(COUNT),1000)
+
+cel-differential: install ## Compare the verdicts of device selectors with Kubernetes' own CEL package: 500 given, COUNT (20000) random ones (needs Go; RECORD=1: write the table)
+	@if command -v go >/dev/null; then $(BIN)/python -m tests.devices.dra.cel_differential --count $(or $(COUNT),20000) $(if $(RECORD),--record); \
+	else echo "NOT TRIED: Go is not installed, so no selector was compared" >&2; fi
 
 golden: install ## Compare the plans of all scenarios, benchmarks and 2,200 random clusters with recorded hashes (ARGS="--quick", "--record", "--show FAMILY SEED")
 	$(BIN)/python -m tests.golden -j 2 $(ARGS)

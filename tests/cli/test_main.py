@@ -273,7 +273,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_a_small_cluster_with_a_topology_waits_for_nothing_heavy() -> None:
-    heavy = ("ortools", "networkx", "kopf", "aiohttp", "rich", "kubernetes_asyncio", "asyncio")
+    heavy = ("ortools", "networkx", "kopf", "aiohttp", "rich", "kubernetes_asyncio", "asyncio", "cel_expr_python")
     words = ["simulate", "-f", str(EXAMPLES / "cluster"), "-f", str(EXAMPLES / "must-gather.yaml")]
     script = (
         f"import sys\nfrom koordpy.cli.main import main\nmain({words!r})\n"

@@ -125,11 +125,21 @@ class _Work:
             self._call(tree)
         elif kind == "const_expr":
             self._constants.add(tree.id)
+        elif kind == "comprehension_expr":
+            self._run_to_the_end(tree.comprehension_expr)
         elif kind == "list_expr":
             self._check_types(list(tree.list_expr.elements))
         elif kind == "struct_expr":
             self._check_types([one.map_key for one in tree.struct_expr.entries])
             self._check_types([one.value for one in tree.struct_expr.entries])
+
+    def _run_to_the_end(self, loop: Tree) -> None:
+        """Makes a loop visit all items, with the same result.
+
+        After a loop that ends early, the library gives a later `cel.bind` the last item instead of its own value.
+        """
+        if loop.loop_condition.const_expr.WhichOneof("kind") is None:  # that of cel.bind is false
+            loop.loop_condition.CopyFrom(self._constant(True))
 
     def _check_types(self, items: list[Tree]) -> None:
         """Finds the first item of a literal that has another type than the first one."""
@@ -155,6 +165,14 @@ class _Work:
                 self._put(tree, self._constant(True))
             else:
                 self._put(tree, self._domain(operand, self._constant(field)))
+        elif tree.select_expr.test_only and self._type_of(operand) == "dyn":
+            names = self._names()
+            test = new_node()
+            test.CopyFrom(tree)
+            test.id = self._fresh().id
+            test.select_expr.operand.CopyFrom(self._ident(names["t"]))
+            is_map = self._copy(self._templates.bodies["has", 1], names)
+            self._put(tree, self._bind(names["t"], operand, self._new("_&&_", is_map, test)))
 
     def _call(self, tree: Tree) -> None:
         """Completes a function or operator."""
@@ -174,6 +192,8 @@ class _Work:
             if self._is_by_domain(args[0]):
                 found = self._domain(args[0], args[1])
                 self._put(tree, found if name == "_[_]" else self._new("optional.of", found))
+            elif name != "_[_]" and self._type_of(args[0]) == "dyn":
+                self._replace(tree)
         elif name in ("quantity", "semver"):
             self._constant_value(tree)
         elif name in _COMPARE:
@@ -191,7 +211,7 @@ class _Work:
         name, args = call.function, list(call.args)
         if call.HasField("target"):
             args.insert(0, call.target)
-        names = {one: f"@{one}{self._next}" for one in "retxo"}
+        names = self._names()
         overloads = self._overloads.get(tree.id, [])
         body = self._templates.bodies.get((name, len(args)))
         if name in self._templates.loops and any(one.startswith(_OF_LIST) for one in overloads):
@@ -207,10 +227,14 @@ class _Work:
             made = self._copy(body, names)
         else:
             return
-        variables = "txo" if call.HasField("target") else "xo"
+        variables = "txo" if call.HasField("target") or name[0] == "_" else "xo"
         for variable, value in reversed(list(zip(variables, args, strict=False))):
             made = self._bind(names[variable], value, made)
         self._put(tree, made)
+
+    def _names(self) -> Mapping[str, str]:
+        """Returns a new name for each variable of the templates."""
+        return {one: f"@{one}{self._next}" for one in "retxo"}
 
     def _type_of(self, tree: Tree) -> str:
         """Returns the type of a node, as Kubernetes writes it."""

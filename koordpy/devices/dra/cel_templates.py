@@ -46,12 +46,13 @@ BODIES: Mapping[tuple[str, int], str] = {
     ("bool", 1): f"type(x) != string ? bool(x) : x in {_TRUE} || !(x in {_FALSE}) && "
     """fail("type conversion error from 'string' to 'bool'")""",
     ("string", 1): "type(x) != double || x - x == 0.0 ? string(x) : x > 0.0 ? '+Inf' : x < 0.0 ? '-Inf' : 'NaN'",
+    ("_[?_]", 2): "type(t) in [list, map] ? t[?x] : optional.none()",
+    ("_?._", 2): "type(t) == map ? t[?x] : optional.none()",
+    # of a value of unknown type: whether it is a list, or may have the field
     ("indexOf", 2): "type(t) == list",
     ("lastIndexOf", 2): "type(t) == list",
+    ("has", 1): "type(t) == map",
 }
-"""(function, number of values with the one before the dot) -> what replaces a call.
-
-For `indexOf` and `lastIndexOf` of a value of unknown type: whether it is a list.
-"""
+"""(function or operator, number of values with the one before the dot) -> what replaces a call."""
 CONVERSIONS = {"int": "string", "uint": "string", "double": "string", "bool": "string", "string": "double"}
 """Conversion in `BODIES` -> the one type of its argument for which the library differs."""

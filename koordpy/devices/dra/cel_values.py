@@ -78,8 +78,6 @@ def parse_cel_quantity(text: str) -> CelQuantity:
     if match is None:
         raise ValueError("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
     whole, fraction, suffix = match[1].lstrip("0"), match[2] or "", match[3]
-    if not match[1] and match[2] is None and suffix:
-        raise ValueError("unable to parse numeric part of quantity")
     exponent, shift = 0, 0
     if suffix in _DECIMAL:
         exponent = _DECIMAL[suffix]
@@ -89,7 +87,7 @@ def parse_cel_quantity(text: str) -> CelQuantity:
         exponent = max(-MAX_EXPONENT, min(MAX_EXPONENT, int(found[1])))
     else:
         raise ValueError("unable to parse quantity's suffix")
-    digits = (whole or "0") + fraction
+    digits = (whole or "0") + fraction  # a suffix alone is 0
     if len(digits) > MAX_DIGITS:
         raise ValueError("unable to parse numeric part of quantity")
     sign = -1 if text[0] == "-" else 1
@@ -104,6 +102,8 @@ def parse_cel_quantity(text: str) -> CelQuantity:
     if 18 - len(digits) >= 0 and scale >= -9:
         value = number * _power(scale + 9)
         return CelQuantity(sign * value, scale >= 0 and value // NANO in INT64)
+    if not (match[1] or fraction):
+        raise ValueError("unable to parse numeric part of quantity")
     nanos = number * NANO * _power(scale) if scale >= 0 else _ceiling(number * NANO, -scale)
     return CelQuantity(sign * nanos, False)
 

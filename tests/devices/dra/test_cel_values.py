@@ -18,6 +18,8 @@ from koordpy.devices.dra.cel_values import (
 QUANTITIES = {
     "0": (0, True),
     "80Gi": (80 * 2**30, True),
+    "Gi": (0, True),
+    ".": (0, True),
     "-5": (-5, True),
     "+5.": (5, True),
     ".5": (Fraction(1, 2), False),
@@ -44,7 +46,7 @@ def test_quantities(text: str, wanted: tuple[Fraction, bool]) -> None:
     assert CelQuantity.from_key(found.key, found.is_plain) == found
 
 
-@pytest.mark.parametrize("text", ["", "x", "1x", "1 Gi", " 1", "1.2.3", "1GiB", "--1", "1e", "Gi", "9" * 5000])
+@pytest.mark.parametrize("text", ["", "x", "1x", "1 Gi", " 1", "1.2.3", "1GiB", "--1", "1e", "i", "e-20", "9" * 5000])
 def test_texts_that_are_no_quantities(text: str) -> None:
     with pytest.raises(ValueError):
         parse_cel_quantity(text)
