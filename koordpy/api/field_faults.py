@@ -102,10 +102,10 @@ Read = Callable[[Any, str, FieldWalk], Any]
 def kind_name(value: Any) -> str:
     """Returns the type of a plain value, in a user's terms."""
     if isinstance(value, bool):
-        return "a truth value"
+        return "a boolean"
     if isinstance(value, (int, float, Number)):
         return "a number"
-    for kind, name in ((str, "text"), (list, "a list"), (dict, "a mapping")):
+    for kind, name in ((str, "a string"), (list, "a list"), (dict, "a mapping")):
         if isinstance(value, kind):
             return name
     return "null"
@@ -124,7 +124,7 @@ def literal(value: Any) -> str:
 def shown(value: Any) -> str:
     """Returns the type of a plain value, and for scalars the value itself."""
     if isinstance(value, bool):
-        return f"a truth value ({str(value).lower()})"
+        return f"the boolean {str(value).lower()}"
     if isinstance(value, (int, float, Number, str)):
-        return f"{kind_name(value)} ({literal(value)})"
+        return f"the {kind_name(value).removeprefix('a ')} {literal(value)}"
     return kind_name(value)

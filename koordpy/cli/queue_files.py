@@ -29,7 +29,7 @@ _MILLI = Fraction(1, 1000)
 
 def _amount(raw: Any, path: str, walk: FieldWalk, *, minus_one: bool = False) -> Rational:
     if isinstance(raw, bool) or not isinstance(raw, (str, int, float, Number)):
-        walk.fault(path, f"{kind_name(raw)} in place of a number")
+        walk.fault(path, f"must be a number, not {kind_name(raw)}")
         return 0
     try:
         value = parse_exact(str(raw))
@@ -157,7 +157,7 @@ def load_queues(path: str) -> QueueFile:
     documents = list(read_documents(data, as_json=path.endswith(".json")))
     broken = [f"{path}: document {d.position}: {d.fault}" for d in documents if d.fault]
     if broken or len(documents) != 1:
-        raise InputFaultsError(broken or [f"{path}: {len(documents)} documents in place of one"])
+        raise InputFaultsError(broken or [f"{path}: must have one document, not {len(documents)}"])
     read = decode(documents[0].value, QueueFile, closed=True)
     faults = read.faults if read.value is None else list(_tree_faults(read.value.queues))
     if read.value is None or faults:

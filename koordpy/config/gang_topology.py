@@ -70,7 +70,7 @@ def parse_topology_wish(text: str) -> TopologyWish:
     """Reads the annotation. Raises `UnreadableError` with the fault and its path."""
     raw = read_json(text)
     if not isinstance(raw, dict):
-        raise UnreadableError(f"{kind_name(raw)} instead of a JSON object")
+        raise UnreadableError(f"must be a JSON object, not {kind_name(raw)}")
     if strange := tuple(some(_strange_fields(raw))):
         raise UnreadableError("; ".join(strange))
     rules = tuple(_rule(entry, f"gatherStrategy[{i}]") for i, entry in enumerate(_list(raw, "gatherStrategy")))
@@ -78,7 +78,7 @@ def parse_topology_wish(text: str) -> TopologyWish:
     for i, entry in enumerate(_list(raw, "parallelModel")):
         where = f"parallelModel[{i}]"
         if not isinstance(entry, dict):
-            raise UnreadableError(f"{where}: {kind_name(entry)} instead of a mapping")
+            raise UnreadableError(f"{where}: must be a mapping, not {kind_name(entry)}")
         name, size = entry.get("parallelStrategy"), entry.get("parallelism")
         if name not in PARALLEL:
             raise UnreadableError(f"{where}.parallelStrategy: {literal(name)} is none of {', '.join(PARALLEL)}")
@@ -123,7 +123,7 @@ def _list(raw: dict[str, Any], field: str) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise UnreadableError(f"{field}: {kind_name(value)} instead of a list")
+        raise UnreadableError(f"{field}: must be a list, not {kind_name(value)}")
     if fault := too_many(len(value), GATHER_ENTRIES, "entries"):
         raise UnreadableError(f"{field}: {fault}")
     return value
@@ -132,10 +132,10 @@ def _list(raw: dict[str, Any], field: str) -> list[Any]:
 def _rule(entry: Any, where: str) -> GatherRule:
     """Returns one entry of gatherStrategy. Raises `UnreadableError`. where: path of the entry."""
     if not isinstance(entry, dict):
-        raise UnreadableError(f"{where}: {kind_name(entry)} instead of a mapping")
+        raise UnreadableError(f"{where}: must be a mapping, not {kind_name(entry)}")
     layer, strategy, multiple = entry.get("layer"), entry.get("strategy"), entry.get("podCountMultiple")
     if not isinstance(layer, str) or not layer:
-        raise UnreadableError(f"{where}.layer: {literal(layer)} is not a layer name")
+        raise UnreadableError(f"{where}.layer: must be the name of a layer, not {literal(layer)}")
     if strategy not in STRATEGIES:
         near = hint(strategy, STRATEGIES) if isinstance(strategy, str) else ""
         raise UnreadableError(f"{where}.strategy: {literal(strategy)} is neither PreferGather nor MustGather{near}")

@@ -64,7 +64,7 @@ def _one_of(*words: str) -> Look:
 
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         if isinstance(raw, str) and raw and raw not in words:
-            walk.doubt(path, f"{literal(raw)} is none of {', '.join(words)}: an API server refuses it")
+            walk.doubt(path, f"{literal(raw)} is none of {', '.join(words)}: the API server would reject it")
 
     return look
 
@@ -76,7 +76,7 @@ def _within(least: int, most: int | None = None) -> Look:
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         value = raw.value if isinstance(raw, Number) else raw
         if isinstance(value, int) and not isinstance(value, bool) and not least <= value <= (most or value):
-            walk.doubt(path, f"{literal(raw)} is {said}: an API server refuses it")
+            walk.doubt(path, f"{literal(raw)} is {said}: the API server would reject it")
 
     return look
 
@@ -111,7 +111,7 @@ def _repeated(field: str) -> Look:
         for i, item in enumerate(raw if isinstance(raw, list) else ()):
             name = item.get(field) if isinstance(item, dict) else None
             if isinstance(name, str) and name in names:
-                walk.doubt(f"{path}[{i}].{field}", f"{literal(name)} is given twice: an API server refuses it")
+                walk.doubt(f"{path}[{i}].{field}", f"{literal(name)} is given twice: the API server would reject it")
             elif isinstance(name, str):
                 names.add(name)
 
@@ -130,7 +130,7 @@ def _named(pattern: str, noun: str, most: int = 63) -> Look:
 
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         if isinstance(raw, str) and raw and not (len(raw) <= most and _matches(pattern, raw)):
-            walk.doubt(path, f"{literal(raw)} is not a valid {noun}: an API server refuses it")
+            walk.doubt(path, f"{literal(raw)} is not a valid {noun}: the API server would reject it")
 
     return look
 
@@ -192,7 +192,7 @@ def _requires(*fields: str) -> Look:
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         for field in fields:
             if _absent(raw.get(field)):
-                walk.doubt(key_path(path, field), "is missing: an API server refuses it")
+                walk.doubt(key_path(path, field), "is missing: the API server would reject it")
 
     return look
 
@@ -203,11 +203,11 @@ def _values_of_operator(raw: Any, path: str, walk: FieldWalk) -> None:
     if not isinstance(values, list):
         return
     if operator in ("In", "NotIn") and not values:
-        walk.doubt(key_path(path, "values"), f"{operator} needs some: an API server refuses it")
+        walk.doubt(key_path(path, "values"), f"{operator} needs some: the API server would reject it")
     elif operator in ("Exists", "DoesNotExist") and values:
-        walk.doubt(key_path(path, "values"), f"{operator} takes none: an API server refuses it")
+        walk.doubt(key_path(path, "values"), f"{operator} takes none: the API server would reject it")
     elif operator in ("Gt", "Lt") and (len(values) != 1 or whole_number(str(values[0])) is None):
-        walk.doubt(key_path(path, "values"), f"{operator} takes one whole number: an API server refuses it")
+        walk.doubt(key_path(path, "values"), f"{operator} takes one whole number: the API server would reject it")
 
 
 def _terms(raw: Any, path: str, walk: FieldWalk) -> None:
@@ -223,13 +223,15 @@ def _spread(raw: Any, path: str, walk: FieldWalk) -> None:
     """Checks the fields of a topology spread constraint that depend on each other."""
     _requires("topologyKey")(raw, path, walk)
     if raw.get("minDomains") is not None and raw.get("whenUnsatisfiable") == "ScheduleAnyway":
-        walk.doubt(key_path(path, "minDomains"), "needs whenUnsatisfiable DoNotSchedule: an API server refuses it")
+        walk.doubt(
+            key_path(path, "minDomains"), "needs whenUnsatisfiable DoNotSchedule: the API server would reject it"
+        )
 
 
 def _one_policy(raw: Any, path: str, walk: FieldWalk) -> None:
     """Checks that a PodGroup of scheduling.k8s.io has exactly one policy."""
     if (raw.get("basic") is None) == (raw.get("gang") is None):
-        walk.doubt(path, "exactly one of basic and gang must be set: an API server refuses it")
+        walk.doubt(path, "exactly one of basic and gang must be set: the API server would reject it")
 
 
 WHOLE: Mapping[type, tuple[Look, ...]] = MappingProxyType(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from koordpy.api.durations import parse_duration
-from koordpy.api.field_faults import FieldWalk, Read, key_path, kind_name, shown
+from koordpy.api.field_faults import FieldWalk, Read, key_path, kind_name, literal, shown
 from koordpy.api.object_names import split_address
 from koordpy.api.quantity import units
 from koordpy.api.scalars import Number
@@ -27,7 +27,7 @@ PERCENT = re.compile(r"[0-9]+%", re.ASCII)
 def check_quantity(resource: str, raw: Any) -> None:
     """Raises ValueError if a value is not a valid quantity of a resource. resource: empty if it is not known."""
     if isinstance(raw, bool) or not isinstance(raw, (str, int, float)):
-        raise ValueError(f"{kind_name(raw)} in place of a quantity")
+        raise ValueError(f"must be a quantity, not {kind_name(raw)}")
     units(resource, raw)
 
 
@@ -37,7 +37,7 @@ def read_text(raw: Any, path: str, walk: FieldWalk) -> Any:
         return raw
     if isinstance(raw, Number) and raw.soft:
         return raw.text
-    walk.fault(path, f"{shown(raw)} in place of text")
+    walk.fault(path, f"must be a string, not {shown(raw)}")
     return ""
 
 
@@ -51,7 +51,7 @@ def text_reader(pattern: str, longest: int | None, noun: str) -> Read:
         fits = form.fullmatch(text) and (longest is None or len(text) <= longest)
         # an empty text for another raw value means that `read_text` has reported a fault already
         if (text or raw == "") and not fits:
-            walk.fault(path, f"{shown(raw)} is not a valid {noun}")
+            walk.fault(path, f"{literal(raw)} is not a valid {noun}")
         return text
 
     return read
@@ -70,7 +70,7 @@ def read_time(raw: Any, path: str, walk: FieldWalk) -> Any:
 def read_truth(raw: Any, path: str, walk: FieldWalk) -> Any:
     """Reads a boolean."""
     if not isinstance(raw, bool):
-        walk.fault(path, f"{shown(raw)} in place of true or false")
+        walk.fault(path, f"must be true or false, not {shown(raw)}")
     return raw
 
 
@@ -86,9 +86,9 @@ def number_reader(
         if whole and isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-            walk.fault(path, f"{shown(raw)} in place of {noun}")
+            walk.fault(path, f"must be {noun}, not {shown(raw)}")
         elif not -MAX_INT - whole <= value <= MAX_INT:
-            walk.fault(path, f"{shown(raw)} is out of range")
+            walk.fault(path, f"{literal(raw)} is out of range")
         elif lowest is not None and value < lowest:
             walk.fault(path, f"{value} is less than {lowest:.15g}")
         elif above is not None and value <= above:
@@ -110,7 +110,7 @@ def choice_reader(values: list[Any]) -> Read:
         if any(type(value) is type(raw) and value == raw for value in values):
             return raw
         words = ", ".join(str(value) for value in sorted(values))
-        walk.fault(path, f"{shown(raw)} is none of: {words}")
+        walk.fault(path, f"{literal(raw)} is none of: {words}")
         return values[0]
 
     return read
@@ -119,7 +119,7 @@ def choice_reader(values: list[Any]) -> Read:
 def quantity_values(raw: Any, path: str, walk: FieldWalk) -> Any:
     """Reads a mapping of quantities; entries with null or a fault are left out."""
     if not isinstance(raw, dict):
-        walk.fault(path, f"{shown(raw)} in place of a mapping")
+        walk.fault(path, f"must be a mapping, not {shown(raw)}")
         return {}
     out = {}
     for key, value in raw.items():
@@ -163,7 +163,7 @@ def duration_reader(above: float | None) -> Read:
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         if not isinstance(raw, str):
-            walk.fault(path, f"{shown(raw)} in place of a duration (as in 30s, 1h30m)")
+            walk.fault(path, f"must be a duration (as in 30s, 1h30m), not {shown(raw)}")
             return 0.0
         try:
             seconds = parse_duration(raw)

@@ -102,7 +102,7 @@ def _map_reader(info: inspect.DictType) -> Read:
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         if not isinstance(raw, dict):
-            walk.fault(path, f"{shown(raw)} in place of a mapping")
+            walk.fault(path, f"must be a mapping, not {shown(raw)}")
             return {}
         # labels are the most frequent mappings, and are usually valid
         if texts and read_key is read_text and all(type(value) is str for value in raw.values()):
@@ -132,7 +132,7 @@ def _list_reader(info: inspect.ListType | inspect.VarTupleType) -> Read:
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         if not isinstance(raw, list):
-            walk.fault(path, f"{shown(raw)} in place of a list")
+            walk.fault(path, f"must be a list, not {shown(raw)}")
             return []
         if len(raw) < (info.min_length or 0):
             walk.fault(path, "an empty list")
@@ -184,7 +184,7 @@ def _struct_reader(info: inspect.StructType) -> Read:
         if readers is None:
             readers = {part.encode_name: _reader(part.type) for part in info.fields}
         if not isinstance(raw, dict):
-            walk.fault(path, f"{shown(raw)} in place of a mapping")
+            walk.fault(path, f"must be a mapping, not {shown(raw)}")
             return {}
         faults = walk.faults
         out: dict[str, Any] = {}
@@ -225,14 +225,14 @@ def _union_reader(info: inspect.UnionType) -> Read:
         inspect.StructType: (dict,),
     }
     choices = [(by_kind[type(part)], _reader(part)) for part in parts]
-    words = {str: "text", list: "a list", int: "a number", bool: "true or false", dict: "a mapping"}
+    words = {str: "a string", list: "a list", int: "a number", bool: "true or false", dict: "a mapping"}
     allowed = " or ".join(words[kinds[0]] for kinds, _ in choices)
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         for kinds, reader in choices:
             if isinstance(raw, kinds) and (bool in kinds or not isinstance(raw, bool)):
                 return reader(raw, path, walk)
-        walk.fault(path, f"{shown(raw)} in place of {allowed}")
+        walk.fault(path, f"must be {allowed}, not {shown(raw)}")
         return None
 
     return read

@@ -63,7 +63,7 @@ def _parse_links(text: str, namespace: str) -> Named:
     """Returns the gangs in a `groups` annotation. Raises `UnreadableError`."""
     raw = read_json(text)
     if not isinstance(raw, list):
-        raise UnreadableError(f"{kind_name(raw)} instead of a list of gang names")
+        raise UnreadableError(f"must be a list of gang names, not {kind_name(raw)}")
     if number := too_many(len(raw), LINKED_GANGS, "gangs"):
         raise UnreadableError(number)
     for i, name in enumerate(raw):

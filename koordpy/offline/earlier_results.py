@@ -40,7 +40,7 @@ def read_result(raw: Mapping[str, Any]) -> tuple[FinalPlaces, list[Fault]]:
     def entries(name: str, *texts: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         found = raw.get(name)
         if found is not None and not isinstance(found, list):
-            faults.append(Fault(name, f"{kind_name(found)} in place of a list"))
+            faults.append(Fault(name, f"must be a list, not {kind_name(found)}"))
         for i, one in enumerate(found if isinstance(found, list) else ()):
             wrong = [text for text in texts if not isinstance(one, Mapping) or not isinstance(one.get(text), str)]
             if wrong:

@@ -188,7 +188,7 @@ def _items(value: Any, place: DocumentPlace, loaded: Loaded) -> Iterator[tuple[D
     while todo:
         at, raw, said = todo.pop()
         if not isinstance(raw, dict):
-            loaded.fault(at, f"{kind_name(raw)} in place of a mapping")
+            loaded.fault(at, f"must be a mapping, not {kind_name(raw)}")
             continue
         if "kind" not in raw:
             raw = {**said, **raw}
@@ -200,7 +200,7 @@ def _items(value: Any, place: DocumentPlace, loaded: Loaded) -> Iterator[tuple[D
         if items is None:
             continue
         if not isinstance(items, list):
-            loaded.fault(at, f"{name}: items: {kind_name(items)} in place of a list")
+            loaded.fault(at, f"{name}: items: must be a list, not {kind_name(items)}")
             continue
         inner: dict[str, Any] = {}
         if name != "List":
@@ -220,7 +220,7 @@ def _text_field(raw: dict[str, Any], name: str, place: DocumentPlace, loaded: Lo
         return ""
     if isinstance(value, str):
         return value
-    loaded.fault(place, f"{name}: {kind_name(value)} in place of text")
+    loaded.fault(place, f"{name}: must be a string, not {kind_name(value)}")
     return None
 
 
@@ -319,12 +319,12 @@ def _warn_of_refused(found: InputObject, loaded: Loaded) -> None:
     api_version, kind, name = found.raw.get("apiVersion") or "", found.raw["kind"], found.name
     group, version = group_of(api_version), api_version.rpartition("/")[2]
     if not api_version and kind in SEVERAL_GROUPS:
-        loaded.warn(found, "apiVersion: is missing: an API server refuses it")
+        loaded.warn(found, "apiVersion: is missing: the API server would reject it")
     if _SERVED.get(group, version) != version:
         served = f"{group}/{_SERVED[group]}"
-        loaded.warn(found, f"apiVersion: {api_version} is not served, use {served}: an API server refuses it")
+        loaded.warn(found, f"apiVersion: {api_version} is not served, use {served}: the API server would reject it")
     if name and "/" not in name and not (len(name) <= 253 and _NAME.fullmatch(name)):
-        loaded.warn(found, f"metadata.name: {literal(name)} is not a valid object name: an API server refuses it")
+        loaded.warn(found, f"metadata.name: {literal(name)} is not a valid object name: the API server would reject it")
 
 
 def _name_faults(found: InputObject) -> list[Fault]:

@@ -11,7 +11,7 @@ from koordpy.api.field_faults import Fault, key_path
 from koordpy.api.objects import PodSpec, ResourceRequirements
 from koordpy.api.quantity import is_extended, parse_exact
 
-REFUSES = "an API server refuses it"
+REFUSES = "the API server would reject it"
 _OF_PODS = ("cpu", "memory")
 _OF_CONTAINERS = (*_OF_PODS, "ephemeral-storage")
 

@@ -92,9 +92,10 @@ def _look_at(pod: Source, known: set[str], *more: str) -> None:
             odd += [key_path(one.path, key) for key in one.raw if key not in _OF_CONTAINER]
             name = one.text("name")
             lost += [(one.where("name"), name)] if name not in known else []
-    told = {Fault(path, "not a field that a TrainJob can change: an API server refuses it"): None for path in odd}
+    told = {Fault(path, "not a field that a TrainJob can change: the API server would reject it"): None for path in odd}
     told |= {
-        Fault(path, f'no container "{name}" in the runtime: an API server refuses it'): None for path, name in lost
+        Fault(path, f'no container "{name}" in the runtime: the API server would reject it'): None
+        for path, name in lost
     }
     pod.read_fields.refused |= told
 

@@ -182,7 +182,11 @@ class VictimCheck(PlanSums):
             out = [pod for pod in own if self.quotas.quota_of(pod) == DEFAULT_QUOTA]
             if out and not any(self.use.used(DEFAULT_QUOTA, r) > 0 for r in self.requested):
                 faults.append(f"quota {DEFAULT_QUOTA} uses no requested resource")
-        faults += [f"{pod.key} is in no other quota" for pod in own if self.quotas.quota_of(pod) not in others]
+        faults += [
+            f"{pod.key} is in the quota of the preemptor, or in a quota from which nothing is reclaimed"
+            for pod in own
+            if self.quotas.quota_of(pod) not in others
+        ]
         # the gate: the preemptor's quotas end within their min
         for name in dict.fromkeys(name for pod in own for name in self.preemptor_quotas(pod)):
             for resource in self.counted_resources(name):

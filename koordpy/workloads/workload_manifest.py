@@ -55,7 +55,7 @@ class Source:
         value = self.raw.get(name)
         if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
             return value
-        self.fault(name, f"{shown(value)} in place of {said}")
+        self.fault(name, f"must be {said}, not {shown(value)}")
         return None
 
     def knows(self, *names: str) -> None:
@@ -95,7 +95,7 @@ class Source:
             if isinstance(item, dict):
                 found.append(Source(item, self.where(f"{name}[{i}]"), self.faults, self.read_fields))
             else:
-                self.fault(f"{name}[{i}]", f"{shown(item)} in place of a mapping")
+                self.fault(f"{name}[{i}]", f"must be a mapping, not {shown(item)}")
         return found
 
     def maybe(self, name: str) -> int | None:
@@ -113,14 +113,14 @@ class Source:
 
     def text(self, name: str, default: str = "") -> str:
         """Returns a string; the default if absent or invalid."""
-        return self._typed(name, str, "text") or default
+        return self._typed(name, str, "a string") or default
 
     def word(self, name: str, *words: str) -> str:
         """Returns a field with a fixed set of words; the first word if absent. A word outside the set is returned too,
         and recorded as a value that an API server would reject."""
         found = self.text(name, words[0])
         if found not in words and self.read_fields is not None:
-            text = f"{literal(found)} is none of {', '.join(words)}: an API server refuses it"
+            text = f"{literal(found)} is none of {', '.join(words)}: the API server would reject it"
             self.read_fields.refused[Fault(self.where(name), text)] = None
         return found
 
@@ -129,7 +129,7 @@ class Source:
         self.knows(name)
         value = self.raw.get(name)
         if value is not None and not isinstance(value, bool):
-            self.fault(name, f"{shown(value)} in place of true or false")
+            self.fault(name, f"must be true or false, not {shown(value)}")
         return value is True
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ class Source:
     def _is_text(self, name: str, value: Any) -> bool:
         """Returns whether a value is a string; otherwise records a fault."""
         if not isinstance(value, str):
-            self.fault(name, f"{shown(value)} in place of text")
+            self.fault(name, f"must be a string, not {shown(value)}")
         return isinstance(value, str)
 
 

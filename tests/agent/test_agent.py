@@ -266,14 +266,14 @@ async def test_a_running_agent_goes_on_until_it_is_stopped(client: ApiClient) ->
     ("text", "fault"),
     [
         ("gpus: [", "line 2, column 1: invalid YAML: "),
-        ("", "0 documents in place of one"),
-        ("gpus: x", "gpus: text ('x') in place of a number or a list"),
+        ("", "must have one document, not 0"),
+        ("gpus: x", "gpus: must be a number or a list, not the string 'x'"),
         ("gpu: 2", "gpu: unknown field, did you mean gpus?"),
         ("gpus: 2\nlinks: [[X, NV4], [NV4, null]]", "links[1][1]: null in a list"),
         ("gpus: 2\nfaults: [{xid: 79}]", "faults[0].poll: is missing"),
         (
             "gpus: [{minor: first}, {mig: 'no'}]",
-            "gpus[0].minor: text ('first') in place of a whole number; gpus[1].mig:",
+            "gpus[0].minor: must be a whole number, not the string 'first'; gpus[1].mig:",
         ),
     ],
 )

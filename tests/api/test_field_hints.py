@@ -77,7 +77,7 @@ def test_what_is_right_or_a_fault_is_no_doubt(kind: type, raw: Any) -> None:
 
 def test_a_number_is_looked_at_by_its_value() -> None:
     (found,) = decode({"spec": {"minMember": Number("-0x1")}}, PodGroup).doubts
-    assert str(found) == "spec.minMember: -0x1 is less than 0: an API server refuses it"
+    assert str(found) == "spec.minMember: -0x1 is less than 0: the API server would reject it"
 
 
 def test_the_doubts_of_one_object_have_an_end() -> None:

@@ -168,14 +168,20 @@ SIZE = {"parallelStrategy": "pipeline-parallel", "parallelism": 2}
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        (None, "null instead of a JSON object"),
-        ([], "a list instead of a JSON object"),
-        (True, "a truth value instead of a JSON object"),
-        ({"gatherStrategy": {}}, "gatherStrategy: a mapping instead of a list"),
-        ({"gatherStrategy": [None]}, "gatherStrategy[0]: null instead of a mapping"),
-        ({"gatherStrategy": [{**RULE, "layer": None}]}, "gatherStrategy[0].layer: null is not a layer name"),
-        ({"gatherStrategy": [RULE, {**RULE, "layer": True}]}, "gatherStrategy[1].layer: true is not a layer name"),
-        ({"gatherStrategy": [{**RULE, "layer": ""}]}, "gatherStrategy[0].layer: '' is not a layer name"),
+        (None, "must be a JSON object, not null"),
+        ([], "must be a JSON object, not a list"),
+        (True, "must be a JSON object, not a boolean"),
+        ({"gatherStrategy": {}}, "gatherStrategy: must be a list, not a mapping"),
+        ({"gatherStrategy": [None]}, "gatherStrategy[0]: must be a mapping, not null"),
+        (
+            {"gatherStrategy": [{**RULE, "layer": None}]},
+            "gatherStrategy[0].layer: must be the name of a layer, not null",
+        ),
+        (
+            {"gatherStrategy": [RULE, {**RULE, "layer": True}]},
+            "gatherStrategy[1].layer: must be the name of a layer, not true",
+        ),
+        ({"gatherStrategy": [{**RULE, "layer": ""}]}, "gatherStrategy[0].layer: must be the name of a layer, not ''"),
         (
             {"gatherStrategy": [{**RULE, "strategy": ["x"]}]},
             'gatherStrategy[0].strategy: ["x"] is neither PreferGather',

@@ -143,7 +143,9 @@ def test_fields_and_words_of_later_versions_and_the_largest_numbers_are_read(kin
 
 def test_what_cannot_be_read_is_named_and_the_rest_is_at_hand() -> None:
     raw = {"metadata": {"name": "n1"}, "spec": {"unschedulable": "yes"}, "status": {"images": [{"names": None}]}}
-    with pytest.raises(Undecodable, match=r"^spec\.unschedulable: text \('yes'\) in place of true or false$") as caught:
+    with pytest.raises(
+        Undecodable, match=r"^spec\.unschedulable: must be true or false, not the string 'yes'$"
+    ) as caught:
         WireReader(Node).read(json.dumps(raw).encode())
     rest: Any = caught.value.rest
     assert rest.metadata.name == "n1" and len(rest.status.images) == 1

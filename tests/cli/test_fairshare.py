@@ -93,9 +93,9 @@ def test_a_table_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 FAULTS: list[tuple[str, Any, list[str]]] = [
-    ("no mapping", [1], ["a list in place of a mapping"]),
+    ("no mapping", [1], ["must be a mapping, not a list"]),
     ("nothing in it", {}, ["total: is missing", "queues: is missing"]),
-    ("a mode", {"total": 1, "mode": "fast", "queues": []}, ["mode: text ('fast') is none of: exact, gpu-count, kai"]),
+    ("a mode", {"total": 1, "mode": "fast", "queues": []}, ["mode: 'fast' is none of: exact, gpu-count, kai"]),
     (
         "a typo",
         {"total": 1, "queues": [queue("a", wieght=1)]},
@@ -135,11 +135,11 @@ FAULTS: list[tuple[str, Any, list[str]]] = [
         {"total": 1, "queues": [queue("a", usage="much")]},
         ["queues[0].usage: 'much' is no quantity (as in 2, 500m, 16Gi)"],
     ),
-    ("a truth value", {"total": True, "queues": []}, ["total: a truth value in place of a number"]),
+    ("a truth value", {"total": True, "queues": []}, ["total: must be a number, not a boolean"]),
     (
         "a broken priority",
         {"total": 1, "queues": [queue("a", priority=1.5)]},
-        ["queues[0].priority: a number (1.5) in place of a whole number"],
+        ["queues[0].priority: must be a whole number, not the number 1.5"],
     ),
 ]
 

@@ -108,7 +108,7 @@ def test_a_class_that_is_faulty_itself_makes_no_fault_of_its_pods(tmp_path: Path
     path.write_text("kind: Node\nmetadata: {name: n}\n---\n" + priority_class("high", 1, "value: 2\n") + "---\n" + pod)
     path.write_text(path.read_text().replace("value: 1\nvalue: 2", "value: high"))
     (line,) = FilledInput(load_manifests([str(path)]), NOW).loaded.fault_lines
-    assert line.endswith("PriorityClass/high: value: text ('high') in place of a whole number")
+    assert line.endswith("PriorityClass/high: value: must be a whole number, not the string 'high'")
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,7 @@ def test_config_check_names_every_fault(tmp_path: Path, capsys: pytest.CaptureFi
     path.write_text("fairness: {mode: best}\nx: 1\n")
     assert main(["config", "check", str(path)]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        f"{path}: fairness.mode: text ('best') is none of: exact, gpu-count, kai, off",
+        f"{path}: fairness.mode: 'best' is none of: exact, gpu-count, kai, off",
         f"{path}: x: unknown field",
     ]
     path.write_text("fairness: {mode: exact}\n")
@@ -201,7 +201,7 @@ def test_config_check_reads_the_standard_input(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"fairness: {mode: best}")))
     assert main(["config", "check", "-"]) == 2
-    assert capsys.readouterr().err.startswith("-: fairness.mode: text ('best') is none of")
+    assert capsys.readouterr().err.startswith("-: fairness.mode: 'best' is none of")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"fairness: {mode: exact}")))
     assert main(["config", "check", "-"]) == 0
     assert capsys.readouterr().out == "-: valid\n"

@@ -34,14 +34,14 @@ def loaded(folder: Path, text: str) -> Loaded:
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        ("- a\n", ["document 2: a list in place of a mapping"]),
-        ("just words\n", ["document 2: text in place of a mapping"]),
+        ("- a\n", ["document 2: must be a mapping, not a list"]),
+        ("just words\n", ["document 2: must be a mapping, not a string"]),
         (POD.replace("kind: Pod\n", ""), ["document 2: kind: is missing"]),
-        (POD.replace("kind: Pod", "kind: 5"), ["document 2: kind: a number in place of text"]),
+        (POD.replace("kind: Pod", "kind: 5"), ["document 2: kind: must be a string, not a number"]),
         (POD.replace("{name: p}", "{}"), ["document 2: Pod: metadata.name: is missing"]),
         (POD.replace("{name: p}", "null"), ["document 2: Pod: metadata.name: is missing"]),
-        (POD.replace("{name: p}", "[]"), ["document 2: Pod: metadata: a list in place of a mapping"]),
-        (POD.replace("name: p}", "name: 5}"), ["document 2: Pod: metadata.name: a number (5) in place of text"]),
+        (POD.replace("{name: p}", "[]"), ["document 2: Pod: metadata: must be a mapping, not a list"]),
+        (POD.replace("name: p}", "name: 5}"), ["document 2: Pod: metadata.name: must be a string, not the number 5"]),
         (POD.replace("name: p}", "name: a/b}"), ["document 2: Pod default/a/b: metadata.name: 'a/b' contains a slash"]),
         (
             POD.replace("name: p}", "name: p, name: q}"),
@@ -50,23 +50,23 @@ def loaded(folder: Path, text: str) -> Loaded:
         (
             POD.replace("name: p}", "name: p, namespace: prod, labels: {a.b/c: 1, d: true}}"),
             [
-                "document 2: Pod prod/p: metadata.labels[a.b/c]: a number (1) in place of text",
-                "document 2: Pod prod/p: metadata.labels.d: a truth value (true) in place of text",
+                "document 2: Pod prod/p: metadata.labels[a.b/c]: must be a string, not the number 1",
+                "document 2: Pod prod/p: metadata.labels.d: must be a string, not the boolean true",
             ],
         ),
         (
             "---\n# empty, not counted\n---\n" + POD.replace("[{name: c}]", "none"),
-            ["document 2: Pod default/p: spec.containers: text ('none') in place of a list"],
+            ["document 2: Pod default/p: spec.containers: must be a list, not the string 'none'"],
         ),
         (
             "kind: List\nitems:\n- 5\n- kind: Pod\n- kind: PodList\n  items: [{metadata: {name: 1}}]\n",
             [
-                "document 2: items[0]: a number in place of a mapping",
+                "document 2: items[0]: must be a mapping, not a number",
                 "document 2: items[1]: Pod: metadata.name: is missing",
-                "document 2: items[2]: items[0]: Pod: metadata.name: a number (1) in place of text",
+                "document 2: items[2]: items[0]: Pod: metadata.name: must be a string, not the number 1",
             ],
         ),
-        ("kind: List\nitems: {a: b}\n", ["document 2: List: items: a mapping in place of a list"]),
+        ("kind: List\nitems: {a: b}\n", ["document 2: List: items: must be a list, not a mapping"]),
         (
             NODE,
             ["document 2: Node/n1: metadata.name: duplicate object, already defined in PATH: document 1"],
@@ -96,7 +96,7 @@ def loaded(folder: Path, text: str) -> Loaded:
             [
                 "document 2: kind: is missing",
                 "document 3: Pod default/p: spec.priorityClassName: no PriorityClass a in the input",
-                "document 4: a list in place of a mapping",
+                "document 4: must be a mapping, not a list",
             ],
         ),
     ],
@@ -123,7 +123,7 @@ def test_the_faults_of_all_files_and_of_the_configuration_are_told(
     assert main(arguments) == 2
     assert capsys.readouterr().err.splitlines() == [
         f"{config}: nonsense: unknown field",
-        f"{first}: document 2: a list in place of a mapping",
+        f"{first}: document 2: must be a mapping, not a list",
         f"{missing}: cannot be read: No such file or directory",
         f"{second}: document 1: line 1, column 18: invalid JSON: Expecting property name enclosed in double quotes",
         f"{third}: document 1: Node/n1: metadata.name: duplicate object, already defined in {first}: document 1",
@@ -176,7 +176,7 @@ def test_the_standard_input_is_read(capsys: pytest.CaptureFixture[str], monkeypa
 
     monkeypatch.setattr("sys.stdin", Input())
     assert main(["simulate", "-f", "-"]) == 2
-    assert capsys.readouterr().err.splitlines()[0] == "-: document 1: a list in place of a mapping"
+    assert capsys.readouterr().err.splitlines()[0] == "-: document 1: must be a mapping, not a list"
 
 
 def test_a_folder_gives_its_manifests_in_order_of_name(tmp_path: Path) -> None:

@@ -50,11 +50,11 @@ EXPRESSIONS = f"spec.affinity.podAntiAffinity.{REQUIRED}[0].labelSelector.matchE
         ),
         (
             spec(SPREAD % "maxSkew: 0"),
-            ["spec.topologySpreadConstraints[0].maxSkew: 0 is less than 1: an API server ref"],
+            ["spec.topologySpreadConstraints[0].maxSkew: 0 is less than 1: the API server would rej"],
         ),
         (
             spec(SPREAD % "minDomains: 0"),
-            ["spec.topologySpreadConstraints[0].minDomains: 0 is less than 1: an API serv"],
+            ["spec.topologySpreadConstraints[0].minDomains: 0 is less than 1: the API server"],
         ),
         (
             spec(SPREAD % "whenUnsatisfiable: Never"),
@@ -63,14 +63,14 @@ EXPRESSIONS = f"spec.affinity.podAntiAffinity.{REQUIRED}[0].labelSelector.matchE
         (
             spec(ANTI_AFFINITY % "{key: a, operator: In}, {operator: Exists, values: [b]}"),
             [
-                f"{EXPRESSIONS}[0].values: In needs some: an API server refuses it",
-                f"{EXPRESSIONS}[1].key: is missing: an API server refuses it",
-                f"{EXPRESSIONS}[1].values: Exists takes none: an API server refuses it",
+                f"{EXPRESSIONS}[0].values: In needs some: the API server would reject it",
+                f"{EXPRESSIONS}[1].key: is missing: the API server would reject it",
+                f"{EXPRESSIONS}[1].values: Exists takes none: the API server would reject it",
             ],
         ),
         (
             spec(SPREAD % "whenUnsatisfiable: ScheduleAnyway, minDomains: 2"),
-            ["spec.topologySpreadConstraints[0].minDomains: needs whenUnsatisfiable DoNotSchedule: an API server"],
+            ["spec.topologySpreadConstraints[0].minDomains: needs whenUnsatisfiable DoNotSchedule: the API server"],
         ),
         (spec("tolerations: [{key: a, operator: exists}], preemptionPolicy: never"), []),
         (spec("hostNetwork: false"), []),
@@ -185,15 +185,15 @@ def test_all_faults_of_an_object_are_told_though_one_field_cannot_be_read(
     ]
     parent = f"metadata.labels[{QUOTA}/parent]"
     assert told(tmp_path, capsys, "---\n".join(texts), status=2) == [
-        "document 2: Pod default/p: spec.priority: text ('high') in place of a whole number",
+        "document 2: Pod default/p: spec.priority: must be a whole number, not the string 'high'",
         "document 2: Pod default/p: spec.priorityClassName: no PriorityClass absent in the input",
         "document 3: ElasticQuota default/a: spec.min.cpu: '1K' is no quantity (as in 2, 500m, 16Gi)",
         "document 3: ElasticQuota default/a: spec.min[nvidia.com/gpu]: min nvidia.com/gpu 3 > max 2",
         "document 3: ElasticQuota default/a: spec.min.x: min names x, max does not",
         "document 4: ElasticQuota default/b: spec.min.cpu: min cpu 3 > max 2",
         f"document 5: ElasticQuota default/c: {parent}: parent nobody not found",
-        "document 6: ElasticQuota default/d: spec.max: a list in place of a mapping",
-        "document 8: PriorityClass/low: value: text ('little') in place of a whole number",
+        "document 6: ElasticQuota default/d: spec.max: must be a mapping, not a list",
+        "document 8: PriorityClass/low: value: must be a whole number, not the string 'little'",
     ]
 
 
@@ -278,8 +278,8 @@ def test_wrong_options_are_told_beside_the_faults_of_the_files(
     assert main(["simulate", "-f", path, "--now", "soon", "--scheduler-name", ""]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "--now: 'soon' is no time (as in 2026-01-01T00:00:00Z)",
-        "--scheduler-name: text ('') is not a valid name of a scheduler (as in koord-scheduler)",
-        f"{path}: document 2: a list in place of a mapping",
+        "--scheduler-name: '' is not a valid name of a scheduler (as in koord-scheduler)",
+        f"{path}: document 2: must be a mapping, not a list",
     ]
 
 
@@ -439,7 +439,7 @@ def test_what_an_api_server_refuses_is_simulated_and_told_and_fails_where_that_i
     assert [line.partition(": metadata" if field.startswith("meta") else ": spec")[0] for line in lines if field] == (
         [f"warning: document 2: Pod default/{'My_Pod' if field == 'metadata.name' else 'p'}"] if field else []
     )
-    assert all(f": {field}: " in line and line.endswith(": an API server refuses it") for line in lines)
+    assert all(f": {field}: " in line and line.endswith(": the API server would reject it") for line in lines)
     assert bool(lines) is bool(field)
     path = written(tmp_path, NODE + "---\n" + text, "again.yaml")
     assert main(["simulate", "-f", path, "--fail-refused"]) == (1 if field else 0)

@@ -262,7 +262,7 @@ def test_annotations_of_a_result_count_as_those_of_bindings(ask: Asked) -> None:
 @pytest.mark.parametrize(
     ("result", "said"),
     [
-        ({"final": 1}, "final: a number in place of a list"),
+        ({"final": 1}, "final: must be a list, not a number"),
         ({"final": [{"namespace": "default", "pod": "a"}]}, "final[0].node: is no text"),
         (
             {"final": [{"namespace": "default", "pod": "a", "node": "n3"}]},

@@ -53,11 +53,11 @@ HEAD = f"headGroupSpec: {{{TEMPLATE}}}"
         ),
         (
             obj("Job", f"completionMode: indexed, {TEMPLATE}"),
-            "spec.completionMode: 'indexed' is none of NonIndexed, Indexed: an API server refuses it",
+            "spec.completionMode: 'indexed' is none of NonIndexed, Indexed: the API server would reject it",
         ),
         (
             obj("Job", INDEXED.replace("Never", "Always")),
-            "spec.template.spec.restartPolicy: 'Always' is none of Never, OnFailure: an API server refuses it",
+            "spec.template.spec.restartPolicy: 'Always' is none of Never, OnFailure: the API server would reject it",
         ),
         (
             obj(
@@ -66,7 +66,7 @@ HEAD = f"headGroupSpec: {{{TEMPLATE}}}"
                 version=JOBSET,
             ),
             "spec.replicatedJobs[0].template.spec.template.spec.restartPolicy: 'Always' is none of Never, OnFailure: "
-            "an API server refuses it",
+            "the API server would reject it",
         ),
         (
             obj("CronJob", f"jobTemplate: {{spec: {{completion: 2, {TEMPLATE}}}}}"),
@@ -105,9 +105,12 @@ HEAD = f"headGroupSpec: {{{TEMPLATE}}}"
         (obj("Deployment", f"replica: 3, {TEMPLATE}", version="apps/v1"), unknown("spec.replica", "replicas")),
         (
             obj("Job", INDEXED, version="batch/v1beta1"),
-            "apiVersion: batch/v1beta1 is not served, use batch/v1: an API server refuses it",
+            "apiVersion: batch/v1beta1 is not served, use batch/v1: the API server would reject it",
         ),
-        (obj("Job", INDEXED, "name: X_Y"), "metadata.name: 'X_Y' is not a valid object name: an API server refuses it"),
+        (
+            obj("Job", INDEXED, "name: X_Y"),
+            "metadata.name: 'X_Y' is not a valid object name: the API server would reject it",
+        ),
         (
             obj("Job", INDEXED, "name: x, annotations: {gang.scheduling.koordinator.sh/min-avail: '2'}"),
             f"annotation {keys.GANG_PREFIX}min-avail is not read, did you mean annotation {keys.GANG_MIN}?",

@@ -130,7 +130,7 @@ MISTAKES: dict[str, list[Json]] = {
         *NODES, {**gang(2, 2)[0], "spec": {"minMembers": 2}}, *gang(2, 2)[1:],
     ],
     "unknown field, not read, did you mean tolerations?": [*NODES, pod(toleration=[])],
-    "an API server refuses it": [*NODES, pod(nodeSelector={"zone": "a b"})],
+    "the API server would reject it": [*NODES, pod(nodeSelector={"zone": "a b"})],
     "waiting for members, 1 of minMember 4 wait or have Succeeded (only-waiting)": [
         *NODES, *only_waiting(),
     ],

@@ -59,13 +59,13 @@ SERVED = {
     "Device": Device,
 }
 UNREADABLE: dict[str, tuple[Any, str]] = {
-    "PodGroup": ({"minMember": "three"}, "spec.minMember: text ('three') in place of a whole number"),
+    "PodGroup": ({"minMember": "three"}, "spec.minMember: must be a whole number, not the string 'three'"),
     "ElasticQuota": (
         {"min": {"cpu": [1]}, "max": 5},
-        "spec.min.cpu: a list in place of a quantity; spec.max: a number",
+        "spec.min.cpu: must be a quantity, not a list; spec.max: must be a mapping, not the number 5",
     ),
-    "ClusterNetworkTopology": ({"hierarchy": {"layerName": "a"}}, "spec.hierarchy: a mapping in place of a list"),
-    "Device": ({"devices": [{"minor": "0"}]}, "spec.devices[0].minor: text ('0') in place of a whole number"),
+    "ClusterNetworkTopology": ({"hierarchy": {"layerName": "a"}}, "spec.hierarchy: must be a list, not a mapping"),
+    "Device": ({"devices": [{"minor": "0"}]}, "spec.devices[0].minor: must be a whole number, not the string '0'"),
 }
 
 
@@ -110,7 +110,7 @@ async def test_a_pod_group_that_never_could_be_read_holds_its_pods_until_it_is_m
         put(cluster, "PodGroup", "g", {"minMember": None, "minResources": "all"})
         async with cluster.running():
             cluster.pod("p-0", labels={keys.LABEL_POD_GROUP: "g"})
-            why = "cannot be read: spec.minResources: text ('all') in place of a mapping"
+            why = "cannot be read: spec.minResources: must be a mapping, not the string 'all'"
             await until(lambda: f"gang default/g: PodGroup {why}" in cluster.condition("p-0").get("message", ""))
             await until(lambda: told(cluster).get(("PodGroup", "g")) == f"its pending pods wait, as it {why}")
             change(cluster, "PodGroup", "g", {"minMember": 1})
@@ -133,7 +133,7 @@ async def test_what_is_wrong_with_a_hypernode_is_told_by_an_event_on_it() -> Non
             assert told(cluster, "InvalidAnnotation")["HyperNode", "s0"].startswith(
                 "spec.members[0].selector.regexMatch.pattern: cannot be"
             )
-            why = "it cannot be read: spec.tier: text ('one') in place of a whole number"
+            why = "it cannot be read: spec.tier: must be a whole number, not the string 'one'"
             assert told(cluster)["HyperNode", "s1"] == f"it is ignored as if it did not exist, as {why}"
 
 
@@ -188,7 +188,7 @@ async def test_a_node_that_cannot_be_read_takes_no_new_pods_and_keeps_its_own() 
         await until(lambda: cluster.bound("first"))
         change_node(cluster, "n1", [ODD_IMAGE])
         await until(lambda: ("Node", "n1") in told(cluster))
-        why = "status.images[0].names: text ('a-text') in place of a list"
+        why = "status.images[0].names: must be a list, not the string 'a-text'"
         assert told(cluster)["Node", "n1"] == f"it accepts no new pods, as it cannot be read: {why}"
         cluster.pod("second")
         refused = "0/1 nodes are available: 1 node(s) were unschedulable."

@@ -239,8 +239,8 @@ def test_a_misspelt_label_of_a_pod_is_warned_of_by_its_plan_and_by_explain() -> 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("null", "null instead of a list of gang names"),
-        ('{"default/h": 1}', "a mapping instead of a list of gang names"),
+        ("null", "must be a list of gang names, not null"),
+        ('{"default/h": 1}', "must be a list of gang names, not a mapping"),
         ('["default/h", null]', "[1]: null is not a gang name"),
         ('["default/h"', "invalid JSON, line 1 column 13"),
     ],

@@ -66,7 +66,7 @@ async def test_a_gated_pod_says_so(server: ApiServer, client: Client) -> None:
         ({**pod("a"), "kind": "Node"}, 400, "does not match the expected kind"),
         ({**pod("a"), "metadata": {"name": "a", "labels": {"x": 1}}}, 400, "cannot unmarshal"),
         ({**pod("a"), "metadata": {"name": "a", "namespace": "other"}}, 400, "does not match the namespace"),
-        (pod("a", tolerations="all"), 400, "spec.tolerations: text ('all') in place of a list"),
+        (pod("a", tolerations="all"), 400, "spec.tolerations: must be a list, not the string 'all'"),
         (pod("a", priority=7), 403, "must not be provided in pod spec"),
     ],
 )

@@ -342,7 +342,7 @@ def test_what_is_no_text_is_a_fault(tmp_path: Path) -> None:
     answer = simulate(tmp_path, *nodes(2), job(notes={AUTO: False}))  # type: ignore[dict-item]
     assert answer.status == 2
     assert (
-        "metadata.annotations[gang.scheduling.koordinator.sh/auto]: a truth value (false) in place of text"
+        "metadata.annotations[gang.scheduling.koordinator.sh/auto]: must be a string, not the boolean false"
         in answer.err
     )
 
@@ -358,7 +358,7 @@ def test_what_is_no_truth_value_is_a_fault(tmp_path: Path) -> None:
     made["spec"]["suspend"] = "true"
     answer = simulate(tmp_path, *nodes(2), made)
     assert answer.status == 2
-    assert "Job default/train: spec.suspend: text ('true') in place of true or false" in answer.err
+    assert "Job default/train: spec.suspend: must be true or false, not the string 'true'" in answer.err
 
 
 def runtime(**policy: Any) -> Json:
@@ -553,10 +553,10 @@ def test_pods_that_wait_of_a_workload_that_is_suspended_or_has_ended_are_held(tm
 @pytest.mark.parametrize(
     ("amounts", "said"),
     [
-        ({"nvidia.com/gpu": {}}, "spec.minResources[nvidia.com/gpu]: a mapping in place of a quantity"),
-        ({"cpu": [1]}, "spec.minResources.cpu: a list in place of a quantity"),
+        ({"nvidia.com/gpu": {}}, "spec.minResources[nvidia.com/gpu]: must be a quantity, not a mapping"),
+        ({"cpu": [1]}, "spec.minResources.cpu: must be a quantity, not a list"),
         ({"cpu": "lots"}, "spec.minResources.cpu: 'lots' is no quantity (as in 2, 500m, 16Gi)"),
-        ([1], "spec.minResources: a list in place of a mapping"),
+        ([1], "spec.minResources: must be a mapping, not a list"),
     ],
 )
 def test_amounts_of_a_podgroup_of_volcano_that_cannot_be_read_are_named(

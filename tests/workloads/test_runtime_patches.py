@@ -145,9 +145,9 @@ def test_jobs_and_fields_that_trainer_refuses_are_told(change: Change, tmp_path:
     odd = {"priority": 5, "containers": [{"name": "c", "resources": {}}, {"name": "new"}]}
     answer = simulate(tmp_path, *nodes(2), runtime(template()), train_job(**change(odd, "node")))
     for text in (
-        "priority: not a field that a TrainJob can change: an API server refuses it",
-        "containers[0].resources: not a field that a TrainJob can change: an API server refuses it",
-        'containers[1].name: no container "new" in the runtime: an API server refuses it',
+        "priority: not a field that a TrainJob can change: the API server would reject it",
+        "containers[0].resources: not a field that a TrainJob can change: the API server would reject it",
+        'containers[1].name: no container "new" in the runtime: the API server would reject it',
     ):
         assert text in answer.err, answer.err
 

@@ -164,7 +164,7 @@ def read_fake(text: str, *, name: str) -> FakeBackend:
     documents = list(read_documents(text.encode(errors="surrogateescape"), as_json=False))
     broken = [document.fault for document in documents if document.fault]
     if broken or len(documents) != 1:
-        raise BackendError(f"{name}: {broken[0] if broken else f'{len(documents)} documents in place of one'}")
+        raise BackendError(f"{name}: {broken[0] if broken else f'must have one document, not {len(documents)}'}")
     read = decode(documents[0].value, FakeMachine, closed=True)
     machine = read.value
     if machine is None:
