@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The versions of Kubernetes that koordpy supports: the range that its tests run on.
+"""The versions of Kubernetes that koordpy supports: those that controlplane/ can build.
 
 The only place of the range. `kubeVersion` of the chart and docs/compatibility.md repeat it, and a test compares them.
 koordpy decides by what the API server serves, never by its version; the range is only for the message at the start.

@@ -32,7 +32,10 @@ def test_the_chart_declines_older_versions() -> None:
 
 def test_the_pages_state_the_range() -> None:
     pages = {name: (REPOSITORY / "docs" / f"{name}.md").read_text() for name in ("compatibility", "install")}
-    assert f"| 0.1 | {supported_range()} |" in pages["compatibility"]
+    build = (REPOSITORY / "controlplane" / "build.sh").read_text()
+    (default,) = re.findall(r"^wanted=\$\{KUBERNETES:-(\S+)\}$", build, re.MULTILINE)
+    run_on = f"the end-to-end tests run on {default} by default"
+    assert f"| 0.1 | {supported_range()}; {run_on} |" in pages["compatibility"]
     assert f"You need Kubernetes {supported_range()} " in pages["install"]
     header = next(line for line in pages["compatibility"].splitlines() if line.startswith("| | 1."))
     assert header.split(" | ")[1:-1] == [dotted((OLDEST[0], minor)) for minor in range(OLDEST[1], NEWEST[1] + 1)]
