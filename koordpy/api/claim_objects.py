@@ -7,11 +7,12 @@ declared as `Raw`, so that an object that uses it can be refused.
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from koordpy.api.objects import KubernetesObject, NodeSelector, Quantity, Wire
+from koordpy.api.objects import KubernetesObject, NodeSelector, Quantity, Time, Wire
 
 Raw = dict[str, Any]
 """A mapping that is not read further."""
@@ -25,14 +26,32 @@ class DeviceSelector(Wire, frozen=True):
     cel: CelSelector | None = None
 
 
+class DeviceToleration(Wire, frozen=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class CapacityRequirements(Wire, frozen=True):
+    requests: dict[str, Quantity] = {}
+
+
 class ExactRequest(Wire, frozen=True):
     device_class_name: str = ""
     selectors: list[DeviceSelector] = []
     allocation_mode: str = ""
     count: int | None = None
     admin_access: bool | None = None
-    tolerations: list[Raw] = []
-    capacity: Raw | None = None
+    tolerations: list[DeviceToleration] = []
+    capacity: CapacityRequirements | None = None
+
+
+class SubRequest(ExactRequest, frozen=True):
+    """An alternative of a request with `firstAvailable`."""
+
+    name: str = ""
 
 
 class DeviceRequest(ExactRequest, frozen=True):
@@ -40,17 +59,32 @@ class DeviceRequest(ExactRequest, frozen=True):
 
     name: str = ""
     exactly: ExactRequest | None = None
-    first_available: list[Raw] = []
+    first_available: list[SubRequest] = []
 
     @property
     def exact(self) -> ExactRequest:
         """The request for one exact device class, in either spelling."""
         return self.exactly or self
 
+    @property
+    def alternatives(self) -> Sequence[tuple[str, ExactRequest]]:
+        """(name in results, request) of each alternative, the first one preferred; one without `firstAvailable`."""
+        if self.first_available:
+            return [(f"{self.name}/{one.name}", one) for one in self.first_available]
+        return [(self.name, self.exact)]
+
+
+class DeviceConstraint(Wire, frozen=True):
+    """A constraint over the devices of some requests; no names: of all requests of the claim."""
+
+    requests: list[str] = []
+    match_attribute: str = ""
+    distinct_attribute: str = ""
+
 
 class DeviceClaim(Wire, frozen=True):
     requests: list[DeviceRequest] = []
-    constraints: list[Raw] = []
+    constraints: list[DeviceConstraint] = []
     config: list[Raw] = []
 
 
@@ -64,6 +98,11 @@ class DeviceResult(Wire, frozen=True):
     pool: str = ""
     device: str = ""
     admin_access: bool | None = None
+    tolerations: list[DeviceToleration] = []
+    share_id: str = msgspec.field(name="shareID", default="")
+    consumed_capacity: dict[str, Quantity] = {}
+    binding_conditions: list[str] = []
+    binding_failure_conditions: list[str] = []
 
 
 class DeviceResults(Wire, frozen=True):
@@ -76,6 +115,7 @@ class DeviceResults(Wire, frozen=True):
 class Allocation(Wire, frozen=True):
     devices: DeviceResults = DeviceResults()
     node_selector: NodeSelector | None = None
+    allocation_timestamp: Time | None = None
 
 
 class ClaimConsumer(Wire, frozen=True):
@@ -108,6 +148,7 @@ class ResourceClaimTemplate(KubernetesObject, frozen=True):
 class DeviceClassSpec(Wire, frozen=True):
     selectors: list[DeviceSelector] = []
     config: list[Raw] = []
+    extended_resource_name: str = ""
 
 
 class DeviceClass(KubernetesObject, frozen=True):
@@ -115,7 +156,7 @@ class DeviceClass(KubernetesObject, frozen=True):
 
 
 class DeviceAttribute(Wire, frozen=True):
-    """An attribute with one of four types. A version is only known to exist: no supported selector reads it."""
+    """An attribute with one of four types; with none of them it has a type that koordpy does not know."""
 
     text: str | None = msgspec.field(name="string", default=None)
     number: int | None = msgspec.field(name="int", default=None)
@@ -123,19 +164,65 @@ class DeviceAttribute(Wire, frozen=True):
     version: str | None = None
 
 
+class CapacityRange(Wire, frozen=True):
+    """Amounts that a share may have: `min` plus a multiple of `step`, at most `max`."""
+
+    min: Quantity | None = None
+    step: Quantity | None = None
+    max: Quantity | None = None
+
+
+class CapacityPolicy(Wire, frozen=True):
+    """Amounts of a capacity that a share of a device may have."""
+
+    default: Quantity | None = None
+    valid_range: CapacityRange | None = None
+    valid_values: list[Quantity] = []
+
+
 class DeviceCapacity(Wire, frozen=True):
     value: Quantity = "0"
+    request_policy: CapacityPolicy | None = None
 
 
 class DeviceTaint(Wire, frozen=True):
+    key: str = ""
+    value: str = ""
     effect: str = ""
+
+
+class Counter(Wire, frozen=True):
+    value: Quantity = "0"
+
+
+class CounterSet(Wire, frozen=True):
+    """Counters that devices of a pool share."""
+
+    name: str = ""
+    counters: dict[str, Counter] = {}
+
+
+class CounterUse(Wire, frozen=True):
+    """What a device draws from a counter set."""
+
+    counter_set: str = ""
+    counters: dict[str, Counter] = {}
 
 
 class BasicDevice(Wire, frozen=True):
     attributes: dict[str, DeviceAttribute] = {}
     capacity: dict[str, DeviceCapacity] = {}
-    consumes_counters: list[Raw] = []
+    consumes_counters: list[CounterUse] = []
     taints: list[DeviceTaint] = []
+    binding_conditions: list[str] = []
+    binding_failure_conditions: list[str] = []
+    binds_to_node: bool | None = None
+    allow_multiple_allocations: bool | None = None
+    node_name: str = ""
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    compatibility_groups: Any = None
+    node_allocatable_resource_mappings: Any = None
 
 
 class SliceDevice(BasicDevice, frozen=True):
@@ -143,15 +230,10 @@ class SliceDevice(BasicDevice, frozen=True):
 
     name: str = ""
     basic: BasicDevice | None = None
-    binding_conditions: list[str] = []
-    allow_multiple_allocations: bool | None = None
-    node_name: str = ""
-    node_selector: NodeSelector | None = None
-    all_nodes: bool | None = None
 
     @property
     def facts(self) -> BasicDevice:
-        """Attributes and capacity of the device, in either spelling."""
+        """The fields of the device, in either spelling."""
         return self.basic or self
 
 
@@ -169,11 +251,43 @@ class ResourceSliceSpec(Wire, frozen=True):
     all_nodes: bool | None = None
     per_device_node_selection: bool | None = None
     devices: list[SliceDevice] = []
-    shared_counters: list[Raw] = []
+    shared_counters: list[CounterSet] = []
 
 
 class ResourceSlice(KubernetesObject, frozen=True):
     spec: ResourceSliceSpec = ResourceSliceSpec()
 
 
-DEVICE_KINDS: tuple[type[Wire], ...] = (ResourceClaim, ResourceSlice, DeviceClass)
+class TaintTarget(Wire, frozen=True):
+    """Devices that a taint rule selects; an empty field fits every value."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+
+
+class TaintRuleSpec(Wire, frozen=True):
+    device_selector: TaintTarget = TaintTarget()
+    taint: DeviceTaint = DeviceTaint()
+
+
+class DeviceTaintRule(KubernetesObject, frozen=True):
+    spec: TaintRuleSpec = TaintRuleSpec()
+
+
+class TemplateReference(Wire, frozen=True):
+    name: str = ""
+
+
+class ComputeDomainChannel(Wire, frozen=True):
+    resource_claim_template: TemplateReference = TemplateReference()
+
+
+class ComputeDomainSpec(Wire, frozen=True):
+    channel: ComputeDomainChannel = ComputeDomainChannel()
+
+
+class ComputeDomain(KubernetesObject, frozen=True):
+    """NVIDIA's ComputeDomain: its controller creates the ResourceClaimTemplate that the spec names."""
+
+    spec: ComputeDomainSpec = ComputeDomainSpec()

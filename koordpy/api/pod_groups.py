@@ -9,7 +9,15 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.objects import Condition, KubernetesObject, PodResourceClaim, Quantities, Time, Wire
+from koordpy.api.objects import (
+    Condition,
+    KubernetesObject,
+    PodResourceClaim,
+    PodResourceClaimStatus,
+    Quantities,
+    Time,
+    Wire,
+)
 
 
 class PodGroupSpec(Wire, frozen=True):
@@ -93,6 +101,7 @@ class UpstreamPodGroupSpec(Wire, frozen=True):
 
 class UpstreamPodGroupStatus(Wire, frozen=True):
     conditions: list[Condition] = []
+    resource_claim_statuses: list[PodResourceClaimStatus] = []
 
 
 class UpstreamPodGroup(KubernetesObject, frozen=True):

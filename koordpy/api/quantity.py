@@ -109,3 +109,31 @@ def quantity_text(resource: str, amount: int) -> str:
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
         return memory_text(amount)
     return str(amount)
+
+
+_BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL_SUFFIXES = ("", "k", "M", "G", "T", "P", "E")
+
+
+def canonical_amount(amount: Fraction, like: RawQuantity = "") -> str:
+    """Returns an exact amount in Kubernetes' canonical form: no fraction, the largest suffix that allows it.
+
+    like: a quantity with the kind of suffixes to use, binary (`Gi`) or decimal.
+    """
+    if amount.denominator == 1:
+        number, binary = int(amount), str(like).strip().endswith("i")
+        scale, suffixes = (1024, _BINARY_SUFFIXES) if binary else (1000, _DECIMAL_SUFFIXES)
+        at = 0
+        while number and number % scale == 0 and at + 1 < len(suffixes):
+            number //= scale
+            at += 1
+        return f"{number}{suffixes[at]}"
+    milli, micro = amount * 1000, amount * 10**6
+    if milli.denominator == 1:
+        return f"{milli}m"
+    return f"{micro}u" if micro.denominator == 1 else f"{ceil(amount * 10**9)}n"
+
+
+def canonical_text(raw: RawQuantity) -> str:
+    """Returns a quantity in canonical form. Raises `UnreadableError`."""
+    return canonical_amount(parse_exact(raw), raw)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from koordpy.api.natural_order import natural_key
 from koordpy.api.reading_limits import GANG_KINDS, too_many
 from koordpy.attempts.feasible_nominations import nominations_still_feasible
+from koordpy.attempts.filter_errors import find_error
 from koordpy.attempts.plan_acceptance import accept
 from koordpy.attempts.preemption_pipeline import preempt
 from koordpy.attempts.resources_gate import check_min_resources
@@ -109,6 +110,9 @@ def plan_in_free_capacity(
     """
     if (gate := find_gate(unit, round_state)) is not None:
         return WaitingUnit(Attempt(unit, Proof.UNKNOWN), gate)
+    asks = any(pod.asks for pod in unit.pending)
+    if asks and (error := find_error(unit, round_state)) is not None:
+        return WaitingUnit(Attempt(unit, Proof.UNKNOWN), error)
     if (refusal := refuse_by_quota(unit, round_state)) is not None:
         return WaitingUnit(Attempt(unit, Proof.INFEASIBLE), refusal)
     if (plan := plan_job(unit, round_state)) is not None:

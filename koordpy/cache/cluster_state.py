@@ -65,6 +65,8 @@ class ClusterState(PodBook):
             gangs=gangs or Gangs(),
         )
         self.live = live
+        for book in self.families.values():
+            book.live = live
         self.nodes = NodeBook()
         self._storage = VolumeBook()
         self.preemption_history = PreemptionHistory()
@@ -126,6 +128,10 @@ class ClusterState(PodBook):
         book = self._books.get(kind) or self._family_books.get(kind)
         return book.get(kind, key) if book is not None else cast(W | None, self._others.get((kind, key)))
 
+    def objects_of(self, kind: type[W]) -> Mapping[str, W]:
+        """Returns the objects of a kind that a device family stores, by key. Must not be changed."""
+        return self._family_books[kind].objects_of(kind)
+
     def _put_node(self, node: Node) -> None:
         self.nodes.put(node)
         for book in self.families.values():
@@ -147,11 +153,15 @@ class ClusterState(PodBook):
     def _put_upstream_group(self, group: UpstreamPodGroup) -> None:
         """Stores a PodGroup of scheduling.k8s.io, also if a controller created it by default."""
         self.gangs.put_group(group)
+        for book in self.families.values():
+            book.put_group(group)
         self.workloads.put_made(object_key(group), _owners_by_default(group))
         self._rank_members(object_key(group))
 
     def _drop_upstream_group(self, key: str) -> None:
         self.gangs.drop_group(GangSource.UPSTREAM, key)
+        for book in self.families.values():
+            book.drop_group(key)
         self.workloads.put_made(key, ())
         self._rank_members(key)
 

@@ -44,7 +44,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.devices.dra.ledger.claim_book import CLAIMS, DeviceId
+from koordpy.pods.claim_refs import CLAIMS, DeviceId
 from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices
 from koordpy.pods.volume_book import ClaimVolume
 from koordpy.quota.quota_book import ShareQueue
@@ -128,8 +128,9 @@ def reserved_volumes(reservations: Iterable[Reservation]) -> dict[str, str]:
 def reserved_devices(reservations: Iterable[Reservation]) -> dict[DeviceId, str]:
     """Returns device -> the resource claim that the device is reserved for."""
     return {
-        device: claim
+        granted.device: claim
         for one in reservations
         for claim, taken in one.devices.get(CLAIMS, {}).items()
-        for _, device in taken
+        for granted in taken
+        if not granted.admin
     }

@@ -211,7 +211,7 @@ class Scenario:
 
     def document(self) -> dict[str, Any]:
         """Returns the SimulationResult; it has `steps` only if there are scenario steps."""
-        from koordpy.simulation.simulated_rounds import object_order
+        from koordpy.simulation.result_fields import object_order
 
         workloads = sorted(
             self._workloads.values(),

@@ -41,6 +41,7 @@ from koordpy.config.config_values import (
     Span,
     WallTime,
 )
+from koordpy.config.dra_settings import Dra
 from koordpy.config.gang_topology import GatherRule
 from koordpy.config.part_names import FAMILIES
 
@@ -394,3 +395,4 @@ class KoordpyConfiguration(Section, frozen=True):
     quota: Quota = Quota()
     gpu: Gpu = Gpu()
     ascend: Ascend = Ascend()
+    dra: Dra = Dra()

@@ -20,6 +20,7 @@ from koordpy.api.objects import PodSpec
 from koordpy.api.quantity import is_extended
 from koordpy.api.spelling import meant
 from koordpy.config.configuration import RETRY_JITTER, KoordpyConfiguration
+from koordpy.config.dra_settings import mapping_faults
 from koordpy.config.gang_topology import scope_fault
 from koordpy.decoding.manifest_documents import read_documents
 from koordpy.decoding.strict_decoding import decode, format_of
@@ -167,6 +168,7 @@ def _across_fields(config: KoordpyConfiguration) -> Iterator[tuple[str, ...]]:
         for i, entry in enumerate(entries):
             if text := scope_fault(entry.rule):
                 yield f"{where}.gather[{i}].scope", f"{where}.gather[{i}]", text
+    yield from mapping_faults(config.dra)
     spread, of_spread = config.filters.pod_topology_spread, "filters.podTopologySpread.{}".format
     if spread.defaulting_type != "List" and spread.default_constraints:
         yield of_spread("defaultConstraints"), of_spread("defaultingType"), "needs defaultingType List"

@@ -33,9 +33,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from koordpy.api.objects import ConfigMap, Node, Pod
+from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.framework.device_limits import MemberLimits
 from koordpy.framework.filter_protocol import Refusal
 from koordpy.framework.pod_rule_filter import Rule
 from koordpy.placement.problem import DeviceCosts
@@ -170,6 +175,10 @@ class Family(ABC):
         """
         return ""
 
+    def left_out_of_fit(self, pod: PodInfo, inputs: FilterInputs) -> Mapping[str, NDArray[np.bool_]]:
+        """Returns resource -> [nodes] True where the family's filter answers for it in place of NodeResourcesFit."""
+        return {}
+
     # -- the problem of a unit ---------------------------------------------------------------------------------------
 
     def equivalence_key(self, pod: PodInfo) -> Hashable:
@@ -209,6 +218,25 @@ class Family(ABC):
         Also called for units without a request to the family. kinds: one pod of each shape of the unit's problem, in
         order. members: all pods of the unit, also bound ones. gather: True if the unit has a gather goal.
         """
+        return None
+
+    def member_limits(
+        self,
+        kinds: Mapping[bytes, PodInfo],
+        numbers: Mapping[bytes, int],
+        draft: Draft,
+        config: KoordpyConfiguration,
+        spare: int,
+    ) -> MemberLimits | None:
+        """Returns how the pending members of a unit limit each other; None for no limits besides filters and resources.
+
+        kinds: shape -> a pending member with a request to the family. numbers: shape -> number of pending members.
+        spare: number of members that a plan may leave out.
+        """
+        return None
+
+    def nominated_allocation(self, pod: PodInfo, node: int, draft: Draft, config: KoordpyConfiguration) -> Any | None:
+        """Returns the devices that a nominated pod on a node (position) keeps by name; None for none."""
         return None
 
     def fit_together(self, node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:

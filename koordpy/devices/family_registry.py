@@ -9,8 +9,12 @@ joined. The docstring of each function says which. Arguments are as in the metho
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from koordpy.api.objects import ConfigMap, Node, Pod
 from koordpy.cache.cluster_state import ClusterState
+from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import Gpu, KoordpyConfiguration
 from koordpy.devices.ascend.family.npu_family import NpuFamily
@@ -18,9 +22,10 @@ from koordpy.devices.device_family import Family, FamilyRound, Obstruction, Unit
 from koordpy.devices.dra.family.claim_family import ClaimedDevices
 from koordpy.devices.gpu.gpu_family import Gpus
 from koordpy.devices.gpu.part_family import PartAsks
+from koordpy.framework.device_limits import MemberLimits
 from koordpy.plan.round_plan import NOTHING_ALLOCATED, PlanAllocation
 from koordpy.plugins.filter_inputs import FilterInputs
-from koordpy.pods.device_asks import AskReaders
+from koordpy.pods.device_asks import AskReaders, LatentAsk
 from koordpy.pods.family_books import AllocatedDevices, DeviceFamilies
 from koordpy.pods.pod_info import PodInfo
 
@@ -66,13 +71,18 @@ def apply_webhook(pod: Pod, config: KoordpyConfiguration) -> Pod:
     return pod
 
 
-def families_of(pod: PodInfo) -> Iterator[Family]:
-    """Yields the families to which a pod has a device request, in the order of the registry; none for most pods."""
-    return (_BY_NAME[name] for name in pod.asks)
+def families_of(pod: PodInfo, snapshot: Snapshot | None = None) -> Iterator[Family]:
+    """Yields the families to which a pod has a device request, in the order of the registry; none for most pods.
+
+    A `LatentAsk` counts only if the snapshot has objects of the family. snapshot: None to leave such requests out.
+    """
+    families = snapshot.families if snapshot is not None else ()
+    return (_BY_NAME[name] for name, ask in pod.asks.items() if name in families or not isinstance(ask, LatentAsk))
 
 
-def _requested_families(pods: Iterable[PodInfo]) -> list[Family]:
-    names = {name for pod in pods for name in pod.asks}
+def _requested_families(pods: Iterable[PodInfo], snapshot: Snapshot | None = None) -> list[Family]:
+    """Returns the families to which a pod has a device request; snapshot as in `families_of`."""
+    names = {family.name for pod in pods if pod.asks for family in families_of(pod, snapshot)}
     return [family for family in FAMILIES if family.name in names] if names else []
 
 
@@ -81,12 +91,12 @@ def device_signature(pod: PodInfo, inputs: FilterInputs) -> str:
 
     It is the joined text of the families to which the pod has a request.
     """
-    return "".join(family.signature(pod, inputs) for family in families_of(pod))
+    return "".join(family.signature(pod, inputs) for family in families_of(pod, inputs.snapshot))
 
 
-def counts_decide(pod: PodInfo) -> bool:
+def counts_decide(pod: PodInfo, snapshot: Snapshot) -> bool:
     """Returns whether the number of free devices proves if a pod fits; True only if it does in all of its families."""
-    return all(family.counts_decide for family in families_of(pod))
+    return all(family.counts_decide for family in families_of(pod, snapshot))
 
 
 def node_warnings(pods: Iterable[PodInfo], snapshot: Snapshot) -> Iterator[tuple[str, str]]:
@@ -128,6 +138,12 @@ def spans_nodes(pod: PodInfo) -> bool:
 # -- problems ----------------------------------------------------------------------------------------------------------
 
 
+def left_out_of_fit(pod: PodInfo, inputs: FilterInputs) -> dict[str, NDArray[np.bool_]]:
+    """Returns resource -> [nodes] True where a family's filter answers for it in place of NodeResourcesFit."""
+    families = families_of(pod, inputs.snapshot)
+    return {name: mask for family in families for name, mask in family.left_out_of_fit(pod, inputs).items()}
+
+
 def equivalence_key(pod: PodInfo) -> Hashable:
     """Returns what distinguishes pods with equal requests and equal feasible nodes, of all families of a pod."""
     return tuple((family.name, family.equivalence_key(pod)) for family in families_of(pod))
@@ -158,7 +174,7 @@ def unit_costs(
 
 def fit_together(node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
     """Returns whether a node's devices are enough for pods of different shapes together, in every family."""
-    return all(family.fit_together(node, pods, now) for family in _requested_families(pods))
+    return all(family.fit_together(node, pods, now) for family in _requested_families(pods, now.inputs.snapshot))
 
 
 def devices_costs(pod: PodInfo, nodes: Ints, inputs: FilterInputs) -> list[Ints]:
@@ -166,7 +182,25 @@ def devices_costs(pod: PodInfo, nodes: Ints, inputs: FilterInputs) -> list[Ints]
 
     The planner compares them before scores.
     """
-    return [cost for family in families_of(pod) for cost in family.pod_costs(pod, nodes, inputs)]
+    return [cost for family in families_of(pod, inputs.snapshot) for cost in family.pod_costs(pod, nodes, inputs)]
+
+
+def member_limits(
+    kinds: Mapping[bytes, PodInfo], numbers: Mapping[bytes, int], draft: Draft, config: KoordpyConfiguration, spare: int
+) -> Iterator[MemberLimits]:
+    """Yields how the pending members of a unit limit each other, of each family with such limits."""
+    for family in _requested_families(kinds.values(), draft.snapshot):
+        asking = {shape: pod for shape, pod in kinds.items() if family.name in pod.asks}
+        found = family.member_limits(asking, numbers, draft, config, spare)
+        if found is not None:
+            yield found
+
+
+def nominated_allocation(pod: PodInfo, node: int, draft: Draft, config: KoordpyConfiguration) -> AllocatedDevices:
+    """Returns family -> devices that a nominated pod on a node keeps from other pods by name."""
+    families = families_of(pod, draft.snapshot) if pod.asks else ()
+    found = ((family.name, family.nominated_allocation(pod, node, draft, config)) for family in families)
+    return {name: own for name, own in found if own is not None}
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -180,7 +214,7 @@ def allocate(nodes: Mapping[str, int], now: FamilyRound) -> PlanAllocation:
     pods = now.inputs.snapshot.pods
     asking: dict[Family, dict[str, int]] = {}
     for key, node in nodes.items():
-        for family in families_of(pods[key]):
+        for family in families_of(pods[key], now.inputs.snapshot):
             asking.setdefault(family, {})[key] = node
     if not asking:
         return NOTHING_ALLOCATED
@@ -246,7 +280,7 @@ def uses_reserved_devices(
 
 def is_counted(pods: Sequence[PodInfo], inputs: FilterInputs) -> bool:
     """Returns whether sums of devices decide if pods fit, in all of their families."""
-    return all(family.is_counted(pods, inputs) for family in _requested_families(pods))
+    return all(family.is_counted(pods, inputs) for family in _requested_families(pods, inputs.snapshot))
 
 
 def is_refused(nodes: Mapping[str, int], now: FamilyRound) -> bool:
@@ -257,7 +291,7 @@ def is_refused(nodes: Mapping[str, int], now: FamilyRound) -> bool:
     pods = [now.inputs.snapshot.pods[key] for key in nodes]
     return any(
         family.allocate({pod.key: nodes[pod.key] for pod in pods if family.name in pod.asks}, now).faults
-        for family in _requested_families(pods)
+        for family in _requested_families(pods, now.inputs.snapshot)
         if not family.is_counted(pods, now.inputs)
     )
 
@@ -271,7 +305,9 @@ def freeable_columns(
     kinds: Sequence[PodInfo], inputs: FilterInputs, reserved: Mapping[int, Mapping[str, int]]
 ) -> dict[str, Ints]:
     """Returns family -> [nodes] free devices, a column of the victim problem for each family that needs one."""
-    found = {one.name: one.freeable(kinds, inputs, reserved=reserved) for one in _requested_families(kinds)}
+    found = {
+        one.name: one.freeable(kinds, inputs, reserved=reserved) for one in _requested_families(kinds, inputs.snapshot)
+    }
     return {name: column for name, column in found.items() if column is not None}
 
 

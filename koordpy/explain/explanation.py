@@ -269,7 +269,11 @@ def _nodes(pod: PodInfo, unit: Unit, round_state: RoundState) -> list[NodeExplan
     scores: dict[str, Sequence[float]] = {plugin: values.tolist() for plugin, values in own.plugin_scores().items()}
     scores |= {shown.name: shown.values for shown in shown_scores(pod, unit, round_state)}
     total = own.total.tolist()
-    marks = [mark for family in families_of(pod) if (mark := family.shown_value(pod, round_state.inputs)) is not None]
+    marks = [
+        mark
+        for family in families_of(pod, round_state.snapshot)
+        if (mark := family.shown_value(pod, round_state.inputs)) is not None
+    ]
     out = []
     for i, node in enumerate(round_state.snapshot.nodes):
         refusal = own.refusal or verdict.of(i)

@@ -70,7 +70,7 @@ def _pod_affinity(pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
 
 
 def _devices(pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
-    for family in families_of(pod) if pod.asks else ():
+    for family in families_of(pod, inputs.snapshot) if pod.asks else ():
         yield from family.rules(pod, inputs)
 
 
@@ -108,4 +108,5 @@ def refusal_of(pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
         found = claims_refusal(pod, inputs.snapshot.storage)
     if found is not None or not pod.asks:
         return found
-    return next((wrong for family in families_of(pod) if (wrong := family.refusal(pod, inputs)) is not None), None)
+    families = families_of(pod, inputs.snapshot)
+    return next((wrong for family in families if (wrong := family.refusal(pod, inputs)) is not None), None)

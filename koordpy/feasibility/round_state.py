@@ -21,7 +21,7 @@ from koordpy.cache.plan_draft import Draft
 from koordpy.cache.reservations import Reservation
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.devices.family_registry import device_signature
+from koordpy.devices.family_registry import device_signature, member_limits, nominated_allocation
 from koordpy.fairness.quota_admission import Admission
 from koordpy.feasibility.filtering import refusal_of
 from koordpy.feasibility.shape_state import ShapeState, Static
@@ -186,7 +186,7 @@ class RoundState:
     @cached_property
     def reservations(self) -> ReservationLedger:
         """Capacity that is reserved for pods. `Draft.has_nominations` is True if there is any."""
-        return ReservationLedger(self.draft, self.config, lambda: self.inputs.reach)
+        return ReservationLedger(self.draft, self.config, lambda: self.inputs.reach, nominated_allocation)
 
     @cached_property
     def admission(self) -> Admission:
@@ -238,7 +238,12 @@ class RoundState:
             defaults = self.inputs.spread_defaults
             spare = len(unit.pending) - max(1, sum(unit.need(one) for one in unit.gangs))
             reader = MemberConstraintReader(
-                waiting, self.draft, self.inputs.domains, spread_defaults=defaults, spare=spare
+                waiting,
+                self.draft,
+                self.inputs.domains,
+                limits=lambda kinds, numbers: member_limits(kinds, numbers, self.draft, self.config, spare),
+                spread_defaults=defaults,
+                spare=spare,
             )
             known = self.moment, reader.read()
             self._among.update({one.ref: known for one in unit.gangs})

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.devices.family_registry import devices_costs
+from koordpy.devices.family_registry import devices_costs, left_out_of_fit
 from koordpy.feasibility.filtering import rules_of
 from koordpy.feasibility.score_registry import SCORES, scores_of
 from koordpy.framework.filter_protocol import Refusal, Verdict, chain
@@ -98,6 +98,8 @@ class ShapeState:
         """(column of the snapshot's resources, amount); the first entry is one pod."""
         self.names = ("", *asked)
         """Resource of each entry of `request`; the first entry is the pod itself."""
+        self._left_out = left_out_of_fit(pod, owner.inputs) if pod.asks else {}
+        """Resource -> [nodes] True where a device family's filter answers for it in place of the resource fit."""
         self.rules: Sequence[Rule] = rules_of(pod, owner.inputs) if self.refusal is None else []
         """The filters that depend on other pods, volumes or devices."""
         self._copies: list[Ints] = []
@@ -388,7 +390,7 @@ class ShapeState:
         With reservations that the pod may not use, the first verdict is that on these nodes with the nominated pods.
         """
         owner = self._owner
-        fit = check_fit(owner.snapshot.allocatable, owner.draft.used, self.request, self.names)
+        fit = check_fit(owner.snapshot.allocatable, owner.draft.used, self.request, self.names, self._left_out)
         early = [rule.verdict() for rule in self.rules if rule.before_fit]
         late = [rule.verdict() for rule in self.rules if not rule.before_fit]
         first = []

@@ -8,7 +8,7 @@ label.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -32,6 +32,8 @@ class Rule(ABC):
     """True if the filter is before NodeResourcesFit in the order of filters."""
     local: bool = False
     """True if a pod on a node can change the verdict and the copies only of that node, as for GPUs."""
+    may_end_attempt: bool = False
+    """True if the verdict may have an `AttemptError`."""
     is_in_problem: bool = False
     """True if the problem of a unit already represents how pods of different shapes limit each other on a node.
 
@@ -88,12 +90,16 @@ class Rule(ABC):
     def capacity(self) -> Ints | None:
         """Returns `copies`, to become a resource of a unit's placement problem of which each pod uses 1.
 
-        None if the rule does not limit the number, or if the problem already represents the rule (`together`).
+        None if the rule does not limit the number, or if the problem already represents the rule (`is_in_problem`).
         """
         return None if self.is_in_problem else self.copies()
 
+    def capacity_key(self) -> Hashable:
+        """Returns a key that is equal for shapes that share `capacity` and take 1 of it each; None for no sharing."""
+        return None
+
     def takes_after(self, others: Sequence[PodInfo], node: int) -> bool:
-        """Returns True if a node takes the pod after other pods of its plan; called if not `together`."""
+        """Returns True if a node takes the pod after other pods of its plan; called if not `is_in_problem`."""
         for other in others:
             self.change(other, node, 1)
         fits = bool(self.verdict().fits[node])

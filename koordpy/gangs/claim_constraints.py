@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of node capacity for members of a gang with unbound claims (PersistentVolumeClaim or ResourceClaim) that
-compete for volumes or devices of the same node. For columns see `member_constraints.py`.
+"""Columns of node capacity for members of a gang with unbound PersistentVolumeClaims that compete for volumes of the
+same node. For columns see `member_constraints.py`.
 
 Volumes. Claims of one storage class compete for volumes that only one node reaches, such as local disks. Assumption:
 the volumes that fit a larger claim are the largest ones of those that fit a smaller claim. Then all claims on a node
 find volumes if and only if this holds for each size: the number of claims of at least this size is at most the number
 of volumes that fit such a claim (Hall's condition for nested sets). Taking the smallest fitting volume for each claim,
 in any order, finds an assignment. So each size becomes a column. The caller refuses other cases.
-
-Devices. Each member has a resource claim from a template, which requests devices of one node. Assumption: the sets of
-devices that match two claims are equal or disjoint. Then all claims on a node find devices if and only if, for each
-set, the number of claims is at most the number of its free devices. So each set becomes a column.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,8 +17,6 @@ import numpy as np
 
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints
-from koordpy.devices.dra.filters.claim_filter import DynamicResources
-from koordpy.devices.dra.ledger.claim_book import DeviceId, claim_view
 from koordpy.framework.pod_rule_filter import DomainTable
 from koordpy.plugins.volume_binding import OpenClaim, VolumeBinding, VolumeReach
 from koordpy.pods.pod_info import PodInfo
@@ -92,30 +86,3 @@ def _columns(
         if sum(asks.values()) > 1:
             columns.append((np.where(everywhere | mixed, len(claims), count).astype(np.int64), asks))
     return columns
-
-
-def devices_among(kinds: Mapping[bytes, PodInfo], draft: Draft) -> tuple[Column, ...] | None:
-    """Returns the columns of resource claims that are not allocated; None if columns cannot express them. kinds: shape
-    -> pod, and no two pods share such a claim."""
-    objects = claim_view(draft.snapshot.families).objects
-    asks: dict[frozenset[DeviceId], dict[bytes, int]] = {}  # devices that match a request -> requests of each shape
-    offered: dict[frozenset[DeviceId], Mapping[str, int]] = {}  # the same devices -> number on each node
-    for shape, pod in kinds.items():
-        for found in DynamicResources(pod, draft, objects).sought():
-            if found is None:
-                return None
-            devices, numbers = found
-            own = asks.setdefault(devices, {})
-            own[shape] = own.get(shape, 0) + 1
-            offered[devices] = numbers
-    # the sizes add up to more than the size of the union if two different sets overlap
-    if sum(map(len, asks)) > len(frozenset[DeviceId]().union(*asks)):
-        return None  # a claim with a choice might use the device of a claim without one
-    columns = []
-    for devices, own in asks.items():
-        room = np.zeros(len(draft.snapshot.nodes), dtype=np.int64)
-        for name, number in offered[devices].items():
-            if name in draft.snapshot.index:
-                room[draft.snapshot.index[name]] = number
-        columns.append((room, own))
-    return tuple(columns)

@@ -14,7 +14,7 @@ topology spread) takes one of three forms (gang-network.md 5):
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,11 +24,10 @@ from koordpy.api.objects import PodAffinityTerm
 from koordpy.api.reading_limits import GANG_PORTS
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints
-from koordpy.devices.dra.filters.claim_filter import resource_claims
-from koordpy.devices.dra.ledger.claim_book import claim_view
+from koordpy.framework.device_limits import MemberLimits
 from koordpy.framework.filter_protocol import Code, Refusal
 from koordpy.framework.pod_rule_filter import DomainTable
-from koordpy.gangs.claim_constraints import devices_among, volumes_among
+from koordpy.gangs.claim_constraints import volumes_among
 from koordpy.placement.member_interactions import (
     AntiAffinity,
     LinkedAffinity,
@@ -57,7 +56,8 @@ class MemberConstraints:
     capacity: [nodes, k] capacity of resources that exist only for this gang; asks: shape -> (column of `capacity`,
     amount); refusals: shape -> why no plan can place it together with the other members; shapes: shapes of the pending
     members, which `ties` numbers by position; one_of: sets of shapes of which a plan places at most one pod;
-    among_members: shapes with required affinity that other members match.
+    among_members: shapes with required affinity that other members match; stocks: (capacity, shape -> amount) of
+    devices that any node may use; one_node: sets of shapes of which a plan places all pods on one node.
     """
 
     capacity: Ints
@@ -67,6 +67,8 @@ class MemberConstraints:
     ties: tuple[Tie, ...] = ()
     one_of: tuple[frozenset[bytes], ...] = ()
     among_members: frozenset[bytes] = frozenset()
+    stocks: tuple[tuple[int, Mapping[bytes, int]], ...] = ()
+    one_node: tuple[tuple[bytes, ...], ...] = ()
 
     def interactions(self, numbers: Mapping[bytes, Sequence[int]]) -> tuple[Tie, ...]:
         """Returns the interactions with shapes numbered by `numbers`.
@@ -106,12 +108,13 @@ class MemberConstraintReader:
         draft: Draft,
         table: DomainTable,
         *,
+        limits: Callable[[Mapping[bytes, PodInfo], Mapping[bytes, int]], Iterable[MemberLimits]],
         spread_defaults: SpreadDefaults | None,
         spare: int,
     ) -> None:
         """pending: members without a node; table: domains by node label; spare: number of members that a plan may leave
-        out."""
-        self.draft, self.spare = draft, spare
+        out; limits: returns the limits by devices for (shape -> a pod, shape -> number of pods)."""
+        self.draft, self.spare, self._device_limits = draft, spare, limits
         self.spread_defaults = spread_defaults
         self.snapshot = draft.snapshot
         self.table = table
@@ -125,6 +128,8 @@ class MemberConstraintReader:
         self.position = {shape: i for i, shape in enumerate(self.kinds)}
         self.ties: list[Tie] = []
         self.one_of: list[frozenset[bytes]] = []
+        self.stocks: list[tuple[int, Mapping[bytes, int]]] = []
+        self.one_node: list[tuple[bytes, ...]] = []
         self.among_members: frozenset[bytes] = frozenset()
         self._anti_affinity_columns: dict[tuple[bytes, frozenset[bytes]], int] = {}
         """(nodes with the label, matched shapes) of an anti-affinity term -> its column."""
@@ -146,7 +151,15 @@ class MemberConstraintReader:
         room = np.stack(self.columns, axis=1) if self.columns else np.zeros((nodes, 0), dtype=np.int64)
         asks = {shape: tuple(own) for shape, own in self.asks.items()}
         return MemberConstraints(
-            room, asks, self.refusals, tuple(self.kinds), tuple(self.ties), tuple(self.one_of), self.among_members
+            room,
+            asks,
+            self.refusals,
+            tuple(self.kinds),
+            tuple(self.ties),
+            tuple(self.one_of),
+            self.among_members,
+            tuple(self.stocks),
+            tuple(self.one_node),
         )
 
     def _refuse(self, shape: bytes, plugin: str, feature: str) -> None:
@@ -356,24 +369,14 @@ class MemberConstraintReader:
         return out
 
     def _devices(self) -> None:
-        """Adds columns for resource claims (DRA) that are not allocated yet. Shapes are refused if two members share
-        such a claim, or if columns cannot express which devices match."""
-        objects = claim_view(self.snapshot.families).objects
-        users: Counter[str] = Counter()
-        for shape, pod in self.kinds.items():
-            users.update(dict.fromkeys(resource_claims(pod), self.number[shape]))
-        waiting = {
-            key: users[key] for key in users if key in objects.claims and objects.claims[key].status.allocation is None
-        }
-        if sum(waiting.values()) < 2:
-            return
-        asking = {shape: pod for shape, pod in self.kinds.items() if waiting.keys() & set(resource_claims(pod))}
-        columns = devices_among(asking, self.draft) if set(waiting.values()) == {1} else None
-        for room, asks in columns or ():
-            self._column(room, asks)
-        if columns is None:
-            for shape in asking:
-                self._refuse(shape, "DynamicResources", "resource claims")
+        """Adds the limits of device families between members, such as of resource claims that are not allocated yet."""
+        for found in self._device_limits(self.kinds, self.number):
+            for room, asks in found.columns:
+                self._column(room, asks)
+            self.stocks += found.stocks
+            self.one_node += found.one_node
+            for shape, text in found.refusals.items():
+                self.refusals.setdefault(shape, Refusal(found.plugin, Code.UNRESOLVABLE, (text,)))
 
     def _spread(self, shape: bytes, pod: PodInfo) -> None:
         """Adds the required topology spread of a shape as interactions, if other members count for a constraint."""

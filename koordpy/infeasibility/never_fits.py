@@ -231,7 +231,7 @@ class EmptyCluster(EmptyShortage):
             spec, own = pod.pod.spec, self._round_state.of(pod)
             if own.refusal is not None or spec.resource_claims or pod.ties.volumes:
                 return True
-            if not counts_decide(pod):
+            if not counts_decide(pod, self._round_state.snapshot):
                 return True
             if any(not self._among_members(term, pod, unit) for term in pod.ties.terms.affinity.required):
                 return True

@@ -14,7 +14,8 @@ from koordpy.api.field_faults import Fault, kind_name
 from koordpy.api.objects import Pod
 from koordpy.api.spelling import hint
 from koordpy.cache.cluster_state import ClusterState
-from koordpy.simulation.simulated_rounds import made_again, object_order
+from koordpy.simulation.result_fields import object_order
+from koordpy.simulation.simulated_rounds import made_again
 
 GROUP, KIND = "koordpy.io", "SimulationResult"
 

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from koordpy.api import keys
+from koordpy.api.claim_objects import ComputeDomain, ResourceClaimTemplate
 from koordpy.api.custom_objects import Device, ElasticQuota
 from koordpy.api.field_faults import InputFaultsError, literal, one_line
 from koordpy.api.objects import KubernetesObject, Namespace, Node, Pod, PriorityClass
@@ -30,8 +31,9 @@ from koordpy.offline.offline_options import DEFAULT_NOW
 from koordpy.offline.resource_validation import refused_resources
 from koordpy.offline.workload_growth import Growth
 from koordpy.offline.workload_manifests import Read
+from koordpy.pods.object_book import object_key
 from koordpy.quota.quota_reading import read_quotas
-from koordpy.simulation.claim_controllers import volume_claim_faults
+from koordpy.simulation.claim_controllers import channel_template, volume_claim_faults
 from koordpy.simulation.pod_making import RoleKey
 from koordpy.simulation.server_defaults import (
     Priorities,
@@ -154,6 +156,10 @@ def assembled(
     state.workloads.know(read.known, read.groups)
     for obj in given.objects:
         put(obj)
+    for domain in (obj for obj in given.objects if isinstance(obj, ComputeDomain)):
+        template = channel_template(domain)
+        if template is not None and state.get(ResourceClaimTemplate, object_key(template)) is None:
+            state.upsert(template)
     before = {obj.key for obj in given.objects if isinstance(obj, Pod)}
     growth = given.growth(state, started, put, done=done, later=later)
     growth.begin()

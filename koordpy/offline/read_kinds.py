@@ -5,7 +5,14 @@ from collections import Counter
 from dataclasses import dataclass
 
 from koordpy.api import keys
-from koordpy.api.claim_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from koordpy.api.claim_objects import (
+    ComputeDomain,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from koordpy.api.custom_objects import ClusterNetworkTopology, Device, ElasticQuota, HyperNode
 from koordpy.api.objects import ConfigMap, KubernetesObject, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 from koordpy.api.owner_objects import ReplicaSet, ReplicationController, Service, StatefulSet
@@ -69,6 +76,8 @@ _KINDS: dict[tuple[str, str], Kind] = {
     ("resource.k8s.io", "ResourceClaim"): Kind("ResourceClaim", ResourceClaim),
     ("resource.k8s.io", "ResourceClaimTemplate"): Kind("ResourceClaimTemplate", ResourceClaimTemplate),
     ("resource.k8s.io", "DeviceClass"): Kind("DeviceClass", DeviceClass, namespaced=False),
+    ("resource.k8s.io", "DeviceTaintRule"): Kind("DeviceTaintRule", DeviceTaintRule, namespaced=False),
+    ("resource.nvidia.com", "ComputeDomain"): Kind("ComputeDomain", ComputeDomain),
     (keys.GROUP_VOLCANO_TOPOLOGY, "HyperNode"): Kind("HyperNode", HyperNode, namespaced=False),
 }
 _WITHOUT_GROUP: dict[str, Kind] = {}

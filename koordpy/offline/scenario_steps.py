@@ -22,14 +22,14 @@ from koordpy.api.objects import KubernetesObject, Node, Pod
 from koordpy.api.spelling import hint
 from koordpy.api.storage_objects import CSINode, PersistentVolume, PersistentVolumeClaim
 from koordpy.api.times import exact_time
-from koordpy.devices.dra.ledger.claim_book import claim_view
 from koordpy.offline.loaded_manifests import DocumentPlace, Loaded, Manifest, identity_of
 from koordpy.offline.manifests import laid_over, load_manifests
 from koordpy.offline.preparing import FilledInput, Offline, assembled
 from koordpy.offline.read_kinds import find_kind
 from koordpy.pods.object_book import object_key
 from koordpy.simulation.claim_controllers import ClaimControllers
-from koordpy.simulation.simulated_rounds import made_again, object_order
+from koordpy.simulation.result_fields import object_order
+from koordpy.simulation.simulated_rounds import made_again
 
 Evicted = Literal["recreate", "drop"]
 CORDON_TAINTS = "node.kubernetes.io/"
@@ -145,7 +145,7 @@ def _made(ready: Offline, known: set[tuple[type[KubernetesObject], str]]) -> Ite
     snapshot = ready.state.snapshot(ready.now.timestamp())
     there: list[tuple[type[KubernetesObject], Iterable[KubernetesObject]]] = [
         (PersistentVolumeClaim, snapshot.storage.claims.values()),
-        (ResourceClaim, claim_view(snapshot.families).objects.claims.values()),
+        (ResourceClaim, ready.state.objects_of(ResourceClaim).values()),
         (Pod, (info.pod for info in ready.state.pods())),
     ]
     for kind, objects in there:

@@ -48,6 +48,7 @@ class Growth(Expansion):
         run. later: number of objects that earlier runs created after `now`, -1 for the first run."""
         self._priorities, self._state, self._take, self._now = priorities, state, put, now
         self._controllers, self._served = ClaimControllers(state), False
+        self._pods = [obj for obj in objects if isinstance(obj, Pod)]
         self._later = later
         """Number of objects created after `now`; -1 until the pods of the first steps are created."""
         nodes = [obj for obj in objects if isinstance(obj, Node)]
@@ -75,6 +76,7 @@ class Growth(Expansion):
         for claim in claims:
             self._take(with_identity(claim, kind="PersistentVolumeClaim", created=self._now))
         if not self._served:
+            self._controllers.settle(self._pods)
             self._controllers.serve_all()
             self._served = True
         for pod in pods:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """NodeResourcesFit filter: compares each requested resource with the free amount of a node (kube-parity.md 2.5)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koordpy.cache.snapshot import Ints
 from koordpy.framework.filter_protocol import Code, Refusal, Verdict, all_fit
@@ -12,7 +13,13 @@ PLUGIN = "NodeResourcesFit"
 TOO_MANY_PODS = "Too many pods"
 
 
-def check_fit(allocatable: Ints, used: Ints, request: Sequence[tuple[int, int]], names: Sequence[str]) -> Verdict:
+def check_fit(
+    allocatable: Ints,
+    used: Ints,
+    request: Sequence[tuple[int, int]],
+    names: Sequence[str],
+    left_out: Mapping[str, NDArray[np.bool_]] | None = None,
+) -> Verdict:
     """Returns the verdict of NodeResourcesFit for each node.
 
     Every lacking resource is a separate reason. The code is UnschedulableAndUnresolvable if a lacking request exceeds
@@ -20,13 +27,17 @@ def check_fit(allocatable: Ints, used: Ints, request: Sequence[tuple[int, int]],
     pods at all, as in kube-scheduler.
 
     allocatable, used: [nodes, resources]. request: (column, amount), of which the first entry is one pod in column 0.
-    names: the resource of each entry of `request`.
+    names: the resource of each entry of `request`. left_out: resource -> [nodes] True where another filter answers for
+    it.
     """
     # nodes with the same lacking resources and code get the same refusal: a number codes both, 0 if nothing lacks
     columns = [column for column, _ in request]
     amounts = np.array([amount for _, amount in request], dtype=np.int64)
     whole = allocatable[:, columns]
     lacking = amounts > whole - used[:, columns]
+    for name, nodes in (left_out or {}).items():
+        if name in names:
+            lacking[nodes, names.index(name)] = False
     if not lacking.any():
         return all_fit(len(allocatable))
     never = (lacking & (amounts > whole))[:, 1:].any(axis=1)

@@ -22,6 +22,13 @@ NO_ASKS: Asks = {}
 """Requests of all pods without devices: one shared object, which must not be changed."""
 
 
+class LatentAsk:
+    """A device request that counts only in clusters with objects of the family (`Snapshot.families`).
+
+    In other clusters no code of the family runs for the pod.
+    """
+
+
 class AskReader:
     """Reads the device requests of pods for one family. The result depends only on the pod and the configuration.
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 from koordpy.api.objects import Node, Pod, Wire
+from koordpy.api.pod_groups import UpstreamPodGroup
 from koordpy.pods.device_asks import AskReaders
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts
@@ -162,6 +163,8 @@ class FamilyBook:
     Methods of section `in` are called for each event, `out` for snapshots, and the last section before each Binding.
     """
 
+    live = False
+    """True for the pods of a real cluster, to which the scheduler writes; False offline. The cache sets it."""
     is_idle = False
     """True while the book is empty: snapshots then have no view of it, and drafts no ledger. A book that may be idle
     sets it on creation, and clears it permanently on the first update."""
@@ -184,11 +187,21 @@ class FamilyBook:
         """Returns an object of `kinds`; None for an unknown one."""
         return None
 
+    def objects_of(self, kind: type[Wire]) -> Mapping[str, Any]:
+        """Returns the objects of one of `kinds` by key. Must not be changed."""
+        return {}
+
     def put_node(self, node: Node) -> None:
         """Adds or updates a node."""
 
     def drop_node(self, name: str) -> None:
         """Removes a node; pods on it stay known."""
+
+    def put_group(self, group: UpstreamPodGroup) -> None:
+        """Adds or updates an upstream PodGroup."""
+
+    def drop_group(self, key: str) -> None:
+        """Removes an upstream PodGroup (`namespace/name`)."""
 
     def hold(self, pod: PodInfo, given: Any) -> None:
         """Adds a pod that is bound or assumed to a node.

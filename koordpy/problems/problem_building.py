@@ -117,6 +117,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
         free = np.concatenate([free, among.capacity], axis=1)
     # further columns of `free`, each [nodes]: devices of families that share them, then limits of filters on copies
     copies: list[Ints] = []
+    shared_copies: dict[Hashable, int] = {}  # `Rule.capacity_key` -> column
     shared = shared_free_devices(unit.pending, round_state.inputs) if not emptied else []
     for family, room in shared:
         if held is not None:
@@ -124,7 +125,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
                 room[node] -= family.nominated_devices(held.requests(i, snapshot.columns), round_state.inputs)
         copies.append(room)
     devices = free.shape[1]
-    tied = among is not None and bool(among.ties)  # interactions refer to members by shape alone
+    tied = among is not None and bool(among.ties or among.one_node)  # interactions refer to members by shape alone
     parts = tuple(parts_of(unit, snapshot.tree.layers)) if has_parts(unit) else ()
     inside = _parts_of_pods(parts)
     # members in rank order; a new shape for each new key. `lone`: rules about copies need no interaction for one pod
@@ -151,8 +152,10 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
             for rule in own.rules if not emptied else ():
                 capacity = rule.capacity()
                 if capacity is not None:
-                    request = (*request, (free.shape[1] + len(copies), 1))
-                    copies.append(capacity)
+                    column = shared_copies.setdefault(rule.capacity_key() or id(capacity), free.shape[1] + len(copies))
+                    request = (*request, (column, 1))
+                    if column == free.shape[1] + len(copies):
+                        copies.append(capacity)
             if lone and (held_by := own.copies_alone()) is not None:
                 request = (*request, (free.shape[1] + len(copies), 1))
                 copies.append(np.minimum(held_by, np.maximum(free[:, 0], 0)))
@@ -167,6 +170,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
     gathered, shapes = _one_domain_rules(parts, inside, kinds, shapes, round_state.draft)
     if copies:
         free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)
+    stocks = among.stocks if among is not None else ()
     alone = _alone(kinds, shapes, free, round_state) if not (lone or emptied) else ()
     if len(shapes) > 1 and not tied and not parts:
         # evictions open different nodes to pods with rules about other pods
@@ -176,7 +180,7 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
                 distinct or any(pod.shape in some for some in among.one_of)
                 for distinct, pod in zip(ruled, kinds, strict=True)
             ]
-        shapes, kinds, members, alone = _merge_shapes(shapes, kinds, members, alone, ruled)
+        shapes, kinds, members, alone = _merge_shapes(shapes, kinds, members, alone, ruled, stocks)
     one_of = among.one_of if among is not None else ()
     valued = unit_costs(kinds, unit.members, round_state, gather=goal) if not emptied else None
     return Problem(
@@ -195,19 +199,31 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
         pipeline=unit.pipeline if goal else 1,
         deterministic_time=round_state.config.solver.deterministic_time,
         watchdog_seconds=round_state.config.solver.wall_time_watchdog,
-        interactions=(*(among.interactions(copied) if among is not None else ()), *gathered),
+        interactions=(
+            *(among.interactions(copied) if among is not None else ()),
+            *gathered,
+            *_one_node(among, copied, free),
+        ),
         allowances=(
             *(
                 Allowance(one.remaining, tuple(one.amounts[numbers[pod.shape]] for pod in kinds))
                 for one in round_state.admission.allowances(unit, numbers, round_state.draft.quotas)
             ),
             *(Allowance(1, tuple(int(pod.shape in some) for pod in kinds)) for some in one_of),
+            *(Allowance(room, tuple(asks.get(pod.shape, 0) for pod in kinds)) for room, asks in stocks),
         ),
         device_costs=valued.table if valued is not None else None,
         already_used=valued.already_used if valued is not None else None,
         scarce=avoided_nodes(unit.members, round_state.inputs) if unit.is_gang and not goal else None,
         copies_by_rules=alone,
     )
+
+
+def _one_node(among: MemberConstraints | None, numbers: Mapping[bytes, Sequence[int]], free: Ints) -> list[InOneDomain]:
+    """Returns the rules of shapes with pods that a plan places on one node. numbers: shape -> its numbers."""
+    sets = among.one_node if among is not None else ()
+    found = [tuple(number for shape in shapes for number in numbers.get(shape, ())) for shapes in sets]
+    return [InOneDomain(meant, np.arange(len(free), dtype=np.int64)) for meant in found if meant]
 
 
 def _parts_of_pods(parts: Sequence[GatheredPart]) -> dict[str, tuple[int, ...]]:
@@ -268,7 +284,12 @@ def _alone(kinds: Sequence[PodInfo], shapes: Sequence[Shape], free: Ints, round_
 
 
 def _merge_shapes(
-    shapes: list[Shape], kinds: list[PodInfo], members: list[Member], alone: tuple[Ints, ...], ruled: Sequence[bool]
+    shapes: list[Shape],
+    kinds: list[PodInfo],
+    members: list[Member],
+    alone: tuple[Ints, ...],
+    ruled: Sequence[bool],
+    stocks: Sequence[tuple[int, Mapping[bytes, int]]],
 ) -> tuple[list[Shape], list[PodInfo], list[Member], tuple[Ints, ...]]:
     """Returns (shapes, kinds, members, alone) with equal shapes merged into one.
 
@@ -277,6 +298,9 @@ def _merge_shapes(
     """
     seen = {id(one): one.tobytes() for one in alone}  # kinds that may be placed in any number share one array
     copied = [seen[id(one)] for one in alone] or [b""] * len(kinds)
+    if stocks:
+        amounts = [bytes(repr([asks.get(pod.shape, 0) for _, asks in stocks]), "ascii") for pod in kinds]
+        copied = [own + more for own, more in zip(copied, amounts, strict=True)]
     distinct = [pod.shape if depends else own for depends, pod, own in zip(ruled, kinds, copied, strict=True)]
     first = alike(shapes, kinds, distinct)
     kept = sorted(set(first))

@@ -16,14 +16,12 @@ import numpy as np
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.reservations import Reservation
 from koordpy.cache.snapshot import Ints, Snapshot
-from koordpy.devices.dra.filters.claim_filter import DynamicResources, Taken, resource_claims, resource_claims_refusal
-from koordpy.devices.dra.ledger.claim_book import CLAIMS, claim_view
 from koordpy.framework.filter_protocol import Refusal, Verdict
 from koordpy.framework.pod_rule_filter import Rule
 from koordpy.plugins.resource_fit import check_fit
 from koordpy.plugins.volume_binding import VolumeBinding, VolumeReach
 from koordpy.plugins.volume_claims import claims_of, claims_refusal
-from koordpy.pods.family_books import NO_DEVICES
+from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices
 from koordpy.pods.pod_info import PodInfo
 
 
@@ -149,8 +147,11 @@ class ClaimsOfNominated:
     reachable from several nodes. Otherwise pods would have been evicted for a nominated pod that cannot start.
     """
 
-    def __init__(self, snapshot: Snapshot, reach: VolumeReach) -> None:
-        self._draft, self._reach = Draft(snapshot), reach
+    def __init__(
+        self, snapshot: Snapshot, reach: VolumeReach, devices: Callable[[PodInfo, int, Draft], AllocatedDevices]
+    ) -> None:
+        """devices: returns the devices that a pod on a node (position) of a draft keeps."""
+        self._draft, self._reach, self._devices = Draft(snapshot), reach, devices
         self._known: dict[str, Reservation] = {}
 
     def of(self, keys: Iterable[str], nodes: Mapping[str, int], ledger: Mapping[str, Reservation]) -> list[Reservation]:
@@ -170,15 +171,11 @@ class ClaimsOfNominated:
         The pod is assigned on a private draft, so that the next pod gets other volumes and devices.
         """
         draft, storage = self._draft, self._draft.snapshot.storage
-        offered = claim_view(draft.snapshot.families).objects
         claims: dict[str, str] = {}
-        devices: dict[str, Taken] = {}
         if claims_of(pod) and claims_refusal(pod, storage) is None:
             claims = VolumeBinding(pod, draft, storage, self._reach).choice(node)
-        if resource_claims(pod) and resource_claims_refusal(pod, offered, draft.snapshot.upstream_groups) is None:
-            devices = DynamicResources(pod, draft, offered).choice(node)
-        if not claims and not devices:
+        given = self._devices(pod, node, draft) or NO_DEVICES
+        if not claims and not given:
             return reservation
-        given = {CLAIMS: devices} if devices else NO_DEVICES
         draft.assign(pod, node, claims, given)
         return replace(reservation, volumes={claim: draft.claim_volumes[claim] for claim in claims}, devices=given)

@@ -21,6 +21,7 @@ from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.gangs.queue_units import Unit
 from koordpy.plugins import node_filters as node_filters
 from koordpy.plugins.volume_binding import VolumeReach
+from koordpy.pods.family_books import AllocatedDevices
 from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts, add_amounts
@@ -44,9 +45,17 @@ def frees_capacity(pod: PodInfo, now: float) -> bool:
 class ReservationLedger:
     """The reservations of one round; `available_to` answers how they limit a unit."""
 
-    def __init__(self, draft: Draft, config: KoordpyConfiguration, reach: Callable[[], VolumeReach]) -> None:
-        """reach: returns the nodes that volumes can be used on; called only if a nominated pod has claims."""
+    def __init__(
+        self,
+        draft: Draft,
+        config: KoordpyConfiguration,
+        reach: Callable[[], VolumeReach],
+        devices: Callable[[PodInfo, int, Draft, KoordpyConfiguration], AllocatedDevices],
+    ) -> None:
+        """reach: returns the nodes that volumes can be used on; called only if a nominated pod has claims. devices:
+        returns the devices that a nominated pod on a node (position) keeps by name."""
         self.draft, self.snapshot, self.config, self._reach = draft, draft.snapshot, config, reach
+        self._devices = devices
         self._losers: dict[str, frozenset[ShareQueue]] = {}
         """Cache: key of a nominated pod -> tenants from which its capacity was reclaimed."""
         self._by_gang: tuple[Mapping[str, object], dict[GangRef | None, list[str]]] = {}, {}
@@ -187,7 +196,9 @@ class ReservationLedger:
     @cached_property
     def _claims(self) -> ClaimsOfNominated:
         """Volumes and devices of nominated pods, computed on first use."""
-        return ClaimsOfNominated(self.snapshot, self._reach())
+        return ClaimsOfNominated(
+            self.snapshot, self._reach(), lambda pod, node, draft: self._devices(pod, node, draft, self.config)
+        )
 
     # -- terminating pods ---------------------------------------------------------------------------------------------
 

@@ -7,23 +7,37 @@ ephemeral volumes. When a pod is deleted, they release its claims.
 Sources: workloads.md 10.2 and kube-parity.md 2.8.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
 from msgspec.structs import replace
 
-from koordpy.api.claim_objects import ResourceClaim, ResourceClaimTemplate
+from koordpy.api.claim_objects import (
+    ClaimConsumer,
+    ClaimTemplateSpec,
+    ComputeDomain,
+    DeviceClaim,
+    DeviceRequest,
+    ExactRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimTemplate,
+)
 from koordpy.api.field_faults import Fault
-from koordpy.api.objects import ObjectMeta, Pod, PodResourceClaimStatus, PodSpec
+from koordpy.api.keys import GROUP_UPSTREAM
+from koordpy.api.objects import ObjectMeta, Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec
+from koordpy.api.pod_groups import UpstreamPodGroup
 from koordpy.api.storage_objects import PersistentVolumeClaim
 from koordpy.api.uids import made_up_uid
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.decoding.strict_decoding import decode
-from koordpy.devices.dra.ledger.claim_book import claim_book, claim_names, consumer_of
+from koordpy.pods.claim_refs import claim_group, claim_names, consumer_of
 from koordpy.pods.volume_book import claim_key
 from koordpy.workloads.workload_manifest import controlling
 
+CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"
+"""DeviceClass of the channel that members of a ComputeDomain share over NVLink."""
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 """Annotation of a ResourceClaim that was created from a template: the entry of the pod that uses it."""
 
@@ -35,7 +49,10 @@ class ClaimControllers:
         self._state = state
 
     def serve_all(self) -> None:
-        """Creates the claims of all existing pods."""
+        """Creates the claims of all existing PodGroups and pods."""
+        for group in list(self._state.gangs.upstream.values()):
+            if group.spec.resource_claims:
+                self.serve_group(group)
         for info in list(self._state.pods()):
             served = self.served(info.pod)
             if served is not info.pod:
@@ -68,34 +85,75 @@ class ClaimControllers:
     def _make_resource_claims(self, pod: Pod, known: set[str]) -> Iterator[PodResourceClaimStatus]:
         """Creates the claims of entries with a template; yields the status of each. known: entries with a status.
 
-        A claim of the input that was created for the pod is used again. A new name ends with `-sim`, where a live
+        Entries of the pod's PodGroup are left out: the claim belongs to the group.
+        """
+        group = claim_group(pod, self._state.gangs.upstream)
+        shared = group.spec.resource_claims if group is not None else ()
+        for entry in pod.spec.resource_claims:
+            if entry.name not in known and entry not in shared:
+                made = self._make_claim(entry, pod, "Pod")
+                if made is not None:
+                    yield made
+
+    def _make_claim(
+        self, entry: PodResourceClaim, owner: Pod | UpstreamPodGroup, kind: str
+    ) -> PodResourceClaimStatus | None:
+        """Creates the claim of an entry with a template, and returns its status; None without a known template.
+
+        A claim of the input that was created for the owner is used again. A new name ends with `-sim`, where a live
         controller adds random letters; a number follows if the name exists.
         """
-        namespace = pod.metadata.namespace
-        for entry in pod.spec.resource_claims:
-            name = entry.resource_claim_template_name
-            template = self._state.get(ResourceClaimTemplate, f"{namespace}/{name}") if name is not None else None
-            if template is None or entry.name in known:
-                continue
-            found = self._given.get((pod.metadata.uid, entry.name))
-            if found is None:
-                found = stem = f"{pod.metadata.name}-{entry.name}-sim"
-                number = 1
-                while self._state.get(ResourceClaim, f"{namespace}/{found}") is not None:
-                    number += 1
-                    found = f"{stem}{number}"
-                meta = _owned(pod, found, "ResourceClaim")
-                meta.annotations[POD_CLAIM_NAME] = entry.name
-                self._state.upsert(ResourceClaim(metadata=meta, spec=template.spec.spec))
-            yield PodResourceClaimStatus(name=entry.name, resource_claim_name=found)
+        namespace, name = owner.metadata.namespace, entry.resource_claim_template_name
+        template = self._state.get(ResourceClaimTemplate, f"{namespace}/{name}") if name is not None else None
+        if template is None:
+            return None
+        found = self._given.get((owner.metadata.uid, entry.name))
+        if found is None:
+            found = stem = f"{owner.metadata.name}-{entry.name}-sim"
+            number = 1
+            while self._state.get(ResourceClaim, f"{namespace}/{found}") is not None:
+                number += 1
+                found = f"{stem}{number}"
+            meta = _owned(owner, found, "ResourceClaim", kind=kind)
+            meta.annotations[POD_CLAIM_NAME] = entry.name
+            self._state.upsert(ResourceClaim(metadata=meta, spec=template.spec.spec))
+        return PodResourceClaimStatus(name=entry.name, resource_claim_name=found)
+
+    def serve_group(self, group: UpstreamPodGroup) -> None:
+        """Creates the missing claims of a PodGroup, and states their names in its status."""
+        known = {one.name for one in group.status.resource_claim_statuses}
+        entries = [entry for entry in group.spec.resource_claims if entry.name not in known]
+        made = [one for entry in entries if (one := self._make_claim(entry, group, "PodGroup")) is not None]
+        if made:
+            statuses = [*group.status.resource_claim_statuses, *made]
+            self._state.upsert(replace(group, status=replace(group.status, resource_claim_statuses=statuses)))
 
     @cached_property
     def _given(self) -> Mapping[tuple[str, str], str]:
-        """(uid of a pod, entry) -> name of the existing ResourceClaim that was created for it; read once, because later
-        claims are created here."""
-        metas = (claim.metadata for claim in claim_book(self._state.families).objects.view().claims.values())
+        """(uid of an owner, entry) -> name of the existing ResourceClaim that was created for it; read once, because
+        later claims are created here."""
+        metas = (claim.metadata for claim in self._state.objects_of(ResourceClaim).values())
         owned = ((meta, meta.controller, meta.annotations.get(POD_CLAIM_NAME)) for meta in metas)
         return {(owner.uid, entry): meta.name for meta, owner, entry in owned if owner is not None and entry}
+
+    def settle(self, pods: Iterable[Pod]) -> None:
+        """Releases the claims of finished pods, and matches consumers by name to pods without a uid in the input.
+
+        pods: all pods of the input.
+        """
+        listed = list(pods)
+        made = {f"{one.metadata.namespace}/{one.metadata.name}": one for one in listed if _has_made_up_uid(one)}
+        for claim in list(self._state.objects_of(ResourceClaim).values()) if made else ():
+            consumers = [self._named(one, claim.metadata.namespace, made) for one in claim.status.reserved_for]
+            if consumers != claim.status.reserved_for:
+                self._state.upsert(replace(claim, status=replace(claim.status, reserved_for=consumers)))
+        for pod in listed:
+            if pod.status.phase in ("Succeeded", "Failed") and _has_claims(pod):
+                self.release(pod)
+
+    def _named(self, consumer: ClaimConsumer, namespace: str, made: Mapping[str, Pod]) -> ClaimConsumer:
+        pod = made.get(f"{namespace}/{consumer.name}") if consumer.resource == "pods" else None
+        return replace(consumer, uid=pod.metadata.uid) if pod is not None else consumer
 
     def release(self, pod: Pod) -> None:
         """Releases the claims of a deleted pod. Claims that the pod controls are deleted. In other ResourceClaims, the
@@ -104,13 +162,17 @@ class ClaimControllers:
         for volume in pod.spec.volumes:
             if volume.ephemeral is not None:
                 self._drop_owned(PersistentVolumeClaim, claim_key(namespace, pod.metadata.name, volume), pod)
-        consumer = consumer_of(pod).uid
-        for _, name, _ in claim_names(pod):
-            key = f"{namespace}/{name}"
+        if not _has_claims(pod):
+            return
+        uid = consumer_of(pod).uid
+        mine = self._state.objects_of(ResourceClaim)
+        used = [key for key, claim in mine.items() if any(one.uid == uid for one in claim.status.reserved_for)]
+        named = [f"{namespace}/{one.name}" for one in claim_names(pod) if one.name is not None]
+        for key in dict.fromkeys([*named, *used]):
             claim = self._state.get(ResourceClaim, key)
             if claim is None or self._drop_owned(ResourceClaim, key, pod):
                 continue
-            others = [one for one in claim.status.reserved_for if one.uid != consumer]
+            others = [one for one in claim.status.reserved_for if one.uid != uid]
             if len(others) < len(claim.status.reserved_for):
                 allocation = claim.status.allocation if others else None
                 status = replace(claim.status, reserved_for=others, allocation=allocation)
@@ -126,18 +188,49 @@ class ClaimControllers:
         return owned
 
 
-def _owned(pod: Pod, name: str, kind: str, template: ObjectMeta = ObjectMeta()) -> ObjectMeta:  # noqa: B008
-    """Returns the metadata of a claim that a pod controls, with the creation time of the pod. template: labels and
-    annotations of the claim."""
+def channel_template(domain: ComputeDomain) -> ResourceClaimTemplate | None:
+    """Returns the template that NVIDIA's controller creates for a ComputeDomain; None if the domain names none."""
+    name = domain.spec.channel.resource_claim_template.name
+    if not name:
+        return None
+    exact = ExactRequest(device_class_name=CHANNEL_CLASS, allocation_mode="ExactCount", count=1)
+    devices = DeviceClaim(requests=[DeviceRequest(name="channel", exactly=exact)])
+    meta = ObjectMeta(name=name, namespace=domain.metadata.namespace)
+    return ResourceClaimTemplate(metadata=meta, spec=ClaimTemplateSpec(spec=ResourceClaimSpec(devices=devices)))
+
+
+def _has_made_up_uid(pod: Pod) -> bool:
+    """Returns whether the input states no uid of a pod (`server_defaults.with_identity`)."""
     meta = pod.metadata
+    return meta.uid == made_up_uid("Pod", meta.namespace, meta.name)
+
+
+def _has_claims(pod: Pod) -> bool:
+    """Returns whether a pod may use resource claims, also for extended resources."""
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    return bool(pod.spec.resource_claims) or any("/" in name for one in containers for name in one.resources.limits)
+
+
+def _owned(
+    owner: Pod | UpstreamPodGroup,
+    name: str,
+    claim: str,
+    template: ObjectMeta = ObjectMeta(),  # noqa: B008
+    *,
+    kind: str = "Pod",
+) -> ObjectMeta:
+    """Returns the metadata of a claim that a pod or PodGroup controls, with the creation time of the owner. claim: kind
+    of the claim; template: labels and annotations of the claim; kind: of the owner."""
+    meta = owner.metadata
+    version = "v1" if kind == "Pod" else f"{GROUP_UPSTREAM}/v1beta1"
     return ObjectMeta(
         name=name,
         namespace=meta.namespace,
-        uid=made_up_uid(kind, meta.namespace, name, meta.uid),
+        uid=made_up_uid(claim, meta.namespace, name, meta.uid),
         creation_timestamp=meta.creation_timestamp,
         labels={**template.labels},
         annotations={**template.annotations},
-        owner_references=[controlling("v1", "Pod", meta.name, meta.uid)],
+        owner_references=[controlling(version, kind, meta.name, meta.uid)],
     )
 
 

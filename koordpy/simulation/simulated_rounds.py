@@ -16,9 +16,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.natural_order import NaturalKey, natural_key
 from koordpy.api.objects import Pod, PodStatus
-from koordpy.api.quantity import cpu_text
 from koordpy.api.times import exact_time
 from koordpy.api.uids import made_up_uid
 from koordpy.cache.cluster_state import ClusterState
@@ -34,7 +32,9 @@ from koordpy.quota.quota_tree import QuotaNode
 from koordpy.report.setting_warnings import counted_text
 from koordpy.simulation.budget_ledger import BudgetLedger
 from koordpy.simulation.claim_controllers import ClaimControllers
+from koordpy.simulation.claim_report import ClaimRounds
 from koordpy.simulation.gap_warnings import gap_warnings
+from koordpy.simulation.result_fields import gang_fields, object_order, pod_fields, quota_fields
 
 CONSOLIDATION = "consolidation"
 """Rule of evictions that move a pod: such a pod is always recreated."""
@@ -87,6 +87,8 @@ class SimulationResult:
     """(key, round state of the quota, quota) at the end; quota is None for the built-in ones."""
     shares: tuple[TenantShare, ...] = ()
     """Usage and fair share of each tenant at the end; empty if fairness is off."""
+    claims: tuple[dict[str, Any], ...] = ()
+    """Every ResourceClaim at the end, as in the document."""
     recreated: int = 0
     """Number of recreated pods, including those of earlier runs."""
 
@@ -100,7 +102,7 @@ class SimulationResult:
             "stable": self.stable,
             "bindings": [
                 {
-                    **_pod_fields(b.pod_key),
+                    **pod_fields(b.pod_key),
                     "node": b.node,
                     "round": b.round,
                     "annotations": dict(sorted(b.annotations.items())),
@@ -109,7 +111,7 @@ class SimulationResult:
             ],
             "evictions": [
                 {
-                    **_pod_fields(e.eviction.pod_key),
+                    **pod_fields(e.eviction.pod_key),
                     "node": e.eviction.node,
                     "round": e.round,
                     "rule": e.eviction.rule,
@@ -118,14 +120,15 @@ class SimulationResult:
                 for e in self.evictions
             ],
             "pending": [
-                {**_pod_fields(p.pod_key), "gang": p.gang, "reason": str(p.offline_reason), "message": p.message}
+                {**pod_fields(p.pod_key), "gang": p.gang, "reason": str(p.offline_reason), "message": p.message}
                 for p in self.pending
             ],
-            "gangs": [_gang_fields(report, proof) for report, proof in self.gangs],
+            "gangs": [gang_fields(report, proof) for report, proof in self.gangs],
             "workloads": list(workloads),
-            "quotas": [_quota_fields(name, figures, quota) for name, figures, quota in self.quotas],
+            "quotas": [quota_fields(name, figures, quota) for name, figures, quota in self.quotas],
             "shares": [asdict(share) for share in self.shares],
-            "final": [{**_pod_fields(key), "node": node} for key, node in self.final],
+            "final": [{**pod_fields(key), "node": node} for key, node in self.final],
+            "claims": list(self.claims),
         }
 
 
@@ -146,11 +149,21 @@ def simulate(
     grow: creates the pods that begin after a round, and returns their keys (`namespace/name`); after, recreated:
     numbers of rounds and of recreated pods of earlier runs.
     """
-    run = _Run(state, config, now, BudgetLedger(state), ClaimControllers(state), recreated=recreated, after=after)
+    run = _Run(
+        state,
+        config,
+        now,
+        BudgetLedger(state),
+        ClaimControllers(state),
+        ClaimRounds(state),
+        recreated=recreated,
+        after=after,
+    )
     for number in range(after + 1, after + rounds + 1):
         run.warnings.update(dict.fromkeys(gap_warnings(state, config, now.timestamp())))
         plan = planner(state.snapshot(now.timestamp()), config)
         run.apply(plan, number, evicted)
+        run.claim_rounds.read(number)
         run.born = grow()
         stable = not plan.placements and not plan.evictions and not run.born
         if stable:
@@ -167,6 +180,7 @@ class _Run:
     now: datetime
     budgets: BudgetLedger
     claims: ClaimControllers
+    claim_rounds: ClaimRounds
     bindings: list[RoundBinding] = field(default_factory=list)
     evictions: list[PodEviction] = field(default_factory=list)
     bound_proofs: dict[tuple[str, GangSource], str] = field(default_factory=dict)  # of the last plan that bound members
@@ -262,6 +276,7 @@ class _Run:
                 sorted((*self.warnings, *((pod, counted_text(name)) for name, pod in self.counted.items())))
             ),
             quotas=self._quotas(),
+            claims=self.claim_rounds.document(),
             shares=tenant_shares(self.state.snapshot(self.now.timestamp()), self.config.fairness),
             recreated=self.recreated,
         )
@@ -346,50 +361,3 @@ def joined(results: Sequence[SimulationResult]) -> SimulationResult:
         ),
         warnings=tuple(sorted({warning for one in results for warning in one.warnings})),
     )
-
-
-def object_order(key: str) -> tuple[NaturalKey, NaturalKey]:
-    """Returns the sort key of `namespace/name`: namespace, then name, in natural order."""
-    namespace, _, name = key.partition("/")
-    return natural_key(namespace), natural_key(name)
-
-
-def _pod_fields(key: str) -> dict[str, str]:
-    namespace, _, name = key.partition("/")
-    return {"namespace": namespace, "pod": name}
-
-
-def _quota_fields(key: str, figures: QuotaAmounts, quota: QuotaNode | None) -> dict[str, Any]:
-    """Returns an entry of `quotas` in the output. quota: None for a built-in quota, which has no min and max."""
-
-    def shown(amounts: Mapping[str, int]) -> dict[str, Any]:
-        return {r: cpu_text(amount) if r == "cpu" else amount for r, amount in sorted(amounts.items())}
-
-    return {
-        "name": key,
-        "min": shown({r: quota.least(r) for r in quota.max} if quota is not None else {}),
-        "max": shown(quota.max if quota is not None else {}),
-        "request": shown(figures.request),
-        "runtime": shown(figures.runtime),
-        "used": shown(figures.used),
-        "allocated": shown(figures.allocated),
-        "guaranteed": shown(figures.guaranteed),
-        "nonPreemptibleUsed": shown(figures.rigid_used),
-    }
-
-
-def _gang_fields(report: GangReport, proof: str) -> dict[str, Any]:
-    """Returns an entry of `gangs` in the output."""
-    domain = report.domain
-    return {
-        "name": report.name,
-        "members": report.members,
-        "minMember": report.min_member,
-        "bound": report.bound,
-        "status": str(report.status),
-        "domain": None if domain is None else {"layer": domain[0], "name": domain[1]},
-        "proof": proof,
-        "message": report.message,
-        "origin": report.origin,
-        "workload": dict(report.workload) if report.workload is not None else None,
-    }

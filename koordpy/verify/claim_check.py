@@ -2,26 +2,25 @@
 """The independent check of the claims of a plan's pods: each volume and device can be used on the node, and is free.
 
 It goes claim by claim over the objects once the pods are on the draft. It shares no code with the filters that chose
-the volumes and devices. Sources: kube-parity.md 2.8 and 6; preemption.md 4 (volumes and devices of nominated pods).
+the volumes. The devices are checked by `device_check.py`. Sources: kube-parity.md 2.8; preemption.md 4 (volumes and
+devices of nominated pods).
 """
 
 from collections.abc import Iterable
 
-from koordpy.api.claim_objects import ResourceSliceSpec
-from koordpy.api.counted_nouns import count_noun
 from koordpy.api.label_selectors import term_matches
 from koordpy.api.storage_objects import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, claim_size
 from koordpy.cache.plan_draft import Draft
-from koordpy.cache.reservations import reserved_devices, reserved_volumes
+from koordpy.cache.reservations import reserved_volumes
 from koordpy.cache.snapshot import NodeInfo
-from koordpy.devices.dra.ledger.claim_book import CLAIMS, DeviceId, claim_ledger, claim_view
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.volume_book import NO_PROVISIONER, VolumeObjects, is_bound, size_bytes, volume_bytes
+from koordpy.verify.device_check import DeviceCheck
 
 
 def faults_of_claims(pods: Iterable[PodInfo], draft: Draft) -> list[str]:
     """Returns the faults of the claims of pods that the draft has placed."""
-    faults, devices = [], _Devices(draft)
+    faults, devices = [], DeviceCheck(draft)
     for pod in pods:
         node = draft.snapshot.nodes[draft.placed[pod.key]]
         texts = (*_volumes(pod, node, draft), *devices.faults(pod, node))
@@ -101,47 +100,3 @@ def _mismatches(volume: PersistentVolume, claim: PersistentVolumeClaim, objects:
         missing = [mode for mode in claim.spec.access_modes if mode not in spec.access_modes]
         faults += ["lacks an access mode of"] if missing else []
     return faults + (["is too small for"] if volume_bytes(volume) < size_bytes(claim_size(claim)) else [])
-
-
-# --- devices ----------------------------------------------------------------------------------------------------------
-
-
-class _Devices:
-    """The check of devices of resource claims (dynamic resource allocation).
-
-    holder: device -> name of the claim that uses it on the draft. slices: device -> ResourceSlices that offer it.
-    """
-
-    def __init__(self, draft: Draft) -> None:
-        self.draft, self.objects = draft, claim_view(draft.snapshot.families).objects
-        self.holder = {
-            device: claim for claim, taken in claim_ledger(draft.ledgers).taken.items() for _, device in taken
-        }
-        self.slices: dict[DeviceId, list[ResourceSliceSpec]] = {}
-        for offered in self.objects.offered if self.holder else ():
-            self.slices.setdefault(offered.id, []).append(offered.slice.spec)
-
-    def faults(self, pod: PodInfo, node: NodeInfo) -> list[str]:
-        """Returns the faults of the devices that are allocated to a pod's resource claims."""
-        objects, faults = self.objects, list[str]()
-        for name, taken in (self.draft.family_devices_of(pod.key, CLAIMS) or {}).items():
-            kept = reserved_devices(self.draft.reserved_claims(pod))
-            requests = objects.claims[name].spec.devices.requests
-            asked = sum(1 if request.exact.count is None else request.exact.count for request in requests)
-            if len({device for _, device in taken}) != asked:
-                faults.append(f"resource claim {name} requests {count_noun(asked, 'device')} and gets {len(taken)}")
-            for _, device in taken:
-                what = f"device {device.device} of pool {device.pool}"
-                if device in objects.allocated or self.holder[device] != name or kept.get(device, name) != name:
-                    faults.append(f"{what} is not available to resource claim {name}")
-                if not any(_offered(spec, node) for spec in self.slices.get(device, ())):
-                    faults.append(f"{what} is not offered there")
-        return faults
-
-
-def _offered(spec: ResourceSliceSpec, node: NodeInfo) -> bool:
-    """Returns True if a ResourceSlice offers its devices on a node."""
-    if spec.all_nodes or spec.node_name == node.name:
-        return True
-    selector = spec.node_selector
-    return selector is not None and any(term_matches(t, node.name, node.labels) for t in selector.node_selector_terms)

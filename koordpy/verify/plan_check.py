@@ -19,6 +19,7 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.gathered_parts import parts_of
 from koordpy.gangs.queue_units import Unit
 from koordpy.plugins import node_filters as node_filters
+from koordpy.pods.claim_refs import CLAIMS
 from koordpy.pods.family_books import AllocatedDevices
 from koordpy.pods.pod_info import PodInfo
 from koordpy.topology.topology_tree import domain_parts
@@ -96,7 +97,12 @@ def check_returns(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState
 
 def check_claims(placed: Iterable[PodInfo], draft: Draft) -> list[PlanFault]:
     """Returns the faults of the volumes and devices that are allocated to the claims of pods on the draft."""
-    claiming = [pod for pod in placed if pod.pod.spec.resource_claims or pod.pod.spec.volumes]
+    devices = CLAIMS in draft.ledgers
+    claiming = [
+        pod
+        for pod in placed
+        if pod.pod.spec.volumes or (devices and CLAIMS in pod.asks) or pod.pod.spec.resource_claims
+    ]
     return found(Check.CLAIMS, faults_of_claims(claiming, draft)) if claiming else []
 
 

@@ -17,7 +17,9 @@ from koordpy.api.spelling import meant
 from koordpy.decoding.strict_decoding import decode
 from koordpy.offline.read_kinds import _KINDS
 
-OTHERS = {("DeviceAttribute", field) for field in ("strings", "ints", "bools", "versions")}
+OTHERS = {("DeviceAttribute", field) for field in ("strings", "ints", "bools", "versions")} | {
+    ("TaintTarget", "devices")
+}
 """Left out of the look for slips."""
 ALIKE = 0.6
 """Share of a struct's fields that a model of the API has where both are of the same thing."""

@@ -13,7 +13,8 @@ from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.family_registry import make_state
 from koordpy.plan.round_plan import Eviction, GangReport, GangStatus, PendingPod, Placement, Proof, Reason, RoundPlan
-from koordpy.simulation.simulated_rounds import Evicted, SimulationResult, object_order, simulate
+from koordpy.simulation.result_fields import object_order
+from koordpy.simulation.simulated_rounds import Evicted, SimulationResult, simulate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GANG = "pod-group.scheduling.sigs.k8s.io"

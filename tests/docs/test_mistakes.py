@@ -96,7 +96,9 @@ DISK = [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]
 CLAIM = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
          "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}}  # fmt: skip
 CLASS = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "x"}
-REQUEST = {"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": "gpu"}]}
+FIND = {"cel": {"expression": 'device.driver.find("g") == "g"'}}
+REQUEST = {"name": "r", "exactly": {"deviceClassName": "gpu", "selectors": [FIND]}}
+GPUS = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}}
 EITHER = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "either"},
           "spec": {"devices": {"requests": [REQUEST]}}}  # fmt: skip
 
@@ -155,7 +157,7 @@ MISTAKES: dict[str, list[Json]] = {
     "never fits: the cluster has room for 4 members, 40 are required": [*NODES, *of_job(40, 40)],
     "Job train is suspended": [*NODES, *of_job(2, 2, suspend=True)],
     "Job train wants 2 pods, and there are more": [*NODES, *of_job(2, 3)],
-    "unsupported: ": [*NODES, EITHER, pod(resourceClaims=[{"name": "d", "resourceClaimName": "either"}])],
+    "unsupported: ": [*NODES, GPUS, EITHER, pod(resourceClaims=[{"name": "d", "resourceClaimName": "either"}])],
 }  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def _placement(one: Placement) -> dict[str, Any]:
         "annotations": dict(sorted(one.annotations.items())),
         "claims": dict(sorted(one.claims.items())),
         "devices": {
-            claim: [[name, *device] for name, device in held]
+            claim: [[one.request, *one.device] for one in held]
             for claim, held in sorted(one.devices.get("claims", {}).items())
         },
         "chips": list(numbers_of(one)),

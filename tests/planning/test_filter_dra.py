@@ -11,6 +11,7 @@ from koordpy.api.claim_objects import (
     Allocation,
     CelSelector,
     ClaimConsumer,
+    CounterUse,
     DeviceAttribute,
     DeviceCapacity,
     DeviceClaim,
@@ -41,6 +42,7 @@ from koordpy.api.objects import (
     Requirement,
 )
 from koordpy.planner.planning_round import plan_round
+from koordpy.pods.claim_refs import DeviceId, Granted
 from tests.planning.node_rules import node, planned, pod, reasons, states
 from tests.scenarios.cluster import bound, group, messages
 
@@ -145,12 +147,9 @@ NODE_CASES: dict[str, tuple[list[Any], dict[str, str]]] = {
         [offers("n1", "g0", taints=[DeviceTaint(effect="NoSchedule")]), resource_claim("c", asks())],
         {"n1": CANNOT, "n2": CANNOT},
     ),
-    "shared counters are refused": (
-        [offers("n1", "g0", consumes_counters=[{"counterSet": "s"}]), resource_claim("c", asks())],
-        {
-            "n1": "UU: unsupported: devices with shared counters, binding conditions or several allocations",
-            "n2": CANNOT,
-        },
+    "a counter set that the pool lacks": (
+        [offers("n1", "g0", consumes_counters=[CounterUse(counter_set="s")]), resource_claim("c", asks())],
+        {"n1": "UU: invalid resource pools were encountered", "n2": CANNOT},
     ),
     "allocated for a node": (
         [resource_claim("c", asks(), allocation=held("g0", at="n2"))],
@@ -186,19 +185,6 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
         [resource_claim("c", asks(), allocation=held("g0", at="n1"), reserved_for=crowd(256))],
         "resourceclaim in use",
     ),
-    "constraints": (
-        [resource_claim("c", asks(), constraints=[{"matchAttribute": "x/y"}])],
-        "unsupported: constraints of resource claims",
-    ),
-    "firstAvailable": (
-        [resource_claim("c", DeviceRequest(name="r", first_available=[{"name": "a"}]))],
-        "unsupported: firstAvailable of resource claims",
-    ),
-    "admin access": ([resource_claim("c", asks(admin_access=True))], "unsupported: admin access to devices"),
-    "all devices": (
-        [resource_claim("c", asks(allocation_mode="All"))],
-        "unsupported: allocation mode All of resource claims",
-    ),
     "an expression too far": (
         [resource_claim("c", asks(1, 'device.driver.find("gpu") != ""'))],
         "unsupported: CEL function find()",
@@ -216,7 +202,7 @@ def test_claims_that_let_no_node_be_tried(objects: list[Any], text: str) -> None
     ("owner", "made", "word"),
     [
         ("uid-p", True, "fits"),
-        ("uid-x", True, "UU: ResourceClaim default/p-c was not created for pod default/p (pod is not owner)"),
+        ("uid-x", True, "UU: ResourceClaim default/p-c was not created for Pod default/p (Pod is not owner)"),
         ("uid-p", False, 'UU: waiting for the resourceclaim of "c" to be created'),
     ],
 )
@@ -238,7 +224,8 @@ def test_devices_of_a_round_are_taken_once_and_written_with_the_binding() -> Non
     plan = plan_round(state.snapshot(0.0))
     assert bound(plan) == {"p": "n1"}
     assert messages(plan) == {"q": "0/1 nodes are available: 1 cannot allocate all claims."}
-    assert [dict(one.devices["claims"]) for one in plan.placements] == [{"default/a": (("r", (DRIVER, "n1", "g0")),)}]
+    granted = Granted("r", DeviceId(DRIVER, "n1", "g0"))
+    assert [dict(one.devices["claims"]) for one in plan.placements] == [{"default/a": (granted,)}]
     state.bind("default/p", "n1", given=plan.placements[0].devices)
     written = state.get(ResourceClaim, "default/a")
     assert isinstance(written, ResourceClaim) and written.status.allocation is not None
@@ -253,24 +240,27 @@ def test_pods_that_share_a_claim_meet_on_its_node() -> None:
     assert bound(planned([*objects, *pods])) == {"p": "n2", "q": "n2"}
 
 
-def test_a_claim_to_be_allocated_that_members_share_is_refused() -> None:
-    objects = [*NODES, CLASS, offers("n1", "g0", "g1"), resource_claim("a", asks())]
+def test_members_that_share_a_claim_are_placed_on_its_node() -> None:
+    objects = [*NODES, CLASS, offers("n2", "g0", "g1"), resource_claim("a", asks())]
     members = [user("p-0", "a", gang="g"), user("p-1", "a", gang="g")]
-    assert messages(planned([*objects, group("g", 2), *members]))["p-0"].startswith(
-        "gang default/g: needed 2: unsupported: resource claims among the members of a gang. 0/2 nodes are available: "
-        "unsupported: resource claims among the members of a gang."
-    )
+    assert bound(planned([*objects, group("g", 2), *members])) == {"p-0": "n2", "p-1": "n2"}
 
 
-def test_claims_that_want_some_of_the_same_devices_are_refused_among_members() -> None:
+@pytest.mark.parametrize(("number", "placed"), [(256, True), (257, False)])
+def test_a_gang_with_more_members_than_a_claim_may_have_users_is_refused(number: int, placed: bool) -> None:
+    objects = [node("n1:300", pods=300), CLASS, offers("n1", "g0"), resource_claim("a", asks())]
+    members = [user(f"p-{i}", "a", gang="g") for i in range(number)]
+    plan = planned([*objects, group("g", number), *members])
+    assert bool(bound(plan)) is placed
+    assert placed or "resourceclaim in use" in messages(plan)["p-0"]
+
+
+def test_members_with_nested_sets_of_devices_are_placed_exactly() -> None:
     big = asks(1, f'device.attributes["{DRIVER}"].big')
     slices = [offers("n1", "g0", attributes=facts(big=True)), offers("n2", "g0", attributes=facts(big=False))]
-    objects = [*NODES, CLASS, *slices, resource_claim("a", big), resource_claim("b", asks())]
+    objects = [*NODES, CLASS, *slices, resource_claim("a", asks()), resource_claim("b", big)]
     members = [user("p-0", "a", gang="g"), user("p-1", "b", gang="g")]
-    assert messages(planned([*objects, group("g", 2), *members]))["p-0"].startswith(
-        "gang default/g: needed 2: unsupported: resource claims among the members of a gang. 0/2 nodes are available: "
-        "unsupported: resource claims among the members of a gang."
-    )
+    assert bound(planned([*objects, group("g", 2), *members])) == {"p-0": "n2", "p-1": "n1"}
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -321,8 +311,8 @@ def test_a_gang_with_own_claims_is_placed_exactly_where_the_devices_are_enough(s
     ]
     if possible:
         assert len(taken) == sum(map(sum, (own.values() for own in wanted)))
-        assert len({device.pool + device.device for _, (_, device) in taken}) == len(taken)
-        assert all(device.pool == node for node, (_, device) in taken)
+        assert len({one.device for _, one in taken}) == len(taken)
+        assert all(one.device.pool == node for node, one in taken)
 
 
 def test_members_with_a_claim_each_are_one_kind() -> None:

@@ -17,8 +17,7 @@ import msgspec
 from koordpy.api.claim_objects import Allocation, ClaimConsumer, ResourceClaim
 from koordpy.api.label_selectors import term_matches
 from koordpy.cache.cluster_state import ClusterState
-from koordpy.devices.dra.filters.claim_filter import MAX_CONSUMERS, resource_claims
-from koordpy.devices.dra.ledger.claim_book import DeviceId, claim_book, consumer_of
+from koordpy.devices.dra.ledger.claim_book import claim_book
 from koordpy.engine.binding.volume_writes import ClaimsFailed, PodClaims, failing
 from koordpy.engine.client.api_client import Body
 from koordpy.engine.client.api_errors import ApiError, Unreachable
@@ -27,6 +26,7 @@ from koordpy.engine.client.api_resources import RESOURCE_CLAIMS, Resource
 from koordpy.engine.client.backoff import Backoff
 from koordpy.engine.engine_context import Context, begin
 from koordpy.engine.wakeups import Wake
+from koordpy.pods.claim_refs import MAX_CONSUMERS, DeviceId, consumer_of, resource_claims
 from koordpy.pods.object_book import object_key
 from koordpy.pods.pod_info import PodInfo
 

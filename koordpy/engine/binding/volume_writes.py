@@ -19,13 +19,13 @@ from koordpy.api.label_selectors import term_matches
 from koordpy.api.objects import ObjectMeta, Wire
 from koordpy.api.storage_objects import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
 from koordpy.cache.cluster_state import ClusterState
-from koordpy.devices.dra.ledger.claim_book import CLAIMS, DeviceId
 from koordpy.engine.client.api_client import Body
 from koordpy.engine.client.api_errors import ApiError, Unreachable
 from koordpy.engine.client.api_replies import reached
 from koordpy.engine.client.api_resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from koordpy.engine.engine_context import Context
 from koordpy.plan.round_plan import Placement
+from koordpy.pods.claim_refs import CLAIMS, Grant
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.volume_book import claim_key, is_bound
 
@@ -67,15 +67,15 @@ class PodClaims:
     """The unbound claims of one pod, as planned for a node.
 
     chosen: volume claim -> the volume to bind it to; empty if a volume is to be provisioned on the node. followed:
-    unbound volume claims that another pod binds, so that this pod only waits. devices: resource claim -> (request,
-    device) pairs to allocate.
+    unbound volume claims that another pod binds, so that this pod only waits. devices: resource claim -> its devices to
+    allocate.
     """
 
     info: PodInfo
     node: str
     chosen: Mapping[str, str]
     followed: tuple[str, ...] = ()
-    devices: Mapping[str, tuple[tuple[str, DeviceId], ...]] = field(default_factory=dict)
+    devices: Mapping[str, Grant] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from koordpy.api.objects import Node, Wire
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.cache.snapshot import NodeInfo
-from koordpy.devices.dra.filters.claim_filter import resource_claims
 from koordpy.engine.changes.change_hub import Hub
 from koordpy.engine.client.api_replies import is_older
 from koordpy.engine.client.api_resources import Resource
 from koordpy.engine.wakeups import Wake, of_node
 from koordpy.engine.watching.object_mirror import Sink
+from koordpy.pods.claim_refs import resource_claims
 from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.pods.object_book import object_key
 from koordpy.pods.pod_info import PodInfo

@@ -16,6 +16,7 @@ from koordpy.api.natural_order import natural_key
 from koordpy.api.quantity import quantity_text
 from koordpy.cache.snapshot import Snapshot
 from koordpy.cache.snapshot_variants import with_pods, with_quotas
+from koordpy.devices.family_registry import nominated_allocation
 from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort, of_snapshot
 from koordpy.explain.advice.completed_names import completed, may_end
@@ -50,7 +51,7 @@ def quota_changes(case: Case) -> Iterator[ClusterChange]:
 def _refusals(case: Case, snapshot: Snapshot) -> list[QuotaRefusal]:
     """Returns the refusals of the unit's core by limits of quotas. snapshot: with the quotas to check."""
     draft = case.draft_on(snapshot)
-    ledger = ReservationLedger(draft, case.config, lambda: case.round_state.inputs.reach)
+    ledger = ReservationLedger(draft, case.config, lambda: case.round_state.inputs.reach, nominated_allocation)
     admission = Admission(draft, case.config.quota, ledger)
     return [one for one in admission.core_refusals(case.unit, draft.quotas) if one.limit]
 

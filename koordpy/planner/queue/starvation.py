@@ -173,7 +173,7 @@ class StarvationGuard(QueuePolicy):
         pods = [pod for pod in unit.pending if pod.key in found.nodes]
         nodes = [found.nodes[pod.key] for pod in pods]
         problem = build(unit, self._ended.round_state(unit))
-        if _is_interchangeable(unit, problem):
+        if _is_interchangeable(unit, problem, self._round_state.snapshot):
             nodes = _cheapest(pods[0], len(pods), problem, self._round_state)
         needs: dict[int, Amounts] = {}
         for pod, node in zip(pods, nodes, strict=True):
@@ -181,11 +181,11 @@ class StarvationGuard(QueuePolicy):
         return needs
 
 
-def _is_interchangeable(unit: Unit, problem: Problem) -> bool:
+def _is_interchangeable(unit: Unit, problem: Problem, snapshot: Snapshot) -> bool:
     """Returns True if any slot suits any pod: equal pods under at most one hard layer, without further constraints."""
     equal = len({problem.members[rank].shape for rank in problem.pending}) == 1
     keyed = any(gang.hard_keys for gang in unit.gangs)
-    free = equal and counts_decide(unit.pending[0])
+    free = equal and counts_decide(unit.pending[0], snapshot)
     return free and not problem.interactions and not problem.multiples and not keyed
 
 

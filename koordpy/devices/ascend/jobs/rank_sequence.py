@@ -25,13 +25,13 @@ from koordpy.devices.ascend.jobs.placed_members import with_placed
 from koordpy.devices.ascend.tables.chip_division import options
 from koordpy.devices.ascend.tables.npu_book import NPUS, chip_numbers, npu_resource
 from koordpy.devices.dra.family.claim_family import claimed_of
-from koordpy.devices.dra.ledger.claim_book import CLAIMS
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.placement.member_interactions import faults
 from koordpy.placement.problem import Problem, Solution
 from koordpy.plan.round_plan import Proof, SolverRun
 from koordpy.plugins.node_scores import first_node
+from koordpy.pods.claim_refs import CLAIMS
 from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.problem_building import build
 from koordpy.problems.unit_placement import Question, place_unit

@@ -3,8 +3,8 @@
 
 A claim is allocated with the first pod of a plan that uses it; further pods of the plan share the allocation.
 
-Main types: `ClaimedDevices` (`claim_family.py`): the family; `ClaimReader` (`claim_family.py`): a pod's claims;
-`claimed_of` (`claim_family.py`): claims of a pod.
+Main types: `ClaimedDevices` (`claim_family.py`): the family; `ClaimReader` (`claim_family.py`): which pods may need
+devices; `MemberLimitReader` (`member_limits.py`): how members of a gang limit each other.
 
 Must not be imported except by the registry and one named module (import-linter). Start reading at `claim_family.py`.
 """

@@ -1,80 +1,154 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices of resource claims as a device family (dynamic resource allocation of Kubernetes, DRA).
 
-A pod refers to ResourceClaims, a claim requests devices, and drivers publish devices in ResourceSlices. A claim is
-allocated with the first pod of a plan that uses it; later pods share the allocation. The objects, the ledger and
-allocations in progress are in `koordpy.devices.dra.ledger.claim_book`, the filter in
-`koordpy.devices.dra.filters.claim_filter`. Evicting a pod frees no device, because the claim outlives the pod.
+A pod names ResourceClaims, or extended resources that a DeviceClass maps to devices; drivers publish devices in
+ResourceSlices. A claim is allocated with the first pod of a plan that uses it; later pods share the allocation. Objects
+and ledger are in `koordpy.devices.dra.ledger.claim_book`, the filter in `koordpy.devices.dra.filters.claim_filter`.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from koordpy.api.objects import Pod
+from koordpy.cache.plan_draft import Draft
 from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.config.dra_settings import Dra
 from koordpy.devices.device_family import Family, FamilyRound
-from koordpy.devices.dra.filters.claim_filter import DynamicResources, Taken, resource_claims_refusal
-from koordpy.devices.dra.ledger.claim_book import CLAIMS, ClaimBook, claim_view
+from koordpy.devices.dra.family.member_limits import MemberLimitReader
+from koordpy.devices.dra.filters.claim_filter import DynamicResources, Mask, served_by_devices
+from koordpy.devices.dra.filters.claim_refusal import claims_refusal
+from koordpy.devices.dra.filters.extended_amounts import device_amounts
+from koordpy.devices.dra.ledger.claim_book import ClaimBook, claim_ledger, claim_view
+from koordpy.framework.device_limits import MemberLimits
 from koordpy.framework.filter_protocol import Refusal
 from koordpy.framework.pod_rule_filter import Rule
 from koordpy.plan.round_plan import FamilyAllocation
 from koordpy.plugins.filter_inputs import FilterInputs
-from koordpy.pods.device_asks import AskReader
+from koordpy.pods.claim_refs import CLAIMS, Grant
+from koordpy.pods.device_asks import AskReader, LatentAsk
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts
 
 
+class ExtendedAsk(LatentAsk):
+    """A request of extended resources, which devices serve only if a class maps to one of them."""
+
+
+_EXTENDED = ExtendedAsk()
+
+
 class ClaimReader(AskReader):
-    """Reads whether a pod has resource claims. The claims themselves are read in each round, because they change."""
+    """Reads whether a pod may need devices of claims. The claims themselves are read in each round, because they
+    change."""
 
     family = CLAIMS
 
+    def __init__(self, *, extended: bool) -> None:
+        """extended: True if devices may serve extended resources."""
+        self._extended = extended
+
     def read(self, pod: Pod, requests: Amounts, *, pending: bool) -> Any:
-        """Implements `AskReader.read`: returns True for a pod with resource claims, else None."""
-        return True if pod.spec.resource_claims else None
+        """Implements `AskReader.read`: returns True for a pod with resource claims, an `ExtendedAsk` for a pod with
+        extended resources only, else None."""
+        if pod.spec.resource_claims:
+            return True
+        return _EXTENDED if self._extended and any("/" in name for name in requests) else None
+
+    def shape(self, pod: Pod, ask: Any) -> Any:
+        """Implements `AskReader.shape`: containers matter, because each has own requests of the claim."""
+        containers = [*pod.spec.init_containers, *pod.spec.containers]
+        asked = [sorted({**one.resources.limits, **one.resources.requests}) for one in containers]
+        return (
+            None if len(containers) == 1 else [(one.name, names) for one, names in zip(containers, asked, strict=True)]
+        )
 
 
-def claimed_of(pod: PodInfo, node: int, now: FamilyRound) -> dict[str, Taken]:
+def claimed_of(pod: PodInfo, node: int, now: FamilyRound) -> dict[str, Grant]:
     """Returns claim (`namespace/name`) -> devices that are allocated if a pod is placed on a node; empty for most pods.
 
     Claims that are allocated before are left out.
     """
     if pod.ask(CLAIMS) is None:
         return {}
-    inputs = now.inputs
-    return DynamicResources(pod, inputs.draft, claim_view(inputs.snapshot.families).objects).choice(node)
+    return devices_of(pod, node, now.inputs.draft, now.inputs.config.dra) or {}
+
+
+def devices_of(pod: PodInfo, node: int, draft: Draft, dra: Dra) -> dict[str, Grant] | None:
+    """Returns claim -> its devices for a pod on a node, on the draft; None if the node lacks devices."""
+    rule = DynamicResources(pod, draft, dra)
+    claims = rule.wants_at(node).claims
+    found = rule.search(node, claims)
+    return None if found is None else {one.key: grant for one, grant in zip(claims, found, strict=True)}
 
 
 class ClaimedDevices(Family):
     """All devices that drivers publish in ResourceSlices."""
 
     name, title = CLAIMS, "devices of resource claims"
+    counts_decide = False
 
     def reader(self, config: KoordpyConfiguration) -> AskReader:
         """Implements `Family.reader`."""
-        return ClaimReader()
+        return ClaimReader(extended=config.dra.extended_resources)
 
     def book(self, config: KoordpyConfiguration) -> ClaimBook:
         """Implements `Family.book`."""
-        return ClaimBook()
+        amounts = device_amounts if config.dra.extended_resources else None
+        return ClaimBook(amounts, frees=config.dra.preemption)
 
     def refusal(self, pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
         """Implements `Family.refusal`: a claim is missing, in use, or beyond the supported features."""
-        snapshot = inputs.snapshot
-        return resource_claims_refusal(pod, claim_view(snapshot.families).objects, snapshot.upstream_groups)
+        return claims_refusal(pod, claim_view(inputs.snapshot.families), claim_ledger(inputs.draft.ledgers))
 
     def rules(self, pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
         """Implements `Family.rules`."""
-        yield DynamicResources(pod, inputs.draft, claim_view(inputs.snapshot.families).objects)
+        if pod.pod.spec.resource_claims or served_by_devices(
+            pod, claim_view(inputs.snapshot.families), inputs.config.dra
+        ):
+            yield DynamicResources(pod, inputs.draft, inputs.config.dra)
+
+    def left_out_of_fit(self, pod: PodInfo, inputs: FilterInputs) -> Mapping[str, Mask]:
+        """Implements `Family.left_out_of_fit`: resources on nodes that serve them by devices."""
+        view = claim_view(inputs.snapshot.families)
+        found: dict[str, Mask] = {}
+        for name in served_by_devices(pod, view, inputs.config.dra):
+            stated = ((n.node.status.allocatable or n.node.status.capacity).get(name, 0) for n in inputs.snapshot.nodes)
+            found[name] = np.fromiter((str(one) == "0" for one in stated), dtype=bool)
+        return found
+
+    def member_limits(
+        self,
+        kinds: Mapping[bytes, PodInfo],
+        numbers: Mapping[bytes, int],
+        draft: Draft,
+        config: KoordpyConfiguration,
+        spare: int,
+    ) -> MemberLimits:
+        """Implements `Family.member_limits`."""
+        return MemberLimitReader(kinds, numbers, draft, config.dra).read(spare)
+
+    def nominated_allocation(self, pod: PodInfo, node: int, draft: Draft, config: KoordpyConfiguration) -> Any | None:
+        """Implements `Family.nominated_allocation`."""
+        view, ledger = claim_view(draft.snapshot.families), claim_ledger(draft.ledgers)
+        if claims_refusal(pod, view, ledger) is not None:
+            return None
+        return devices_of(pod, node, draft, config.dra) or None
 
     def allocate(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
         """Implements `Family.allocate`: pod by pod, because a pod may share a claim that an earlier pod of the plan has
         allocated."""
-        draft, given = now.inputs.draft, dict[str, dict[str, Taken]]()
+        draft = now.inputs.draft
+        given: dict[str, dict[str, Grant]] = {}
+        faults: list[str] = []
         with draft.trial():
             for key, node in nodes.items():
                 pod = draft.snapshot.pods[key]
-                if found := claimed_of(pod, node, now):
-                    given[key] = found
-                    draft.assign(pod, node, given={CLAIMS: found})
-        return FamilyAllocation(given)
+                found = devices_of(pod, node, draft, now.inputs.config.dra)
+                if found is None:
+                    faults.append(f"{key} on {draft.snapshot.nodes[node].name}: no devices for its claims")
+                    found = {}
+                given[key] = found
+                draft.assign(pod, node, given={CLAIMS: found})
+        return FamilyAllocation(given, faults=tuple(faults))

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DynamicResources: claims by class, count and selectors, allocated on a draft.
+"""DynamicResources: which nodes have devices for all claims of a pod together, and which devices.
 
-A node passes if it can supply all claims of a pod together.
+Main types: `DynamicResources` (`claim_filter.py`): the filter; `DeviceSearch` (`device_search.py`): the search on one
+node; `ClaimSpec` (`claim_requests.py`): the requests of a claim; `DeviceMatching` (`device_matching.py`): answers of
+selectors.
 
-Main types: `DynamicResources` (`claim_filter.py`): the filter; `resource_claims_refusal` (`claim_filter.py`): the test
-before any node; `Taken` (`claim_filter.py`): devices of a claim.
-
-Must not write claims: `engine/binding/claim_writes.py` does that.
-Start reading at `claim_filter.py`.
+Must not write claims: `engine/binding/claim_writes.py` does that. Start reading at `device_search.py`.
 """

@@ -1,393 +1,371 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DynamicResources: the filter of nodes by resource claims (kube-parity.md 6).
+"""DynamicResources: the filter of nodes by resource claims.
 
-A claim requests numbers of devices by class and by selectors in CEL. An allocated claim restricts its pods to certain
-nodes. For an unallocated claim the node must have enough free devices for all claims of the pod together. This is a
-minimal subset of the API. A claim beyond the subset is refused with a reason that names the feature, and is never
-allocated.
+An allocated claim restricts its pods to the nodes of its allocation. For claims without an allocation the node must
+have devices for all of them together. The answer of a node is computed by `DeviceSearch` and stored in the ledger of
+the draft, for all pods with equal claims; after a change only nodes that reach a changed pool are searched again.
+Sources: dra.md 2, 7, 8, 9.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.api.claim_objects import DeviceSelector, ResourceClaim, ResourceSlice, SliceDevice
-from koordpy.api.label_selectors import term_matches
 from koordpy.api.objects import NodeSelector
-from koordpy.api.pod_groups import UpstreamPodGroup
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.reservations import reserved_devices
-from koordpy.decoding.wire_json import unreadable
-from koordpy.devices.dra.cel import (
-    DeviceFacts,
-    Selector,
-    SelectorError,
-    SelectorRuntimeError,
-    UnsupportedSelector,
-    compile_selector,
-)
-from koordpy.devices.dra.ledger.claim_book import DeviceId, DeviceObjects, Offered, claim_ledger, claim_names
-from koordpy.framework.filter_protocol import Code, Refusal, Verdict, chain, refused_where
+from koordpy.cache.snapshot import Ints
+from koordpy.config.dra_settings import Dra
+from koordpy.devices.dra.filters.claim_refusal import CANNOT_TEXT, ELSEWHERE, INVALID_TEXT, NOT_WRITTEN, PLUGIN, refuse
+from koordpy.devices.dra.filters.claim_requests import alternatives_of, claim_spec
+from koordpy.devices.dra.filters.device_matching import DeviceMatching
+from koordpy.devices.dra.filters.device_search import AttemptFault, DeviceSearch, OpenClaim, SearchEnd
+from koordpy.devices.dra.ledger.claim_allocation import node_selector
+from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
+from koordpy.devices.dra.ledger.claim_ledger import ClaimView
+from koordpy.devices.dra.ledger.device_objects import grant_of
+from koordpy.devices.dra.ledger.device_usage import DeviceUsage
+from koordpy.devices.dra.ledger.extended_claims import class_of, extended_claim
+from koordpy.devices.dra.ledger.offered_devices import is_selected
+from koordpy.framework.attempt_error import AttemptError
+from koordpy.framework.filter_protocol import Code, Refusal, Verdict
 from koordpy.framework.pod_rule_filter import Rule
-from koordpy.pods.gang_refs import upstream_key
-from koordpy.pods.pod_info import PodInfo
-
-PLUGIN = "DynamicResources"
-"""Name of the filter in messages."""
-MAX_CONSUMERS = 256
-"""Maximum number of pods that may use one claim: the limit of `status.reservedFor` in the API."""
+from koordpy.pods.claim_refs import CLAIMS, DeviceId, Grant, implicit_key
+from koordpy.pods.pod_info import PodInfo, non_preemptible, stays
 
 Mask = NDArray[np.bool_]
 """[nodes] True or False."""
-Taken = tuple[tuple[str, DeviceId], ...]
-"""(request, device) of each device of one claim."""
 
 
-def _refuse(text: str) -> Refusal:
-    """Returns a refusal that no eviction resolves, because a claim outlives its pods."""
-    return Refusal(PLUGIN, Code.UNRESOLVABLE, (text,))
+@dataclass(eq=False)
+class _NodeAnswers:
+    """The answers of all nodes for some claims, on one draft."""
 
-
-CANNOT = _refuse("cannot allocate all claims")
-"""Refusals of single nodes: no free devices; an allocated claim is elsewhere; devices with unsupported features."""
-ELSEWHERE = _refuse("resourceclaim not available on the node")
-BEYOND = _refuse("unsupported: devices with shared counters, binding conditions or several allocations")
-
-
-def resource_claims(pod: PodInfo) -> list[str]:
-    """Returns `namespace/name` of the resource claims of a pod, existing or not, without duplicates."""
-    names = (name for _, name, _ in claim_names(pod.pod) if name is not None)
-    return list(dict.fromkeys(f"{pod.namespace}/{name}" for name in names))
-
-
-def resource_claims_refusal(
-    pod: PodInfo, objects: DeviceObjects, groups: Mapping[str, UpstreamPodGroup]
-) -> Refusal | None:
-    """Returns why a pod's resource claims cannot be used, before any node is tried; None if they can.
-
-    objects: claims, classes and slices. groups: upstream PodGroups by `namespace/name`.
-    """
-    group = groups.get(key) if (key := upstream_key(pod.pod)) else None
-    if group is not None and any(one in group.spec.resource_claims for one in pod.pod.spec.resource_claims):
-        return _refuse(f"unsupported: resourceClaims of PodGroup {key}")
-    for inside, name, made in claim_names(pod.pod):
-        if name is None:
-            return _refuse(f'waiting for the resourceclaim of "{inside}" to be created')
-        key = f"{pod.namespace}/{name}"
-        claim = objects.claims.get(key)
-        if claim is None:
-            return _refuse(f'resourceclaim "{name}" not found')
-        if unreadable(claim.metadata):
-            return _refuse(f'resourceclaim "{name}" cannot be read')
-        if claim.metadata.deletion_timestamp:
-            return _refuse(f'resourceclaim "{name}" is being deleted')
-        if made and not any(owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references):
-            return _refuse(f"ResourceClaim {key} was not created for pod {pod.key} (pod is not owner)")
-        consumers = claim.status.reserved_for
-        if len(consumers) >= MAX_CONSUMERS and all(one.uid != pod.uid for one in consumers):
-            return _refuse("resourceclaim in use")
-        fault = None if claim.status.allocation is not None else _unsupported(claim, objects)
-        if fault is not None:
-            return _refuse(fault)
-    return None
-
-
-def _unsupported(claim: ResourceClaim, objects: DeviceObjects) -> str | None:
-    """Returns the feature of an unallocated claim that is not supported, or a missing class; None if it can be
-    allocated."""
-    if claim.spec.devices.constraints:
-        return "unsupported: constraints of resource claims"
-    for request in claim.spec.devices.requests:
-        exact = request.exact
-        if request.first_available:
-            return "unsupported: firstAvailable of resource claims"
-        if exact.admin_access:
-            return "unsupported: admin access to devices"
-        if exact.allocation_mode not in ("", "ExactCount"):
-            return f"unsupported: allocation mode {exact.allocation_mode} of resource claims"
-        if exact.tolerations:
-            return "unsupported: tolerations of resource claims"
-        if exact.capacity:
-            return "unsupported: capacity requests of resource claims"
-        found = objects.classes.get(exact.device_class_name)
-        if found is None:
-            return f"request {request.name}: device class {exact.device_class_name} does not exist"
-        try:
-            _expressions([*found.spec.selectors, *exact.selectors])
-        except UnsupportedSelector as what:
-            return f"unsupported: {what}"
-        except SelectorError as what:
-            return f"CEL compile error: {what}"
-    return None
-
-
-def _expressions(selectors: Sequence[DeviceSelector]) -> list[Selector]:
-    """Returns the compiled CEL expressions of selectors. Raises `UnsupportedSelector` and `SelectorError`."""
-    if any(selector.cel is None for selector in selectors):
-        raise UnsupportedSelector("selectors other than CEL")
-    return [compile_selector(selector.cel.expression) for selector in selectors if selector.cel is not None]
-
-
-def _facts(offered: Offered) -> DeviceFacts:
-    """Returns the attributes and capacities of a device for selectors."""
-    facts = offered.device.facts
-    shared = bool(offered.device.allow_multiple_allocations)
-    return DeviceFacts(offered.id.driver, facts.attributes, facts.capacity, shared)
-
-
-def _matches(expression: Selector, facts: DeviceFacts) -> bool:
-    """Returns whether a device matches; one for which the expression is an error does not."""
-    try:
-        return expression.matches(facts)
-    except SelectorRuntimeError:
-        return False
-
-
-def _is_allocatable(device: SliceDevice, where: ResourceSlice) -> bool:
-    """Returns whether a device can be allocated as a whole, without features that are not supported.
-
-    These are shared counters, binding conditions, several allocations of one device, and a node selection per device.
-    """
-    beyond = device.facts.consumes_counters or device.binding_conditions or device.allow_multiple_allocations
-    return not beyond and not where.spec.per_device_node_selection
+    which: NDArray[np.int32]
+    """[nodes] 0 if the node has devices for all claims, else 1 + index in `refusals`."""
+    refusals: list[Refusal]
+    seen: int
+    """Length of `ClaimLedger.changed` at the last update."""
 
 
 @dataclass(frozen=True, eq=False)
-class _MatchingDevices:
-    """Devices that match some selectors."""
+class Wants:
+    """Claims of a pod that need an allocation on some nodes."""
 
-    on: Mapping[str, tuple[Offered, ...]]
-    """Node name -> devices that are published for this node only."""
-    wide: tuple[Offered, ...]
-    """Devices of slices that several nodes may use, such as devices of a network."""
-    beyond: tuple[Offered, ...]
-    """Matching devices with unsupported features."""
+    claims: tuple[OpenClaim, ...]
+    at: Mask | None
+    """[nodes] True on the nodes; None for all nodes."""
 
-
-@lru_cache(maxsize=16)
-def _matching_devices(objects: DeviceObjects, selectors: tuple[str, ...]) -> _MatchingDevices:
-    """Returns the devices that match all selectors (CEL), except for devices with a taint NoSchedule or NoExecute.
-
-    Cached, so that it is computed once for all pods with equal claims, such as members of a gang.
-    """
-    expressions = [compile_selector(text) for text in selectors]
-    on: dict[str, list[Offered]] = {}
-    wide: list[Offered] = []
-    beyond: list[Offered] = []
-    for offered in objects.offered:
-        if any(taint.effect in ("NoSchedule", "NoExecute") for taint in offered.device.facts.taints):
-            continue
-        facts = _facts(offered)
-        if not all(_matches(expression, facts) for expression in expressions):
-            continue
-        spec = offered.slice.spec
-        if not _is_allocatable(offered.device, offered.slice):
-            beyond.append(offered)
-        elif spec.node_name and not spec.all_nodes and spec.node_selector is None:
-            on.setdefault(spec.node_name, []).append(offered)
-        else:
-            wide.append(offered)
-    return _MatchingDevices({name: tuple(held) for name, held in on.items()}, tuple(wide), tuple(beyond))
-
-
-@dataclass(frozen=True, eq=False)
-class _DeviceWant:
-    """One requested device, and the devices that match the request."""
-
-    claim: str
-    request: str
-    devices: _MatchingDevices
+    @cached_property
+    def content(self) -> tuple[bytes, ...]:
+        """Equal for equal claims, whatever their names."""
+        return tuple(one.spec.content for one in self.claims)
 
 
 class DynamicResources(Rule):
-    """The filter of one pod: its claims against the devices that drivers publish for nodes."""
+    """The filter of one pod: its claims against the devices that drivers offer."""
 
     plugin = PLUGIN
-    is_in_problem = True
-    """The problem of a unit represents how its pods share devices, so placements need not be tried on this filter."""
+    may_end_attempt = True
 
-    def __init__(self, pod: PodInfo, draft: Draft, objects: DeviceObjects) -> None:
-        """pod: has only claims that `resource_claims_refusal` accepts. objects: claims, classes and slices."""
-        self._pod = pod
-        self._draft = draft
+    def __init__(self, pod: PodInfo, draft: Draft, dra: Dra) -> None:
+        """pod: has only claims that `claims_refusal` accepts."""
+        self.pod = pod
+        self._draft, self._dra = draft, dra
         self._ledger = claim_ledger(draft.ledgers)
-        self._objects = objects
+        self.view = claim_view(draft.snapshot.families)
+        self.objects, self.offers = self.view.objects, self.view.objects.offers
         self._nodes = draft.snapshot.nodes
-        self._keys = resource_claims(pod)
+        self._matching = DeviceMatching(self.offers)
+        self.keys = [f"{pod.namespace}/{one.name}" for one in self.objects.names_of(pod.pod) if one.name is not None]
+        self.keys = list(dict.fromkeys(self.keys))
         """Claims of the pod, by `namespace/name`."""
-        self._wants: list[_DeviceWant] = []
-        """Devices that unallocated claims of the pod request, one entry for each device."""
-        self._unsupported: list[Offered] = []
-        """Devices that match, but have unsupported features."""
-        self._reach: dict[str, Mask] = {}
-        """Slice name -> nodes for which it publishes its devices."""
-        for key in self._keys:
-            claim = objects.claims[key]
-            if claim.status.allocation is None:
-                self._read(key, claim)
+        self._variants = self._extended_variants()
+        """(claim for extended resources or None, nodes) by what the nodes serve by devices."""
 
-    def _read(self, key: str, claim: ResourceClaim) -> None:
-        """Adds the requests of an unallocated claim."""
-        for request in claim.spec.devices.requests:
-            exact = request.exact
-            selectors = [*self._objects.classes[exact.device_class_name].spec.selectors, *exact.selectors]
-            texts = tuple(one.cel.expression for one in selectors if one.cel is not None)
-            fitting = _matching_devices(self._objects, texts)
-            self._unsupported += fitting.beyond
-            count = 1 if exact.count is None else exact.count
-            self._wants += [_DeviceWant(key, request.name, fitting)] * count
+    # -- what the pod needs --------------------------------------------------------------------------------------------
+
+    def _extended_variants(self) -> list[tuple[OpenClaim | None, Mask | None]]:
+        resources = served_by_devices(self.pod, self.view, self._dra)
+        if not resources:
+            return [(None, None)]
+        found: dict[frozenset[str], list[int]] = {}
+        for i, node in enumerate(self._nodes):
+            stated = node.node.status.allocatable or node.node.status.capacity
+            served = frozenset(name for name in resources if str(stated.get(name, "0")) == "0")
+            found.setdefault(served, []).append(i)
+        variants: list[tuple[OpenClaim | None, Mask | None]] = []
+        for served, nodes in found.items():
+            mask = np.zeros(len(self._nodes), dtype=bool)
+            mask[nodes] = True
+            claim = None
+            if served:
+                spec = claim_spec(extended_claim(self.pod.pod, served, self.offers).devices, self.offers)
+                claim = OpenClaim(implicit_key(self.pod), spec)
+            variants.append((claim, mask))
+        return variants
+
+    def open_keys(self) -> list[str]:
+        """Returns the claims that the pod names and that have no allocation, on the draft."""
+        ledger = self._ledger
+        return [key for key in self.keys if key not in ledger.taken and ledger.allocation(key) is None]
+
+    def wants(self) -> list[Wants]:
+        """Returns the claims that need an allocation, for each set of nodes that serves the pod alike."""
+        own = tuple(
+            OpenClaim(key, claim_spec(self.objects.claims[key].spec.devices, self.offers)) for key in self.open_keys()
+        )
+        return [Wants((*own, extended) if extended is not None else own, at) for extended, at in self._variants]
+
+    def wants_at(self, node: int) -> Wants:
+        """Returns the claims that need an allocation on a node (position)."""
+        return next(one for one in self.wants() if one.at is None or one.at[node])
+
+    @property
+    def is_in_problem(self) -> bool:  # type: ignore[override]
+        """True if columns express how pods of different shapes share devices of a node (`member_limits.py`)."""
+        return self.pod.shape not in self._ledger.apart
+
+    # -- the verdict ---------------------------------------------------------------------------------------------------
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         """Implements `Rule.change`: only pods with claims use devices."""
-        return bool(pod.pod.spec.resource_claims)
-
-    def _nodes_of(self, offered: Offered) -> Mask:
-        """Returns [nodes] True if the slice of a device publishes its devices for the node."""
-        name = offered.slice.metadata.name
-        found = self._reach.get(name)
-        if found is None:
-            spec = offered.slice.spec
-            found = np.full(len(self._nodes), bool(spec.all_nodes))
-            if spec.node_name and spec.node_name in self._draft.snapshot.index:
-                found[self._draft.snapshot.index[spec.node_name]] = True
-            if spec.node_selector is not None:
-                found |= self._selected(spec.node_selector)
-            self._reach[name] = found
-        return found
-
-    def _selected(self, selector: NodeSelector) -> Mask:
-        """Returns [nodes] True if a node selector matches."""
-        terms = selector.node_selector_terms
-        return np.fromiter((any(term_matches(t, n.name, n.labels) for t in terms) for n in self._nodes), dtype=bool)
-
-    def _devices_in_use(self) -> set[DeviceId]:
-        """Returns the devices that the pod cannot get: allocated, promised to plans in progress, or reserved for
-        nominated pods."""
-        promised = (device for taken in self._ledger.taken.values() for _, device in taken)
-        kept = reserved_devices(self._draft.reserved_claims(self._pod))
-        others = (device for device, claim in kept.items() if claim not in self._keys)
-        return {*self._objects.allocated, *promised, *others}
+        return CLAIMS in pod.asks
 
     def verdict(self) -> Verdict:
         """Implements `Rule.verdict`.
 
-        Refused are nodes that an allocated claim excludes, then nodes without free devices for all claims together.
+        Refused are nodes that an allocated claim excludes, then nodes without devices for all claims together.
         """
         count = len(self._nodes)
-        open_nodes = np.ones(count, dtype=bool)
-        for key in self._keys:
-            allocation = self._objects.claims[key].status.allocation
-            if allocation is not None and allocation.node_selector is not None:
-                open_nodes &= self._selected(allocation.node_selector)
-            for _, device in self._ledger.taken.get(key, ()):
-                slices = [offered for offered in self._objects.offered if offered.id == device]
-                for offered in slices:
-                    open_nodes &= self._nodes_of(offered)
-        # exact test by matching, only on nodes that have some free device of each kind
-        wants, held = self._unallocated(), self._devices_in_use()
-        fits = np.ones(count, dtype=bool)
-        if wants:
-            fits[:] = False
-            offering = np.logical_and.reduce([self._offering(fitting, held) for fitting in self._kinds(wants)])
-            for node in np.nonzero(offering & open_nodes)[0].tolist():
-                fits[node] = _matched(self._choices(wants, held, node)) is not None
-        beyond = np.zeros(count, dtype=bool)
-        for offered in self._unsupported:
-            beyond |= self._nodes_of(offered)
-        return chain(
-            [
-                refused_where(~open_nodes, ELSEWHERE),
-                refused_where(~fits & beyond, BEYOND),
-                refused_where(~fits, CANNOT),
-            ]
-        )
+        which = np.zeros(count, dtype=np.int32)
+        refusals: list[Refusal] = []
+        elsewhere = ~self._inside()
+        if elsewhere.any():
+            refusals.append(ELSEWHERE)
+            which[elsewhere] = 1
+        closed = self._closed()
+        for wants in self.wants():
+            if not wants.claims:
+                continue
+            if self.view.live and any(one.key == implicit_key(self.pod) for one in wants.claims):
+                refusals.append(NOT_WRITTEN)
+                answer = np.full(count, len(refusals), dtype=np.int32)
+            else:
+                found = self._answers(wants, closed)
+                answer = np.where(found.which > 0, found.which + len(refusals), 0).astype(np.int32)
+                refusals += found.refusals
+            here = which == 0 if wants.at is None else (which == 0) & wants.at
+            which[here] = answer[here]
+        return Verdict(which, tuple(refusals)) if refusals else Verdict(which)
 
-    def _unallocated(self) -> list[_DeviceWant]:
-        """Returns the requested devices of claims that the plan has not allocated yet."""
-        return [want for want in self._wants if want.claim not in self._ledger.taken]
+    def _inside(self) -> Mask:
+        """Returns [nodes] True where every allocated claim of the pod may be used."""
+        inside = np.ones(len(self._nodes), dtype=bool)
+        for key in self.keys:
+            planned = self._ledger.taken.get(key)
+            allocation = self._ledger.allocation(key)
+            selector = None
+            if planned is not None:
+                first = self._ledger.nodes.get(key)
+                name = self._nodes[first].name if first is not None else ""
+                selector = node_selector(planned, name, self.offers)
+            elif allocation is not None:
+                selector = allocation.node_selector
+            if selector is not None:
+                inside &= self._selected(selector)
+        return inside
 
-    def _kinds(self, wants: Sequence[_DeviceWant]) -> list[_MatchingDevices]:
-        """Returns the different sets of matching devices among requested devices."""
-        return list({id(want.devices): want.devices for want in wants}.values())
+    def _selected(self, selector: NodeSelector) -> Mask:
+        known: dict[NodeSelector, Mask] = self._ledger.memo.setdefault("selectors", {})
+        key: Any = repr(selector)
+        if key not in known:
+            terms = selector.node_selector_terms
+            if len(terms) == 1 and not terms[0].match_expressions and len(terms[0].match_fields) == 1:
+                mask = np.zeros(len(self._nodes), dtype=bool)
+                index = self._draft.snapshot.index
+                mask[[index[name] for name in terms[0].match_fields[0].values if name in index]] = True
+            else:
+                mask = np.fromiter((is_selected(selector, node) for node in self._nodes), dtype=bool)
+            known[key] = mask
+        return known[key]
 
-    def _offering(self, fitting: _MatchingDevices, held: set[DeviceId]) -> Mask:
-        """Returns [nodes] True if the node has at least one free device of a set. A quick test before the matching."""
-        here = np.zeros(len(self._nodes), dtype=bool)
+    def _closed(self) -> frozenset[DeviceId]:
+        """Returns the devices that are reserved for nominated pods."""
+        kept = reserved_devices(self._draft.reserved_claims(self.pod))
+        return frozenset(device for device, claim in kept.items() if claim not in self.keys)
+
+    def _answers(self, wants: Wants, closed: frozenset[DeviceId]) -> _NodeAnswers:
+        """Returns the answers of all nodes, current with the draft."""
+        ledger = self._ledger
+        usage = ledger.usage
+        key = "answers", wants.content, closed, self._names_matter(wants)
+        found: _NodeAnswers | None = ledger.memo.get(key)
+        if found is None:
+            found = _NodeAnswers(np.zeros(len(self._nodes), dtype=np.int32), [], len(ledger.changed))
+            ledger.memo[key] = found
+            rows: Collection[int] = range(len(self._nodes))
+        else:
+            rows = self._changed_nodes(ledger.changed[found.seen :])
+            found.seen = len(ledger.changed)
+        for row in rows:
+            if wants.at is not None and not wants.at[row]:
+                continue
+            refusal = self._refusal(wants, row, usage, closed)
+            if refusal is None:
+                found.which[row] = 0
+                continue
+            if refusal not in found.refusals:
+                found.refusals.append(refusal)
+            found.which[row] = 1 + found.refusals.index(refusal)
+        return found
+
+    def _names_matter(self, wants: Wants) -> tuple[str, ...]:
+        """Returns the names of the claims if refusals may name them, else nothing."""
+        named = any(one.all or one.selectors for claim in wants.claims for one in alternatives_of([claim.spec]))
+        if not named or not self._ledger.memo.get("errors"):
+            return ()
+        return tuple(one.key for one in wants.claims)
+
+    def _changed_nodes(self, pools: Sequence[tuple[str, str]]) -> Collection[int]:
+        """Returns the positions of nodes that reach a changed pool."""
+        rows: dict[int, None] = {}
         index = self._draft.snapshot.index
-        for name, devices in fitting.on.items():
-            if name in index and any(offered.id not in held for offered in devices):
-                here[index[name]] = True
-        for offered in fitting.wide:
-            if offered.id not in held:
-                here |= self._nodes_of(offered)
-        return here
+        for pool in dict.fromkeys(pools):
+            name = self.offers.node_of(pool)
+            if name is None:
+                return range(len(self._nodes))
+            if name in index:
+                rows[index[name]] = None
+        return rows
 
-    def _choices(self, wants: Sequence[_DeviceWant], held: set[DeviceId], node: int) -> list[list[DeviceId]]:
-        """Returns, for each requested device, the free matching devices of a node, sorted."""
-        name = self._nodes[node].name
-        found: dict[int, list[DeviceId]] = {}
-        for fitting in self._kinds(wants):
-            near = [offered.id for offered in fitting.on.get(name, ())]
-            near += [offered.id for offered in fitting.wide if self._nodes_of(offered)[node]]
-            found[id(fitting)] = sorted(device for device in near if device not in held)
-        return [found[id(want.devices)] for want in wants]
+    def _refusal(self, wants: Wants, node: int, usage: DeviceUsage, closed: frozenset[DeviceId]) -> Refusal | None:
+        """Returns why a node cannot serve the claims; None if it can."""
+        offer = self.offers.at(self._nodes[node])
+        search = DeviceSearch(offer, wants.claims, usage, self._matching, limit=self._dra.search_limit, closed=closed)
+        fits, text = False, ""
+        try:
+            fits = search.first() is not None
+        except SearchEnd as end:
+            text = end.text
+        except AttemptFault as fault:
+            return AttemptError(PLUGIN, Code.UNRESOLVABLE, (fault.text,))
+        if search.met_errors:
+            self._ledger.memo["errors"] = True
+            lazy = DeviceSearch(
+                offer, wants.claims, usage, self._matching, limit=self._dra.search_limit, closed=closed, lazy=True
+            )
+            try:
+                lazy.first()
+            except SearchEnd:
+                pass
+            except AttemptFault as fault:
+                return AttemptError(PLUGIN, Code.UNRESOLVABLE, (fault.text,))
+        if fits:
+            return None
+        if text:
+            return refuse(text)
+        text = INVALID_TEXT if offer.invalid else CANNOT_TEXT
+        return refuse(text, Code.UNSCHEDULABLE if self._could_fit(wants, node) else Code.UNRESOLVABLE)
 
-    def sought(self) -> list[tuple[frozenset[DeviceId], Mapping[str, int]] | None]:
-        """Returns, for each device still to be allocated, (free matching devices, node name -> number of them).
+    def _could_fit(self, wants: Wants, node: int) -> bool:
+        """Returns whether a node could serve the claims if all devices of pods that may be evicted were free."""
+        if not self._dra.preemption:
+            return False
+        lasting = self._lasting_usage()
+        if lasting is None:
+            return False
+        search = DeviceSearch(
+            self.offers.at(self._nodes[node]), wants.claims, lasting, self._matching, limit=self._dra.search_limit
+        )
+        try:
+            return search.first() is not None
+        except (SearchEnd, AttemptFault):
+            return False
 
-        The entry is None if several nodes may use one of these devices.
-        """
-        held = self._devices_in_use()
-        known: dict[int, tuple[frozenset[DeviceId], Mapping[str, int]] | None] = {}
-        wants = self._unallocated()
-        for fitting in self._kinds(wants):
-            free = {
-                name: [offered.id for offered in devices if offered.id not in held]
-                for name, devices in fitting.on.items()
-            }
-            every = frozenset(device for devices in free.values() for device in devices)
-            numbers = {name: len(devices) for name, devices in free.items()}
-            wide = any(offered.id not in held for offered in fitting.wide)
-            known[id(fitting)] = None if wide else (every, numbers)
-        return [known[id(want.devices)] for want in wants]
+    def _lasting_usage(self) -> DeviceUsage | None:
+        """Returns the devices in use that no eviction frees; None if no eviction frees any."""
+        memo = self._ledger.memo
+        if "lasting" not in memo:
+            snapshot = self._draft.snapshot
+            pods = {pod.uid: pod for pod in snapshot.pods.values() if CLAIMS in pod.asks and pod.bound}
+            usage, freed = self.objects.usage.copy(), False
+            for key in dict.fromkeys(key for uid in pods for key in self.objects.by_consumer.get(uid, ())):
+                claim = self.objects.claims[key]
+                if all(one.uid in pods and _may_go(pods[one.uid]) for one in claim.status.reserved_for):
+                    freed = True
+                    assert claim.status.allocation is not None
+                    for granted in grant_of(claim.status.allocation):
+                        usage.change(granted, -1)
+            memo["lasting"] = usage if freed else None
+        found: DeviceUsage | None = memo["lasting"]
+        return found
 
-    def choice(self, node: int) -> dict[str, Taken]:
-        """Returns claim -> devices that are allocated if a pod is placed on a node; claims allocated before are left
-        out."""
-        wants = self._unallocated()
-        chosen = _matched(self._choices(wants, self._devices_in_use(), node)) or []
-        out: dict[str, Taken] = {
-            key: ()
-            for key in self._keys
-            if self._objects.claims[key].status.allocation is None and key not in self._ledger.taken
-        }
-        for want, device in zip(wants, chosen, strict=bool(chosen)):
-            out[want.claim] = (*out[want.claim], (want.request, device))
+    # -- pods of one plan ----------------------------------------------------------------------------------------------
+
+    def copies(self) -> Ints | None:
+        """Implements `Rule.copies`: pods with own claims like these; None if columns count them."""
+        if self.is_in_problem:
+            return None
+        out = np.zeros(len(self._nodes), dtype=np.int64)
+        fits = self.verdict().fits
+        most = self._ledger.apart[self.pod.shape]
+        for node in np.nonzero(fits)[0].tolist():
+            wants = self.wants_at(node).claims
+            number = 1
+            while number < most and self.search(node, wants * (number + 1)) is not None:
+                number += 1
+            out[node] = number
         return out
 
+    def capacity_key(self) -> Hashable:
+        """Implements `Rule.capacity_key`: pods with equal claims share the devices."""
+        return PLUGIN, tuple(wants.content for wants in self.wants()), tuple(sorted(self.keys_in_use()))
 
-def _matched(choices: Sequence[Sequence[DeviceId]]) -> list[DeviceId] | None:
-    """Returns a distinct device for each request; None if there is no such assignment.
+    def keys_in_use(self) -> list[str]:
+        """Returns the claims of the pod that have an allocation, on the draft."""
+        waiting = set(self.open_keys())
+        return [key for key in self.keys if key not in waiting]
 
-    A bipartite matching by augmenting paths. choices: devices that may be used, for each request.
-    """
-    holder: dict[DeviceId, int] = {}
+    def takes_after(self, others: Sequence[PodInfo], node: int) -> bool:
+        """Implements `Rule.takes_after`: the claims of all pods find devices together."""
+        claims: dict[str, OpenClaim] = {}
+        for pod in (*others, self.pod):
+            if CLAIMS in pod.asks:
+                rule = self if pod is self.pod else DynamicResources(pod, self._draft, self._dra)
+                claims.update({one.key: one for one in rule.wants_at(node).claims})
+        return self.search(node, tuple(claims.values())) is not None
 
-    def place(want: int, seen: set[DeviceId]) -> bool:
-        """Gives a request (index) a device, possibly by moving earlier requests to other devices."""
-        for device in choices[want]:
-            if device in seen:
-                continue
-            seen.add(device)
-            if device not in holder or place(holder[device], seen):
-                holder[device] = want
-                return True
-        return False
+    def search(self, node: int, claims: Sequence[OpenClaim]) -> list[Grant] | None:
+        """Returns the first allocation of claims on a node, on the draft; None for no allocation."""
+        try:
+            return self.searching(node, claims).first()
+        except (SearchEnd, AttemptFault):
+            return None
 
-    if not all(place(want, set()) for want in range(len(choices))):
-        return None
-    of: Mapping[int, DeviceId] = {want: device for device, want in holder.items()}
-    return [of[want] for want in range(len(choices))]
+    def searching(self, node: int, claims: Sequence[OpenClaim]) -> DeviceSearch:
+        """Returns the search for claims on a node, on the draft."""
+        return DeviceSearch(
+            self.offers.at(self._nodes[node]),
+            claims,
+            self._ledger.usage,
+            self._matching,
+            limit=self._dra.search_limit,
+            closed=self._closed(),
+        )
+
+
+def _may_go(pod: PodInfo) -> bool:
+    """Returns whether a bound pod may be evicted by some rule, or is terminating."""
+    return not stays(pod) and not non_preemptible(pod.pod)
+
+
+def served_by_devices(pod: PodInfo, view: ClaimView, dra: Dra) -> list[str]:
+    """Returns the extended resources of a pod that map to a class, sorted; empty if the configuration excludes them."""
+    if not dra.extended_resources:
+        return []
+    return sorted(name for name in pod.requests if "/" in name and class_of(name, view.objects.offers) is not None)

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of filters that end the attempt of a whole unit, such as a selector of a claim that fails on a device."""
+
+import numpy as np
+
+from koordpy.feasibility.round_state import RoundState
+from koordpy.framework.attempt_error import AttemptError
+from koordpy.gangs.queue_units import Unit
+from koordpy.gangs.unit_gates import Gate
+from koordpy.plan.round_plan import GangStatus, Reason
+from koordpy.pods.pod_info import PodInfo
+
+
+def find_error(unit: Unit, round_state: RoundState) -> Gate | None:
+    """Returns the error of the first pending member with one, on the first node in natural order; None for none.
+
+    An error counts only on a node that every earlier filter accepts.
+    """
+    for pod in unit.pending:
+        if pod.asks and (found := _error_of(pod, round_state)) is not None:
+            return Gate(found.reasons[0], GangStatus.INVALID, Reason.SCHEDULER_ERROR, plugins=(found.plugin,))
+    return None
+
+
+def _error_of(pod: PodInfo, round_state: RoundState) -> AttemptError | None:
+    state = round_state.of(pod)
+    if not any(rule.may_end_attempt for rule in state.rules):
+        return None
+    verdict = state.verdict()
+    errors = {i: one for i, one in enumerate(verdict.refusals, start=1) if isinstance(one, AttemptError)}
+    if not errors:
+        return None
+    nodes = np.nonzero(np.isin(verdict.which, list(errors)))[0].tolist()
+    if not nodes:
+        return None
+    first = min(nodes, key=lambda node: int(round_state.snapshot.name_rank[node]))
+    return errors[int(verdict.which[first])]

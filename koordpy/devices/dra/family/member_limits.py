@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How members of a gang limit each other by resource claims that have no allocation yet.
+
+A plan says how many pods of each shape a node gets, so the limits are columns: a capacity on each node, of which pods
+of some shapes take an amount. Columns are exact if each member asks for numbers of devices of single nodes, and of two
+sets of matching devices one contains the other, or they are disjoint. Then devices are found if and only if, for each
+set, the demand of the sets inside it is at most its free devices (Hall's condition for nested sets). For other claims
+the filter searches the devices of all pods of a node (`DynamicResources.takes_after`).
+
+A claim that several members name is allocated once. If its devices belong to single nodes, its members share a node.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from koordpy.api.quantity import MAX_SUM
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Ints
+from koordpy.config.dra_settings import Dra
+from koordpy.devices.dra.filters.claim_filter import DynamicResources
+from koordpy.devices.dra.filters.claim_refusal import IN_USE, PLUGIN, claims_refusal
+from koordpy.devices.dra.filters.claim_requests import Alternative
+from koordpy.devices.dra.filters.device_matching import DeviceMatching
+from koordpy.devices.dra.filters.device_search import OpenClaim
+from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
+from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
+from koordpy.framework.device_limits import MemberLimits
+from koordpy.pods.claim_refs import CLAIMS, MAX_CONSUMERS
+from koordpy.pods.pod_info import PodInfo
+
+UNSUPPORTED = "unsupported: resource claims among the members of a gang"
+
+
+@dataclass(eq=False)
+class _DeviceSet:
+    """Devices that match a request, free or not."""
+
+    devices: frozenset[OfferedDevice]
+    asks: dict[bytes, int] = field(default_factory=dict)
+    """Shape -> number of devices that one pod takes of exactly this set."""
+
+    @property
+    def is_local(self) -> bool:
+        return all(device.node for device in self.devices)
+
+
+class MemberLimitReader:
+    """Reads the limits between the pending members of one unit."""
+
+    def __init__(self, kinds: Mapping[bytes, PodInfo], numbers: Mapping[bytes, int], draft: Draft, dra: Dra) -> None:
+        """kinds: shape -> a pending pod. numbers: shape -> number of pending pods."""
+        self._draft, self._ledger = draft, claim_ledger(draft.ledgers)
+        self._view = claim_view(draft.snapshot.families)
+        self._matching = DeviceMatching(self._view.objects.offers)
+        self._numbers = numbers
+        self._rules = {
+            shape: DynamicResources(pod, draft, dra)
+            for shape, pod in kinds.items()
+            if CLAIMS in pod.asks and claims_refusal(pod, self._view, self._ledger) is None
+        }
+        self._sets: dict[tuple[object, ...], _DeviceSet] = {}
+        self.limits = MemberLimits(PLUGIN)
+
+    def read(self, spare: int) -> MemberLimits:
+        """Returns the limits. spare: number of members that a plan may leave out."""
+        users: dict[str, list[bytes]] = {}
+        for shape, rule in self._rules.items():
+            for key in rule.open_keys():
+                users.setdefault(key, []).append(shape)
+        shared = {key: shapes for key, shapes in users.items() if sum(self._numbers[one] for one in shapes) > 1}
+        for key, shapes in shared.items():
+            number = sum(self._numbers[one] for one in shapes)
+            if number - spare > MAX_CONSUMERS:
+                self.limits.refusals.update(dict.fromkeys(shapes, IN_USE))
+            self._share(key, shapes)
+        own: dict[bytes, tuple[OpenClaim, ...]] = {}
+        for shape, rule in self._rules.items():
+            every = [one for wants in rule.wants() for one in wants.claims]
+            claims = tuple(one for one in dict.fromkeys(every) if one.key not in shared)
+            if claims:
+                own[shape] = claims
+        if sum(self._numbers[shape] for shape in own) + len(shared) > 1:
+            self._own(own, shared)
+        return self.limits
+
+    def _share(self, key: str, shapes: Sequence[bytes]) -> None:
+        """Adds the limits of a claim that several members name."""
+        rule = self._rules[shapes[0]]
+        claim = next(one for wants in rule.wants() for one in wants.claims if one.key == key)
+        devices = {
+            device for request in claim.spec.requests for one in request.alternatives for device in self._of(one)
+        }
+        if all(device.node for device in devices):
+            self.limits.one_node.append(tuple(shapes))
+        elif any(device.node or device.selector is not None or device.facts.binds_to_node for device in devices):
+            self.limits.refusals.update(dict.fromkeys(shapes, UNSUPPORTED))
+
+    def _own(self, own: Mapping[bytes, Sequence[OpenClaim]], shared: Mapping[str, Sequence[bytes]]) -> None:
+        """Adds the limits of claims that one member each names."""
+        simple = all(claim.spec.is_simple for claims in own.values() for claim in claims)
+        for shape, claims in own.items() if simple else ():
+            for claim in claims:
+                for request in claim.spec.requests:
+                    self._ask(shape, request.alternatives[0])
+        sets = [one for one in self._sets.values() if one.asks]
+        if simple and not shared and all(map(_is_countable, sets)) and _are_nested([one.devices for one in sets]):
+            self._columns(sets)
+            return
+        for shape in own:
+            self._ledger.apart[shape] = self._numbers[shape]
+        spread = [
+            device
+            for claims in own.values()
+            for claim in claims
+            for request in claim.spec.requests
+            for one in request.alternatives
+            for device in self._of(one)
+            if not device.node
+        ]
+        if spread:
+            self.limits.refusals.update(dict.fromkeys(own, UNSUPPORTED))
+        elif shared:
+            self._with_shared(own, shared)
+
+    def _with_shared(self, own: Mapping[bytes, object], shared: Mapping[str, Sequence[bytes]]) -> None:
+        """Refuses members with own claims that compete with a shared claim for devices."""
+        rules = [self._rules[shapes[0]] for shapes in shared.values()]
+        taken = {
+            device
+            for rule in rules
+            for wants in rule.wants()
+            for claim in wants.claims
+            if claim.key in shared
+            for request in claim.spec.requests
+            for one in request.alternatives
+            for device in self._of(one)
+        }
+        for shape in own:
+            mine = {
+                device
+                for wants in self._rules[shape].wants()
+                for claim in wants.claims
+                if claim.key not in shared
+                for request in claim.spec.requests
+                for one in request.alternatives
+                for device in self._of(one)
+            }
+            if mine & taken:
+                self.limits.refusals[shape] = UNSUPPORTED
+
+    def _of(self, alternative: Alternative) -> frozenset[OfferedDevice]:
+        """Returns all devices that suit a request, on any node."""
+        key = alternative.selectors, alternative.tolerations, alternative.capacity
+        known = self._sets.get(key)
+        if known is None:
+            pools = (p for p in self._view.objects.offers.pools.values() if p.is_complete and not p.fault)
+            devices = (device for pool in pools for device in pool.devices)
+            found = frozenset(one for one in devices if self._matching.suits(alternative, one) is True)
+            known = self._sets[key] = _DeviceSet(found)
+        return known.devices
+
+    def _ask(self, shape: bytes, alternative: Alternative) -> None:
+        self._of(alternative)
+        asks = self._sets[alternative.selectors, alternative.tolerations, alternative.capacity].asks
+        asks[shape] = asks.get(shape, 0) + alternative.count
+
+    def _columns(self, sets: Sequence[_DeviceSet]) -> None:
+        """Adds a column, or a stock of all nodes, for each set of devices."""
+        usage = self._ledger.usage
+        index = self._draft.snapshot.index
+        for one in sets:
+            asks: dict[bytes, int] = {}
+            for inner in sets:
+                if inner.devices <= one.devices:
+                    for shape, amount in inner.asks.items():
+                        asks[shape] = asks.get(shape, 0) + amount
+            free = [device for device in one.devices if not usage.is_used(device.id)]
+            if not one.is_local:
+                self.limits.stocks.append((len(free), asks))
+                continue
+            room: Ints = np.zeros(len(index), dtype=np.int64)
+            for device in free:
+                if device.node in index:
+                    room[index[device.node]] += 1
+            for shape in asks:
+                served = [wants.at for wants in self._rules[shape].wants() if wants.at is not None and not wants.claims]
+                for nodes in served:  # these nodes serve the pod by their device plugin
+                    room[nodes] = MAX_SUM
+            self.limits.columns.append((room, asks))
+
+
+def _is_countable(one: _DeviceSet) -> bool:
+    """Returns whether the devices of a set can be counted: on single nodes, or all of them for every node."""
+    if any(device.multi or device.consumes for device in one.devices):
+        return False
+    return one.is_local or all(not device.node and device.selector is None for device in one.devices)
+
+
+def _are_nested(sets: Sequence[frozenset[OfferedDevice]]) -> bool:
+    """Returns whether of each two sets one contains the other, or they are disjoint."""
+    return all(a.isdisjoint(b) or a <= b or b <= a for i, a in enumerate(sets) for b in sets[:i])

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a pod's resource claims cannot be used, before any node is tried. Source: dra.md 9."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from koordpy.decoding.wire_json import unreadable
+from koordpy.devices.dra.filters.claim_requests import alternatives_of, claim_spec
+from koordpy.devices.dra.filters.device_matching import unsupported_selector
+from koordpy.devices.dra.ledger.claim_ledger import ClaimLedger, ClaimView
+from koordpy.framework.filter_protocol import Code, Refusal
+from koordpy.pods.claim_refs import MAX_CONSUMERS, ClaimName
+from koordpy.pods.pod_info import PodInfo
+
+PLUGIN = "DynamicResources"
+"""Name of the filter in messages."""
+
+
+def refuse(text: str, code: Code = Code.UNRESOLVABLE) -> Refusal:
+    """Returns a refusal of the filter."""
+    return Refusal(PLUGIN, code, (text,))
+
+
+CANNOT_TEXT = "cannot allocate all claims"
+INVALID_TEXT = "invalid resource pools were encountered"
+ELSEWHERE = refuse("resourceclaim not available on the node")
+NOT_WRITTEN = refuse("unsupported: extended resources through devices")
+IN_USE = "resourceclaim in use"
+
+
+def claims_refusal(pod: PodInfo, view: ClaimView, ledger: ClaimLedger) -> Refusal | None:
+    """Returns why a pod's resource claims cannot be used, before any node is tried; None if they can."""
+    objects = view.objects
+    for one in objects.names_of(pod.pod):
+        if one.grouped and view.live:
+            return refuse(f"unsupported: resourceClaims of PodGroup {_group_key(pod)}")
+        if one.name is None:
+            return refuse(f'waiting for the resourceclaim of "{one.entry}" to be created')
+        key = f"{pod.namespace}/{one.name}"
+        claim = objects.claims.get(key)
+        if claim is None:
+            return refuse(f'resourceclaim "{one.name}" not found')
+        if unreadable(claim.metadata):
+            return refuse(f'resourceclaim "{one.name}" cannot be read')
+        if claim.metadata.deletion_timestamp:
+            return refuse(f'resourceclaim "{one.name}" is being deleted')
+        if one.owner and not _is_owned(pod, claim.metadata.owner_references, one, view):
+            return refuse(_not_owner(pod, key, view))
+        consumers = claim.status.reserved_for
+        is_user = one.grouped or any(known.uid == pod.uid for known in consumers)
+        if not is_user and len(consumers) + len(ledger.users.get(key, ())) >= MAX_CONSUMERS:
+            return refuse(IN_USE)
+        if claim.status.allocation is None:
+            fault = spec_fault(claim_spec(claim.spec.devices, objects.offers))
+            if fault:
+                return refuse(fault)
+    return None
+
+
+def spec_fault(spec: Any) -> str:
+    """Returns why no device can be allocated to a claim, whatever is offered; empty if devices decide."""
+    if spec.missing:
+        return str(spec.missing)
+    if spec.unsupported:
+        return f"unsupported: {spec.unsupported}"
+    for one in alternatives_of([spec]):
+        if what := unsupported_selector(one):
+            return f"unsupported: {what}"
+    return ""
+
+
+def _group_key(pod: PodInfo) -> str:
+    group = pod.pod.spec.scheduling_group
+    return f"{pod.namespace}/{group.pod_group_name if group is not None else ''}"
+
+
+def _is_owned(pod: PodInfo, owners: Sequence[Any], one: ClaimName, view: ClaimView) -> bool:
+    """Returns whether the pod, or the PodGroup for a claim of the group, controls a claim."""
+    uid = pod.uid
+    if one.grouped:
+        group = view.objects.groups.get(_group_key(pod))
+        uid = group.metadata.uid if group is not None else ""
+    return any(owner.controller and owner.uid == uid for owner in owners)
+
+
+def _not_owner(pod: PodInfo, key: str, view: ClaimView) -> str:
+    text = f"ResourceClaim {key} was not created for Pod {pod.key}"
+    group = view.objects.groups.get(_group_key(pod)) if pod.pod.spec.scheduling_group is not None else None
+    if group is None:
+        return f"{text} (Pod is not owner)"
+    return f"{text} (neither Pod nor PodGroup {group.metadata.name} is the owner)"

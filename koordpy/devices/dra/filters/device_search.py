@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The search for devices of all claims of a pod on one node: kube-scheduler's allocator, depth first with backtracking.
+
+Claims, requests, alternatives and devices are tried in order, so that the first solution is kube-scheduler's. Within a
+request devices are taken in rising order, because its places are equal. Two rules cut the search without changing its
+result: a request needs as many devices as it has places left, and a device is skipped if an equal device failed at the
+same place. So a node of equal devices costs one attempt per device, whatever the number asked. Two devices are equal if
+every request and constraint treats them alike and neither has counters or shares. The cost is exponential only where
+devices differ; `limit` bounds it. Source: dra.md 2.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from koordpy.devices.dra.filters.claim_requests import (
+    MAX_RESULTS,
+    Alternative,
+    ClaimSpec,
+    ConstraintSpec,
+    too_many_devices,
+)
+from koordpy.devices.dra.filters.device_matching import DeviceMatching
+from koordpy.devices.dra.filters.device_shares import AmountError, can_hold, consumed_amounts, consumed_text
+from koordpy.devices.dra.ledger.device_usage import NOTHING_SHARED, DeviceUsage
+from koordpy.devices.dra.ledger.offered_devices import NodeOffer, OfferedDevice
+from koordpy.pods.claim_refs import DeviceId, Grant, Granted
+
+
+class SearchEnd(Exception):
+    """A node without a decision of the search. text: the reason, as the node's refusal."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class AttemptFault(Exception):
+    """A fault of a claim that ends the attempt of its whole unit. text: for the message."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class OpenClaim(NamedTuple):
+    """A claim that needs an allocation."""
+
+    key: str
+    """`namespace/name`."""
+    spec: ClaimSpec
+
+
+@dataclass(slots=True)
+class _Claim:
+    """The state of one claim in the search."""
+
+    key: str
+    spec: ClaimSpec
+    results: list[tuple[Alternative, int, dict[str, Fraction] | None]] = field(default_factory=list)
+    """(alternative, device, consumed amounts) of each result so far."""
+    values: list[list[tuple[str, Any]]] = field(default_factory=list)
+    """Per constraint, the attribute of each device so far."""
+    admin: set[int] = field(default_factory=set)
+    """Devices with admin access in this claim."""
+
+
+class DeviceSearch:
+    """One search: the claims of a pod on one node."""
+
+    def __init__(
+        self,
+        offer: NodeOffer,
+        claims: Sequence[OpenClaim],
+        usage: DeviceUsage,
+        matching: DeviceMatching,
+        *,
+        limit: int,
+        closed: Collection[DeviceId] = (),
+        lazy: bool = False,
+    ) -> None:
+        """closed: devices that are reserved for other pods. lazy: True to read each selector when kube-scheduler does,
+        so that `AttemptFault` is raised for exactly the errors that it meets."""
+        self._offer, self._devices = offer, offer.devices
+        self._usage, self._matching = usage, matching
+        self._closed, self._left, self._lazy = closed, limit, lazy
+        self._claims = [_Claim(one.key, one.spec, values=[[] for _ in one.spec.constraints]) for one in claims]
+        self._match: dict[int, list[Any]] = {}
+        """id of an alternative -> per device, whether it suits; None if not read yet."""
+        self._used: dict[int, int] = {}
+        """Device -> number of results of the search that take it, whole or as a share."""
+        self._shared: dict[int, dict[str, Fraction]] = {}
+        self._drawn: dict[tuple[Any, ...], Fraction] = {}
+        self._kinds: list[Hashable] | None = None
+        self._accept: Callable[[], bool] = lambda: True
+        self.met_errors = False
+        """True if a selector failed on a device that the search looked at."""
+
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    def first(self) -> list[Grant] | None:
+        """Returns the allocation of each claim in kube-scheduler's first solution; None for no solution.
+
+        Raises `SearchEnd`, and `AttemptFault` for a claim that needs too many devices.
+        """
+        return self.grants() if self._run() else None
+
+    def each(self, accept: Callable[["DeviceSearch"], bool]) -> None:
+        """Calls `accept` with this search at each solution, until it returns True or all are known."""
+        self._accept = lambda: accept(self)
+        self._run()
+
+    def grants(self) -> list[Grant]:
+        """Returns the allocation of each claim at the current solution."""
+        return [tuple(self._granted(*one) for one in claim.results) for claim in self._claims]
+
+    def chosen(self) -> list[list[tuple[Alternative, int]]]:
+        """Returns per claim (alternative, position of the device) of each result at the current solution."""
+        return [[(alternative, at) for alternative, at, _ in claim.results] for claim in self._claims]
+
+    def _granted(self, alternative: Alternative, at: int, consumed: dict[str, Fraction] | None) -> Granted:
+        device = self._devices[at]
+        text = consumed_text(consumed, device) if consumed is not None else None
+        return Granted(alternative.name, device.id, alternative.admin, text)
+
+    # -- the search ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> bool:
+        try:
+            self._check_sizes()
+            return self._request(0, 0)
+        except AmountError as what:
+            claim = self._claims[0].key
+            raise AttemptFault(f"claim {claim}: capacity request {what} is out of range") from None
+
+    def _check_sizes(self) -> None:
+        """Raises the faults that kube-scheduler finds before it searches: too many devices, pools that are changing."""
+        for claim in self._claims:
+            number = 0
+            for request in claim.spec.requests:
+                sizes = [self._size(claim, one) for one in request.alternatives]
+                number += min(sizes, default=0)
+            if number > MAX_RESULTS:
+                raise AttemptFault(too_many_devices(claim.key, number))
+
+    def _size(self, claim: _Claim, alternative: Alternative) -> int:
+        """Returns the number of devices that an alternative takes."""
+        if not alternative.all:
+            return alternative.count
+        for pools, state in ((self._offer.updated, "being updated"), (self._offer.invalid, "invalid")):
+            if pools:
+                what = f"claim {claim.key}, request {alternative.name}: asks for all devices"
+                raise SearchEnd(f"{what}, but resource pool {pools[0].title} is currently {state}")
+        return len(self._all_of(claim, alternative))
+
+    def _all_of(self, claim: _Claim, alternative: Alternative) -> list[int]:
+        """Returns the devices that a request for all devices takes, also taken and tainted ones."""
+        found = []
+        for at, device in enumerate(self._devices):
+            answer = self._matching.selects(alternative, device)
+            if isinstance(answer, str):
+                self._fail(claim, answer)
+            elif answer and (can_hold(alternative, device)):
+                found.append(at)
+        return found
+
+    def _fail(self, claim: _Claim, answer: str) -> None:
+        """Raises the error of a selector where it counts. An answer of the claim's own selector lacks its origin."""
+        self.met_errors = True
+        if self._lazy:
+            raise AttemptFault(f"claim {claim.key}{answer}" if answer.startswith(":") else answer)
+
+    def _request(self, number: int, at: int) -> bool:
+        """Searches from a request (`at`) of a claim (`number`) on; returns whether a solution was accepted."""
+        if number == len(self._claims):
+            return self._accept()
+        claim = self._claims[number]
+        if at == len(claim.spec.requests):
+            return self._request(number + 1, 0)
+        request = claim.spec.requests[at]
+        before = len(claim.results)
+        for alternative in request.alternatives:
+            size = self._size(claim, alternative)
+            if before + size > MAX_RESULTS:
+                continue
+
+            def proceed() -> bool:
+                return self._request(number, at + 1)
+
+            if alternative.all:
+                found = self._whole_set(claim, alternative, proceed)
+            else:
+                found = self._place(claim, alternative, size, 0, proceed)
+            if found:
+                return True
+        return False
+
+    def _whole_set(self, claim: _Claim, alternative: Alternative, proceed: Callable[[], bool]) -> bool:
+        """Takes all devices of a request, then proceeds; undoes it without a solution."""
+        devices = self._all_of(claim, alternative)
+        undo = []
+        fits = bool(devices)
+        for at in devices:
+            step = None
+            if self._suits(claim, alternative, at):
+                step = self._take(claim, alternative, at)
+            if step is None:
+                fits = False
+                break
+            undo.append(step)
+        if fits and proceed():
+            return True
+        for step in reversed(undo):
+            step()
+        return False
+
+    def _place(
+        self, claim: _Claim, alternative: Alternative, left: int, start: int, proceed: Callable[[], bool]
+    ) -> bool:
+        """Takes `left` devices from position `start` on, then proceeds; undoes it without a solution."""
+        if not left:
+            return proceed()
+        count = len(self._devices)
+        if not self._lazy and self._able(claim, alternative, start, left):
+            return False
+        failed: set[Hashable] = set()
+        for at in range(start, count):
+            if not self._lazy and count - at < left:
+                break
+            device = self._devices[at]
+            if self._is_taken(alternative, at) or not self._suits(claim, alternative, at):
+                continue
+            kind = self._kind(at)
+            if kind in failed:
+                continue
+            self._left -= 1
+            if self._left < 0:
+                raise SearchEnd("timed out trying to allocate devices")
+            step = self._take(claim, alternative, at)
+            if step is None:
+                continue
+            if self._place(claim, alternative, left - 1, at + 1, proceed):
+                return True
+            step()
+            if not self._lazy and not (device.consumes or device.multi or alternative.admin):
+                failed.add(kind)
+        return False
+
+    def _able(self, claim: _Claim, alternative: Alternative, start: int, left: int) -> bool:
+        """Returns whether fewer than `left` devices from `start` on could be taken, so that no search is needed."""
+        for at in range(start, len(self._devices)):
+            if not self._is_taken(alternative, at) and self._suits(claim, alternative, at):
+                left -= 1
+                if not left:
+                    return False
+        return True
+
+    def _kind(self, at: int) -> Hashable:
+        """Returns a key that is equal for devices that every request and constraint treats alike."""
+        if self._kinds is None:
+            self._kinds = [self._kind_of(one) for one in range(len(self._devices))] if not self._lazy else []
+        return self._kinds[at] if self._kinds else at
+
+    def _kind_of(self, at: int) -> Hashable:
+        device = self._devices[at]
+        if device.consumes or device.multi:
+            return at
+        answers = tuple(
+            self._suits(claim, one, at) and can_hold(one, device)
+            for claim in self._claims
+            for request in claim.spec.requests
+            for one in request.alternatives
+        )
+        values = tuple(device.attribute(one.attribute) for claim in self._claims for one in claim.spec.constraints)
+        return answers, values, self._usage.is_used(device.id), device.id in self._closed
+
+    def _suits(self, claim: _Claim, alternative: Alternative, at: int) -> bool:
+        known = self._match.get(id(alternative))
+        if known is None:
+            known = self._match[id(alternative)] = [None] * len(self._devices)
+        answer = known[at]
+        if answer is None:
+            answer = known[at] = self._matching.suits(alternative, self._devices[at])
+        if isinstance(answer, str):
+            self._fail(claim, answer)
+            return False
+        return bool(answer)
+
+    def _is_taken(self, alternative: Alternative, at: int) -> bool:
+        """Returns whether a device is taken whole, outside the search or in it; never for admin access."""
+        if alternative.admin:
+            return False
+        device = self._devices[at]
+        if device.id in self._usage.whole or device.id in self._closed:
+            return True
+        return not device.multi and (at in self._used or device.id in self._usage.shares)
+
+    def _take(self, claim: _Claim, alternative: Alternative, at: int) -> Callable[[], None] | None:
+        """Takes a device for a request; returns the function that undoes it, None if the device does not fit."""
+        device = self._devices[at]
+        if alternative.admin:
+            if at in claim.admin:
+                return None
+        elif self._is_taken(alternative, at):
+            return None
+        consumed: dict[str, Fraction] | None = None
+        if device.multi and not alternative.admin:
+            consumed = self._share(claim, alternative, at)
+            if consumed is None:
+                return None
+        elif not can_hold(alternative, device):
+            return None
+        begins = not (at in self._used or self._usage.is_used(device.id))
+        if device.consumes and (begins or alternative.admin) and not self._counters_remain(device):
+            return None
+        added = self._add_values(claim, alternative, device)
+        if added is None:
+            return None
+        draws = begins and not alternative.admin
+        self._change(claim, at, consumed, draws=draws, admin=alternative.admin, sign=1)
+        claim.results.append((alternative, at, consumed))
+
+        def undo() -> None:
+            claim.results.pop()
+            for values in added:
+                values.pop()
+            self._change(claim, at, consumed, draws=draws, admin=alternative.admin, sign=-1)
+
+        return undo
+
+    def _share(self, claim: _Claim, alternative: Alternative, at: int) -> dict[str, Fraction] | None:
+        """Returns what a share of a device consumes; None if too little is left, or the request has a share of it."""
+        device = self._devices[at]
+        if any(one is alternative and other == at for one, other, _ in claim.results):
+            return None
+        amounts = consumed_amounts(alternative, device)
+        if amounts is None:
+            return None
+        taken, own = self._usage.shared(device.id), self._shared.get(at, NOTHING_SHARED)
+        for name, amount in amounts.items():
+            if taken.get(name, 0) + own.get(name, 0) + amount > device.capacity[name]:
+                return None
+        return dict(amounts)
+
+    def _counters_remain(self, device: OfferedDevice) -> bool:
+        driver, pool = device.id.driver, device.id.pool
+        return all(
+            self._usage.counters.get((driver, pool, key), 0) + self._drawn.get((driver, pool, key), 0) + amount
+            <= device.pool.counters.get(key, 0)
+            for key, amount in device.consumes
+        )
+
+    def _add_values(
+        self, claim: _Claim, alternative: Alternative, device: OfferedDevice
+    ) -> list[list[tuple[str, Any]]] | None:
+        """Adds a device to the constraints of its claim; None if it breaks one. Returns the lists that it was added
+        to."""
+        added: list[list[tuple[str, Any]]] = []
+        for constraint, values in zip(claim.spec.constraints, claim.values, strict=True):
+            if not constraint.covers(alternative):
+                continue
+            value = device.attribute(constraint.attribute)
+            if value is None or value[0] == "unknown" or not _agrees(constraint, value, values):
+                for other in added:
+                    other.pop()
+                return None
+            values.append(value)
+            added.append(values)
+        return added
+
+    def _change(
+        self, claim: _Claim, at: int, consumed: dict[str, Fraction] | None, *, draws: bool, admin: bool, sign: int
+    ) -> None:
+        """Adds a taken device to the state of the search (sign 1), or removes it (-1)."""
+        if admin:
+            (claim.admin.add if sign > 0 else claim.admin.discard)(at)
+            return
+        self._used[at] = self._used.get(at, 0) + sign
+        if not self._used[at]:
+            del self._used[at]
+        if consumed is not None:
+            own = self._shared.setdefault(at, {})
+            for name, amount in consumed.items():
+                own[name] = own.get(name, Fraction(0)) + sign * amount
+        if draws:
+            device = self._devices[at]
+            for key, amount in device.consumes:
+                counter = device.id.driver, device.id.pool, key
+                self._drawn[counter] = self._drawn.get(counter, Fraction(0)) + sign * amount
+
+
+def _agrees(constraint: ConstraintSpec, value: tuple[str, Any], values: Sequence[tuple[str, Any]]) -> bool:
+    """Returns whether a value keeps a constraint over the values so far."""
+    if constraint.distinct:
+        return value not in values
+    return not values or value == values[0]

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many units of extended resources a node serves by devices: the devices that match the classes of the resources.
+
+Free and taken devices count, so that the amount is to used units what allocatable is: an upper bound. Whether free
+devices are found decides the filter. Source: dra.md 8, 11.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from koordpy.devices.dra.filters.claim_requests import Alternative, class_alternative
+from koordpy.devices.dra.filters.device_matching import DeviceMatching
+from koordpy.devices.dra.ledger.extended_claims import CLASS_RESOURCE, resource_classes
+from koordpy.devices.dra.ledger.offered_devices import DeviceOffers
+
+
+def device_amounts(offers: DeviceOffers, node: Any) -> dict[str, int]:
+    """Returns extended resource -> number of devices of its class that a node (with name and labels) reaches."""
+    devices = offers.at(node).devices
+    if not devices:
+        return {}
+    matching = DeviceMatching(offers)
+    out: dict[str, int] = {}
+    for resource, alternative in _class_requests(offers).items():
+        number = sum(matching.selects(alternative, device) is True for device in devices)
+        if number:
+            out[resource] = number
+    return out
+
+
+def _class_requests(offers: DeviceOffers) -> Mapping[str, Alternative]:
+    """Returns extended resource -> a request for one device of its class."""
+    found: Mapping[str, Alternative] | None = offers.memo.get(_class_requests)
+    if found is None:
+        by_class = {name: class_alternative(name, offers) for name in offers.classes}
+        named = {resource: by_class[name] for resource, name in resource_classes(offers).items()}
+        found = named | {f"{CLASS_RESOURCE}{name}": one for name, one in by_class.items()}
+        offers.memo[_class_requests] = found
+    return found

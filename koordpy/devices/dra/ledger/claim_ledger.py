@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The allocations of a draft: devices of pods that the plan places, and of claims that evictions free.
+
+Sources: dra.md 7, 10.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from koordpy.api.claim_objects import (
+    Allocation,
+)
+from koordpy.devices.dra.ledger.device_objects import DeviceObjects, grant_of
+from koordpy.devices.dra.ledger.device_usage import DeviceUsage
+from koordpy.pods.claim_refs import (
+    Grant,
+)
+from koordpy.pods.family_books import DeviceLedger, FamilyView
+from koordpy.pods.pod_info import PodInfo
+
+
+class ClaimLedger(DeviceLedger):
+    """Allocations of a Draft, and devices in use with them."""
+
+    def __init__(self, view: "ClaimView") -> None:
+        super().__init__()
+        self._objects, self._frees = view.objects, view.frees
+        self.taken: dict[str, Grant] = dict(view.promised)
+        """Claim -> devices that are allocated on the Draft, for assumed pods, or by a write in progress."""
+        self.nodes: dict[str, int] = {}
+        """Claim that the Draft has allocated -> node position of its first pod."""
+        self.freed: dict[str, None] = {}
+        """Claims of which evictions of the Draft have freed the devices."""
+        self.users: dict[str, set[str]] = {}
+        """Claim that pods of the Draft share -> their uids."""
+        self.apart: dict[bytes, int] = {}
+        """Shape of gang members of which devices must be searched together -> number of members."""
+        self._gone: dict[str, set[str]] = {}
+        """Claim -> uids of its consumers that the Draft evicts."""
+        self._usage: DeviceUsage | None = None
+        self.changed: list[tuple[str, str]] = []
+        """(driver, pool) of each device that was taken or freed, in order."""
+        self.memo: dict[Any, Any] = {}
+        """Results of the filter for this Draft."""
+
+    @property
+    def usage(self) -> DeviceUsage:
+        """Devices in use, with the changes of the Draft. Only the ledger changes it."""
+        if self._usage is None:
+            self._usage = self._objects.usage.copy()
+            for claim, grant in self.taken.items():
+                if self._stated(claim) is None:
+                    self._change(grant, 1)
+        return self._usage
+
+    def allocation(self, claim: str) -> Allocation | None:
+        """Returns the allocation in the status of a claim, unless evictions have freed it."""
+        return None if claim in self.freed else self._stated(claim)
+
+    def _stated(self, claim: str) -> Allocation | None:
+        known = self._objects.claims.get(claim)
+        return known.status.allocation if known is not None else None
+
+    def _change(self, grant: Grant, sign: int) -> None:
+        usage = self.usage
+        for one in grant:
+            usage.change(one, sign)
+            self.changed.append((one.device.driver, one.device.pool))
+
+    def assign(self, pod: PodInfo, node: int, given: Any) -> None:
+        """Implements `DeviceLedger.assign`. given: claim -> its devices."""
+        super().assign(pod, node, given)
+        for claim, grant in given.items():
+            self.taken[claim] = grant
+            self.nodes[claim] = node
+            self._change(grant, 1)
+        for one in self._objects.names_of(pod.pod):
+            self.users.setdefault(f"{pod.namespace}/{one.name}", set()).add(pod.uid)
+
+    def release(self, pod: PodInfo) -> None:
+        """Implements `DeviceLedger.release`."""
+        for claim, grant in self.allocations[pod.key].items():
+            self._change(grant, -1)
+            del self.taken[claim], self.nodes[claim]
+        for one in self._objects.names_of(pod.pod):
+            self.users[f"{pod.namespace}/{one.name}"].discard(pod.uid)
+        super().release(pod)
+
+    def evict(self, pod: PodInfo) -> None:
+        """Implements `DeviceLedger.evict`: a claim is free once the Draft evicts all of its consumers."""
+        for claim in self._objects.by_consumer.get(pod.uid, ()) if self._frees else ():
+            gone = self._gone.setdefault(claim, set())
+            gone.add(pod.uid)
+            known = self._objects.claims[claim]
+            if all(one.uid in gone for one in known.status.reserved_for):
+                self.freed[claim] = None
+                assert known.status.allocation is not None
+                self._change(grant_of(known.status.allocation), -1)
+
+    def restore(self, pod: PodInfo) -> None:
+        """Implements `DeviceLedger.restore`."""
+        for claim in self._objects.by_consumer.get(pod.uid, ()) if self._frees else ():
+            self._gone[claim].discard(pod.uid)
+            if claim in self.freed:
+                del self.freed[claim]
+                known = self._objects.claims[claim]
+                assert known.status.allocation is not None
+                self._change(grant_of(known.status.allocation), 1)
+
+
+@dataclass(frozen=True, eq=False)
+class ClaimView(FamilyView):
+    """Resource claims, slices and classes at one moment. Immutable."""
+
+    objects: DeviceObjects
+    live: bool = False
+    """True for a real cluster, to which only some claims are written yet."""
+    frees: bool = True
+    """False if evictions free no devices."""
+    promised: Mapping[str, Grant] = field(default_factory=dict)
+    """Claim -> devices that are allocated for an assumed pod, or by a write in progress."""
+
+    @property
+    def warnings(self) -> tuple[tuple[str, str], ...]:  # type: ignore[override]
+        """(object, text) of pools that offer nothing."""
+        return self.objects.offers.warnings
+
+    def ledger(self) -> ClaimLedger:
+        """Implements `FamilyView.ledger`."""
+        return ClaimLedger(self)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Entries of the SimulationResult document, and their order (simulate.md 3)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from koordpy.api.natural_order import NaturalKey, natural_key
+from koordpy.api.quantity import cpu_text
+from koordpy.fairness.quota_runtime import QuotaAmounts
+from koordpy.plan.round_plan import GangReport
+from koordpy.quota.quota_tree import QuotaNode
+
+
+def object_order(key: str) -> tuple[NaturalKey, NaturalKey]:
+    """Returns the sort key of `namespace/name`: namespace, then name, in natural order."""
+    namespace, _, name = key.partition("/")
+    return natural_key(namespace), natural_key(name)
+
+
+def pod_fields(key: str) -> dict[str, str]:
+    namespace, _, name = key.partition("/")
+    return {"namespace": namespace, "pod": name}
+
+
+def quota_fields(key: str, figures: QuotaAmounts, quota: QuotaNode | None) -> dict[str, Any]:
+    """Returns an entry of `quotas` in the output. quota: None for a built-in quota, which has no min and max."""
+
+    def shown(amounts: Mapping[str, int]) -> dict[str, Any]:
+        return {r: cpu_text(amount) if r == "cpu" else amount for r, amount in sorted(amounts.items())}
+
+    return {
+        "name": key,
+        "min": shown({r: quota.least(r) for r in quota.max} if quota is not None else {}),
+        "max": shown(quota.max if quota is not None else {}),
+        "request": shown(figures.request),
+        "runtime": shown(figures.runtime),
+        "used": shown(figures.used),
+        "allocated": shown(figures.allocated),
+        "guaranteed": shown(figures.guaranteed),
+        "nonPreemptibleUsed": shown(figures.rigid_used),
+    }
+
+
+def gang_fields(report: GangReport, proof: str) -> dict[str, Any]:
+    """Returns an entry of `gangs` in the output."""
+    domain = report.domain
+    return {
+        "name": report.name,
+        "members": report.members,
+        "minMember": report.min_member,
+        "bound": report.bound,
+        "status": str(report.status),
+        "domain": None if domain is None else {"layer": domain[0], "name": domain[1]},
+        "proof": proof,
+        "message": report.message,
+        "origin": report.origin,
+        "workload": dict(report.workload) if report.workload is not None else None,
+    }

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The independent check of devices that a plan allocates to resource claims.
+
+It reads the claims' statuses, the slices and the plan's allocations, and shares no code with the search that chose the
+devices. Checked: that each device is offered on the pod's node by the newest generation of a complete pool, that no
+other claim has it, that counters and capacities of shares are enough, that numbers and constraints of the claim hold,
+and that pods of an allocated claim are on its nodes. Selectors are not evaluated again. Source: dra.md 1, 2, 4, 5, 10.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from koordpy.api.claim_objects import BasicDevice, DeviceRequest, ResourceClaim, ResourceSlice
+from koordpy.api.counted_nouns import count_noun
+from koordpy.api.label_selectors import term_matches
+from koordpy.api.objects import NodeSelector
+from koordpy.api.quantity import parse_exact
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.reservations import reserved_devices
+from koordpy.cache.snapshot import NodeInfo
+from koordpy.pods.claim_refs import CLAIMS, IMPLICIT, DeviceId, Grant, Granted
+from koordpy.pods.pod_info import PodInfo
+
+
+class DeviceCheck:
+    """The check of all devices of one plan, on the draft with the plan."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+        view: Any = draft.snapshot.families.get(CLAIMS)
+        self.claims: Mapping[str, ResourceClaim] = view.objects.claims if view is not None else {}
+        self.names_of = view.objects.names_of if view is not None else lambda pod: []
+        self.slices = _current(view.objects.slices.values()) if view is not None else {}
+        gone = {pod.uid for pod in draft.evicted.values()}
+        self.stated = {
+            key: claim
+            for key, claim in self.claims.items()
+            if claim.status.allocation is not None
+            and not (claim.status.reserved_for and all(one.uid in gone for one in claim.status.reserved_for))
+        }
+        """Claims with an allocation that the plan's evictions do not free."""
+        self.planned: dict[str, tuple[Grant, NodeInfo]] = {}
+        """Claim -> its devices, and the node of its pod, of all pods that the draft has placed."""
+        for key, node in draft.placed.items():
+            for claim_key, grant in (draft.family_devices_of(key, CLAIMS) or {}).items():
+                self.planned[claim_key] = grant, draft.snapshot.nodes[node]
+        self._sum_up()
+
+    def _sum_up(self) -> None:
+        """Adds up what all claims take: devices whole, shares, capacities and counters."""
+        self.whole: Counter[DeviceId] = Counter()
+        self.shares: Counter[DeviceId] = Counter()
+        self.amounts: dict[tuple[DeviceId, str], Fraction] = {}
+        for claim in self.stated.values():
+            assert claim.status.allocation is not None
+            for one in claim.status.allocation.devices.results:
+                consumed = dict(one.consumed_capacity) if one.share_id else None
+                if not one.admin_access:
+                    self._add(DeviceId(one.driver, one.pool, one.device), consumed)
+        for key, (grant, _) in self.planned.items():
+            for granted in grant if key not in self.stated else ():
+                if not granted.admin:
+                    self._add(granted.device, None if granted.consumed is None else dict(granted.consumed))
+        self.counters: dict[tuple[str, str, str, str], Fraction] = {}
+        for device in {*self.whole, *self.shares}:
+            for name, amount in _draws(self._facts(device)):
+                counter = device.driver, device.pool, *name
+                self.counters[counter] = self.counters.get(counter, Fraction(0)) + amount
+
+    def _add(self, device: DeviceId, consumed: Mapping[str, Any] | None) -> None:
+        if consumed is None:
+            self.whole[device] += 1
+            return
+        self.shares[device] += 1
+        for name, amount in consumed.items():
+            key = device, name
+            self.amounts[key] = self.amounts.get(key, Fraction(0)) + parse_exact(amount)
+
+    def _facts(self, device: DeviceId) -> BasicDevice | None:
+        """Returns the fields of an offered device; None for a device that is not offered."""
+        for one in self.slices.get((device.driver, device.pool), ()):
+            for listed in one.spec.devices:
+                if listed.name == device.device:
+                    return listed.facts
+        return None
+
+    def faults(self, pod: PodInfo, node: NodeInfo) -> list[str]:
+        """Returns the faults of the devices of a placed pod's claims."""
+        faults: list[str] = []
+        given: Mapping[str, Grant] = self.draft.family_devices_of(pod.key, CLAIMS) or {}
+        for one in self.names_of(pod.pod):
+            key = f"{pod.namespace}/{one.name}"
+            allocation = self.stated[key].status.allocation if key in self.stated else None
+            if allocation is not None:
+                if not _selects(allocation.node_selector, node):
+                    faults.append(f"resource claim {key} is allocated elsewhere")
+            elif key not in self.planned:
+                faults.append(f"resource claim {key} has no devices")
+            else:
+                first = self.planned[key]
+                if first[1] is not node and any(not self._is_offered(g.device, node) for g in first[0]):
+                    faults.append(f"resource claim {key} is allocated to {first[1].name}")
+        kept = reserved_devices(self.draft.reserved_claims(pod))
+        for key, grant in given.items():
+            claim = self.claims.get(key)
+            if claim is not None:
+                faults += _claim_faults(claim, key, grant, self._values(grant))
+            elif not key.endswith(IMPLICIT):
+                faults.append(f"resource claim {key} does not exist")
+            for granted in grant:
+                what = f"device {granted.device.device} of pool {granted.device.pool}"
+                if not granted.admin and kept.get(granted.device, key) != key:
+                    faults.append(f"{what} is reserved")
+                if self._is_excessive(granted):
+                    faults.append(f"{what} is not available to resource claim {key}")
+                if not self._is_offered(granted.device, node):
+                    faults.append(f"{what} is not offered there")
+        return faults
+
+    def _values(self, grant: Grant) -> list[tuple[Granted, dict[str, Any]]]:
+        """Returns (device, attribute with its domain -> value) of each device of a claim."""
+        out = []
+        for one in grant:
+            facts = self._facts(one.device)
+            named = facts.attributes if facts is not None else {}
+            out.append((one, {k if "/" in k else f"{one.device.driver}/{k}": v for k, v in named.items()}))
+        return out
+
+    def _is_excessive(self, granted: Granted) -> bool:
+        """Returns whether a device, its capacities or its counters are given out more than once."""
+        device, facts = granted.device, self._facts(granted.device)
+        if facts is None:
+            return True
+        if not granted.admin:
+            if granted.consumed is None and self.whole[device] + self.shares[device] > 1:
+                return True
+            if granted.consumed is not None and (self.whole[device] or not facts.allow_multiple_allocations):
+                return True
+            for name, capacity in facts.capacity.items():
+                if self.amounts.get((device, name), Fraction(0)) > parse_exact(capacity.value):
+                    return True
+        limits = {
+            (one.name, name): parse_exact(counter.value)
+            for s in self.slices[device.driver, device.pool]
+            for one in s.spec.shared_counters
+            for name, counter in one.counters.items()
+        }
+        return any(
+            self.counters.get((device.driver, device.pool, *name), Fraction(0)) > limits.get(name, Fraction(0))
+            for name, _ in _draws(facts)
+        )
+
+    def _is_offered(self, device: DeviceId, node: NodeInfo) -> bool:
+        """Returns whether a complete pool offers a device on a node."""
+        slices = self.slices.get((device.driver, device.pool), ())
+        if not slices or len(slices) != max(one.spec.pool.resource_slice_count for one in slices):
+            return False
+        for one in slices:
+            for listed in one.spec.devices:
+                where: Any = listed.facts if one.spec.per_device_node_selection else one.spec
+                near = where.all_nodes or where.node_name == node.name
+                if listed.name == device.device and (near or _matches(where.node_selector, node)):
+                    return True
+        return False
+
+
+def _current(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], list[ResourceSlice]]:
+    """Returns (driver, pool) -> slices of the newest generation."""
+    newest: dict[tuple[str, str], int] = {}
+    listed = list(slices)
+    for one in listed:
+        key = one.spec.driver, one.spec.pool.name
+        newest[key] = max(newest.get(key, 0), one.spec.pool.generation)
+    found: dict[tuple[str, str], list[ResourceSlice]] = {}
+    for one in listed:
+        key = one.spec.driver, one.spec.pool.name
+        if one.spec.pool.generation == newest[key]:
+            found.setdefault(key, []).append(one)
+    return found
+
+
+def _draws(facts: BasicDevice | None) -> list[tuple[tuple[str, str], Fraction]]:
+    """Returns ((counter set, counter), amount) of what a device draws."""
+    uses = facts.consumes_counters if facts is not None else ()
+    return [((use.counter_set, name), parse_exact(c.value)) for use in uses for name, c in use.counters.items()]
+
+
+def _selects(selector: NodeSelector | None, node: NodeInfo) -> bool:
+    return selector is None or _matches(selector, node)
+
+
+def _matches(selector: NodeSelector | None, node: NodeInfo) -> bool:
+    terms = selector.node_selector_terms if selector is not None else ()
+    return any(term_matches(term, node.name, node.labels) for term in terms)
+
+
+def _claim_faults(
+    claim: ResourceClaim, key: str, grant: Grant, values: list[tuple[Granted, dict[str, Any]]]
+) -> list[str]:
+    """Returns the faults of numbers and constraints of one claim."""
+    faults = []
+    by_request: dict[str, list[str]] = {}
+    for one in grant:
+        by_request.setdefault(one.request.partition("/")[0], []).append(one.request)
+    for request in claim.spec.devices.requests:
+        faults += _number_faults(request, key, by_request.get(request.name, []))
+    for constraint in claim.spec.devices.constraints:
+        names, attribute = constraint.requests, constraint.match_attribute or constraint.distinct_attribute
+        meant = [
+            own for one, own in values if not names or one.request in names or one.request.partition("/")[0] in names
+        ]
+        stated = [repr(own[attribute]) for own in meant if attribute in own]
+        wanted = 1 if constraint.match_attribute else len(meant)
+        if meant and (len(stated) < len(meant) or len(set(stated)) != wanted):
+            faults.append(f"resource claim {key} breaks a constraint on {attribute}")
+    return faults
+
+
+def _number_faults(request: DeviceRequest, key: str, given: list[str]) -> list[str]:
+    """Returns the fault of the number of devices of one request; nothing without one."""
+    if len(set(given)) > 1:
+        return [f"resource claim {key} gets devices of several alternatives of request {request.name}"]
+    alternatives = dict(request.alternatives)
+    exact = alternatives.get(given[0]) if given else None
+    if exact is None:
+        return [f"resource claim {key} gets no device for request {request.name}"]
+    asked = 1 if exact.count is None else exact.count
+    if exact.allocation_mode != "All" and len(given) != asked:
+        return [f"resource claim {key} requests {count_noun(asked, 'device')} and gets {len(given)}"]
+    return []
