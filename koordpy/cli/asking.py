@@ -136,7 +136,7 @@ def why_text(document: Document, wide: bool) -> str:
 
 
 def _nodes_and_domains(found: Document) -> list[str]:
-    lines = [f"{found['pod']} fits on {found['feasibleNodes']} of {count_noun(found['allNodes'], 'node')}"]
+    lines = [f"{found['pod']}: {output.fits_on(found, found['allNodes'])}"]
     lines += output.part(
         "Nodes", output.table(("NODES", "WHY NOT"), [(n, text) for text, n in found["reasons"].items()])
     )

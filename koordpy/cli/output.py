@@ -285,7 +285,7 @@ def explanation_table(document: Document) -> str:
     """Returns an explanation as tables: nodes with verdict or scores, domains, changes that would help."""
     gang = f" of gang {document['gang']}" if document["gang"] else ""
     nodes = document["nodes"]
-    take = f": fits on {document['feasibleNodes']} of {count_noun(len(nodes), 'node')}" if nodes else ""
+    take = f": {fits_on(document, len(nodes))}" if nodes else ""
     lines = [f"{document['pod']}{gang}{take}"]
     if document["origin"]:
         lines.append(f"gang {document['gang']}: {document['origin']}")
@@ -299,12 +299,17 @@ def explanation_table(document: Document) -> str:
     rows = [(node["node"], "yes" if node["feasible"] else "no", _verdict(node)) for node in nodes]
     lines += part("Nodes", table(("NODE", "FITS", "WHY"), _merged(rows)))
     domains = [
-        (d["name"] or "the cluster", d["layer"], d["slots"], d["needed"], "chosen" if d["chosen"] else "", d["reason"])
-        for d in document["domains"]
+        (d["name"] or "the cluster", d["layer"], d["slots"], d["needed"], d["reason"]) for d in document["domains"]
     ]
     ordered = [(layer, name, *rest) for name, layer, *rest in _merged(domains)]
-    lines += part("Domains", table(("LAYER", "NAME", "SLOTS", "NEEDED", "", "WHY"), ordered))
+    lines += part("Domains", table(("LAYER", "NAME", "SLOTS", "NEEDED", "WHY"), ordered))
     return lined(lines + remedies(document))
+
+
+def fits_on(document: Document, nodes: int) -> str:
+    """Returns on how many of the nodes the pod fits; of a member of a gang, that this ignores the other members."""
+    take = f"fits on {document['feasibleNodes']} of {count_noun(nodes, 'node')}"
+    return f"alone, it {take}" if document.get("gang") else take
 
 
 def _decided(document: Document) -> list[str]:

@@ -167,6 +167,7 @@ def _explained(decided: DecidedPod) -> Explanation:
             *((about, counted_text(resource)) for about, resource in counted_parts([unit])),
             *((f"gang {gang.key}", remark) for gang in unit.gangs if (remark := goal_remark(unit, round_state))),
         )
+        rank = rank_in_queue(groups.unit_of(pod), groups, snapshot, config, use=round_state.draft.quotas)
     return Explanation(
         pod=pod.key,
         gang=pod.gang.key if pod.gang is not None else None,
@@ -178,7 +179,7 @@ def _explained(decided: DecidedPod) -> Explanation:
         would_fit_if=tuple(advice(decided)),
         evictions=tuple(evictions_for(decided)),
         method=decided.outcome.attempt.method,
-        queue_rank=rank_in_queue(groups.unit_of(pod), groups, snapshot, config),
+        queue_rank=rank,
         warnings=warnings,
         reason=str(decided.waits.offline_reason) if decided.waits is not None else "",
         node=snapshot.nodes[decided.node].name if decided.node is not None else "",

@@ -154,7 +154,7 @@ async def test_an_answer_is_printed_as_the_same_view_of_a_cluster_is(server: Ser
     assert "and 3 more pods\n" in out and "  3 more slots were free in rack r1\n" in out and "  place 2 of 7" in out
     assert "as of 1.5 s ago of http://127.0.0.1:" in out and out.endswith("configuration: the scheduler's own\n")
     wide = (await ask("why", "job/train", "-o", "wide"))[1]
-    assert "team-a/train-0 fits on 1 of 4 nodes" in wide and "rack   r1" in wide
+    assert "team-a/train-0: fits on 1 of 4 nodes" in wide and "rack   r1" in wide
     assert "3      Insufficient nvidia.com/gpu" in wide
     queue = (await ask("queue"))[1]
     assert (

@@ -148,6 +148,14 @@ def test_what_the_user_holds_and_deserves_is_told(tmp_path: Path, capsys: pytest
     }
 
 
+def test_the_usage_is_that_of_the_time_of_the_decision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of four GPUs alice's earlier pods get some in the same round; the pod that waits is told of them."""
+    text = CLUSTER + "".join(pod(f"b-{i}", "bob", node="n1") for i in range(2))
+    text += "".join(pod(f"a-{i}", "alice") for i in range(4))
+    held = [explained(text, f"a-{i}", tmp_path, capsys)["queue"]["held"]["gpus"] for i in range(4)]
+    assert held == ["0", "1", "2", "2"]
+
+
 def test_who_would_be_evicted_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = CLUSTER + "".join(pod(f"old-{i}", "bob", node="n1") for i in range(4)) + pod("vip", "alice", high=True)
     found = explained(text, "vip", tmp_path, capsys)

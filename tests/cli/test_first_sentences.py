@@ -59,7 +59,7 @@ def test_a_parent_quota_is_the_gangs_reason_and_comes_before_the_nodes(
 ) -> None:
     text = CLUSTER + PARENT + "".join(member(i, labels="quota.scheduling.koordinator.sh/name: org") for i in range(2))
     lines = printed(["explain", "--pod", "default/g-0"], text, tmp_path, capsys)
-    at = lines.index("default/g-0 of gang default/g: fits on 1 of 1 node")
+    at = lines.index("default/g-0 of gang default/g: alone, it fits on 1 of 1 node")
     assert lines[at - 1].startswith("gang default/g: needed 2, quota org is a parent: use one of its leaves. ")
 
 

@@ -20,6 +20,7 @@ from koordpy.fairness.tenant_entitlements import ACCELERATORS, entitlements_of
 from koordpy.gangs.queue_units import Groups, Unit
 from koordpy.gangs.unit_gates import gate
 from koordpy.planner.queue.unit_order import UnitOrder
+from koordpy.quota.quota_book import QuotaUse
 
 _HUNDREDTHS = 100
 GPUS = "gpus"
@@ -44,8 +45,10 @@ class QueueRank:
     """Resource -> quantity that the owner is entitled to, for the same resources."""
 
 
-def rank_in_queue(unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConfiguration) -> QueueRank:
-    """Returns the rank of a pending unit on a snapshot."""
+def rank_in_queue(
+    unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConfiguration, *, use: QuotaUse
+) -> QueueRank:
+    """Returns the rank of a pending unit on a snapshot. use: the amounts in use at the time of `QueueRank.used`."""
     fairness = config.fairness
     units = [one for one in groups.units() if one.plain is not None or gate(one, groups) is None]
     turns = enumerate(units_in_turn(units, snapshot, config), 1) if any(one.id == unit.id for one in units) else ()
@@ -55,7 +58,7 @@ def rank_in_queue(unit: Unit, groups: Groups, snapshot: Snapshot, config: Koordp
     path = lines.path(first) if lines is not None else ()
     if lines is None or not path:
         return QueueRank(place, len(units), fairness.mode, "", {}, {})
-    party, use = path[-1], Draft(snapshot).quotas
+    party = path[-1]
     held: dict[str, str] = {}
     share: dict[str, str] = {}
     for resource in sorted(lines.amounts(Job(unit).requests())):
