@@ -57,7 +57,7 @@ class NodeAgent:
         deliver GPUs, empty if it can. held: returns GPU -> reason why it must not be used although it is healthy."""
         self.node, self.backend, self.book = node, backend, book
         self.delivery, self._measure, self.looked, self.obstacle = delivery, measure, looked, obstacle
-        self.held = held
+        self.unavailable = held
         self._before: Mapping[tuple[str, str], str] = {}
         """(key, key) -> link class in the last report; used for GPUs that have vanished."""
         self.undeliverable = ""
@@ -129,7 +129,7 @@ class NodeAgent:
             measured=self.backend.measured() if measured is None else measured,
             before=self._before,
             undeliverable=self.undeliverable,
-            held=self.held(),
+            held=self.unavailable(),
             asked=asked,
         )
 
@@ -182,7 +182,7 @@ class NodeAgent:
             timeout = 0.0 if stirred else again
             self.stirred.clear()
 
-    async def told(self, undeliverable: str) -> None:
+    async def wait_until_reported(self, undeliverable: str) -> None:
         """Waits until the Device shows this reason why GPUs cannot be delivered (empty: that they can)."""
         async with self._published:
             await self._published.wait_for(lambda: self.undeliverable == undeliverable and not self.unwritten)

@@ -45,7 +45,7 @@ from koordpy.preemption.search.preemption_search import PreemptionSearch
 from koordpy.preemption.search.preemptor_sets import PreemptorSet, members_preempt_individually
 from koordpy.preemption.search.select_victims import select_victims
 from koordpy.preemption.selection.preemption_names import NO_GUARD, WAIVABLE, Guard, RuleName, Way
-from koordpy.reservations.capacity_view import RELIEVED
+from koordpy.reservations.capacity_view import AFTER_TERMINATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +287,7 @@ def _carry_out(unit: Unit, plan: PreemptionPlan, search: PreemptionSearch) -> Pl
     mark = draft.mark()
     for victim in plan.victims:
         draft.evict_all(victim.unit.pods)
-    outcome = accept(unit, nodes, now.of_view(RELIEVED), plan.proof, plan.runs, plan.notes, plan)
+    outcome = accept(unit, nodes, now.of_view(AFTER_TERMINATION), plan.proof, plan.runs, plan.notes, plan)
     if isinstance(outcome, BoundUnit) and (faults := search.faults_of_returns(plan)):
         outcome = rejected_plan(unit, faults, nodes, now, plan.runs, plan)
     if isinstance(outcome, RejectedUnit):

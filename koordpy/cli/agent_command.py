@@ -196,7 +196,7 @@ async def _leave(agent: Any, plugin: Any, task: Any) -> None:
 
     plugin.retire()
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(agent.told(plugin.obstacle), PUBLISH_SECONDS)
+        await asyncio.wait_for(agent.wait_until_reported(plugin.obstacle), PUBLISH_SECONDS)
     await plugin.drain()
     task.cancel()
 
@@ -252,7 +252,7 @@ async def _plugin(client: Any, agent: Any, args: argparse.Namespace) -> AsyncIte
         service.server.offer([PluginOffer(gpu.key, not book.why_sick(gpu.key), gpu.numa) for gpu in gpus])
 
     agent.looked, agent.obstacle, service.changed = offer, lambda: service.obstacle, agent.stirred.set
-    agent.held = lambda: service.allocator.held
+    agent.unavailable = lambda: service.allocator.unavailable
     task = asyncio.create_task(service.run())
     try:
         yield service

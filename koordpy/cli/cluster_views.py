@@ -25,7 +25,7 @@ from koordpy.plan.round_plan import RoundPlan
 from koordpy.planner.planning_round import plan_round
 from koordpy.planner.queue.queue_rank import waiting
 from koordpy.view.subjects import Subject, UnknownSubjectError, find, parse
-from koordpy.view.tenant_view import told
+from koordpy.view.tenant_view import condition_message
 
 Document = dict[str, Any]
 SIZES = (1, 8, 64)
@@ -53,7 +53,7 @@ def why(args: argparse.Namespace, cluster: ReadCluster) -> Document:
     return {
         "kind": subject.kind,
         "name": subject.key,
-        "pods": [{**outcomes.of(key), "lastTold": told(snapshot.pods[key])} for key in subject.pods],
+        "pods": [{**outcomes.of(key), "lastTold": condition_message(snapshot.pods[key])} for key in subject.pods],
         "gang": report
         and {
             "name": report.name,

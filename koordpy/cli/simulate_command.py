@@ -163,7 +163,7 @@ class Scenario:
         """
         from koordpy.offline.scenario_steps import load_steps, take_step
 
-        given = load_steps(self._steps, ready.given.loaded)
+        given = load_steps(self._steps, ready.input.loaded)
         self._run(ready, FIRST_STEP, [])
         for step, loaded in zip(self._steps, given, strict=True):
             stepped = take_step(ready, step, loaded, evicted=self._args.evicted, later=self._later)

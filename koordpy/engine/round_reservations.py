@@ -27,7 +27,7 @@ class RoundReservations:
         """Unit -> reservations of nodes for its members, from its last attempt."""
         self._terminating: dict[str, dict[str, str]] = {}
         """Unit in `awaiting` -> key and uid of the terminating pods that its reservations may depend on."""
-        self.promised: PromisedStart | None = None
+        self.promised_start: PromisedStart | None = None
         """The promised start of the last round; None for none."""
         feeds.listeners.pod_gone.append(self._pod_gone)
 
@@ -95,13 +95,13 @@ class RoundReservations:
 
     def promise(self, now: PromisedStart | None) -> None:
         """Remembers the promised start of the last round; None for none."""
-        before, self.promised = self.promised, now
+        before, self.promised_start = self.promised_start, now
         if before is not None and (now is None or now.unit != before.unit):
             self._queue.broadcast(Wake.CAPACITY_FREED, "ReservationGone")
 
     def _pod_gone(self, key: str) -> None:
         """Wakes units that were blocked by the reservation of a deleted pod."""
-        if self.promised is not None and key in self.promised.nodes:
+        if self.promised_start is not None and key in self.promised_start.nodes:
             self.promise(None)
         if any(one.holder == key for known in self.awaiting.values() for one in known):
             self._queue.broadcast(Wake.CAPACITY_FREED, "AwaitedRoomGivenUp")

@@ -230,7 +230,7 @@ class SchedulingLoop:
             # an ordinary round ended while a search runs, and the search's snapshot does not have its placements
             self._searches.note_placements(plan, round_input.snapshot)
         self._dispatcher.apply(plan, round_input, seconds=seconds)
-        if plan.reservation is not self._reservations.promised:
+        if plan.reservation is not self._reservations.promised_start:
             self._reservations.promise(plan.reservation)
         for _ in range(TURNS_TO_SEND if plan.placements else 0):
             await asyncio.sleep(0)

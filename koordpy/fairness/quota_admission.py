@@ -119,11 +119,11 @@ class Admission:
     def of_view(self, view: View) -> "Admission":
         """Returns the limits of the same round in another view."""
         made = copy(self)
-        made.view, made.figures = view, self.figures
+        made.view, made.quota_amounts = view, self.quota_amounts
         return made
 
     @cached_property
-    def figures(self) -> Mapping[str, QuotaAmounts]:
+    def quota_amounts(self) -> Mapping[str, QuotaAmounts]:
         """Request, usage and runtime of every quota on the snapshot."""
         return quota_amounts(self.quotas, self.settings)
 
@@ -165,8 +165,8 @@ class Admission:
         """Returns quota -> amounts reserved in it in this view, beyond usage."""
         view, ledger = self.view, self.reservations
         if view.placed:
-            return ledger.committed_by_quota(relief=view.relief)
-        return ledger.reserved_by_quota(relief=view.relief) if ledger or view.relief else {}
+            return ledger.committed_by_quota(relief=view.without_terminating)
+        return ledger.reserved_by_quota(relief=view.without_terminating) if ledger or view.without_terminating else {}
 
     def _unplaced(self) -> Mapping[str, Amounts] | None:
         """Returns the reserved amounts without placements of the round; None if one set of limits is enough.
@@ -174,7 +174,7 @@ class Admission:
         With `guaranteeUsage`, placements raise guarantees that the limits of the snapshot do not contain. A search for
         victims respects the limits with and without them.
         """
-        both = self.view.net and self.view.relief and self.settings.guarantee_usage
+        both = self.view.net and self.view.without_terminating and self.settings.guarantee_usage
         return self.reservations.reserved_by_quota(relief=True) if both else None
 
     def _limits_with(
@@ -198,7 +198,7 @@ class Admission:
             if any(off.values()):
                 quotas = replace(quotas, total={r: n - off[r] for r, n in quotas.total.items()})
             same = quotas is self.quotas and not promised
-            figures = self.figures if same else quota_amounts(quotas, self.settings, promised, only)
+            figures = self.quota_amounts if same else quota_amounts(quotas, self.settings, promised, only)
             out = limits(figures, quotas, self.settings)
             if self.lends:  # no limit exceeds max
                 tree = self.quotas.tree.quotas

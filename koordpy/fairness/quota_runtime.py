@@ -122,7 +122,7 @@ class _Level:
     """Runtimes of one resource over the whole tree. Each mapping is by name of a quota."""
 
     def __init__(self, quotas: Quotas, settings: QuotaSettings, resource: str, promised: Mapping[str, Amounts]) -> None:
-        self.quotas, self.promised = quotas, promised
+        self.quotas, self.reserved = quotas, promised
         self.settings = settings
         self.resource = resource
         self.request: dict[str, int] = {}
@@ -153,7 +153,7 @@ class _Level:
         self.request[name] = request if self._lends(quota) else max(request, quota.least(resource))
         self.allocated[name] = self.guaranteed[name] = 0
         if self.settings.guarantee_usage:
-            promised = self.promised.get(name, {}).get(resource, 0)
+            promised = self.reserved.get(name, {}).get(resource, 0)
             self.allocated[name] = used + promised + sum(self.guaranteed[c] for c in below)
             self.guaranteed[name] = max(quota.least(resource), self.allocated[name])
 

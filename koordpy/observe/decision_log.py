@@ -264,13 +264,13 @@ class DecisionLog:
         self.messages = {unit: text for unit, text in self.messages.items() if there(unit)}
         self._last = {unit: gist for unit, gist in self._last.items() if there(unit)}
 
-    def kept(self) -> tuple[Decision, ...]:
+    def last_decisions(self) -> tuple[Decision, ...]:
         """Returns the last decisions, the oldest first."""
         return self._kept.decisions()
 
     def recent(self) -> list[dict[str, Any]]:
         """Returns the last decisions as plain values, the latest first."""
-        return [asdict(decision) for decision in reversed(self.kept())]
+        return [asdict(decision) for decision in reversed(self.last_decisions())]
 
 
 def _decision(

@@ -84,7 +84,7 @@ class Offline:
     """Scheduler names of other schedulers: default-scheduler, and the names on running pods."""
     growth: Growth
     """Creates the pods of workloads."""
-    given: "FilledInput"
+    input: "FilledInput"
     started: tuple[str, ...]
     """Roles of workloads that have begun, as given to --started."""
     configuration: str

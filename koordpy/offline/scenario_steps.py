@@ -98,10 +98,10 @@ def load_steps(steps: Sequence[Step], first: Loaded) -> list[Loaded | None]:
 
 def objects_left(ready: Offline) -> Loaded:
     """Returns the objects of the input as they are at the end of the run, and the objects that the run created."""
-    loaded, state = ready.given.loaded, ready.state
+    loaded, state = ready.input.loaded, ready.state
     manifests: list[Manifest] = []
     known: set[tuple[type[KubernetesObject], str]] = set()
-    for manifest, obj in zip(loaded.manifests, ready.given.objects, strict=True):
+    for manifest, obj in zip(loaded.manifests, ready.input.objects, strict=True):
         left: KubernetesObject | None = obj
         known.add((type(obj), object_key(obj)))
         if isinstance(obj, Pod):
@@ -126,7 +126,7 @@ def objects_left(ready: Offline) -> Loaded:
                 place, title, meta.namespace, meta.name, _raw_of(made, api_version, name), order, kind=kind, obj=made
             )
         )
-    births = ready.given.births
+    births = ready.input.births
     workloads = [changed(one, raw=_dated(one.raw, exact_time(births[one.order]))) for one in loaded.workloads]
     return Loaded(
         manifests=manifests,
@@ -212,7 +212,7 @@ def take_step(ready: Offline, step: Step, given: Loaded | None, *, evicted: Evic
     """
     gone: list[str] = []
     if step.kind in ("drain", "fail-node"):
-        _node_of(ready.given.loaded, step)
+        _node_of(ready.input.loaded, step)
         fails = step.kind == "fail-node"
         later, gone = _empty_node(ready, step.value, fails=fails, evicted=evicted, later=later)
     left = objects_left(ready)
@@ -244,7 +244,7 @@ def take_step(ready: Offline, step: Step, given: Loaded | None, *, evicted: Evic
 
 
 def _is_changed(ready: Offline, uid: str, changed_roles: frozenset[str]) -> bool:
-    found = ready.given.read.known.get(uid)
+    found = ready.input.read.known.get(uid)
     return found is not None and f"{found.head.kind}/{found.head.key}" in changed_roles
 
 

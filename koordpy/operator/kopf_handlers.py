@@ -28,7 +28,7 @@ JOIN_SECONDS = 5.0
 CANCEL_AGAIN_SECONDS = 1.0
 IDENTITY = "koordpy"
 
-Asked = Callable[[], Coroutine[Any, Any, object]]
+AsyncCall = Callable[[], Coroutine[Any, Any, object]]
 
 
 class _StopFlag(asyncio.Event):
@@ -81,8 +81,8 @@ class KopfThread:
         access: ClusterAccess,
         loop: asyncio.AbstractEventLoop,
         *,
-        started: Asked,
-        drained: Asked,
+        started: AsyncCall,
+        drained: AsyncCall,
         topology_seen: Callable[..., None],
         definitions_changed: Callable[[], None] | None = None,
     ) -> None:

@@ -108,7 +108,7 @@ class _Delayed:
     """Requested bytes."""
     provision: Mask
     """[nodes] True where the storage class provisions a volume, ignoring storage capacity."""
-    room: Mask
+    has_storage: Mask
     """[nodes] True where the driver reports enough storage capacity, or does not report any."""
     selected: str
     """Name of the node for which a volume is already being provisioned (annotation); empty for none."""
@@ -230,7 +230,7 @@ class VolumeBinding(Rule):
                 delayed.key,
                 self._objects.class_of(delayed.claim),
                 tuple(name for name in shelf.names[start:] if opened.is_free(name, (delayed.key,))),
-                delayed.provision & delayed.room,
+                delayed.provision & delayed.has_storage,
                 shelf.reserved,
             )
             for delayed, shelf, start in opened.offers
@@ -321,7 +321,7 @@ class VolumeBinding(Rule):
         for delayed in self._waiting:
             if delayed.selected and delayed.key not in self._draft.claim_volumes:
                 found &= delayed.provision
-                room &= delayed.room | ~delayed.provision | ~settled
+                room &= delayed.has_storage | ~delayed.provision | ~settled
         # open claims on nodes without any available volume: all of them must be provisioned there
         opened = self._open()
         with_volumes = self._with_volumes(opened)
@@ -331,7 +331,7 @@ class VolumeBinding(Rule):
             # reason.
             still = alone & found & room
             found &= ~(still & ~delayed.provision)
-            room &= ~(still & delayed.provision & ~delayed.room)
+            room &= ~(still & delayed.provision & ~delayed.has_storage)
         # with one open claim, an available volume is enough; with several, the volumes must suffice for all
         if len(opened.offers) > 1:
             self._find_several(opened, with_volumes & settled, found, room)
@@ -364,7 +364,7 @@ class VolumeBinding(Rule):
                 if not delayed.provision[i]:
                     found[i] = False
                     break
-                if not delayed.room[i]:
+                if not delayed.has_storage[i]:
                     room[i] = False
                     break
 

@@ -29,7 +29,7 @@ class View:
 
     net: bool = False
     """True: nominated pods count less the capacity that terminating pods free on their node or in their quota."""
-    relief: bool = False
+    without_terminating: bool = False
     """True: for runtimes, terminating pods and pods that the draft has evicted count as gone (quota-fairness.md 4)."""
     placed: bool = False
     """True: for runtimes, placements of the round count. Without `quota.guaranteeUsage` only in the built-in quotas."""
@@ -39,12 +39,12 @@ class View:
 
 PLAIN = View()
 """View for a unit that starts now."""
-RELIEVED = View(relief=True)
+AFTER_TERMINATION = View(without_terminating=True)
 """View for a unit that starts once terminating pods, and pods that the draft has evicted, are gone."""
-STARTED = View(relief=True, placed=True)
+STARTED = View(without_terminating=True, placed=True)
 """View for a unit that starts once terminating and evicted pods are gone, and after the units that this round has
 placed."""
-PREEMPTOR = View(net=True, relief=True, placed=True)
+PREEMPTOR = View(net=True, without_terminating=True, placed=True)
 """View for a preemptor, used to choose victims. A terminating pod and the pod nominated to its node count once. Quotas
 have the limits that they will have after the evictions, so that no pod is evicted for a unit that admission would then
 reject."""

@@ -267,7 +267,7 @@ class ReservationLedger:
 
         Then capacity that pods in no quota free does not raise runtimes.
         """
-        return replace(view, relief=False) if self.config.quota.no_quota_yields == "never" else view
+        return replace(view, without_terminating=False) if self.config.quota.no_quota_yields == "never" else view
 
     def reserved_by_quota(self, *, relief: bool) -> dict[str, Amounts]:
         """Returns quota -> requests of nominated pods minus requests of terminating pods, as far as above 0.

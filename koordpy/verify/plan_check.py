@@ -56,7 +56,7 @@ def check_plan(
     if unknown:
         return found(Check.MEMBERS, unknown)
     placed = [(pods[key], node) for key, node in nodes.items()]
-    faults = found(Check.ROOM, _capacity_faults(placed, round_state))
+    faults = found(Check.CAPACITY, _capacity_faults(placed, round_state))
     if round_state.snapshot.quotas.tree.quotas:
         faults += found(Check.QUOTAS, check_quotas([pod for pod, _ in placed], round_state))
     faults += check_filters(placed, round_state, whole=whole)

@@ -10,7 +10,7 @@ class Check(StrEnum):
 
     MEMBERS = "members"
     """The pods are pending members of the unit, and the nodes exist."""
-    ROOM = "room"
+    CAPACITY = "room"
     """The nodes have enough free capacity."""
     NODES = "nodes"
     """Taints, node selectors and node affinity."""

@@ -38,7 +38,7 @@ def check_victims(
     moved pods. at: the round.
     """
     plan = VictimCheck(unit, nodes, back, at)
-    faults = [*found(Check.VICTIMS, plan.who(taken)), *found(Check.UNITS, plan.whole(taken))]
+    faults = [*found(Check.VICTIMS, plan.check_identity(taken)), *found(Check.UNITS, plan.whole(taken))]
     return faults or plan.lawful(taken)  # sums over invalid victims mean nothing
 
 
@@ -75,7 +75,7 @@ class VictimCheck(PlanSums):
 
     # --- section 2 ----------------------------------------------------------------------------------------------------
 
-    def who(self, taken: Sequence[EvictedUnit]) -> list[str]:
+    def check_identity(self, taken: Sequence[EvictedUnit]) -> list[str]:
         """Returns the faults of pods that may not be evicted for this unit, whatever the numbers (preemption.md 2)."""
         faults = [*([] if self.nodes else ["pods are evicted for no member"]), *self.check_evictable(taken)]
         own = {gang.ref for gang in self.unit.gangs}

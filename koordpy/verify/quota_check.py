@@ -54,7 +54,7 @@ def _limits(round_state: RoundState) -> Mapping[str, Amounts]:
     """
     admission, ledger, quotas = round_state.admission, round_state.reservations, round_state.snapshot.quotas
     guarantees = round_state.config.quota.guarantee_usage
-    if not round_state.view.relief or not round_state.config.quota.enable_runtime_quota:
+    if not round_state.view.without_terminating or not round_state.config.quota.enable_runtime_quota:
         # usage is guaranteed there, and so are the pods that replace it
         return admission.admission_limits() if guarantees else admission.limits
     if guarantees:

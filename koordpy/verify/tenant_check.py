@@ -36,7 +36,7 @@ GateOpen = Callable[[PodInfo], bool]
 
 
 @dataclass(frozen=True, eq=False)
-class _Scene:
+class _UsableShares:
     """Shares and usage of tenants on the nodes that count."""
 
     lines: Entitlements
@@ -64,7 +64,7 @@ class TenantCheck:
         self.snapshot, self.config = round_state.snapshot, round_state.config
         self.quotas = round_state.snapshot.quotas
         self.least = min((pod.priority for pod in placed), default=0)
-        self._scene: _Scene | None = None
+        self._usable_shares: _UsableShares | None = None
 
     # --- tenants and nodes --------------------------------------------------------------------------------------------
 
@@ -102,9 +102,9 @@ class TenantCheck:
         return allows(pod, node, self.config) and all(node.allocatable.get(r, 0) >= n for r, n in asked.items())
 
     @property
-    def scene(self) -> _Scene | None:
+    def usable_shares(self) -> _UsableShares | None:
         """Entitlements and usage on the nodes that count; None in mode off."""
-        if self._scene is None and self.config.fairness.mode != "off":
+        if self._usable_shares is None and self.config.fairness.mode != "off":
             kinds = frozenset(pod.shape for pod in self.placed)
             if kinds not in self.known:
                 names = self._usable()
@@ -112,8 +112,8 @@ class TenantCheck:
                 self.known[kinds] = entitlements_of(self.snapshot, self.config.fairness, quotas), names
             lines, names = self.known[kinds]
             if lines is not None:
-                self._scene = _Scene(lines, names, self._usage_on(names))
-        return self._scene
+                self._usable_shares = _UsableShares(lines, names, self._usage_on(names))
+        return self._usable_shares
 
     def _quotas_on(self, names: frozenset[str]) -> Quotas:
         """Returns the quotas with capacity, usage and demand on the named nodes only."""
@@ -168,20 +168,26 @@ class TenantCheck:
     def asks(self, pod: PodInfo) -> bool:
         """Returns True if `acrossUsers` protects the tenant of a pod from rule `priority` (3.1)."""
         own, other = self.tenant(self.placed[0]), self.tenant(pod)
-        if self.scene is None or self.least >= SYSTEM_PRIORITY_FLOOR or own is None or other is None or own == other:
+        if (
+            self.usable_shares is None
+            or self.least >= SYSTEM_PRIORITY_FLOOR
+            or own is None
+            or other is None
+            or own == other
+        ):
             return False
         if self._is_quota(pod) and self._is_quota(self.placed[0]):
             return False
-        return bool(self._requested(self.scene)) and not self.gate_open(pod)
+        return bool(self._requested(self.usable_shares)) and not self.gate_open(pod)
 
-    def _requested(self, scene: _Scene) -> dict[str, int]:
+    def _requested(self, scene: _UsableShares) -> dict[str, int]:
         """Returns the requests of the placed members, for resources that are shared out to their tenant."""
         own, asked = self.tenant(self.placed[0]), Counter[str]()
         for pod in self.placed:
             asked.update(scene.lines.amounts(pod.requests))
         return {r: n for r, n in asked.items() if n > 0 and own is not None and scene.lines.counted(own, r)}
 
-    def _used_by(self, tenant: ShareQueue, pods: Iterable[PodInfo], scene: _Scene) -> Counter[str]:
+    def _used_by(self, tenant: ShareQueue, pods: Iterable[PodInfo], scene: _UsableShares) -> Counter[str]:
         """Returns what the pods of a tenant, out of some pods, use on the nodes that count."""
         out = Counter[str]()
         for pod in pods:
@@ -189,7 +195,7 @@ class TenantCheck:
                 out.update(scene.lines.amounts(pod.requests))
         return out
 
-    def _gain(self, tenant: ShareQueue, scene: _Scene) -> Counter[str]:
+    def _gain(self, tenant: ShareQueue, scene: _UsableShares) -> Counter[str]:
         """Returns the requests of the placed members that belong to a tenant."""
         out = Counter[str]()
         for pod in self.placed:
@@ -206,7 +212,7 @@ class TenantCheck:
         """
         across = self.config.preemption.across_users
         asked = [pod for one in taken for pod in one.pods if across != "any" and self.asks(pod)]
-        scene = self.scene
+        scene = self.usable_shares
         if not asked or scene is None:
             return []
         if across == "never":
@@ -229,7 +235,7 @@ class TenantCheck:
         return faults
 
     def _keeps_share(
-        self, tenant: ShareQueue, taken: Sequence[EvictedUnit], gone: Sequence[PodInfo], scene: _Scene
+        self, tenant: ShareQueue, taken: Sequence[EvictedUnit], gone: Sequence[PodInfo], scene: _UsableShares
     ) -> bool:
         """Returns True if condition (a) of 3.1 is satisfied: the tenant keeps at least min(usage, share)."""
         lost, gain = self._used_by(tenant, gone, scene), self._gain(tenant, scene)
@@ -243,7 +249,12 @@ class TenantCheck:
 
     @staticmethod
     def _may_cross(
-        own: ShareQueue, tenant: ShareQueue, resource: str, more: int, units: Sequence[Mapping[str, int]], scene: _Scene
+        own: ShareQueue,
+        tenant: ShareQueue,
+        resource: str,
+        more: int,
+        units: Sequence[Mapping[str, int]],
+        scene: _UsableShares,
     ) -> bool:
         """Returns True if condition (b) of 3.1 is satisfied in one resource.
 
@@ -283,7 +294,7 @@ class TenantCheck:
         if self.least >= SYSTEM_PRIORITY_FLOOR:
             return []
         faults = [f"{pod.key} must not be moved" for one in taken for pod in one.pods if self._is_marked(pod)]
-        scene, own = self.scene, self.tenant(self.placed[0])
+        scene, own = self.usable_shares, self.tenant(self.placed[0])
         if scene is None or own is None:
             return faults
         lines, wanted, gain = scene.lines, self._requested(scene), self._gain(own, scene)

@@ -214,13 +214,13 @@ class Planned:
             decisions.evicts(plan, unit, dry_run=True)
         messages = {
             one.unit: f"the next round places {one.line().removeprefix(f'{one.unit}: ')}"
-            for one in decisions.kept()
+            for one in decisions.last_decisions()
             if one.placed
         }
         told = Remarks(
             source=self._source,
             messages=messages | decisions.messages,
-            plans=decisions.kept(),
+            plans=decisions.last_decisions(),
             planned=planned_by(plan),
             reservation=decisions.reservation,
             warnings=self._warnings,
@@ -241,7 +241,7 @@ def told_by(
         source=source,
         messages=decisions.messages.copy(),
         states=states or {},
-        decisions=decisions.kept(),
+        decisions=decisions.last_decisions(),
         decided=decisions.decided,
         reservation=decisions.reservation,
         planned=planned or {},

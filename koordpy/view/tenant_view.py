@@ -48,7 +48,7 @@ class QueueRow:
     unit: Unit
     place: int | None
     """Place in the queue, from 1; None for a unit that a gate blocks before planning."""
-    held: str = ""
+    blocked_by: str = ""
     """Reason why a gate blocks the unit; empty if none does."""
 
 
@@ -123,7 +123,7 @@ def board_of(snapshot: Snapshot, config: KoordpyConfiguration, messages: Mapping
     )
 
 
-def told(pod: PodInfo) -> str | None:
+def condition_message(pod: PodInfo) -> str | None:
     """Returns the message of a pending pod's PodScheduled condition, which may be older than the last decision.
 
     None if the pod has no such condition.
@@ -178,8 +178,8 @@ def _pod_document(board: SharedView, masked: Redactor, pod: PodInfo) -> Document
     unit = board.groups.unit_of(pod)
     there = condition_of(pod.pod.status.conditions, POD_SCHEDULED)
     row = board.places.get(unit.id)
-    last = told(pod)
-    message = (row.held if row is not None else "") or last or board.messages.get(unit.id, "") or UNDECIDED
+    last = condition_message(pod)
+    message = (row.blocked_by if row is not None else "") or last or board.messages.get(unit.id, "") or UNDECIDED
     reason = there.reason if there is not None and last is not None else "Waiting"
     if pod.nominated_node:
         said = f"{message} " if message != UNDECIDED else ""
@@ -192,9 +192,9 @@ def _gang_document(board: SharedView, masked: Redactor, ref: GangRef) -> Documen
     gang = board.groups.gang(ref)
     unit = board.groups.unit(ref)
     row = board.places.get(unit.id)
-    held = row.held if row is not None else ""
+    held = row.blocked_by if row is not None else ""
     first = next((pod for pod in gang.pending if pod.pending), None)
-    said = held or (first is not None and told(first)) or board.messages.get(unit.id, "")
+    said = held or (first is not None and condition_message(first)) or board.messages.get(unit.id, "")
     where = _domain_of(board, gang)
     return {
         "name": gang.key,

@@ -189,9 +189,9 @@ class DerivedBook:
         elif anew:
             self._controlled.drop(key, filed.pod)
         filed.pod, filed.bound, filed.created, filed.free = pod, bound, created, free
-        if (filed.upstream, filed.beside) != (upstream, beside):
+        if (filed.upstream, filed.names_gang_too) != (upstream, beside):
             unfile(self._naming, filed.upstream, key)
-            filed.upstream, filed.beside = upstream, beside
+            filed.upstream, filed.names_gang_too = upstream, beside
             if upstream:
                 self._naming.setdefault(upstream, {})[key] = None
         if not anew:
@@ -262,7 +262,7 @@ class DerivedBook:
         filed.passes = filed.upstream in self.made and (
             self._is_unseen(filed) or is_made_by_default(filed, self.made[filed.upstream], self.known)
         )
-        free = filed.free or (filed.passes and not filed.beside)
+        free = filed.free or (filed.passes and not filed.names_gang_too)
         volcano = group_of_pod(filed.pod) if (filed.free or filed.passes) and self.volcano else ""
         group = f"{meta.namespace}/{volcano}" if volcano else ""
         filed.named = bool(group and group not in self.unused) or not free

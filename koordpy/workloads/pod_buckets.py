@@ -87,7 +87,7 @@ class FiledPod(WorkloadPod):
     """`namespace/name` of the pod's gang; empty for none."""
     upstream: str = ""
     """`namespace/name` of the PodGroup of scheduling.k8s.io that the pod names; empty for none."""
-    beside: bool = False
+    names_gang_too: bool = False
     """True if the pod also names a gang by labels or annotations."""
     passes: bool = False
     """True if a controller created the PodGroup in `upstream` by default: the gang is then derived as if the pod named

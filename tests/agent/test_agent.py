@@ -223,7 +223,7 @@ async def test_what_stirs_the_agent_is_written_before_the_driver_has_waited_for_
             await asyncio.sleep(0.01)
         why.append("ending")
         one.stirred.set()
-        await one.told("ending")
+        await one.wait_until_reported("ending")
     assert max(waits) == pytest.approx(0.02)
     conditions = {c["type"]: c for c in (await device(client))["status"]["conditions"]}
     assert conditions["DeliveryUnavailable"]["message"] == "ending"

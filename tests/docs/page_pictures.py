@@ -88,7 +88,7 @@ def page() -> str:
     snapshot = now.state.snapshot(at)
     told = Planned(now.config, source="examples, and what the next round would do")(snapshot)
     scene = LiveDocument(now.config)
-    scene.update(snapshot, replace(told, decisions=log.kept(), decided=log.decided))
+    scene.update(snapshot, replace(told, decisions=log.last_decisions(), decided=log.decided))
     document = scene.whole()
     document["help"] = {one["unit"]: help_of(snapshot, now.config, one["unit"]) for one in document["queue"]["units"]}
     return page_with(orjson.dumps(document))

@@ -86,7 +86,7 @@ def test_a_unit_whose_room_is_kept_is_not_said_to_be_infeasible(lines: pytest.Lo
         replace(plan, awaiting_nominations=(Nomination("team-b/b1-0", "u", "n1", GANG),)), number=1, at=0.0
     )
     assert messages(lines) == ["gang:team-b/b1: waiting for terminating pods: capacity on n1 is reserved for it."]
-    (decision,) = decisions.kept()
+    (decision,) = decisions.last_decisions()
     assert [(one.pod, one.node) for one in decision.nominated] == [("team-b/b1-0", "n1")]
 
 
@@ -97,7 +97,7 @@ def test_every_line_of_a_dry_run_is_marked(lines: pytest.LogCaptureFixture, plan
         log.record(plan, number=1, at=0.0)
     carried_out, not_carried_out = messages(lines)
     assert not_carried_out == f"dry run: {carried_out}"
-    assert [one.dry_run for log in (real, dry) for one in log.kept()] == [False, True]
+    assert [one.dry_run for log in (real, dry) for one in log.last_decisions()] == [False, True]
     assert real.messages == dry.messages
 
 

@@ -32,7 +32,7 @@ from koordpy.pods.pod_info import Owner, PodInfo
 from koordpy.problems.problem_building import build
 from koordpy.problems.unit_placement import Question, place_unit
 from koordpy.quota.quota_book import ShareQueue
-from koordpy.reservations.capacity_view import RELIEVED
+from koordpy.reservations.capacity_view import AFTER_TERMINATION
 
 GPU = "nvidia.com/gpu"
 NPU = keys.NPU_RESOURCES[0]
@@ -634,7 +634,7 @@ class Judge:
         if own is not None:
             self.draft.undo(mark)
             return () if len(own.nodes) == len(ranks) else None
-        relieved = self.round_state.of_view(RELIEVED)
+        relieved = self.round_state.of_view(AFTER_TERMINATION)
         room = only_ranks(build(self.unit, relieved), set(ranks))
         found = place_unit(self.unit, room, relieved, Question.TRIAL)
         seats = {self.unit.members[rank].key: node for rank, node in found.nodes.items()}

@@ -62,14 +62,14 @@ class Allocator:
         clock."""
         self.unwritten = ""
         """Why the checkpoint cannot be written; empty if it can."""
-        self.held: Mapping[str, str] = {}
+        self.unavailable: Mapping[str, str] = {}
         """UUID of a GPU -> reason why it is not free although no pod at the API server uses it."""
         self.due = asyncio.Event()
         """Set when the kubelet's list must be read soon."""
         self.turn = asyncio.Lock()
         """Must be held to read or change the ledger."""
         self.changed: Callable[[], None] = lambda: None
-        """Called when `held` or `unwritten` has changed."""
+        """Called when `unavailable` or `unwritten` has changed."""
 
     # -- answers -------------------------------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ class Allocator:
     def urgent(self) -> bool:
         """True if a reconciliation is due at the next look: GPUs are withheld, the checkpoint is not written, or a pod
         waits."""
-        return bool(self.held or self.unwritten or (self._since and self.ledger.awaited()))
+        return bool(self.unavailable or self.unwritten or (self._since and self.ledger.awaited()))
 
     async def reconcile(self) -> list[ReservedGpus]:
         """Updates the ledger from the kubelet's list; returns the pods with annotations that do not show an exchange
@@ -183,14 +183,14 @@ class Allocator:
         return not unwritten
 
     def _tell_held(self) -> None:
-        """Updates `held` with the GPUs of deleted pods that may still run."""
+        """Updates `unavailable` with the GPUs of deleted pods that may still run."""
         held = {
             gpu: f"containers of the deleted pod {one.pod or one.slot[0]} may still use it"
             for one in self.ledger.orphans()
             for gpu in one.gpus
         }
-        if held != self.held:
-            self.held = held
+        if held != self.unavailable:
+            self.unavailable = held
             self.changed()
 
 

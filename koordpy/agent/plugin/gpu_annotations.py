@@ -48,7 +48,9 @@ def both(annotations: Mapping[str, str], places: Mapping[str, Sequence[MachineGp
     return {keys.GPU_ALLOCATION: _json({ALLOCATED: {"0": _texts(held)}, VISIBLE: _texts(sorted({*visible, *held}))})}
 
 
-def given(annotations: Mapping[str, str], places: Mapping[str, Sequence[MachineGpu]]) -> dict[str, str | None]:
+def annotation_changes(
+    annotations: Mapping[str, str], places: Mapping[str, Sequence[MachineGpu]]
+) -> dict[str, str | None]:
     """Returns the changes of a pod's annotations after its containers got these GPUs; None deletes a key.
 
     places: place of a container -> its GPUs. A visible GPU of another pod in the group stays visible. Keys that the pod

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from koordpy.agent.gpu_facts import MachineGpu
 from koordpy.agent.plugin.delivery_ledger import DEFAULT_GRACE_SECONDS, Part, ReservedGpus
-from koordpy.agent.plugin.gpu_annotations import both, given, places_of
+from koordpy.agent.plugin.gpu_annotations import annotation_changes, both, places_of
 from koordpy.api import keys
 from koordpy.api.keys import INIT_PREFIX
 from koordpy.api.objects import Container, Pod
@@ -114,7 +114,7 @@ class NodePods:
         Unreachable; the caller must then write all pods again.
         """
         by_key = {gpu.key: gpu for gpu in self._gpus()}
-        for write in (both, given):
+        for write in (both, annotation_changes):
             for one in pods:
                 pod = self._pods.get(one.uid)
                 if pod is not None:

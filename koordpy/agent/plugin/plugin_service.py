@@ -97,7 +97,7 @@ class PluginService:
         self._unregistered = f"the device plugin is not registered: {folder / KUBELET_SOCKET} was not checked yet"
         self._ending = ""
         self.changed: Callable[[], None] = lambda: None
-        """Called when `obstacle` or the allocator's `held` has changed."""
+        """Called when `obstacle` or the allocator's `unavailable` has changed."""
 
     @property
     def obstacle(self) -> str:

@@ -73,12 +73,12 @@ class Link:
     """Score of a pair of GPUs with this class for objective `partition`."""
 
 
-Figures = tuple[tuple[str, float], ...]
+Bandwidths = tuple[tuple[str, float], ...]
 """Setting `gpu.linkBandwidth`: (link class, GB/s), sorted."""
 
 
 @lru_cache(maxsize=1024)
-def link(text: str, figures: Figures = ()) -> Link | None:
+def link(text: str, figures: Bandwidths = ()) -> Link | None:
     """Returns a link class such as `NV4`, `PIX` or `NV2+PHB`; None for an unknown text.
 
     A class with `+` has both paths: bandwidth and mark of the NVLinks, the sum of both pair scores. figures: configured
@@ -102,7 +102,7 @@ def link(text: str, figures: Figures = ()) -> Link | None:
     return Link(first + plus + pcie, kbs(carried), min(10, 6 + number), score)
 
 
-def described_link(text: str, figures: Figures = ()) -> Link | None:
+def described_link(text: str, figures: Bandwidths = ()) -> Link | None:
     """Returns the link class that a text of a GSOC annotation names; None for an unknown text.
 
     The text is a class, a mark of the published table (`1` to `6`), or one of its English texts.
@@ -176,7 +176,7 @@ Links = tuple[tuple[Link | None, ...], ...]
 """[GPUs][GPUs] link class of each pair, symmetric; None on the diagonal and for unknown links."""
 
 
-def read_links(text: str, size: int, figures: Figures = ()) -> Links:
+def read_links(text: str, size: int, figures: Bandwidths = ()) -> Links:
     """Parses a matrix of link classes; if both directions differ, the weaker class counts. Raises `MatrixFault`."""
     rows = read_matrix(text, size)
     cells: dict[tuple[int, int], Link] = {}
@@ -196,7 +196,7 @@ def _weaker(one: Link, other: Link) -> Link:
 
 
 def read_described(
-    annotations: Mapping[str, str], *, prefix: str, minors: Sequence[int], ids: Sequence[str], figures: Figures = ()
+    annotations: Mapping[str, str], *, prefix: str, minors: Sequence[int], ids: Sequence[str], figures: Bandwidths = ()
 ) -> tuple[Links | None, list[str]]:
     """Reads links from GSOC annotations `<prefix><a>_<b>` of a node; returns them with the faults found.
 

@@ -19,7 +19,7 @@ from koordpy.api.objects import Pod, Quantities
 from koordpy.api.quantity import units
 from koordpy.config.configuration import Gpu
 from koordpy.devices.gpu.gpu_links import (
-    Figures,
+    Bandwidths,
     Links,
     MatrixFault,
     Measured,
@@ -237,7 +237,7 @@ def _bandwidth(text: str, size: int, mean: bool) -> Measured | MatrixFault:
 
 
 @lru_cache(maxsize=8192)
-def _links(text: str, size: int, figures: Figures) -> Links | MatrixFault:
+def _links(text: str, size: int, figures: Bandwidths) -> Links | MatrixFault:
     """Returns a parsed matrix of link classes, or the fault of the text; cached for equal texts."""
     try:
         return read_links(text, size, figures)
@@ -302,7 +302,7 @@ def read_machine(
     ordered = tuple(sorted(minors))
     size = len(entries)
     faults = _Faults()
-    figures: Figures = tuple(sorted(config.link_bandwidth.items()))
+    figures: Bandwidths = tuple(sorted(config.link_bandwidth.items()))
     matrix = _matrix(device, annotations, ordered, [entry.id for entry in entries], config, figures, faults)
     places = [entry.topology for entry in entries]
     numa = [place.node_id for place in places if place is not None and place.node_id is not None]
@@ -340,7 +340,7 @@ def _matrix(
     minors: Sequence[int],
     ids: Sequence[str],
     config: Gpu,
-    figures: Figures,
+    figures: Bandwidths,
     faults: _Faults,
 ) -> Matrix:
     """Returns the links of a node: by the first of bandwidth matrix, link classes, GSOC annotations of the node, else

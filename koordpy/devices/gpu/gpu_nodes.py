@@ -179,7 +179,9 @@ class GpuNodes:
             return NOTHING
         if node not in self._changed:
             groups = {one.group: known.group(one.group) for one in known.holders.values() if one.group is not None}
-            return GpuState(known.machine, known.machine.healthy & ~known.held, known.unknown, known.requested, groups)
+            return GpuState(
+                known.machine, known.machine.healthy & ~known.allocated, known.unknown, known.requested, groups
+            )
         return self._drafted(node, known)
 
     def _drafted(self, node: int, known: NodeGpus) -> GpuState:

@@ -38,7 +38,7 @@ class NodeGpus:
         return {key: mask for key, one, mask in found if mask.bit_count() >= one.count}
 
     @cached_property
-    def held(self) -> int:
+    def allocated(self) -> int:
         """Mask of the GPUs that pods use, whole or in part."""
         return reduce(or_, self.masks.values(), 0)
 

@@ -19,7 +19,7 @@ from koordpy.pods.resource_amounts import Amounts
 class SickGpus(Amendment):
     """Correction for the sick GPUs of a node that pods still use."""
 
-    held: int
+    allocated: int
     """Number of sick GPUs that pods on the node use."""
     usable: int
     """Number of GPUs of the Device without the sick GPUs that no pod uses: upper bound of the corrected amount."""
@@ -37,4 +37,4 @@ class SickGpus(Amendment):
         if len(names) != 1 or names[0] in keys.HUNDREDTHS:
             return stated
         own = stated[names[0]]
-        return {**stated, names[0]: max(own, min(own + self.held, self.usable))}
+        return {**stated, names[0]: max(own, min(own + self.allocated, self.usable))}

@@ -25,7 +25,7 @@ from koordpy.engine.binding.claim_writes import DeviceReleaser, DeviceReserver
 from koordpy.engine.binding.foreign_bindings import lease_name
 from koordpy.engine.binding.unit_commit import (
     EXPECTED,
-    OVERTAKEN,
+    STALE_CAUSES,
     Obstacles,
     PendingBinding,
     SendPermission,
@@ -172,7 +172,7 @@ class Committer:
             if error.cause == "conflict":
                 self._metrics.conflicts.labels("claim").inc()
             # with a back-off, because the change that voided the plan may not be in the cache yet
-            self._withdraw(commit, errors=0 if error.cause in OVERTAKEN else 1)
+            self._withdraw(commit, errors=0 if error.cause in STALE_CAUSES else 1)
             self._tell(claims, commit, error)
         except Exception:
             logger.exception("%s: its claims were not bound", commit.unit)
@@ -192,7 +192,7 @@ class Committer:
         """Reports pods with claims that could not be bound, unless the cause is a change of the cluster."""
         for pod in claims:
             now = self._state.pod(pod.info.key)
-            if error.cause not in OVERTAKEN and now is not None and now.uid == pod.info.uid and now.pending:
+            if error.cause not in STALE_CAUSES and now is not None and now.uid == pod.info.uid and now.pending:
                 self._failed(now, commit.unit, f"claims: {error}")
 
     # -- a Binding ----------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from koordpy.engine.staleness import devices_lost, differs, overcommitted
 from koordpy.plan.round_plan import Placement
 from koordpy.pods.pod_info import PodInfo
 
-OVERTAKEN = frozenset({"pod", "node", "room", "not_sent"}) | FAMILY_NAMES
+STALE_CAUSES = frozenset({"pod", "node", "room", "not_sent"}) | FAMILY_NAMES
 """Obstacles that are no fault of the unit or its claims, so that its pods get no condition: the cluster changed, or
 leadership ended."""
 EXPECTED = frozenset({"not_sent", "late", "withdrawn"})

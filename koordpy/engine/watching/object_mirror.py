@@ -54,14 +54,15 @@ class Mirror(Generic[T]):
         transform: Callable[[T], T | None] | None,
         on_refused: Callable[[T, str], None],
     ) -> None:
-        """name: of the resource, for messages. transform: applied by `kept`; the caller then puts the result, or drops
-        the object if the result is None. on_refused: called with an object that the sink cannot read, and the reason.
+        """name: of the resource, for messages. transform: applied by `reduce`; the caller then puts the result, or
+        drops the object if the result is None. on_refused: called with an object that the sink cannot read, and the
+        reason.
         """
         self.objects: dict[str, T] = {}
         """uid -> object as it was passed to the sink last."""
         self._name, self._sink, self._transform, self._on_refused = name, sink, transform, on_refused
 
-    def kept(self, obj: T) -> T | None:
+    def reduce(self, obj: T) -> T | None:
         """Returns the object after `transform`; None if `transform` drops it."""
         if self._transform is None:
             return obj

@@ -266,7 +266,7 @@ class Reflector(Generic[T]):
         known = self.objects.get(uid)
         if known is not None and known.metadata.resource_version == obj.metadata.resource_version:
             fresh[uid] = known
-        elif (kept := self.mirror.kept(obj)) is not None:
+        elif (kept := self.mirror.reduce(obj)) is not None:
             fresh[uid] = kept
 
     async def _apply(self, fresh: dict[str, T]) -> None:
@@ -341,7 +341,7 @@ class Reflector(Generic[T]):
         known = self.objects.get(uid)
         if known is not None and known.metadata.resource_version == obj.metadata.resource_version:
             return
-        kept = self.mirror.kept(obj)
+        kept = self.mirror.reduce(obj)
         if kept is None:
             self.mirror.drop(uid)
         else:

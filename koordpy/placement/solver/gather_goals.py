@@ -191,7 +191,7 @@ class Gather:
             if best is not None and tuple(whole) > best[0][:n]:
                 return None
         for n in below:
-            held = regions.held(n)
+            held = regions.number_with_members(n)
             fewest = start.least[n - 1] if start is not None and start.least else regions.fewest(n, region)
             domains.append(held + model.minimise("domains", model.opened(n), bound=fewest - held))
             if best is not None and (tuple(whole), tuple(domains)) > (best[0], best[1][:n]):
@@ -262,7 +262,7 @@ class Gather:
                 single.model.add(var == model.value([(model.totals[n][domain], 1)]))
         for n in range(top + 1, depth + 1):
             single.hold([(v, -c) for v, c in single.whole(n)], found.pipeline[n - 1])
-        single.hold(single.opened(depth), found.domains[depth - 1] - self.regions.held(depth))
+        single.hold(single.opened(depth), found.domains[depth - 1] - self.regions.number_with_members(depth))
         single.hold_counted(found.counted)
         single.hold(single.lost_score(), -found.score)
         single.hint(model.pods())

@@ -43,13 +43,13 @@ class Greedy:
         for one in capacity.problem.interactions:
             if isinstance(one, LinkedAffinity):
                 self._apply_affinity(one, position)
-        self.apart = [
+        self.anti_affinities = [
             (position[one.shape], [position[shape] for shape in one.meant if shape in position], one.groups)
             for one in capacity.problem.interactions
             if isinstance(one, AntiAffinity) and one.shape in position
         ]
         """(shape position, positions of the shapes that its anti-affinity matches, [nodes] number of the domain)."""
-        self._open = np.ones(capacity.slots.shape if self.apart else (0, 0), dtype=bool)
+        self._open = np.ones(capacity.slots.shape if self.anti_affinities else (0, 0), dtype=bool)
         """[shapes, nodes] True if no placed pod excludes the shape by anti-affinity."""
 
     def _apply_affinity(self, one: LinkedAffinity, position: Mapping[int, int]) -> None:
@@ -175,7 +175,7 @@ class Greedy:
                 if not left:
                     break
                 fit = min(left, fits[node])
-                if fit > 0 and (not self.apart or self._open[i, node]):
+                if fit > 0 and (not self.anti_affinities or self._open[i, node]):
                     fit = self._exclude_by_anti_affinity(i, node, fit)
                     caps[node] -= fit * self.capacity.request[i]
                     taken.append((node, i, fit))
@@ -192,7 +192,7 @@ class Greedy:
 
         Returns how many pods of the shape the node may take, at most `most`.
         """
-        for shape, meant, groups in self.apart:
+        for shape, meant, groups in self.anti_affinities:
             if (domain := groups[node]) < 0 or (shape != i and i not in meant):
                 continue
             # shapes to exclude; none if the anti-affinity of the placed pod matches no pod of this placement

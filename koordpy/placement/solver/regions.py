@@ -65,7 +65,7 @@ class Regions:
         self._known: dict[int, Ints] = {}
         self._bound_in = [level.sums(problem.bound_counts) for level in self.tree.levels]
 
-    def held(self, level: int) -> int:
+    def number_with_members(self, level: int) -> int:
         """Returns the number of domains of a level that contain bound members."""
         return int((self._bound_in[level] > 0).sum())
 

@@ -56,9 +56,9 @@ class _Due:
     floors: Mapping[int, Amounts]
     """Unit -> usage of the quota above its runtime, if that is computed without demand of other units. At least this
     amount must be given back whatever pods wait."""
-    taken: list[int]
+    victims: list[int]
     """Units that are given back, before the reprieve."""
-    held: Mapping[int, Amounts]
+    usage: Mapping[int, Amounts]
     """Unit -> amounts that it uses in the quota."""
     multiples: Sequence[Multiple]
     """podCountMultiple of the gangs in the quota."""
@@ -99,14 +99,14 @@ def _due(pool: Pool, round_state: RoundState) -> list[_Due]:
     `startless` units cannot start anyway, so their demand does not count.
     """
     admission, quotas = round_state.admission, round_state.snapshot.quotas
-    names = overdue(quotas, admission.figures, round_state.config.quota, now=round_state.snapshot.now)
+    names = overdue(quotas, admission.quota_amounts, round_state.config.quota, now=round_state.snapshot.now)
     waiting = round_state.groups.units() if names else []
     refused = {unit.id for unit in startless(waiting, round_state)}
     reaches = Reaches(round_state)
     outside = YieldingPods(pool, round_state)
     out: list[_Due] = []
     for name in names:
-        gone = {i for one in out for i in one.taken}
+        gone = {i for one in out for i in one.victims}
         # a gang that gives back for one quota has different victim units afterwards
         gangs = {pool.units[i].group for i in gone if pool.units[i].kind is not UnitKind.PLAIN}
         held = {
@@ -156,7 +156,7 @@ def _reprieve(pool: Pool, round_state: RoundState, due: Sequence[_Due]) -> list[
             paths = {key: quotas.tree.path(quotas.quota_of(pods[key])) for key in starters(round_state)}
         return {key: path for key, path in paths.items() if path}
 
-    every = sorted(((k, i) for k, one in enumerate(due) for i in one.taken), key=lambda one: -pool.ranks[one[1]])
+    every = sorted(((k, i) for k, one in enumerate(due) for i in one.victims), key=lambda one: -pool.ranks[one[1]])
     full = started(every) if every else {}
     trials = 0
 
@@ -166,7 +166,7 @@ def _reprieve(pool: Pool, round_state: RoundState, due: Sequence[_Due]) -> list[
         for k in {k for k, _ in part}:
             one, kept = due[k], [i for other, i in rest if other == k]
             floors = (one.floors[i] for other, i in part if other == k)
-            if any(sum(one.held[i].get(r, 0) for i in kept) < n for floor in floors for r, n in floor.items()):
+            if any(sum(one.usage[i].get(r, 0) for i in kept) < n for floor in floors for r, n in floor.items()):
                 return False
             if uneven(one.multiples, kept):
                 return False

@@ -53,7 +53,7 @@ class _Promise:
     """The promised start, in seconds since the epoch."""
     nodes: Mapping[str, int]
     """Pod key -> node position."""
-    asked: Ints
+    requests: Ints
     """[nodes, resources] amounts that the unit will use."""
     leaving: Mapping[int, Sequence[PodInfo]]
     """Node position -> pods running there that will have ended by the start. Their capacity is part of the promise."""
@@ -170,7 +170,7 @@ class Backfill(QueuePolicy):
         held = self._reserved_start
         if held is None:
             return None
-        draft, out = self._round_state.draft, held.asked.copy()
+        draft, out = self._round_state.draft, held.requests.copy()
         for node in frozenset(held.nodes.values()):
             # the capacity of a victim is free at once, and must not be counted twice
             gone = [pod for pod in held.leaving.get(node, ()) if pod.key not in draft.evicted]

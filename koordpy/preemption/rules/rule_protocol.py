@@ -101,7 +101,7 @@ class RuleInputs:
         )
         self.protection = PlanGuards(unit, pods, round_state.config, waived)
         self.tree = use.quotas.tree
-        self.yields = self.config.quota.no_quota_yields != "never" and self.config.quota.enable_runtime_quota
+        self.raises_runtimes = self.config.quota.no_quota_yields != "never" and self.config.quota.enable_runtime_quota
         """True if capacity that victims in no quota free can raise the runtimes of quotas."""
         self.priority = min(pod.priority for pod in pods)
         """The lowest priority of the members to be placed."""
@@ -194,7 +194,7 @@ class RuleInputs:
                 if not asked.get(resource):
                     continue
                 total = total or SharedTotal(
-                    self.round_state.admission, self.mins.tenant_usage, every, yields=self.yields
+                    self.round_state.admission, self.mins.tenant_usage, every, yields=self.raises_runtimes
                 )
                 if total.lacks(party.quota, resource, after) <= 0:
                     continue

@@ -20,7 +20,7 @@ from koordpy.gangs.queue_units import Unit
 from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.problem_building import build
 from koordpy.problems.unit_placement import Question, place_unit
-from koordpy.reservations.capacity_view import RELIEVED
+from koordpy.reservations.capacity_view import AFTER_TERMINATION
 from koordpy.reservations.reservation_ledger import frees_capacity
 from koordpy.verify.plan_check import check_plan
 
@@ -73,7 +73,7 @@ def find_termination_wait(unit: Unit, round_state: RoundState) -> TerminationWai
     quotas = snapshot.quotas
     refused = round_state.admission.core_refusal(unit, draft.quotas) is not None
     nodes: dict[str, int] = {}
-    round_state = round_state.of_view(RELIEVED)
+    round_state = round_state.of_view(AFTER_TERMINATION)
     with draft.trial(without=ending):
         if refused and round_state.admission.core_refusal(unit, draft.quotas) is not None:
             return None

@@ -82,9 +82,9 @@ class _Search:
         # all pods have one shape: their number, the shape, its requested columns and amounts, and [nodes][columns] free
         self.number = len(self.problem.pending)
         self.shape = self.problem.members[self.problem.pending[0]].shape
-        self.asked = self.problem.shapes[self.shape]
-        self.columns = [column for column, _ in self.asked.request]
-        self.request = [amount for _, amount in self.asked.request]
+        self.shape_requested = self.problem.shapes[self.shape]
+        self.columns = [column for column, _ in self.shape_requested.request]
+        self.request = [amount for _, amount in self.shape_requested.request]
         self.free: list[list[int]] = self.problem.free[:, self.columns].tolist()
         self.regions = [domain for _, domain in hard_regions(self.problem)]
 
@@ -176,7 +176,7 @@ class _Search:
             on.setdefault(node, []).append(builder.item(o, unit, node, rank=rank[o], gang=gangs.get(o, -1)))
         # per node, the cost of 0, 1, 2, ... pods; then the nodes are combined
         nodes: dict[int, NodeOffer] = {}
-        for node in filter(self.asked.allowed.__getitem__, self._usable_nodes(on)):
+        for node in filter(self.shape_requested.allowed.__getitem__, self._usable_nodes(on)):
             found = self._covers(node, on.get(node, []))
             if len(found) > 1:
                 costs, every = zip(*found, strict=True)

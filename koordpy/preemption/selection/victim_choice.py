@@ -242,10 +242,10 @@ class Choice:
 @dataclass(frozen=True, slots=True)
 class Cut:
     """A no-good cut: excludes the choice `taken`, which the dry run rejected, and all choices that evict the same units
-    of `among`, the units that the rejection depends on. Of interchangeable units, only the number matters."""
+    of `relevant_units`, the units that the rejection depends on. Of interchangeable units, only the number matters."""
 
     taken: frozenset[int]
-    among: tuple[int, ...]
+    relevant_units: tuple[int, ...]
     places: tuple[tuple[int, int], ...] = ()
     """(shape, node): these choices are excluded only with a pod of the shape on the node. Empty: always."""
 

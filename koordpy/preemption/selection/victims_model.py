@@ -43,7 +43,7 @@ class VictimsModel(CountModel):
     def __init__(self, choices: Choices, budget: TimeBudget, most: int | None = None) -> None:
         """most: None for a model of all victims. A priority for a smaller model, which is solved first: only victims up
         to that priority, and no PodDisruptionBudget may be exceeded."""
-        self.choices, self.kept = choices, most is not None  # kept: no PodDisruptionBudget may be exceeded
+        self.choices, self.obeys_budgets = choices, most is not None
         problem = choices.problem
         every: dict[int, list[int]] = {}
         for o, option in enumerate(choices.options):
@@ -282,9 +282,10 @@ class VictimsModel(CountModel):
     def cut(self, cut: Cut) -> None:
         """Excludes a choice that the dry run rejected."""
         gone = {self.choices.options[o].unit for o in cut.taken}
-        # for some kind of `among`, more or fewer units than in the rejected choice; or a place of the cut is unused
+        # for some kind of `relevant_units`, more or fewer units than in the rejected choice; or a place of the cut is
+        # unused
         changed: list[cp_model.LiteralT] = []
-        for o, units in self._kinds_of(cut.among):
+        for o, units in self._kinds_of(cut.relevant_units):
             number = len(gone.intersection(units))
             changed += [self.more(o, number)] if number < len(self.kinds[o]) else []
             changed += [~self.more(o, number - 1)] if number else []
@@ -328,12 +329,12 @@ class VictimsModel(CountModel):
         """Builds the sums of levels 1 to 6 and 8, and the order of units for level 9."""
         choices, model = self.choices, self.model
         units = choices.units
-        # level 1: pods above what each budget allows; a hard limit in a model with a priority limit (`kept`)
+        # level 1: pods above what each budget allows; a hard limit in a model with a priority limit (`obeys_budgets`)
         violated: list[Term] = []
         for b, allowed in enumerate(choices.budgets):
             covered = [t for u in self.of_unit for i, n in units[u].budgets if i == b for t in self.unit(u, n)]
             most = span(covered)[1]
-            if most > allowed and self.kept:
+            if most > allowed and self.obeys_budgets:
                 model.add(linear(covered) <= allowed)
                 self.partial = True
             elif most > allowed:
@@ -341,7 +342,7 @@ class VictimsModel(CountModel):
                 model.add(linear([*covered, (over, -1)]) <= allowed)
                 violated.append((over, 1))
         # level 2: position of the highest priority of a victim
-        steps = sorted({units[u].priority for u in self.of_unit}) if not self.kept else []
+        steps = sorted({units[u].priority for u in self.of_unit}) if not self.obeys_budgets else []
         top = model.new_int_var(0, len(steps), "")
         for u in self.of_unit if len(steps) > 1 else ():
             model.add(top >= steps.index(units[u].priority) + 1).only_enforce_if(self._any(self.of_unit[u]))

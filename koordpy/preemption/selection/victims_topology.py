@@ -22,7 +22,9 @@ class Topology:
         self.model, self.tree, problem = model, model.tree, model.problem
         model.add_used(siblings=False)
         model.add_groups(tuple(group_types(problem, problem.pending, model.capacity.shapes)))
-        self.held = [set(np.nonzero(level.sums(problem.bound_counts))[0].tolist()) for level in self.tree.levels]
+        self.domains_with_members = [
+            set(np.nonzero(level.sums(problem.bound_counts))[0].tolist()) for level in self.tree.levels
+        ]
         """Per level, the domains with bound members."""
         self.levels = range(1, self.tree.depth + 1)
         """All levels below the cluster; the lists that follow start at level 1."""
@@ -45,7 +47,7 @@ class Topology:
 
     def _every(self, level: int) -> cp_model.IntVar:
         """Returns a variable that is true only if all members, new and bound, are in one domain of a level."""
-        model, held = self.model.model, self.held[level]
+        model, held = self.model.model, self.domains_with_members[level]
         if not held:
             return self.one[level - 1]
         every = model.new_bool_var("")
@@ -56,7 +58,12 @@ class Topology:
 
     def _opened(self, level: int) -> list[Term]:
         """Returns terms that count the domains of a level with new pods and without bound members."""
-        return [term for d, used in self.model.used[level].items() if d not in self.held[level] for term in used]
+        return [
+            term
+            for d, used in self.model.used[level].items()
+            if d not in self.domains_with_members[level]
+            for term in used
+        ]
 
     def _attraction(self) -> list[cp_model.IntVar]:
         """Returns per level a variable: at most the number of attracting pods that remain in the domain with new pods.
@@ -87,7 +94,7 @@ class Topology:
             for domain, [(used, _)] in model.used[level].items():
                 model.values[used.index] = int(model.value(inside[domain]) > 0)
             model.values[self.one[level - 1].index] = int(model.value(model.opened(level)) <= 1)
-            if len(self.held[level]) == 1:
+            if len(self.domains_with_members[level]) == 1:
                 model.values[self.every[level - 1].index] = int(not model.value(self._opened(level)))
 
     def layers(self) -> list[Stage]:

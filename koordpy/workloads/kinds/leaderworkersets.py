@@ -54,7 +54,7 @@ class _Groups:
         self._claims = claim_templates(inner, "volumeClaimTemplates")
         self._is_alike = self.leader is self.workers  # True if one template makes leaders and workers
         self._steps = self._ready or bool(self._key)  # True if workers are created after their leader
-        self.apart = self.size > 1 and (self._steps or self.leader.scheduler != self.workers.scheduler)
+        self.is_split = self.size > 1 and (self._steps or self.leader.scheduler != self.workers.scheduler)
         """True if leader and workers are two roles."""
         self.revision = source.at("status").text("updateRevision", "1")
 
@@ -105,15 +105,15 @@ class _Groups:
 
         All pods are in the part `leader` if leader and workers have one template and are one role.
         """
-        return WORKERS if j and (self.apart or not self._is_alike) else LEADER
+        return WORKERS if j and (self.is_split or not self._is_alike) else LEADER
 
     def roles(self, group: str) -> Sequence[Role]:
         """Returns the roles of one group: one role, or leader and workers. A single role has two parts if leader and
         workers have two templates."""
         make = partial(Role, group=group, detail=f"size {self.size}")
-        all_pods, split = range(self.size), self.apart or (not self._is_alike and self.size > 1)
+        all_pods, split = range(self.size), self.is_split or (not self._is_alike and self.size > 1)
         parts = [self._part(group, span) for span in ((all_pods[:1], all_pods[1:]) if split else (all_pods,))]
-        if not self.apart:
+        if not self.is_split:
             return (make(name="", parts=tuple(parts), template=self.leader),)
         # states of the leader that the controller waits for before it creates the workers
         states = [state for state, so in (("Ready", self._ready), ("scheduled", bool(self._key))) if so]
@@ -140,7 +140,7 @@ def read_leader_worker_set(source: Source, head: Head) -> Workload:
         if index_of(group) is None:
             return None
         index = index_of(worker)
-        role = "" if not groups.apart else LEADER if index == 0 else WORKERS
+        role = "" if not groups.is_split else LEADER if index == 0 else WORKERS
         run = labels.get(PREFIX + "template-revision-hash", groups.revision)
         return PodSeat(role, index, groups.part_of(index or 0), group=group, run=run)
 

@@ -4,7 +4,7 @@
 import json
 
 from koordpy.agent.gpu_facts import MachineGpu
-from koordpy.agent.plugin.gpu_annotations import both, given
+from koordpy.agent.plugin.gpu_annotations import annotation_changes, both
 from koordpy.devices.gpu.held_gpus import named_minors
 
 GPU = "topology.scheduling.koordinator.sh/gpu"
@@ -36,17 +36,17 @@ def notes(*containers: list[int], visible: list[int] | None = None, side: list[i
 
 def test_everything_that_named_the_old_gpus_names_the_new_ones() -> None:
     old = notes([0, 1])
-    assert {**old, **given(old, {"0": GPUS[4:6]})} == notes([4, 5])
+    assert {**old, **annotation_changes(old, {"0": GPUS[4:6]})} == notes([4, 5])
 
 
 def test_containers_and_sidecars_change_together() -> None:
     old, places = notes([0], [1], side=[2]), {"0": [GPUS[3]], "1": [GPUS[4]], "init-1": [GPUS[5]]}
-    assert {**old, **given(old, places)} == notes([3], [4], side=[5])
+    assert {**old, **annotation_changes(old, places)} == notes([3], [4], side=[5])
 
 
 def test_gpus_of_the_pod_s_group_stay_visible() -> None:
     old = notes([0, 1], visible=[0, 1, 2, 3])
-    assert {**old, **given(old, {"0": GPUS[4:6]})} == notes([4, 5], visible=[2, 3, 4, 5])
+    assert {**old, **annotation_changes(old, {"0": GPUS[4:6]})} == notes([4, 5], visible=[2, 3, 4, 5])
 
 
 def test_while_the_exchange_is_written_a_pod_holds_both_sets() -> None:
@@ -57,15 +57,15 @@ def test_while_the_exchange_is_written_a_pod_holds_both_sets() -> None:
 
 def test_a_key_that_the_pod_lacks_is_not_added() -> None:
     old = {GPU: notes([0])[GPU]}
-    assert set(given(old, {"0": [GPUS[1]]})) == {GPU}
+    assert set(annotation_changes(old, {"0": [GPUS[1]]})) == {GPU}
 
 
 def test_the_keys_of_the_gpushare_form_follow() -> None:
     old = {**notes([0]), "ALIYUN_COM_GPU_ID_0": "0"}
-    changed = given(old, {"0": [GPUS[3]]})
+    changed = annotation_changes(old, {"0": [GPUS[3]]})
     assert changed["ALIYUN_COM_GPU_ID_0"] is None
     assert changed["ALIYUN_COM_GPU_ID_3"] == "3"
 
 
 def test_an_annotation_that_cannot_be_read_is_left_alone() -> None:
-    assert given({GPU: "{"}, {"0": [GPUS[1]]}) == both({GPU: "{"}, {"0": [GPUS[1]]}) == {}
+    assert annotation_changes({GPU: "{"}, {"0": [GPUS[1]]}) == both({GPU: "{"}, {"0": [GPUS[1]]}) == {}

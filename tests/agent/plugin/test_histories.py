@@ -67,7 +67,7 @@ class Node:
         self.refresh()
         self.book.reconcile(self.kubelet.listed())
         write_checkpoint(self.checkpoint, self.book)
-        for write in (gpu_annotations.both, gpu_annotations.given):
+        for write in (gpu_annotations.both, gpu_annotations.annotation_changes):
             for one in self.book.corrections():
                 pod = self.pods[one.uid]
                 places = {p.place: [g for g in GPUS if g.uuid in p.gpus] for p in one.parts}

@@ -315,10 +315,10 @@ async def test_gpus_of_a_pod_that_was_deleted_by_force_are_delivered_once_its_pr
         asking = asyncio.create_task(kubelet.admit("b", 2))
         await waiting(asking, node)
         why = "containers of the deleted pod default/a may still use it"
-        assert service.allocator.held == {"GPU-0": why, "GPU-1": why}
+        assert service.allocator.unavailable == {"GPU-0": why, "GPU-1": why}
         node.processes = False
         assert await asking == ["GPU-0", "GPU-1"]
-        assert service.allocator.held == {}
+        assert service.allocator.unavailable == {}
 
 
 async def test_another_agent_knows_of_them_by_the_checkpoint(kubelet: Kubelet) -> None:

@@ -35,7 +35,7 @@ def npu_by_count(pods: Sequence[PodInfo], now: FamilyRound) -> DeviceCosts | Non
     table = _ChipTable(pods, now)
     kinds = table.kinds(len(now.inputs.snapshot.nodes))
     alone = len(active) == 1 and all(rule is None or int(rule.copies().max(initial=0)) <= 1 for rule in rules)
-    if alone and len({int(value) for value in table.alone if value >= 0}) <= 1:
+    if alone and len({int(value) for value in table.single_pod_costs if value >= 0}) <= 1:
         return None
     return DeviceCosts(kinds, table.cost, 1, active)
 
@@ -49,7 +49,7 @@ class _ChipTable:
         self._states: list[tuple[tuple[Demand | None, int, int], ...]] = []
         """Kind -> (demand, free chips, height) of each shape; the demand is None if the node cannot serve the shape."""
         self._known: dict[tuple[int, tuple[int, ...]], Vector | None] = {}
-        self.alone: list[int] = []
+        self.single_pod_costs: list[int] = []
         """AscendAffinity of one pod of the first shape with NPUs, by kind."""
 
     def kinds(self, nodes: int) -> Ints:
@@ -62,7 +62,7 @@ class _ChipTable:
             if number == len(self._states):
                 self._states.append(state)
                 first = next(rule for rule in self._rules if rule is not None)
-                self.alone.append(int(first.affinity[node]))
+                self.single_pod_costs.append(int(first.affinity[node]))
             out[node] = number
         return out
 

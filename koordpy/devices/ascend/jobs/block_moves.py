@@ -20,7 +20,7 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.selection.victim_units import untouchable
 
-ASKED = ("grace", "force")
+MOVE_VALUES = ("grace", "force")
 """Values of label `fault-scheduling` that request moves."""
 
 
@@ -29,7 +29,7 @@ def allows_block_moves(job: AscendJob) -> bool:
 
     Not if its recovery policy is `pod`, which replaces single pods only.
     """
-    asked = job.keys.labels.get(keys.FAULT_SCHEDULING) in ASKED
+    asked = job.keys.labels.get(keys.FAULT_SCHEDULING) in MOVE_VALUES
     return asked and job.blocks is not None and job.keys.annotations.get(keys.RECOVER_POLICY) != "pod"
 
 

@@ -15,7 +15,7 @@ from koordpy.devices.ascend.tables.npu_book import npu_resource
 from koordpy.devices.ascend.tables.npu_presets import Preset
 from koordpy.pods.pod_info import PodInfo
 
-Asked = tuple[str, int, str]
+ChipRequest = tuple[str, int, str]
 """Resource, number of chips, and the product that the pod selects (empty for any)."""
 
 
@@ -71,7 +71,7 @@ class AscendJob:
     """NPU pods in rank order, bound and pending."""
     keys: "JobKeys"
     """Labels and annotations of the job that are read."""
-    wants: Mapping[Asked, Want]
+    wants: Mapping[ChipRequest, Want]
     """Request of each kind of pod of the job."""
     tor: Tor = Tor.NONE
     """Switch affinity."""
@@ -118,7 +118,7 @@ class AscendJob:
         return {}
 
 
-def asked_of(pod: PodInfo) -> Asked:
+def asked_of(pod: PodInfo) -> ChipRequest:
     """Returns what distinguishes the request of a pod: the key of `AscendJob.wants`."""
     resource = npu_resource(pod.requests) or ""
     selector = pod.pod.spec.node_selector or {}

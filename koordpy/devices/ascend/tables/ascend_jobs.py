@@ -15,7 +15,7 @@ from koordpy.api.objects import ObjectMeta
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import Ascend
 from koordpy.devices.ascend.tables import npu_presets as table
-from koordpy.devices.ascend.tables.ascend_job import AscendJob, Asked, Blocks, JobKeys, Tor, Want, asked_of
+from koordpy.devices.ascend.tables.ascend_job import AscendJob, Blocks, ChipRequest, JobKeys, Tor, Want, asked_of
 from koordpy.devices.ascend.tables.multilevel_policy import LevelsFaultError, check_levels
 from koordpy.devices.ascend.tables.npu_book import npu_resource, npus_of, super_pod_of
 from koordpy.devices.ascend.tables.npu_presets import Preset
@@ -184,7 +184,7 @@ class AscendJobs:
         policy = own.annotations.get(keys.SCHEDULE_POLICY)
         if policy is not None and policy not in table.POLICIES:
             raise JobFaultError(f"unknown {keys.SCHEDULE_POLICY} {policy}")
-        wants: dict[Asked, Want] = {}
+        wants: dict[ChipRequest, Want] = {}
         for pod in reversed(shapes.values()):
             asked = asked_of(pod)
             if asked not in wants:
@@ -197,7 +197,7 @@ class AscendJobs:
         blocks = self._blocks(own, pods, wants) if in_blocks else None
         return AscendJob(name, pods, own, wants, tor, in_blocks, blocks)
 
-    def _want(self, asked: Asked, own: JobKeys, *, several: bool) -> Want:
+    def _want(self, asked: ChipRequest, own: JobKeys, *, several: bool) -> Want:
         """Returns the request of pods with its legal product rows. Raises `JobFaultError` if the request is legal for
         none."""
         resource, request, selected = asked
@@ -209,13 +209,13 @@ class AscendJobs:
                 f"{resource} request {request} is illegal for {table.DUO_CHIP.name}:"
                 f" a job labelled {keys.NPU_DISTRIBUTED} has one NPU pod"
             )
-        legal = tuple(p for p in options if p.resource == resource and p.serves(request, several=several))
+        legal = tuple(p for p in options if p.resource == resource and p.is_legal(request, several=several))
         if not legal:
             names = ", ".join(preset.name for preset in options)
             raise JobFaultError(f"{resource} request {request} is illegal for {names}{_served(options[0], resource)}")
         return Want(resource, request, legal)
 
-    def _options(self, asked: Asked, own: JobKeys) -> tuple[Preset, ...]:
+    def _options(self, asked: ChipRequest, own: JobKeys) -> tuple[Preset, ...]:
         """Returns the product rows that a pod may use, whatever its request; empty for an unknown product.
 
         The first of these decides: schedule policy, SuperPoD blocks, resource, node selector, products of the nodes.
@@ -277,7 +277,7 @@ class AscendJobs:
         except LevelsFaultError as fault:
             raise JobFaultError(str(fault)) from None
 
-    def _blocks(self, own: JobKeys, pods: tuple[PodInfo, ...], wants: Mapping[Asked, Want]) -> Blocks | None:
+    def _blocks(self, own: JobKeys, pods: tuple[PodInfo, ...], wants: Mapping[ChipRequest, Want]) -> Blocks | None:
         """Returns the logical SuperPoDs of a job; None for a job of one pod that requests less than a node.
 
         Raises `JobFaultError` if the size of a block is illegal. A text of more than 9 digits counts as illegal.
@@ -345,4 +345,4 @@ def _served(preset: Preset, resource: str) -> str:
     """Returns the end of a message about an illegal request: which resource or which requests the preset serves."""
     if preset.resource != resource:
         return f": it serves {preset.resource}"
-    return f": legal are {', '.join(map(str, sorted(preset.legal | preset.alone)))}"
+    return f": legal are {', '.join(map(str, sorted(preset.legal | preset.single_pod_requests)))}"

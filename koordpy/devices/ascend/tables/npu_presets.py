@@ -62,14 +62,14 @@ class Preset:
     """Values of the node label `accelerator-type`; empty for every node with the resource."""
     policies: tuple[str, ...] = ()
     """Values of annotation `huawei.com/schedule_policy` that select the preset."""
-    alone: frozenset[int] = frozenset()
+    single_pod_requests: frozenset[int] = frozenset()
     """Requests that are legal only in a job of one NPU pod."""
     table: Mapping[int, tuple[int | None, ...]] = field(default_factory=dict)
     """Request -> cost for 1, 2, ... free chips of a group; None for infeasible."""
 
-    def serves(self, request: int, *, several: bool) -> bool:
+    def is_legal(self, request: int, *, several: bool) -> bool:
         """Returns whether a request is legal in a job of one NPU pod or, with `several`, of more."""
-        return request in self.legal or (not several and request in self.alone)
+        return request in self.legal or (not several and request in self.single_pod_requests)
 
 
 def _upto(most: int, step: int = 1) -> frozenset[int]:
@@ -115,7 +115,7 @@ A3_X16 = Preset(
     2,
     ("module-a3-16", "module-a3-16-super-pod"),
     ("chip2-node16", "chip2-node16-sp"),
-    alone=frozenset({1}),
+    single_pod_requests=frozenset({1}),
 )
 A3_X8 = Preset(
     "a3-x8",
@@ -126,7 +126,7 @@ A3_X8 = Preset(
     2,
     ("module-a3-8-super-pod",),
     ("chip2-node8", "chip2-node8-sp"),
-    alone=frozenset({1}),
+    single_pod_requests=frozenset({1}),
 )
 CARD_310 = Preset("310-card", NPU_310, 64, PickRule.CARD, _upto(4), 4, table=CARD_310_TABLE)
 CHIP_310 = Preset("310-chip", NPU_310, 64, PickRule.CARDS_TIGHT, _upto(64), 4)

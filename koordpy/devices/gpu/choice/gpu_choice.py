@@ -186,7 +186,7 @@ class _Rules:
     def __init__(
         self, owner: Chooser, us: Masks, free: int, held: int, wants: tuple[GpuWant, ...], *, flat: bool
     ) -> None:
-        self.owner, self.us, self.free, self.held, self.wants, self.flat = owner, us, free, held, wants, flat
+        self.owner, self.us, self.free, self.member_gpus, self.wants, self.flat = owner, us, free, held, wants, flat
         self.tables, self.divider = owner.tables, owner.divider
         self._kinds = counted(wants)
         self._divided: Partitioner | None = None
@@ -217,26 +217,26 @@ class _Rules:
     def largest_sum(self) -> None:
         """Applies objective `sum`: the largest sum over all pairs; for a single GPU the lowest sum of links to other
         free GPUs."""
-        if sum(want.count for want in self.wants) == 1 and not self.held:
+        if sum(want.count for want in self.wants) == 1 and not self.member_gpus:
             self._keep(lambda: -self.owner.towards(self.us, self.free))
         else:
-            self._keep(lambda: self.owner.sums(self.us | self.held))
+            self._keep(lambda: self.owner.sums(self.us | self.member_gpus))
 
     def apply(self) -> None:
         """Applies rules 1 to 7."""
-        self._keep(lambda: self.tables.low[self.us | self.held])  # rule 1
+        self._keep(lambda: self.tables.low[self.us | self.member_gpus])  # rule 1
         if not self.flat:
             self._own_links()
-            self._keep(lambda: self.tables.rings(self.us | self.held, only_best=True))
+            self._keep(lambda: self.tables.rings(self.us | self.member_gpus, only_best=True))
             # rule 4, for sizes of which the remaining GPUs have enough
             for size in PACKED_SIZES:
                 if self.free.bit_count() - int(self.us[0]).bit_count() >= size:
                     self._keep(lambda size=size: self.tables.packed(size)[self.free & ~self.us])  # type: ignore[misc]
             self._own_sums()
-            self._keep(lambda: self.owner.sums(self.us | self.held))
+            self._keep(lambda: self.owner.sums(self.us | self.member_gpus))
         # rule 6
         for of in self.owner.places:
-            self._keep(lambda of=of: -_distinct(of, self.us | self.held))  # type: ignore[misc]
+            self._keep(lambda of=of: -_distinct(of, self.us | self.member_gpus))  # type: ignore[misc]
         self._whole_sets()
 
     @property
