@@ -24,7 +24,8 @@ def find_error(unit: Unit, round_state: RoundState) -> Gate | None:
 
 def _error_of(pod: PodInfo, round_state: RoundState) -> AttemptError | None:
     state = round_state.of(pod)
-    if not any(rule.may_end_attempt for rule in state.rules):
+    words = (rule.verdict() for rule in state.rules if rule.may_end_attempt)
+    if not any(isinstance(one, AttemptError) for word in words for one in word.refusals):
         return None
     verdict = state.verdict()
     errors = {i: one for i, one in enumerate(verdict.refusals, start=1) if isinstance(one, AttemptError)}

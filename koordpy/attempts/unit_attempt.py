@@ -27,6 +27,7 @@ from koordpy.attempts.unit_outcome import (
     UnitOutcome,
     WaitingUnit,
 )
+from koordpy.devices.family_registry import untie
 from koordpy.devices.placement_rules import JobPlan
 from koordpy.devices.rule_registry import device_gate, hold_returns, place_by_rules, placement_of
 from koordpy.fairness.quota_admission import QuotaRefusal
@@ -117,6 +118,21 @@ def plan_in_free_capacity(
         return WaitingUnit(Attempt(unit, Proof.INFEASIBLE), refusal)
     if (plan := plan_job(unit, round_state)) is not None:
         return accept_job(unit, plan, round_state, preemptor).name_method(Method.RULES)
+    outcome = place_freely(unit, round_state, defers=defers)
+    if not (asks and isinstance(outcome, WaitingUnit) and isinstance(outcome.diagnosis, NoCapacity)):
+        return outcome
+    # once more without allocations that tie the unit to nodes although no pod uses them
+    mark = round_state.draft.mark()
+    if untie(unit.pending, round_state.draft):
+        again = place_freely(unit, round_state, defers=defers)
+        if isinstance(again, BoundUnit):
+            return again
+        round_state.draft.undo(mark)
+    return outcome
+
+
+def place_freely(unit: Unit, round_state: RoundState, *, defers: bool) -> UnitOutcome:
+    """Places a unit into free capacity: a plain pod by scores, a gang by its problem."""
     if unit.plain is not None:
         return place_pod(unit, unit.plain, round_state)
     return place_members(unit, round_state, defers=defers)

@@ -151,6 +151,15 @@ class Draft:
         self.nominated.update(dict.fromkeys(new))
         self._journal.append(partial(self._denominate, new))
 
+    def record(self, undo: Callable[[], None]) -> None:
+        """Records a change that a device family has made in its ledger. Every verdict is computed again.
+
+        undo: reverts the change.
+        """
+        self._journal.append(partial(self._reserve, self.reservations))
+        self._reserve({**self.reservations})
+        self._journal.append(undo)
+
     def withhold(self, reservation: Reservation) -> None:
         """Adds the amounts of a reservation to the used amounts, until an undo."""
         self._withhold(reservation, 1)

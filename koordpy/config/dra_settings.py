@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from koordpy.api.field_faults import literal
 from koordpy.api.object_names import ObjectName, ResourceName
 from koordpy.config.config_values import Size, Span
 
@@ -42,5 +41,5 @@ def mapping_faults(dra: Dra) -> Iterator[tuple[str, str, str]]:
         for j, name in enumerate(mapping.device_class_names):
             field = f"dra.deviceClassMappings[{i}].deviceClassNames[{j}]"
             if name in known:
-                yield field, known[name], f"{literal(name)} is mapped twice"
+                yield field, known[name], f'"{name}" is mapped twice'
             known.setdefault(name, field)

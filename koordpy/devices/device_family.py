@@ -235,6 +235,13 @@ class Family(ABC):
         """
         return None
 
+    def untie(self, pods: Sequence[PodInfo], draft: Draft) -> bool:
+        """Frees what ties the pending pods of a unit to nodes although no pod uses it, until the draft is undone.
+
+        Returns False if nothing ties them. Called if the unit fits nowhere.
+        """
+        return False
+
     def nominated_allocation(self, pod: PodInfo, node: int, draft: Draft, config: KoordpyConfiguration) -> Any | None:
         """Returns the devices that a nominated pod on a node (position) keeps by name; None for none."""
         return None

@@ -196,6 +196,12 @@ def member_limits(
             yield found
 
 
+def untie(pods: Sequence[PodInfo], draft: Draft) -> bool:
+    """Frees what ties the pending pods of a unit to nodes although no pod uses it; returns whether anything did."""
+    found = [family.untie(pods, draft) for family in _requested_families(pods, draft.snapshot)]
+    return any(found)
+
+
 def nominated_allocation(pod: PodInfo, node: int, draft: Draft, config: KoordpyConfiguration) -> AllocatedDevices:
     """Returns family -> devices that a nominated pod on a node keeps from other pods by name."""
     families = families_of(pod, draft.snapshot) if pod.asks else ()

@@ -21,6 +21,7 @@ from koordpy.api.times import parse_moment
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.config.configuration import KoordpyConfiguration, Quota
 from koordpy.config.configuration_file import KUBE_SCHEDULER_NAME, Flag, load_config
+from koordpy.decoding.claim_faults import claim_faults
 from koordpy.devices.family_registry import apply_webhook
 from koordpy.engine.engine_settings import empty_state
 from koordpy.offline import input_hints, makers
@@ -253,6 +254,8 @@ class FilledInput:
 
     def _filled(self, manifest: Manifest) -> KubernetesObject:
         obj = manifest.obj
+        for fault in claim_faults(obj):
+            self.loaded.fault_of(manifest, fault)
         if isinstance(obj, Pod | UpstreamPodGroup):
             known = self._priorities
             for fault in volume_claim_faults(obj.spec) if isinstance(obj, Pod) else ():

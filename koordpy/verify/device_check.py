@@ -46,6 +46,11 @@ class DeviceCheck:
         for key, node in draft.placed.items():
             for claim_key, grant in (draft.family_devices_of(key, CLAIMS) or {}).items():
                 self.planned[claim_key] = grant, draft.snapshot.nodes[node]
+        pending = {pod.uid for pod in draft.snapshot.pods.values() if not pod.bound}
+        for key in self.stated.keys() & self.planned.keys():
+            groups = {one.uid for one in self.stated[key].status.reserved_for if one.resource == "podgroups"}
+            if all(one.uid in pending | groups for one in self.stated[key].status.reserved_for):
+                del self.stated[key]  # no pod uses the allocation, so the plan may replace it
         self._sum_up()
 
     def _sum_up(self) -> None:

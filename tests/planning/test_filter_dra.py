@@ -41,6 +41,7 @@ from koordpy.api.objects import (
     PodResourceClaimStatus,
     Requirement,
 )
+from koordpy.devices.family_registry import make_state
 from koordpy.planner.planning_round import plan_round
 from koordpy.pods.claim_refs import DeviceId, Granted
 from tests.planning.node_rules import node, planned, pod, reasons, states
@@ -332,3 +333,43 @@ def test_capacity_reaches_expressions() -> None:
     wanted = asks(1, f'device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("60Gi"))')
     words = reasons([*NODES, CLASS, small, large, resource_claim("c", wanted), user("p", "c")])
     assert words == {"n1": CANNOT, "n2": "fits"}
+
+
+# -- extended resources, evictions, claims left behind -----------------------------------------------------------------
+
+
+EXTENDED = DeviceClass(
+    metadata=ObjectMeta(name="gpu"),
+    spec=DeviceClassSpec(
+        selectors=selectors(f'device.driver == "{DRIVER}"'), extended_resource_name="gpu.example.com/card"
+    ),
+)
+
+
+def test_a_node_without_units_of_a_resource_serves_it_by_devices() -> None:
+    slices = [offers("n1", "g0", "g1")]
+    asking = [pod(f"p{i}", requests={"gpu.example.com/card": "1"}, created=i) for i in range(3)]
+    plan = planned([*NODES, EXTENDED, *slices, *asking])
+    assert bound(plan) == {"p0": "n1", "p1": "n1"}
+    assert messages(plan) == {"p2": "0/2 nodes are available: 2 cannot allocate all claims."}
+    given = [one.devices["claims"] for one in plan.placements]
+    assert [list(one) for one in given] == [["default/p0-extended-resources"], ["default/p1-extended-resources"]]
+
+
+def test_a_live_cluster_refuses_what_is_not_written_yet() -> None:
+    objects = [NODES[0], EXTENDED, offers("n1", "g0"), pod("p", requests={"gpu.example.com/card": "1"})]
+    state = make_state(live=True)
+    for one in objects:
+        state.upsert(one)
+    assert messages(plan_round(state.snapshot(0.0)))["p"].startswith(
+        "0/1 nodes are available: 1 unsupported: extended resources through devices."
+    )
+
+
+def test_an_allocation_that_no_pod_uses_is_dropped_for_a_plan() -> None:
+    full = pod("full", requests={"cpu": "8"}, node="n1")
+    claim = resource_claim("c", asks(), allocation=held("g0", at="n1"))
+    objects = [*NODES, CLASS, offers("n1", "g0"), offers("n2", "g0"), claim, full, user("p", "c")]
+    plan = planned(objects)
+    assert bound(plan) == {"p": "n2"}
+    assert [one.device.pool for one in plan.placements[0].devices["claims"]["default/c"]] == ["n2"]

@@ -6,7 +6,7 @@ ResourceSlices. A claim is allocated with the first pod of a plan that uses it; 
 and ledger are in `koordpy.devices.dra.ledger.claim_book`, the filter in `koordpy.devices.dra.filters.claim_filter`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from koordpy.framework.filter_protocol import Refusal
 from koordpy.framework.pod_rule_filter import Rule
 from koordpy.plan.round_plan import FamilyAllocation
 from koordpy.plugins.filter_inputs import FilterInputs
-from koordpy.pods.claim_refs import CLAIMS, Grant
+from koordpy.pods.claim_refs import CLAIMS, Grant, claim_group
 from koordpy.pods.device_asks import AskReader, LatentAsk
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts
@@ -128,6 +128,32 @@ class ClaimedDevices(Family):
     ) -> MemberLimits:
         """Implements `Family.member_limits`."""
         return MemberLimitReader(kinds, numbers, draft, config.dra).read(spare)
+
+    def untie(self, pods: Sequence[PodInfo], draft: Draft) -> bool:
+        """Implements `Family.untie`: claims that are allocated, and reserved for no pod but unbound ones of the unit.
+
+        A live cluster does it after the round (`DeviceReleaser.unstick`).
+        """
+        view, ledger = claim_view(draft.snapshot.families), claim_ledger(draft.ledgers)
+        if view.live:
+            return False
+        uids = {pod.uid for pod in pods}
+        groups = {
+            group.metadata.uid for pod in pods if (group := claim_group(pod.pod, view.objects.groups)) is not None
+        }
+        names = {f"{pod.namespace}/{one.name}" for pod in pods for one in view.objects.names_of(pod.pod)}
+        bound = {pod.uid for pod in draft.snapshot.pods.values() if pod.bound}
+        idle_groups = groups if uids.isdisjoint(bound) else set()
+        tied = [
+            key
+            for key in sorted(names)
+            if key not in ledger.taken
+            and ledger.allocation(key) is not None
+            and all(one.uid in uids | idle_groups for one in view.objects.claims[key].status.reserved_for)
+        ]
+        if tied:
+            draft.record(ledger.untie(tied))
+        return bool(tied)
 
     def nominated_allocation(self, pod: PodInfo, node: int, draft: Draft, config: KoordpyConfiguration) -> Any | None:
         """Implements `Family.nominated_allocation`."""

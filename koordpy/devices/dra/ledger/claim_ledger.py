@@ -4,7 +4,7 @@
 Sources: dra.md 7, 10.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +86,23 @@ class ClaimLedger(DeviceLedger):
         for one in self._objects.names_of(pod.pod):
             self.users[f"{pod.namespace}/{one.name}"].discard(pod.uid)
         super().release(pod)
+
+    def untie(self, claims: Sequence[str]) -> Callable[[], None]:
+        """Frees the devices of allocated claims that no bound pod uses; returns the function that undoes it."""
+        grants = {}
+        for claim in claims:
+            allocation = self._stated(claim)
+            assert allocation is not None
+            grants[claim] = grant_of(allocation)
+            self.freed[claim] = None
+            self._change(grants[claim], -1)
+
+        def undo() -> None:
+            for claim, grant in grants.items():
+                del self.freed[claim]
+                self._change(grant, 1)
+
+        return undo
 
     def evict(self, pod: PodInfo) -> None:
         """Implements `DeviceLedger.evict`: a claim is free once the Draft evicts all of its consumers."""
