@@ -8,16 +8,14 @@ ARG PYTHON=python:3.13-slim
 FROM ${PYTHON} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build
-COPY requirements-image.lock requirements-build.lock ./
-# Without their dependencies: the lock leaves out those that nothing of koordpy imports. What goes behind that is for people who
-# build against the packages or test them. kubernetes_asyncio reads kubeconfig files only: in a cluster nothing imports it.
+COPY requirements-image.lock requirements-build.lock image/trim.sh ./
+# Without their dependencies: the lock leaves out those that nothing of koordpy imports.
 RUN --mount=type=secret,id=ca \
     if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi \
     && python -m venv /tools && python -m venv --without-pip /opt/koordpy \
     && /tools/bin/pip --python /opt/koordpy install --require-hashes --no-deps --requirement requirements-image.lock \
     && /tools/bin/pip install --require-hashes --requirement requirements-build.lock \
-    && find /opt/koordpy -depth '(' -path '*/site-packages/*/tests' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.pyi' \
-        -o -name '*.[ch]' -o -name '*.a' -o -path '*/kubernetes_asyncio/*/__pycache__' ')' -exec rm -r {} +
+    && ./trim.sh /opt/koordpy
 COPY pyproject.toml README.md LICENSE ./
 COPY koordpy koordpy
 COPY crds crds

@@ -183,16 +183,12 @@ $(DIST_TOOLS)/.installed: requirements-dist.lock
 	$(DIST_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dist.lock
 	@touch $@
 
-dist: $(DIST_TOOLS)/.installed ## Build a release from the last commit in dist/ (PARTS="python chart crds plugin krew sbom image": only these; MIRROR=...)
+dist: $(DIST_TOOLS)/.installed ## Build a release from the last commit in dist/ (PARTS="python chart crds plugin krew sbom image": only these)
 	$(DIST_TOOLS)/bin/python -m release $(call SPACED,PARTS,--parts) $(call SPACED,PLATFORMS,--plugin-platforms) \
-		$(call SPACED,PYTHONS,--plugin-pythons) $(call SPACED,MIRROR,--mirror)
+		$(call SPACED,PYTHONS,--plugin-pythons) $(call SPACED,IMAGES,--image-platforms)
 
-PYTHON_HERE = $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-PLATFORM_HERE = $(shell uname -s | tr A-Z a-z)/$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
-
-dist-check: install ## Build the parts of a release that need no image, for this platform, and test them in an empty environment
-	$(MAKE) dist PARTS="python chart crds plugin krew sbom" PLATFORMS=$(PLATFORM_HERE) PYTHONS=$(PYTHON_HERE)
-	$(BIN)/python -m pytest tests/release -rs -m "published" $(PYTEST_ARGS)
+dist-check: install ## Test the files in dist/: the wheel in an empty environment, the plugin, the image of each architecture
+	$(BIN)/python -m pytest tests/release -rs -m published $(PYTEST_ARGS)
 
 PUBLISH = $(DIST_TOOLS)/bin/python -m release.publishing
 export DRY_RUN TAG
@@ -200,7 +196,7 @@ export DRY_RUN TAG
 publish-check: $(DIST_TOOLS)/.installed ## Check that TAG (v1.2.3), chart, changelog and upgrade notes name the version of koordpy
 	@$(PUBLISH) check "$$TAG"
 
-publish-image: $(DIST_TOOLS)/.installed ## Push, sign and attest the image of make image; needs skopeo and cosign (DRY_RUN=1: print the commands)
+publish-image: $(DIST_TOOLS)/.installed ## Push, sign and attest the image of make dist; needs skopeo and cosign (DRY_RUN=1: print the commands)
 	@$(PUBLISH) image
 
 publish-chart: $(DIST_TOOLS)/.installed ## Push and sign the chart of make dist; needs helm and cosign (DRY_RUN=1: print the commands)

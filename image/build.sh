@@ -42,13 +42,7 @@ bootstrap() {
     command -v mmdebstrap >/dev/null 2>&1 || return 1
     root=$(mktemp -d)
     trap 'rm -rf "$root"' EXIT
-    # What packages of compiled code ask for, and nothing that nobody reads in an image; licenses stay.
-    mmdebstrap --quiet --variant=essential --include=python3,python3-venv,libstdc++6,ca-certificates \
-        --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
-        --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
-        --dpkgopt='path-exclude=/usr/lib/*/gconv/*' \
-        --customize-hook='ln -s /usr/bin/python3 "$1/usr/local/bin/python"' \
-        "$debian" "$root/base.tar" || return 1
+    image/base.sh "$(dpkg --print-architecture)" "$root/base.tar" || return 1
     if [ "$builder" = buildah ]; then
         container=$(buildah from scratch)
         buildah add --quiet "$container" "$root/base.tar" >/dev/null

@@ -11,10 +11,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from release.build_state import DEBIAN_MIRROR, IMAGE_PLATFORMS, PLUGIN_PLATFORMS, BuildOptions, BuildState
+from release.build_state import IMAGE_PLATFORMS, PLUGIN_PLATFORMS, BuildOptions, BuildState
 from release.checkout import ReleaseError, export, local_changes
 from release.parts import PARTS, with_needs
-from release.platforms import PYTHONS
+from release.platforms import PLATFORM_HERE, PYTHON_HERE, PYTHONS
 
 REPOSITORY = Path(__file__).parents[1]
 CHECKSUMS = "checksums.txt"
@@ -28,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"release: no part is named {', '.join(unknown)}; parts: {', '.join(PARTS)}", file=sys.stderr)
         return 2
     options = BuildOptions(
-        tuple(args.plugin_platforms), tuple(args.plugin_pythons), tuple(args.image_platforms), args.mirror
+        _chosen(args.plugin_platforms, PLATFORM_HERE),
+        _chosen(args.plugin_pythons, PYTHON_HERE),
+        _chosen(args.image_platforms, PLATFORM_HERE),
     )
     try:
         build_release(args.output, args.parts, options)
@@ -36,6 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"release: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _chosen(names: Sequence[str], here: str) -> tuple[str, ...]:
+    return tuple(here if name == "here" else name for name in names)
 
 
 def build_release(folder: Path, parts: Sequence[str], options: BuildOptions) -> None:
@@ -96,10 +102,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m release", description=__doc__)
     parser.add_argument("--output", type=Path, default=REPOSITORY / "dist", help="folder, emptied first")
     parser.add_argument("--parts", nargs="+", default=list(PARTS), metavar="NAME", help=", ".join(PARTS))
-    parser.add_argument("--plugin-platforms", nargs="+", default=PLUGIN_PLATFORMS, metavar="OS/ARCH")
-    parser.add_argument("--plugin-pythons", nargs="+", default=PYTHONS, metavar="VERSION")
-    parser.add_argument("--image-platforms", nargs="+", default=IMAGE_PLATFORMS, metavar="OS/ARCH")
-    parser.add_argument("--mirror", default=DEBIAN_MIRROR, help="Debian mirror for the base of the image")
+    parser.add_argument("--plugin-platforms", nargs="+", default=PLUGIN_PLATFORMS, metavar="OS/ARCH", help="or here")
+    parser.add_argument("--plugin-pythons", nargs="+", default=PYTHONS, metavar="VERSION", help="or here")
+    parser.add_argument("--image-platforms", nargs="+", default=IMAGE_PLATFORMS, metavar="OS/ARCH", help="or here")
     return parser
 
 

@@ -13,7 +13,6 @@ from release.platforms import PYTHONS, Platform
 
 PLUGIN_PLATFORMS = ("linux/amd64", "linux/arm64", "darwin/arm64")
 IMAGE_PLATFORMS = ("linux/amd64", "linux/arm64")
-DEBIAN_MIRROR = "http://deb.debian.org/debian"
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,6 @@ class BuildOptions:
     """Python versions that each kubectl plugin runs on."""
     image_platforms: tuple[str, ...] = IMAGE_PLATFORMS
     """`os/arch` of each image in the index."""
-    mirror: str = DEBIAN_MIRROR
-    """Where the packages of the image's base come from."""
 
 
 @dataclass

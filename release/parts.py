@@ -12,6 +12,7 @@ from pathlib import Path
 
 from release.build_state import BuildState
 from release.chart_package import build_chart, build_crds
+from release.image import build_image
 from release.plugin import build_krew, build_plugin
 from release.python_packages import build_python_packages
 from release.sbom import build_sbom
@@ -33,6 +34,7 @@ PARTS = {
     "plugin": Part(build_plugin, needs=("python",)),
     "krew": Part(build_krew, needs=("plugin",)),
     "sbom": Part(build_sbom),
+    "image": Part(build_image, needs=("python",)),
 }
 """All parts, in the order in which they are built."""
 

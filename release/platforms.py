@@ -7,6 +7,8 @@ Wheels are chosen by tags, and lines of a lock file by markers (packaging.python
 from __future__ import annotations
 
 import json
+import platform
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,8 +16,14 @@ from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms
 
 PYTHONS = ("3.11", "3.12", "3.13")
 """The versions that koordpy runs on, `requires-python` of pyproject.toml."""
+IMAGE_PYTHON = "3.13"
+"""The version in the image: that of its base, image/base.sh."""
 GLIBC = 28
 """Minor version of the oldest glibc 2 that is supported: Debian 10, RHEL 8, Ubuntu 18.10."""
+ARCH_HERE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+PLATFORM_HERE = f"{sys.platform}/{ARCH_HERE}"
+"""`os/arch` of this machine."""
+PYTHON_HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 _MACHINES = {("linux", "amd64"): "x86_64", ("linux", "arm64"): "aarch64", ("darwin", "arm64"): "arm64"}
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m release.publishing STEP`: publishes what `make image` and `make dist` built; the release workflow runs it.
+"""`python -m release.publishing STEP`: publishes what `make dist` built; the release workflow runs it.
 
 | step | effect |
 |---|---|
 | check TAG | fails unless the tag, the chart, the changelog and the upgrade notes name the version of koordpy |
-| image | pushes the image, signs it, and attests its SBOM; the last line is `digest=sha256:...` |
+| image | pushes the image of all platforms, signs it, and attests its SBOMs; the last line is `digest=sha256:...` |
 | chart | pushes the chart as an OCI artifact, and signs it; the last line is `digest=sha256:...` |
 | files | signs the checksums, and creates the release of the forge with all files of dist/ |
 
@@ -75,15 +75,17 @@ class Publisher:
         return found[1].strip() if found else ""
 
     def publish_image(self) -> str:
-        """Pushes build/koordpy.oci.tar, signs it and attests the SBOM; returns the digest."""
-        archive, digest_file = self._built("build/koordpy.oci.tar", "make image"), self.root / "build/image.digest"
-        sbom = self._built(f"dist/koordpy-{self.checkout.version}.cdx.json", "make dist")
+        """Pushes the image's index with the images of all platforms, signs it and attests its SBOMs; the digest."""
+        name = f"koordpy-image-{self.checkout.version}"
+        archive, digest_file = self._built(f"dist/{name}.oci.tar", "make dist"), self.root / "build/image.digest"
+        digest_file.parent.mkdir(exist_ok=True)
         image = self.checkout.image
         self._run("skopeo", "copy", "--all", "--digestfile", digest_file, f"oci-archive:{archive}", f"docker://{image}")
         digest = NO_DIGEST if self.is_dry else _digest_in(digest_file.read_text(encoding="utf-8"))
         signed = f"{image.rpartition(':')[0]}@{digest}"
         self._run("cosign", "sign", "--yes", "--recursive", signed)
-        self._run("cosign", "attest", "--yes", "--type", "cyclonedx", "--predicate", sbom, signed)
+        for sbom in sorted(self.dist.glob(f"{name}-*.cdx.json")):
+            self._run("cosign", "attest", "--yes", "--type", "cyclonedx", "--predicate", sbom, signed)
         return digest
 
     def publish_chart(self) -> str:

@@ -26,9 +26,8 @@ from packaging.utils import canonicalize_name
 from release.build_state import BuildState
 from release.checkout import Checkout
 from release.locked_wheels import IMAGE_LOCK, Pin, read_lock, read_metadata
-from release.platforms import Platform
+from release.platforms import IMAGE_PYTHON, Platform
 
-IMAGE_PYTHON = "3.13"
 _NAMESPACE = uuid.UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")
 """For addresses: RFC 9562, appendix A."""
 _CLASSIFIER = re.compile(r"License :: .*?([^:]+)$")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files in dist/ as a user gets them: `make dist-check` builds them and runs these tests.
+"""The files in dist/ as a user gets them: `make dist-check` runs these tests after `make dist`.
 
 The wheel is installed into an empty environment, and its commands run in an empty folder without the repository.
 """
@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from koordpy import __version__
+from release.platforms import PLATFORM_HERE
 from tests.docs.worked import ROOT
 from tests.loudly import skip_loudly
 
@@ -79,8 +80,7 @@ def test_the_wheel_brings_the_kubectl_plugin(installed: Path, tmp_path: Path) ->
 
 @pytest.fixture(scope="module")
 def plugin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
-    archive = published(request, f"kubectl-koordpy_v{__version__}_{sys.platform}_{machine}.tar.gz")
+    archive = published(request, f"kubectl-koordpy_v{__version__}_{PLATFORM_HERE.replace('/', '_')}.tar.gz")
     folder = tmp_path_factory.mktemp("plugin")
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")

@@ -33,12 +33,13 @@ if name == "helm":
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A checkout with what `make image` and `make dist` write, and a changelog with this version."""
+    """A checkout with what `make dist` writes, and a changelog with this version."""
     for name in ("koordpy/__init__.py", "charts/koordpy/Chart.yaml", "charts/koordpy/values.yaml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     built = [f"koordpy-{__version__}.{suffix}" for suffix in ("tgz", "cdx.json", "tar.gz")]
-    for name in ("build/koordpy.oci.tar", "dist/checksums.txt", *(f"dist/{one}" for one in built)):
+    built += [f"koordpy-image-{__version__}{rest}" for rest in (".oci.tar", "-amd64.cdx.json", "-arm64.cdx.json")]
+    for name in ("dist/checksums.txt", *(f"dist/{one}" for one in built)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     sections = f"## [{__version__}] - 2026-01-02\n\n### Added\n\n- A line.\n\n## [0.0.1] - 2025-01-02\n\n- Old.\n"
@@ -66,14 +67,17 @@ def commands(record: Path) -> list[list[str]]:
 
 def test_the_image_is_pushed_then_signed_and_attested_by_its_digest(root: Path, record: Path) -> None:
     assert Publisher(root).publish_image() == PUSHED
-    push, sign, attest = commands(record)
+    push, sign, *attest = commands(record)
     assert push[:2] == ["skopeo", "copy"]
-    assert push[-2:] == [f"oci-archive:{root}/build/koordpy.oci.tar", f"docker://{IMAGE}:{__version__}"]
+    assert push[-2:] == [
+        f"oci-archive:{root}/dist/koordpy-image-{__version__}.oci.tar",
+        f"docker://{IMAGE}:{__version__}",
+    ]
     assert sign == ["cosign", "sign", "--yes", "--recursive", f"{IMAGE}@{PUSHED}"]
-    sbom = f"{root}/dist/koordpy-{__version__}.cdx.json"
+    sboms = [f"{root}/dist/koordpy-image-{__version__}-{arch}.cdx.json" for arch in ("amd64", "arm64")]
     assert attest == [
-        "cosign", "attest", "--yes", "--type", "cyclonedx", "--predicate", sbom, f"{IMAGE}@{PUSHED}"
-    ]  # fmt: skip
+        ["cosign", "attest", "--yes", "--type", "cyclonedx", "--predicate", sbom, f"{IMAGE}@{PUSHED}"] for sbom in sboms
+    ]
 
 
 def test_the_chart_is_pushed_beside_the_image_and_signed(root: Path, record: Path) -> None:
@@ -134,8 +138,7 @@ def test_a_step_ends_at_the_first_failure(
 @pytest.mark.parametrize(
     ("name", "step", "said"),
     [
-        ("build/koordpy.oci.tar", "publish_image", "there is no build/koordpy.oci.tar: make image"),
-        (f"dist/koordpy-{__version__}.cdx.json", "publish_image", "make dist"),
+        (f"dist/koordpy-image-{__version__}.oci.tar", "publish_image", r"there is no dist/koordpy-image.*: make dist"),
         (f"dist/koordpy-{__version__}.tgz", "publish_chart", "make dist"),
         ("dist/checksums.txt", "publish_files", "there is no dist/checksums.txt: make dist"),
     ],

@@ -4,11 +4,9 @@
 import hashlib
 import json
 import re
-import sys
 import tomllib
 import zipfile
 from pathlib import Path
-from platform import machine
 
 import pytest
 from packaging.specifiers import SpecifierSet
@@ -19,7 +17,7 @@ from koordpy import __version__
 from release.build_state import PLUGIN_PLATFORMS
 from release.checkout import Checkout
 from release.locked_wheels import IMAGE_LOCK, Pin, read_lock
-from release.platforms import PYTHONS, Platform
+from release.platforms import PLATFORM_HERE, PYTHON_HERE, PYTHONS, Platform
 from release.plugin import NOT_LOCKED, krew_manifest, needed
 from tests.docs.worked import ROOT
 
@@ -70,13 +68,12 @@ def test_a_platform_describes_itself_to_pex() -> None:
 
 
 def test_tags_of_this_interpreter_are_those_of_its_platform() -> None:
-    arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine())
-    if sys.platform != "linux" or arch is None:
+    if PLATFORM_HERE not in ("linux/amd64", "linux/arm64"):
         pytest.skip("tags are compared on Linux on amd64 and arm64")
     old = re.compile(r"manylinux_2_(17|28)_")
     here = {str(tag) for tag in sys_tags() if old.search(str(tag))}
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    assert here and here == {str(tag) for tag in Platform("linux", arch, version).tags() if old.search(str(tag))}
+    platform = Platform(*PLATFORM_HERE.split("/"), PYTHON_HERE)
+    assert here and here == {str(tag) for tag in platform.tags() if old.search(str(tag))}
 
 
 def test_pythons_are_those_of_the_package() -> None:
