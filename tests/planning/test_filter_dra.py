@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from koordpy.api.claim_objects import (
     Allocation,
@@ -208,8 +209,6 @@ def test_claims_that_let_no_node_be_tried(objects: list[Any], text: str) -> None
     ],
 )
 def test_claims_of_templates(owner: str, made: bool, word: str) -> None:
-    from msgspec.structs import replace
-
     owners = [OwnerReference(kind="Pod", name="p", uid=owner, controller=True)]
     wire = pod("p", resource_claims=[PodResourceClaim(name="c", resource_claim_template_name="t")])
     if made:
@@ -367,7 +366,8 @@ def test_a_live_cluster_refuses_what_is_not_written_yet() -> None:
 
 
 def test_an_allocation_that_no_pod_uses_is_dropped_for_a_plan() -> None:
-    full = pod("full", requests={"cpu": "8"}, node="n1")
+    full = pod("full", requests={"cpu": "8"})
+    full = replace(full, spec=replace(full.spec, node_name="n1"))
     claim = resource_claim("c", asks(), allocation=held("g0", at="n1"))
     objects = [*NODES, CLASS, offers("n1", "g0"), offers("n2", "g0"), claim, full, user("p", "c")]
     plan = planned(objects)
