@@ -22,7 +22,7 @@ class PciPath:
 
     @property
     def root(self) -> str:
-        """Root port of the function."""
+        """Root port of the function; the root complex if the function is directly on it, empty without a path."""
         return self.parts[1] if len(self.parts) > 2 else self.parts[0] if self.parts else ""
 
 

@@ -26,14 +26,14 @@ def accept(
     proof: Proof,
     runs: tuple[SolverRun, ...],
     notes: Mapping[str, Mapping[str, str]] | None = None,
-    relief: PreemptionPlan | None = None,
+    preemption: PreemptionPlan | None = None,
 ) -> BoundUnit | RejectedUnit:
     """Allocates devices for a unit's plan, checks the plan, and puts it on the draft.
 
     Returns `RejectedUnit` if the check found a fault; the draft is unchanged then. nodes: pod key -> node position.
     proof, runs: of the method that found the plan. notes: pod key -> annotations of its Binding, in addition to those
-    of devices. relief: the preemption plan that the placement belongs to, with its victims already off the draft; None
-    without victims.
+    of devices. preemption: the preemption plan that the placement belongs to, with its victims already off the draft;
+    None without victims.
     """
     # 1. devices of each pod on its node
     names = {key: round_state.snapshot.nodes[node].name for key, node in nodes.items()}
@@ -43,7 +43,7 @@ def accept(
     # 2. the check of nodes, devices and gang rules, on the draft without the plan
     faults = [*found(Check.DEVICES, given.faults), *check_plan(unit, names, round_state, given.devices, own)]
     if faults:
-        return rejected_plan(unit, faults, nodes, round_state, runs, relief)
+        return rejected_plan(unit, faults, nodes, round_state, runs, preemption)
     # 3. the plan on the draft, and then the check of claims that its pods share
     mark = round_state.draft.mark()
     for key, node in nodes.items():
@@ -53,7 +53,7 @@ def accept(
     faults = check_claims([pods[key] for key in nodes], round_state.draft)
     if faults:
         round_state.draft.undo(mark)
-        return rejected_plan(unit, faults, nodes, round_state, runs, relief)
+        return rejected_plan(unit, faults, nodes, round_state, runs, preemption)
     round_state.notes.update(own)
     return BoundUnit(Attempt(unit, proof, runs=runs), nodes, own)
 
@@ -64,15 +64,15 @@ def rejected_plan(
     nodes: Mapping[str, int],
     round_state: RoundState,
     runs: tuple[SolverRun, ...],
-    relief: PreemptionPlan | None,
+    preemption: PreemptionPlan | None,
 ) -> RejectedUnit:
     """Returns the outcome of a unit with a plan that failed its check, with all data for the log.
 
     faults: found by the check, at least one. Other arguments as in `accept`.
     """
-    relief = relief or PreemptionPlan()
-    every = [*nodes.items(), *((back.pod.key, back.node) for back in relief.back)]
-    evicted = [EvictedUnit(victim.unit.pods, str(victim.rule)) for victim in relief.victims]
+    preemption = preemption or PreemptionPlan()
+    every = [*nodes.items(), *((back.pod.key, back.node) for back in preemption.back)]
+    evicted = [EvictedUnit(victim.unit.pods, str(victim.rule)) for victim in preemption.victims]
     names = [(key, round_state.snapshot.nodes[node].name) for key, node in every]
-    plan = rejection(unit.id, faults, evicted, names, relief.way or "")
+    plan = rejection(unit.id, faults, evicted, names, preemption.way or "")
     return RejectedUnit(Attempt(unit, Proof.UNKNOWN, runs=runs, rejected=(plan,)), "; ".join(faults[:3]))

@@ -165,8 +165,12 @@ class Admission:
         """Returns quota -> amounts reserved in it in this view, beyond usage."""
         view, ledger = self.view, self.reservations
         if view.placed:
-            return ledger.committed_by_quota(relief=view.without_terminating)
-        return ledger.reserved_by_quota(relief=view.without_terminating) if ledger or view.without_terminating else {}
+            return ledger.committed_by_quota(without_terminating=view.without_terminating)
+        return (
+            ledger.reserved_by_quota(without_terminating=view.without_terminating)
+            if ledger or view.without_terminating
+            else {}
+        )
 
     def _unplaced(self) -> Mapping[str, Amounts] | None:
         """Returns the reserved amounts without placements of the round; None if one set of limits is enough.
@@ -175,7 +179,7 @@ class Admission:
         victims respects the limits with and without them.
         """
         both = self.view.net and self.view.without_terminating and self.settings.guarantee_usage
-        return self.reservations.reserved_by_quota(relief=True) if both else None
+        return self.reservations.reserved_by_quota(without_terminating=True) if both else None
 
     def _limits_with(
         self, promised: Mapping[str, Amounts], only: str = "", *, also: Mapping[str, Amounts] | None = None

@@ -27,7 +27,7 @@ from koordpy.reservations.capacity_view import QuotaDemand
 Mask = NDArray[np.bool_]
 
 
-def startless(units: Iterable[Unit], round_state: RoundState) -> list[Unit]:
+def units_that_cannot_start(units: Iterable[Unit], round_state: RoundState) -> list[Unit]:
     """Returns the units that cannot start on the current draft, however much capacity other units leave to them."""
     admission, use = round_state.admission, round_state.draft.quotas
     known: dict[Hashable, bool] = {}
@@ -44,7 +44,8 @@ def startless(units: Iterable[Unit], round_state: RoundState) -> list[Unit]:
 
 
 def _kind(unit: Unit, round_state: RoundState) -> Hashable:
-    """Returns a key that is equal for units which can or cannot start together, as a cache key in `startless`."""
+    """Returns a key that is equal for units which can or cannot start together, as a cache key in
+    `units_that_cannot_start`."""
     pods = tuple((pod.owner, round_state.key(pod)) for pod in unit.pending)
     if unit.plain is not None:
         return pods
@@ -82,7 +83,7 @@ class Reaches:
         return self._of[kind]
 
 
-def without(refused: Iterable[Unit], quotas: Quotas, names: Collection[str]) -> QuotaDemand:
+def demand_without(refused: Iterable[Unit], quotas: Quotas, names: Collection[str]) -> QuotaDemand:
     """Returns the demand of pending pods without the requests of the units in `refused`.
 
     Requests of pods in or below one of the quotas in `names` remain.

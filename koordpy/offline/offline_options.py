@@ -69,7 +69,8 @@ def nothing_collected() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()
+        gc.freeze()  # the input is not scanned again
+        # Collect rarely, as in `process_host`: planning creates few reference cycles.
         gc.set_threshold(20_000, 20, 20)
         gc.enable()
 

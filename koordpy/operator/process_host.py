@@ -176,7 +176,9 @@ class OperatorHost:
             # the API server does not answer: garbage of repeated attempts must not accumulate
             gc.enable()
             await self.scheduler.synced.wait()
-        gc.freeze()
+        gc.freeze()  # the caches are not scanned again
+        # Collect rarely: objects of later events and rounds have few reference cycles. The defaults (700, 10, 10) would
+        # collect many times a round.
         gc.set_threshold(20_000, 20, 20)
         gc.enable()
 

@@ -263,29 +263,29 @@ class ReservationLedger:
     # -- quotas -------------------------------------------------------------------------------------------------------
 
     def allowed(self, view: View) -> View:
-        """Returns the view, without relief if `quota.noQuotaYields` is `never`.
+        """Returns the view, with terminating pods counted if `quota.noQuotaYields` is `never`.
 
         Then capacity that pods in no quota free does not raise runtimes.
         """
         return replace(view, without_terminating=False) if self.config.quota.no_quota_yields == "never" else view
 
-    def reserved_by_quota(self, *, relief: bool) -> dict[str, Amounts]:
+    def reserved_by_quota(self, *, without_terminating: bool) -> dict[str, Amounts]:
         """Returns quota -> requests of nominated pods minus requests of terminating pods, as far as above 0.
 
-        Also for built-in quotas. relief: True if pods that the draft has evicted from the built-in quotas are
-        subtracted there; amounts of these quotas may then be below 0.
+        Also for built-in quotas. without_terminating: True if pods that the draft has evicted from the built-in quotas
+        are subtracted there; amounts of these quotas may then be below 0.
         """
         out = self._unplaced_by_quota()
-        for key, pod in self.draft.evicted.items() if relief else ():
+        for key, pod in self.draft.evicted.items() if without_terminating else ():
             if key not in self.draft.placed and (name := self.snapshot.quotas.quota_of(pod)) in BUILT_IN_QUOTAS:
                 add_amounts(out.setdefault(name, {}), pod.requests, -1)
-        return _without_zeros(out, relief=relief)
+        return _without_zeros(out, without_terminating=without_terminating)
 
-    def committed_by_quota(self, *, relief: bool) -> dict[str, Amounts]:
+    def committed_by_quota(self, *, without_terminating: bool) -> dict[str, Amounts]:
         """Returns `reserved_by_quota` plus requests that the draft has placed, minus requests that it has evicted.
 
-        With `quota.guaranteeUsage` the draft's changes count in every quota, else in the built-in quotas only. relief:
-        True if amounts of built-in quotas may be below 0.
+        With `quota.guaranteeUsage` the draft's changes count in every quota, else in the built-in quotas only.
+        without_terminating: True if amounts of built-in quotas may be below 0.
         """
         draft, quotas, out = self.draft, self.snapshot.quotas, self._unplaced_by_quota()
         if self.config.quota.guarantee_usage:
@@ -298,7 +298,7 @@ class ReservationLedger:
             for name in BUILT_IN_QUOTAS:
                 before = quotas.used.get(name, {})
                 add_amounts(out.setdefault(name, {}), {r: used(name, r) - before.get(r, 0) for r in quotas.total})
-        return _without_zeros(out, relief=relief)
+        return _without_zeros(out, without_terminating=without_terminating)
 
     def _unplaced_by_quota(self) -> dict[str, Amounts]:
         """Returns quota -> reserved minus terminating requests; amounts may be below 0.
@@ -317,9 +317,10 @@ class ReservationLedger:
         return out
 
 
-def _without_zeros(by_quota: Mapping[str, Amounts], *, relief: bool) -> dict[str, Amounts]:
-    """Returns amounts above 0 of every quota; with relief also amounts below 0 of the built-in quotas."""
-    freed = BUILT_IN_QUOTAS if relief else ()
+def _without_zeros(by_quota: Mapping[str, Amounts], *, without_terminating: bool) -> dict[str, Amounts]:
+    """Returns amounts above 0 of every quota; with `without_terminating` also amounts below 0 of the built-in
+    quotas."""
+    freed = BUILT_IN_QUOTAS if without_terminating else ()
     return {
         name: counted
         for name, of in by_quota.items()

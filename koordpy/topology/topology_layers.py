@@ -98,7 +98,7 @@ def read_layers(obj: ClusterNetworkTopology) -> tuple[Layers | None, list[Topolo
     # faults of single entries: names, parents, label keys
     entries, field = obj.spec.entries, obj.spec.field
     if not entries:
-        return None, [TopologyFault("spec.hierarchy", "no layer is given")]
+        return None, [TopologyFault("spec.hierarchy", "at least one layer is required")]
     faults: list[TopologyFault] = []
     by_name: dict[str, int] = {}
     for i, entry in enumerate(entries):
@@ -142,7 +142,10 @@ def _chain(entries: list[HierarchyEntry], field: str) -> tuple[Layers | None, li
         return None, [TopologyFault(field, f"the parents form a cycle: {names}")]
     if len(lowest) > 1:
         first = entries[lowest[0]].name
-        texts = [f"a second chain starts at {entries[i].name}, the first starts at {first}" for i in lowest[1:]]
+        texts = [
+            f"{entries[i].name} and {first} both have no layer below; the layers must form one chain"
+            for i in lowest[1:]
+        ]
         return None, [TopologyFault(f"{field}[{i}]", text) for i, text in zip(lowest[1:], texts, strict=True)]
     # upwards to the top layer; entries that are not met are in a cycle
     upwards, seen, at = [], set(), lowest[0]
@@ -162,7 +165,9 @@ def _chain(entries: list[HierarchyEntry], field: str) -> tuple[Layers | None, li
         if i not in seen
     ]
     faults += [
-        TopologyFault(f"{field}[{i}].labelKey", f"layer {entries[i].name} has none; only the lowest layer may")
+        TopologyFault(
+            f"{field}[{i}].labelKey", f"layer {entries[i].name} needs a label key; only the lowest layer may have none"
+        )
         for i in upwards[1:]
         if not entries[i].label_keys
     ]

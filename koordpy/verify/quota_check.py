@@ -48,9 +48,9 @@ def check_quotas(placed: Iterable[PodInfo], round_state: RoundState) -> list[str
 def _limits(round_state: RoundState) -> Mapping[str, Amounts]:
     """Returns quota -> resource -> limit.
 
-    In a view with relief, victims and terminating pods in no quota are gone: what they return to the total that quotas
-    share, less what is reserved for nominated pods in no quota, is added up here pod by pod. With `guaranteeUsage`, the
-    limits of admission are used as they are.
+    In a view without terminating pods, victims and terminating pods in no quota are gone: what they return to the total
+    that quotas share, less what is reserved for nominated pods in no quota, is added up here pod by pod. With
+    `guaranteeUsage`, the limits of admission are used as they are.
     """
     admission, ledger, quotas = round_state.admission, round_state.reservations, round_state.snapshot.quotas
     guarantees = round_state.config.quota.guarantee_usage

@@ -9,6 +9,7 @@ RESOURCES = {"explanations": "Explanation", "queues": "Queue", "slots": "Slots",
 WITH_NAMES = frozenset(("explanations",))
 """Resources with many names; any other resource has the single name `current`."""
 ANY_KIND = "any"
+"""First part of the name of an Explanation that leaves the kind open."""
 
 
 def name_of(kind_word: str, name: str) -> str:

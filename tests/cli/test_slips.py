@@ -350,7 +350,7 @@ def test_what_a_terminal_would_obey_is_shown_and_not_sent(tmp_path: Path, capsys
     )
     layers = 'spec: {hierarchy: [{layerName: "\\e[31mred", labelKey: a}, {layerName: b, labelKey: b}]}\n'
     (line,) = told(tmp_path, capsys, topology + layers, status=2)
-    assert line.endswith(": a second chain starts at b, the first starts at \\x1b[31mred")
+    assert line.endswith(": b and \\x1b[31mred both have no layer below; the layers must form one chain")
     odd = "kind: Pod\nmetadata: {name: p, annotations: {gang.scheduling.koordinator.sh/name: g,\n"
     odd += '  gang.scheduling.koordinator.sh/min-available: "1", gang.scheduling.koordinator.sh/mode: "a\\nb\\x07"}}\n'
     odd += "spec: {schedulerName: koord-scheduler, containers: [{name: c}]}\n"

@@ -25,7 +25,7 @@ SPINE = {"layerName": "spineLayer", "labelKey": "example.com/spine"}
 BLOCK = {"layerName": "blockLayer", "labelKey": "example.com/block", "parentTopologyLayer": "spineLayer"}
 BARE = {"layerName": "spineLayer"}
 """Without a labelKey, which no rule of a definition sees: its schema has no type for it."""
-FAULT = "spec.hierarchy[0].labelKey: layer spineLayer has none; only the lowest layer may"
+FAULT = "spec.hierarchy[0].labelKey: layer spineLayer needs a label key; only the lowest layer may have none"
 
 
 @pytest.fixture

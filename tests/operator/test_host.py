@@ -153,7 +153,9 @@ async def test_a_topology_that_became_invalid_is_a_warning_in_the_log_an_event_a
             assert "koordpy_topology_faults 1.0" in metrics.render().decode()
         told = {event["involvedObject"]["name"]: event for event in server.store.list("events.events.k8s.io")}
         assert {(event["type"], event["reason"]) for event in told.values()} == {("Warning", "InvalidAnnotation")}
-        fault = "spec.hierarchy[0].labelKey: layer datacenterLayer has none; only the lowest layer may"
+        fault = (
+            "spec.hierarchy[0].labelKey: layer datacenterLayer needs a label key; only the lowest layer may have none"
+        )
         assert fault in told["default"]["message"]
         assert told["default"]["message"].endswith(
             "the hierarchy in use is still datacenterLayer > spineLayer > blockLayer > acceleratorLayer > nodeLayer"

@@ -131,15 +131,15 @@ def test_an_object_of_another_name_is_told_that_it_is_not_used() -> None:
             [topology()],
             two_chains(),
             0,
-            "spec.hierarchy[1]: a second chain starts at b, the first starts at a; the hierarchy in use is still"
-            " datacenterLayer > spineLayer > blockLayer > acceleratorLayer > nodeLayer",
+            "spec.hierarchy[1]: b and a both have no layer below; the layers must form one chain; "
+            "the hierarchy in use is still datacenterLayer > spineLayer > blockLayer > acceleratorLayer > nodeLayer",
             id="it became invalid",
         ),
         pytest.param(
             [],
             two_chains(),
             0,
-            "spec.hierarchy[1]: a second chain starts at b, the first starts at a; "
+            "spec.hierarchy[1]: b and a both have no layer below; the layers must form one chain; "
             "the hierarchy in use is still nodeLayer",
             id="it is invalid at the start",
         ),

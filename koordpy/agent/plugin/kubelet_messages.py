@@ -77,6 +77,8 @@ def _message_classes(package: str, tables: Mapping[str, tuple[Field, ...]]) -> d
 
     A map field is, by the protocol, a repeated message with the fields key and value.
     """
+    # The kubelet's files are proto3. Both syntaxes have one wire format, and in proto2 a message also knows which
+    # fields were sent, so that an absent field is not taken for an empty one.
     file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto2")
     for name, fields in tables.items():
         message = file.message_type.add(name=name)

@@ -25,7 +25,7 @@ from koordpy.fairness.quota_runtime import overdue
 from koordpy.fairness.tenant_entitlements import Mins, Tenant
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
-from koordpy.infeasibility.unsatisfiable_demand import Reaches, startless, without
+from koordpy.infeasibility.unsatisfiable_demand import Reaches, demand_without, units_that_cannot_start
 from koordpy.plan.limits import GIVE_BACK_TRIALS
 from koordpy.planner.queue.starters import starters
 from koordpy.planner.round_context import RoundContext
@@ -96,12 +96,12 @@ def give_back_overuse(context: RoundContext) -> None:
 def _due(pool: Pool, round_state: RoundState) -> list[_Due]:
     """Returns the units that each overdue quota would give back, and evicts them from the draft.
 
-    `startless` units cannot start anyway, so their demand does not count.
+    `units_that_cannot_start` units cannot start anyway, so their demand does not count.
     """
     admission, quotas = round_state.admission, round_state.snapshot.quotas
     names = overdue(quotas, admission.quota_amounts, round_state.config.quota, now=round_state.snapshot.now)
     waiting = round_state.groups.units() if names else []
-    refused = {unit.id for unit in startless(waiting, round_state)}
+    refused = {unit.id for unit in units_that_cannot_start(waiting, round_state)}
     reaches = Reaches(round_state)
     outside = YieldingPods(pool, round_state)
     out: list[_Due] = []
@@ -193,7 +193,7 @@ def _runtime(
     """
     admission, quotas = round_state.admission, round_state.snapshot.quotas
     others = [unit for unit in waiting if unit.id not in asking]
-    view = replace(round_state.view, demand=without(others, quotas, {name}))
+    view = replace(round_state.view, demand=demand_without(others, quotas, {name}))
     return dict(admission.of_view(view).limits_after(freed)[name])
 
 

@@ -30,7 +30,7 @@ from koordpy.attempts.unit_outcome import (
 from koordpy.cache.reservations import ClosedTo, withheld
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
-from koordpy.infeasibility.unsatisfiable_demand import Reaches, startless, without
+from koordpy.infeasibility.unsatisfiable_demand import Reaches, demand_without, units_that_cannot_start
 from koordpy.planner.round_context import RoundContext
 from koordpy.reservations.capacity_view import QuotaDemand, View
 
@@ -80,12 +80,12 @@ class _Loans:
     """The second turns of a round, and the demand that is left out in them."""
 
     def __init__(self, waiting: list[Unit], context: RoundContext) -> None:
-        """waiting: pending units without capacity. `vain` ones can never start: their demand is unsatisfiable."""
+        """waiting: pending units without capacity."""
         round_state = context.round_state
-        vain = startless(waiting, round_state)
         self._round_state, self._reaches = round_state, Reaches(round_state)
         self._attempt = context.attempt_in_free_capacity
-        self._unsatisfiable = {unit.id: unit for unit in vain}
+        self._unsatisfiable = {unit.id: unit for unit in units_that_cannot_start(waiting, round_state)}
+        """Id -> unit that cannot start whatever other units leave to it, so that its demand reserves nothing."""
         quotas = round_state.snapshot.quotas
         self._satisfiable = {
             unit.id: (unit, frozenset(name for pod in unit.pending for name in quotas.tree.path(quotas.quota_of(pod))))
@@ -130,7 +130,7 @@ class _Loans:
         key = own, frozenset(unit.id for unit in apart)
         if key not in self._demands:
             quotas = self._round_state.snapshot.quotas
-            self._demands[key] = without([*self._unsatisfiable.values(), *apart], quotas, own)
+            self._demands[key] = demand_without([*self._unsatisfiable.values(), *apart], quotas, own)
         return self._round_state.of_view(View(demand=self._demands[key]))
 
 
