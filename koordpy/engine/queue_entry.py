@@ -30,7 +30,10 @@ class State(enum.StrEnum):
 
 @dataclass(slots=True)
 class QueuedPod:
-    """A pending pod in its unit."""
+    """A pending pod in its unit: what the queue must know without the cache, and the counts of its attempts.
+
+    It survives rounds. `Placement` and `PendingPod` are answers of one round about the pod.
+    """
 
     key: str
     uid: str

@@ -70,7 +70,7 @@ class GangStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One pod to be bound. pod_key: `namespace/name`. node: name of the node."""
+    """One pod to be bound, the answer for a pod with a node. pod_key: `namespace/name`. node: name of the node."""
 
     pod_key: str
     uid: str
@@ -167,7 +167,7 @@ class Benefit:
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """One pod that stays pending, with the reason (kube-parity.md 4.3).
+    """One pod that stays pending, with the reason (kube-parity.md 4.3), the answer for a pod without a node.
 
     pod_key: `namespace/name`. unit: id of its unit. gang: `namespace/name` of its gang; None for a plain pod, and for
     errors outside a round. message: as in the condition PodScheduled.

@@ -59,7 +59,10 @@ class UnitCommit:
 
 @dataclass(slots=True)
 class PendingBinding:
-    """One Binding of a unit, with the data that is needed to undo its assumption."""
+    """One Binding in progress, with the data that is needed to undo its assumption.
+
+    The plan's answer is `placement`, the queue's record of the pod is `queued`; neither is repeated here.
+    """
 
     commit: UnitCommit
     info: PodInfo
