@@ -48,6 +48,7 @@ def test_each_topic_has_its_page() -> None:
         "quota-fairness",
         "preemption",
         "ascend",
+        "dra",
         "simulate",
         "vocabulary",
         "workloads",

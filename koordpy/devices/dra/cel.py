@@ -47,12 +47,13 @@ class SelectorRuntimeError(ValueError):
 
 
 class DeviceFacts:
-    """The attributes and capacity of one device, prepared for selectors when the first one reads them.
+    """The attributes and capacity of one device, for selectors. Must not change.
 
-    Must not change. Verdicts are kept, so that each selector is evaluated once for a device.
+    Verdicts are kept, so that each selector is evaluated once for a device. To evaluate several selectors for one
+    device after another is faster than several devices for one selector: a device is prepared once then.
     """
 
-    __slots__ = ("_activation", "_attributes", "_capacity", "_driver", "_shared", "_verdicts")
+    __slots__ = ("_attributes", "_capacity", "_driver", "_shared", "_verdicts")
 
     def __init__(
         self,
@@ -66,7 +67,6 @@ class DeviceFacts:
         self._attributes = attributes
         self._capacity = capacity
         self._shared = allow_multiple_allocations
-        self._activation: Any = None
         self._verdicts: dict[str, bool | str] = {}
 
 
@@ -138,7 +138,7 @@ class _Library:
 
         from koordpy.devices.dra.cel_completion import CAPACITY_VARIABLE, Completion
         from koordpy.devices.dra.cel_functions import DECLARATIONS, DECLARATIONS_OF_LISTS, Values, implementations
-        from koordpy.devices.dra.cel_messages import message_pool
+        from koordpy.devices.dra.cel_messages import message_pool, safe_text
         from koordpy.devices.dra.cel_syntax import (
             QUANTITY,
             VERSION,
@@ -186,7 +186,11 @@ class _Library:
         self._refusal, self._asks_for_field = first_refusal, asks_for_field
         self._too_deep, self._fault = TreeTooDeep, TreeFault
         self._completion = Completion(lambda text: self._check.compile(text, disable_check=True).serialize())
-        self._types = kinds
+        self._types, self._safe_text = kinds, safe_text
+        self._last: tuple[DeviceFacts | None, Any] = (None, None)
+        # messages of equal values are shared: most devices of a cluster have the same capacities and versions
+        self._quantity = cached(4096)(lambda text: self._values.of_quantity(parse_cel_quantity(text)))
+        self._version = cached(4096)(lambda text: self._values.of_version(parse_cel_version(text)))
 
     def compile(self, text: str) -> Any:
         """Returns an expression of the library. Raises `SelectorError` and `UnsupportedSelector`."""
@@ -245,9 +249,7 @@ class _Library:
     def verdict(self, expression: Any, facts: DeviceFacts) -> bool | str:
         """Returns whether a device matches, or the text of the error."""
         try:
-            if facts._activation is None:
-                facts._activation = self._run.Activation({"device": self._device(facts)})
-            value = expression.eval(facts._activation)
+            value = expression.eval(self._prepared(facts))
         except (RuntimeError, ValueError, LookupError) as fault:
             return _error_text(str(fault))
         kind = value.type()
@@ -256,6 +258,14 @@ class _Library:
         if kind == self._types.ERROR:
             return _error_text(str(value.value()))
         return f"CEL result of type {_kind_text(kind.name())} could not be converted to bool"
+
+    def _prepared(self, facts: DeviceFacts) -> Any:
+        """Returns a device as the library reads it. Only the last one is kept, because it takes about 10 KB."""
+        device, activation = self._last
+        if device is not facts:
+            activation = self._run.Activation({"device": self._device(facts)})
+            self._last = facts, activation
+        return activation
 
     def _device(self, facts: DeviceFacts) -> dict[str, Any]:
         """Returns a device as the library reads it. Raises `ValueError`."""
@@ -266,8 +276,7 @@ class _Library:
             attributes.setdefault(domain, {})[short] = self._attribute(name, one)
         for name, given in facts._capacity.items():
             domain, short = _split(name, facts._driver)
-            amount = parse_cel_quantity(str(given.value))
-            capacity.setdefault(domain, {})[short] = self._values.of_quantity(amount)
+            capacity.setdefault(domain, {})[short] = self._quantity(str(given.value))
         return {
             "driver": facts._driver,
             "allowMultipleAllocations": facts._shared,
@@ -277,18 +286,16 @@ class _Library:
 
     def _attribute(self, name: str, one: DeviceAttribute) -> Any:
         """Returns the value of an attribute. Raises `ValueError`."""
-        from koordpy.devices.dra.cel_messages import safe_text
-
         if one.number is not None:
             return one.number
         if one.truth is not None:
             return one.truth
         if one.text is not None:
-            return safe_text(one.text)
+            return self._safe_text(one.text)
         if one.version is None:
             raise ValueError(f"attribute {name}: {UNSUPPORTED_VALUE}")
         try:
-            return self._values.of_version(parse_cel_version(one.version))
+            return self._version(one.version)
         except ValueError as fault:
             raise ValueError(f"attribute {name}: parse semantic version: {fault}") from None
 

@@ -49,5 +49,6 @@ def safe_text(text: str) -> Any:
 
     The binding cuts a text at a NUL character, but not a wrapped one, and crashes on a lone surrogate.
     """
-    text = text.encode(errors="replace").decode()
+    if not text.isascii():
+        text = text.encode(errors="replace").decode()
     return wrappers_pb2.StringValue(value=text) if "\0" in text else text
