@@ -6,6 +6,7 @@ that koordpy writes.
 """
 
 DEFAULT_SCHEDULER_NAME = "koord-scheduler"
+HOSTNAME = "kubernetes.io/hostname"  # label of a node: its name, as most clusters set it
 
 # Gangs
 GANG_PREFIX = "gang.scheduling.koordinator.sh/"

@@ -12,6 +12,7 @@ from koordpy.api.quantity import quantity_text
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import Gate
+from koordpy.plan.pending_reason import Reason
 from koordpy.plan.round_plan import GangStatus
 from koordpy.plugins.resource_fit import PLUGIN
 
@@ -42,5 +43,5 @@ def check_min_resources(unit: Unit, round_state: RoundState) -> Gate | None:
                 lacking.append(f"{name} {quantity_text(name, wanted)}, free {quantity_text(name, free)}")
         if lacking:
             text = f"gang {gang.key}: minResources do not fit: {'; '.join(lacking)}"
-            return Gate(text, GangStatus.UNSCHEDULABLE, plugins=(PLUGIN,))
+            return Gate(text, GangStatus.UNSCHEDULABLE, Reason.UNSCHEDULABLE, (PLUGIN,))
     return None

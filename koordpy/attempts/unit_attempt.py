@@ -37,6 +37,7 @@ from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import Gate, gate
 from koordpy.placement.problem import Problem, Solution, only_ranks
 from koordpy.plan.limits import COUNTED_KINDS
+from koordpy.plan.pending_reason import Reason
 from koordpy.plan.round_plan import GangStatus, Method, Proof
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.search.ending_pods import crowds_siblings
@@ -305,7 +306,7 @@ def protect_nominations(
     key, plugins = min(closed, key=lambda one: natural_key(one[0]))
     text = f"its placement would invalidate the nomination of pod {key}"
     refusal = f"0/{len(round_state.snapshot.nodes)} nodes are available: {text}."
-    held = Gate(refusal, GangStatus.UNSCHEDULABLE, plugins=plugins)
+    held = Gate(refusal, GangStatus.UNSCHEDULABLE, Reason.HELD_BACK, plugins)
     return WaitingUnit(Attempt(unit, Proof.UNKNOWN, rejected=outcome.attempt.rejected), held, awaits=awaits)
 
 

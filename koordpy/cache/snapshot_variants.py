@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 from msgspec import structs
 
+from koordpy.api.keys import HOSTNAME
 from koordpy.api.objects import Pod
 from koordpy.api.quantity import MAX_SUM
 from koordpy.cache.neighbour_counts import Neighbours
@@ -30,7 +31,6 @@ from koordpy.topology.topology_tree import build_tree
 
 K = TypeVar("K")
 S = TypeVar("S")
-_HOSTNAME = "kubernetes.io/hostname"
 _versions = count(-2, -1)
 """`static_version` of variants with other nodes: negative, so it never equals one of a ClusterState."""
 
@@ -123,8 +123,8 @@ def with_nodes(snapshot: Snapshot, nodes: Iterable[NodeInfo], like: Mapping[str,
 def new_node(template: NodeInfo, name: str) -> NodeInfo:
     """Returns an empty node that equals an existing one except for its name."""
     labels = dict(template.labels)
-    if _HOSTNAME in labels:
-        labels[_HOSTNAME] = name
+    if HOSTNAME in labels:
+        labels[HOSTNAME] = name
     meta = structs.replace(template.node.metadata, name=name, uid=name, labels=labels)
     return replace(template, name=name, labels=labels, node=structs.replace(template.node, metadata=meta))
 

@@ -96,7 +96,7 @@ class _Outcomes:
         out: Document = {"namespace": namespace, "pod": name, "gang": info.gang.key if info.gang else None}
         out |= {"reason": "", "message": "", "node": info.node or None, "victims": []}
         if (waits := self._pending.get(key)) is not None:
-            return {**out, "reason": str(waits.reason), "message": waits.message}
+            return {**out, "reason": str(waits.written_reason), "message": waits.message}
         if (room := self._rooms.get(key)) is not None:
             gone = [one for one in self.plan.evictions if one.unit == room.unit]
             names = [one.pod_key for one in gone]

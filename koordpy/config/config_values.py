@@ -8,9 +8,15 @@ plugins and kinds are plain strings, because a `Literal` of a computed tuple is 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from koordpy.config.part_names import FAMILIES
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of the configuration's sections; field names are camel case in the file."""
+
 
 Seconds = Annotated[float, Meta(extra={"format": "duration"})]
 """A Go duration such as `30s` in the file; a number of seconds once it is read."""

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from koordpy.api.field_faults import key_path
-from koordpy.api.keys import DEFAULT_SCHEDULER_NAME, GPU_RESOURCES
+from koordpy.api.keys import DEFAULT_SCHEDULER_NAME, GPU_RESOURCES, HOSTNAME
 from koordpy.api.object_names import (
     ExtendedResourceName,
     LayerName,
@@ -36,6 +36,7 @@ from koordpy.config.config_values import (
     PartFamily,
     ScorePlugin,
     Seconds,
+    Section,
     Size,
     SolverTime,
     Span,
@@ -43,11 +44,8 @@ from koordpy.config.config_values import (
 )
 from koordpy.config.dra_settings import Dra
 from koordpy.config.gang_topology import GatherRule
+from koordpy.config.node_failures import Autoscaling, Repair
 from koordpy.config.part_names import FAMILIES
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of the configuration's sections; field names are camel case in the file."""
 
 
 class ClientConnection(Section, frozen=True):
@@ -85,7 +83,7 @@ class NodeResourcesFitArgs(Section, frozen=True):
 
 
 SYSTEM_SPREAD = (
-    TopologySpreadConstraint(max_skew=3, topology_key="kubernetes.io/hostname", when_unsatisfiable="ScheduleAnyway"),
+    TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable="ScheduleAnyway"),
     TopologySpreadConstraint(
         max_skew=5, topology_key="topology.kubernetes.io/zone", when_unsatisfiable="ScheduleAnyway"
     ),
@@ -159,7 +157,7 @@ class ScarceResourceAvoidanceScore(Section, frozen=True):
 class Scores(Section, frozen=True):
     """Score plugins: `weights` has the weights in the file, `weight` returns the effective one."""
 
-    weights: dict[ScorePlugin, Count] = {}
+    weights: dict[ScorePlugin, Count] = msgspec.field(default_factory=dict)
     node_resources_fit: NodeResourcesFitScore = NodeResourcesFitScore()
     scarce_resource_avoidance: ScarceResourceAvoidanceScore = ScarceResourceAvoidanceScore()
 
@@ -210,7 +208,7 @@ class Gangs(Section, frozen=True):
     auto: Auto = "workloads"
     kinds: tuple[GangKind, ...] = GANG_KINDS
     defaults: GangDefaults = GangDefaults()
-    namespaces: dict[NamespaceName, GangNamespace] = {}
+    namespaces: dict[NamespaceName, GangNamespace] = msgspec.field(default_factory=dict)
     volcano: Literal["read", "take", "off"] = "read"
     """PodGroups of Volcano: `take` also admits those without pods, for which some controllers wait."""
 
@@ -290,7 +288,7 @@ class StaleGangs(Section, frozen=True):
 class Fairness(Section, frozen=True):
     mode: Literal["gpu-count", "exact", "kai", "off"] = "gpu-count"  # order of the queue
     reclaim: Literal["off", "quotas", "all"] = "quotas"  # evicts for quotas below min; all: also for fair shares
-    weights: dict[str, NotNegative] = {}
+    weights: dict[str, NotNegative] = msgspec.field(default_factory=dict)
     """User or queue -> weight; 1 if absent."""
     starvation_after: Seconds = 3600.0
     """Seconds until a pending unit is starving; 0 turns the starvation guard off."""
@@ -341,7 +339,7 @@ class Gpu(Section, frozen=True):
     """Minimum gap between two bandwidth classes, relative to the lower bandwidth."""
     class_width: NotNegative = 0.25
     """Maximum width of a bandwidth class, relative to its lowest bandwidth."""
-    link_bandwidth: dict[LinkClass, NotNegative] = {}
+    link_bandwidth: dict[LinkClass, NotNegative] = msgspec.field(default_factory=dict)
     """Link class -> GB/s, replacing the assumed bandwidth."""
     resources: tuple[ExtendedResourceName, ...] = GPU_RESOURCES
     annotation_style: Literal["koordinator", "gpushare"] = "koordinator"  # annotations that a Binding writes
@@ -391,6 +389,8 @@ class KoordpyConfiguration(Section, frozen=True):
     consolidation: Consolidation = Consolidation()
     protection: Protection = Protection()
     stale_gangs: StaleGangs = StaleGangs()
+    autoscaling: Autoscaling = Autoscaling()
+    repair: Repair = Repair()
     fairness: Fairness = Fairness()
     quota: Quota = Quota()
     gpu: Gpu = Gpu()

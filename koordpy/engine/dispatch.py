@@ -30,6 +30,7 @@ from koordpy.engine.wakeups import Wake
 from koordpy.gangs.gang_reading import read_gang
 from koordpy.observe.log_lines import MOST_CHARACTERS
 from koordpy.observe.message_rates import SentMessages
+from koordpy.plan.pending_reason import Reason
 from koordpy.plan.round_plan import (
     Deferral,
     DeferralReason,
@@ -38,7 +39,6 @@ from koordpy.plan.round_plan import (
     GangStatus,
     PendingPod,
     Placement,
-    Reason,
     RejectedPlan,
     RoundPlan,
     UnitReport,
@@ -127,6 +127,7 @@ class Dispatcher:
         self._gangs, self._census = gangs, census
         self._announcer, self._references, self._metrics = context.announcer, context.references, context.metrics
         self._clock, self._search_seconds = context.clock, context.settings.config.planning.search_seconds
+        self._reasons = context.settings.config.autoscaling.reasons
         self.sent_messages = SentMessages(context.clock)
         """Messages that were logged or sent, by object, so that each is reported once."""
         self._warned: dict[int, tuple[str, str]] = {}
@@ -276,7 +277,7 @@ class Dispatcher:
             for key in entry.pods:
                 info = self._state.pod(key)
                 gang = info.gang.key if info is not None and info.gang is not None else None
-                self._refusals.tell(PendingPod(key, entry.unit, gang, Reason.UNSCHEDULABLE, text))
+                self._refusals.tell(PendingPod(key, entry.unit, gang, Reason.UNDETERMINED, text, mode=self._reasons))
 
     def _has_changed(
         self, entry: Entry, placed: Sequence[Placement], victims: Sequence[Eviction], parts: _Round

@@ -39,8 +39,11 @@ class EngineSettings:
     wobble_hold_seconds: float = 30.0
     """Delay of a status write if messages differ from the last write in numbers only, as `1/3 nodes` and `2/3 nodes`
     do (kube-parity.md 4.5)."""
-    gated_hold_seconds: float = 1.0
-    """A gang that still lacks members gets its condition after this long: most gangs are complete by then."""
+    not_ready_hold_seconds: float = 5.0
+    """Delay of a status write with the reason NotReadyForScheduling: most gangs have all members by then
+    (repair.md 1.4)."""
+    decision_hold_seconds: float = 1.0
+    """Delay of a decision's log line on a gang that lacks members."""
     nomination_extra_seconds: float = 60.0
     """A nomination lasts this long beyond the longest grace period of the victims (preemption.md 4)."""
     drain_seconds: float = 10.0

@@ -25,7 +25,7 @@ from koordpy.engine.scheduling_loop import SchedulingLoop
 from koordpy.engine.status.gang_census import Census
 from koordpy.gangs.gang_settings import origin_of
 from koordpy.observe.bounded_labels import FewNames, label
-from koordpy.observe.gauges import accelerator_gauges, quota_gauges, share_gauges
+from koordpy.observe.gauges import accelerator_gauges, quota_gauges, reason_gauges, share_gauges
 from koordpy.observe.health_endpoints import Check
 from koordpy.observe.metrics import DEGRADED_NAMED, LONGEST_NAMED
 from koordpy.plan.round_plan import GangStatus
@@ -165,6 +165,8 @@ class Inspection:
                     for pod in entry.pods.values():
                         by_plugin[plugin, pod.profile] = by_plugin.get((plugin, pod.profile), 0) + 1
         metrics.set_gauge(metrics.unschedulable, by_plugin)
+        waiting = (self._state.pod(key) for entry in self._queue.entries.values() for key in entry.pods)
+        metrics.set_gauge(metrics.pending_by_reason, reason_gauges(info.pod for info in waiting if info is not None))
         metrics.pending_units_never_fit.set(sum(entry.answer.never for entry in self._queue.entries.values()))
         for kind, size in self._state.sizes.items():
             metrics.cache_size.labels(kind).set(size)

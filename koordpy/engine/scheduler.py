@@ -75,7 +75,7 @@ class Scheduler:
         time_of_day = SteadyTime(wall_clock, awake)
         config = settings.config
         self.settings, self.metrics = settings, Metrics(config.scheduler_names, BindResult)
-        self.decisions = DecisionLog(hold_seconds=settings.gated_hold_seconds, dry_run=settings.dry_run)
+        self.decisions = DecisionLog(hold_seconds=settings.decision_hold_seconds, dry_run=settings.dry_run)
         self.synced, self.leading = asyncio.Event(), asyncio.Event()
         self._stop, due = asyncio.Event(), asyncio.Event()
 

@@ -17,7 +17,8 @@ from koordpy.engine.queue_entry import Entry
 from koordpy.engine.scheduling_queue import UnitQueue
 from koordpy.engine.status.pod_status import PodStatusWriter
 from koordpy.engine.wakeups import EMPTY_CLUSTER, Wake, helpful
-from koordpy.plan.round_plan import PendingPod, Reason
+from koordpy.plan.pending_reason import Reason
+from koordpy.plan.round_plan import PendingPod
 from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import Owner, PodInfo
 from koordpy.quota.quota_book import card_hundredths

@@ -31,6 +31,8 @@ class Refusal:
     code: Code
     reasons: tuple[str, ...]
     """Sentences for the message of the pod, as in kube-scheduler."""
+    not_ready: bool = False
+    """True if the pod waits for an object that another controller creates or deletes (repair.md 1.2)."""
 
 
 @dataclass(frozen=True, eq=False)

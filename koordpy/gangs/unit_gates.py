@@ -16,7 +16,8 @@ from koordpy.api.spelling import hint
 from koordpy.cache.snapshot import Snapshot
 from koordpy.cache.topology_gaps import bare_layer
 from koordpy.gangs.queue_units import Groups, Unit
-from koordpy.plan.round_plan import GangStatus, Reason
+from koordpy.plan.pending_reason import Reason
+from koordpy.plan.round_plan import GangStatus
 from koordpy.pods.gang_refs import GangSource
 from koordpy.pods.pod_info import PodInfo
 
@@ -29,7 +30,7 @@ class Gate:
     """The reason, for the condition and events."""
     status: GangStatus
     """INCOMPLETE if other objects or pods are missing; INVALID if a setting is at fault."""
-    reason: Reason = Reason.UNSCHEDULABLE
+    reason: Reason = Reason.NOT_READY
     plugins: tuple[str, ...] = ()
     """Filters that gave the reason: the unit is planned again after an event that may change their verdict. Empty: only
     after a change of the unit itself."""

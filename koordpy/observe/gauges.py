@@ -4,10 +4,12 @@
 from collections.abc import Iterable
 
 from koordpy.api import keys
+from koordpy.api.objects import Pod, condition_of
 from koordpy.config.configuration import Fairness
 from koordpy.config.configuration import Quota as QuotaSettings
 from koordpy.fairness.queue_shares import queue_ages, queue_shares, user_shares
 from koordpy.fairness.quota_runtime import quota_figures
+from koordpy.plan.pending_reason import Reason
 from koordpy.pods.resource_amounts import Amounts
 from koordpy.quota.quota_book import CARDS, Quotas, ShareQueue, device_hundredths
 
@@ -53,6 +55,19 @@ def share_gauges(quotas: Quotas, config: Fairness) -> Gauges:
         for user, share in user_shares(quotas, config, {}).whole.items():
             out[user, "fair"] = float(share)
             out[user, "used"] = quotas.users.get(user, {}).get(CARDS, 0) / 100
+    return out
+
+
+def reason_gauges(pods: Iterable[Pod]) -> Gauges:
+    """Returns (reason) -> number of pending pods with the condition PodScheduled=False, for each reason of koordpy.
+
+    Pods without the condition, or with a reason of another program, are left out.
+    """
+    out: Gauges = {(str(reason),): 0.0 for reason in Reason if reason is not Reason.NEVER_FITS}
+    for pod in pods:
+        found = condition_of(pod.status.conditions, "PodScheduled")
+        if found is not None and found.status == "False" and (found.reason,) in out:
+            out[found.reason,] += 1
     return out
 
 

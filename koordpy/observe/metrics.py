@@ -225,6 +225,9 @@ class Metrics:
         self.pending_oldest_seconds = gauge(
             "koordpy_pending_oldest_seconds", "Age of the oldest pending pod that is not gated."
         )
+        self.pending_by_reason = gauge(
+            "koordpy_pending_pods", "Pending pods by the reason of their condition PodScheduled.", ["reason"]
+        )
         self.unit_pending_seconds = gauge(
             "koordpy_unit_pending_seconds",
             f"Age of the {LONGEST_NAMED} units (gangs or plain pods) that wait longest.",

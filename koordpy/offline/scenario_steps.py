@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from koordpy.api.claim_objects import ResourceClaim, ResourceSlice
 from koordpy.api.custom_objects import Device
 from koordpy.api.field_faults import InputFaultsError
+from koordpy.api.keys import HOSTNAME
 from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import KubernetesObject, Node, Pod
 from koordpy.api.spelling import hint
@@ -36,7 +37,6 @@ CORDON_TAINTS = "node.kubernetes.io/"
 """Prefix of the taints that Kubernetes sets on nodes."""
 MIRROR = "kubernetes.io/config.mirror"
 """Annotation of a mirror pod, which a kubelet runs from a local file."""
-HOSTNAME = "kubernetes.io/hostname"
 _OF_RUNS: dict[type[KubernetesObject], tuple[str, str]] = {
     Pod: ("v1", "Pod"),
     PersistentVolumeClaim: ("v1", "PersistentVolumeClaim"),

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from koordpy.config.node_failures import ReasonMode
+from koordpy.plan.pending_reason import Reason, written
 from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices
 from koordpy.pods.gang_refs import GangRef, GangSource
 
@@ -43,16 +45,6 @@ def combine_proofs(proofs: Iterable[Proof], *, placed: bool) -> Proof:
     proofs: the certainty of each answer. placed: True if at least one of the answers has a placement.
     """
     return proof_of(placed=placed, sure=set(proofs) <= {Proof.OPTIMAL, Proof.INFEASIBLE})
-
-
-class Reason(StrEnum):
-    """Reason of the condition PodScheduled=False, and of the list `pending` in the output of offline commands."""
-
-    UNSCHEDULABLE = "Unschedulable"
-    NEVER_FITS = "NeverFits"
-    """Reason in `pending[]` offline only. The condition says Unschedulable, because larger nodes may be added."""
-    SCHEDULER_ERROR = "SchedulerError"
-    JOB_VALIDATE_FAILED = "JobValidateFailed"
 
 
 class GangStatus(StrEnum):
@@ -177,6 +169,7 @@ class PendingPod:
     unit: str
     gang: str | None
     reason: Reason
+    """The true reason, whatever the configuration writes."""
     message: str
     gated: bool = False
     """True if a gate blocks the pod before planning: missing group or members, invalid setting (gang-network.md
@@ -185,11 +178,19 @@ class PendingPod:
     """Filters that refused a node; empty if the verdict is about the gang."""
     never: str = ""
     """Why the pod's unit can never fit, as in the message (gang-network.md 6); empty if it may fit."""
+    mode: ReasonMode = "honest"
+    """`autoscaling.reasons`."""
+
+    @property
+    def written_reason(self) -> Reason:
+        """Reason as the condition states it."""
+        return written(self.reason, self.mode)
 
     @property
     def offline_reason(self) -> Reason:
         """Reason in the output of the offline commands."""
-        return Reason.NEVER_FITS if self.never and self.reason is Reason.UNSCHEDULABLE else self.reason
+        never = self.never and self.reason is Reason.UNSCHEDULABLE and self.mode == "honest"
+        return Reason.NEVER_FITS if never else self.written_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +218,8 @@ class GangReport:
     """True if the gang waits for terminating pods. Their capacity is reserved for it."""
     never: str = ""
     """Why the gang can never fit; empty if it may fit."""
+    reason: Reason | None = None
+    """The reason of its pending members as written; None if none is pending, or the round did not plan the gang."""
 
     @property
     def ref(self) -> GangRef:

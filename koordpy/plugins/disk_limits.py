@@ -32,6 +32,17 @@ def pod_disks(pod: PodInfo) -> list[tuple[Disk, bool]]:
     return [disk for volume in pod.ties.volumes for disk in disks_of(volume)]
 
 
+def exclusive_claims(pod: PodInfo, draft: Draft) -> set[str]:
+    """Returns the keys of the pod's ReadWriteOncePod claims."""
+    claims = draft.snapshot.storage.claims
+    return {key for key in claims_of(pod) if key in claims and "ReadWriteOncePod" in claims[key].spec.access_modes}
+
+
+def users_of(claim: str, draft: Draft) -> int:
+    """Returns the number of bound pods that use a claim, without those that the draft has placed or evicted."""
+    return sum(draft.snapshot.claim_users.get(claim, {}).values())
+
+
 class VolumeRestrictions(Rule):
     """Refuses nodes with a pod that uses an inline disk of this pod, unless both only read it.
 
@@ -50,12 +61,9 @@ class VolumeRestrictions(Rule):
             for (name, other_read_only), count in snapshot.disks.get(disk, {}).items():
                 if name in snapshot.index and not (read_only and other_read_only):
                     self._holders[snapshot.index[name]] += count
-        claims = snapshot.storage.claims
-        self._alone = {
-            key for key in claims_of(pod) if key in claims and "ReadWriteOncePod" in claims[key].spec.access_modes
-        }
+        self._alone = exclusive_claims(pod, draft)
         """Keys of the pod's ReadWriteOncePod claims."""
-        self._users = sum(sum(snapshot.claim_users.get(key, {}).values()) for key in self._alone)
+        self._users = sum(users_of(key, draft) for key in self._alone)
         """Number of uses of these claims by pods on any node."""
 
     @property

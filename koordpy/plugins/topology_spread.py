@@ -13,6 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from koordpy.api.keys import HOSTNAME
 from koordpy.api.label_selectors import Labels, selector_matches
 from koordpy.api.objects import LabelSelector, Requirement, TopologySpreadConstraint
 from koordpy.cache.snapshot import Ints, NodeInfo, Snapshot
@@ -31,7 +32,6 @@ NO_KEY = Refusal(
     Code.UNRESOLVABLE,
     ("node(s) didn't match pod topology spread constraints (missing required label)",),
 )
-HOSTNAME = "kubernetes.io/hostname"
 FILTERS = "DoNotSchedule"
 """whenUnsatisfiable of constraints that the filter checks."""
 SCORES = "ScheduleAnyway"

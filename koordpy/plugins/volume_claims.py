@@ -50,7 +50,7 @@ def claims_refusal(pod: PodInfo, objects: VolumeObjects) -> Refusal | None:
 
 
 def _refuse(plugin: str, text: str) -> Refusal:
-    return Refusal(plugin, Code.UNRESOLVABLE, (text,))
+    return Refusal(plugin, Code.UNRESOLVABLE, (text,), not_ready=True)
 
 
 def _owned_by(claim: PersistentVolumeClaim, pod: PodInfo) -> bool:

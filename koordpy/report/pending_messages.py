@@ -9,6 +9,7 @@ expensive. Source: gang-network.md 6, kube-parity.md 1.
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from koordpy.attempts.reason_rules import PendingReason, Reasons
 from koordpy.attempts.unit_attempt import equivalence_class
 from koordpy.attempts.unit_outcome import (
     BoundUnit,
@@ -23,11 +24,7 @@ from koordpy.fairness.quota_admission import PLUGIN
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import Gate
-from koordpy.plan.round_plan import (
-    PendingPod,
-    Proof,
-    Reason,
-)
+from koordpy.plan.round_plan import PendingPod, Proof
 from koordpy.pods.pod_info import PodInfo
 from koordpy.report.denial import KEPT, core_size, filter_sentence, gang_need, met_sentence
 from koordpy.report.eviction_words import (
@@ -98,38 +95,52 @@ def pending_pods(
     after: Unit,
     round_state: RoundState,
     words: SentenceCache,
+    reasons: Reasons,
     never: str,
 ) -> list[PendingPod]:
     """Returns an entry with the message for each pending member of a unit.
 
-    waiting: the pending members, at least one. after: the unit with the pods of the plan bound. never: why the unit
-    never fits; empty if it may.
+    waiting: the pending members, at least one. after: the unit with the pods of the plan bound. reasons: decides the
+    reason of the members. never: why the unit never fits; empty if it may.
 
     Cases in order: a gate blocks the unit; its plan was refused by the check; a quota refuses it; it lacks capacity.
     """
 
     def pending_entry(
-        pod: PodInfo, reason: Reason, text: str, plugins: tuple[str, ...], *, gated: bool = False
+        pod: PodInfo, said: PendingReason, text: str, plugins: tuple[str, ...], *, gated: bool = False
     ) -> PendingPod:
         gang = pod.gang.key if pod.gang is not None else None
-        return PendingPod(pod.key, one.unit.id, gang, reason, text, gated=gated, plugins=plugins, never=never)
+        return PendingPod(
+            pod.key,
+            one.unit.id,
+            gang,
+            said.reason,
+            text,
+            gated=gated,
+            plugins=plugins,
+            never=never,
+            mode=round_state.config.autoscaling.reasons,
+        )
 
     match one:
         case WaitingUnit(diagnosis=Gate() as gate):
-            return [pending_entry(pod, gate.reason, gate.text, gate.plugins, gated=not gate.plugins) for pod in waiting]
+            said = reasons.of(one, after, None)
+            return [pending_entry(pod, said, gate.text, gate.plugins, gated=not gate.plugins) for pod in waiting]
         case RejectedUnit(fault=fault):
             text = f"plan refused by its check: {fault}"
-            return [pending_entry(pod, Reason.SCHEDULER_ERROR, text, ()) for pod in waiting]
+            said = reasons.of(one, after, None)
+            return [pending_entry(pod, said, text, ()) for pod in waiting]
     # a quota refusal: the current one, or that of the planning attempt. `lack`: the diagnosis of a unit without
     # capacity; `alone`: a plain pod; `met`: gang -> sentence if its minimum is met
     wait = one if isinstance(one, WaitingUnit) else None
     lack = wait.diagnosis if wait is not None and isinstance(wait.diagnosis, NoCapacity) else NoCapacity()
-    reasons = wait.reasons if wait is not None else ()
+    blocked = wait.reasons if wait is not None else ()
     alone = not one.unit.is_gang
     met = {} if alone else met_sentence(after)
     first = wait.refusal if wait is not None else None
     asks_quotas = wait is None or first is not None
     refusal = (round_state.admission.core_refusal(after, round_state.draft.quotas) if asks_quotas else None) or first
+    said = reasons.of(one, after, refusal)
     core = core_size(after)
     fits_alone = [f"never fits: {never}"] if never and alone else []
     out: list[PendingPod] = []
@@ -137,11 +148,12 @@ def pending_pods(
     if refusal is not None:
         room = f"quota {refusal.quota} has room for {refusal.remaining}"
         lacks = GangNeed(f"needed {core}, {room if refusal.limit_name else refusal.reason}")
-        texts = [refusal.text(len(round_state.snapshot.nodes)), *reasons]
+        texts = [refusal.text(len(round_state.snapshot.nodes)), *blocked]
         for pod in waiting:
             of_gang = met.get(pod.gang.key if pod.gang else "", "")
             gang = None if alone else GangSentence(after.group_id, lacks, of_gang, never)
-            out.append(pending_entry(pod, Reason.UNSCHEDULABLE, _message(gang, [*texts, *fits_alone]), (PLUGIN,)))
+            text = _message(gang, [*texts, *fits_alone], said.sentence)
+            out.append(pending_entry(pod, said, text, (PLUGIN,)))
         return out
     # lack of capacity: the sentence of the gang, then per pod those of the filters and on preemption
     remarks = _remarks(one, after, waiting[0], round_state)
@@ -149,7 +161,7 @@ def pending_pods(
     if alone:
         lacks = GangNeed("")
     elif awaits:  # one sentence for all members, that does not change while the awaited pods terminate
-        lacks = GangNeed(f"needed {core}, {reasons[0].removesuffix('.')}")
+        lacks = GangNeed(f"needed {core}, {blocked[0].removesuffix('.')}")
     else:
         lacks = words.gang_need(after, round_state, beside=lack.beside_promise).with_additions(remarks)
     held_room = [text for text in (lack.hold, lack.promise) if text]
@@ -162,34 +174,39 @@ def pending_pods(
         if known is None:
             text, plugins = words.sentence(pod, key, round_state, alone=alone, beside=lack.beside_promise)
             if awaits:
-                texts = [f"0/{len(round_state.snapshot.nodes)} nodes are available: {reasons[0]}"]
+                texts = [f"0/{len(round_state.snapshot.nodes)} nodes are available: {blocked[0]}"]
             else:
                 texts = [
                     text,
                     words.preemption(pod, key, round_state, beside=lack.beside_promise, never=never_preempting),
-                    *reasons,
+                    *blocked,
                 ]
             texts += [*fits_alone, *held_room]
             if alone:
-                known = _message(None, [*texts, *remarks]), plugins
+                known = _message(None, [*texts, *remarks], said.sentence), plugins
             else:
                 gang = GangSentence(after.group_id, lacks, met.get(gang_key or "", ""), never)
-                known = _message(gang, texts), plugins
+                known = _message(gang, texts, said.sentence), plugins
             if not pod.nominated_node:
                 known_texts[alike] = known
-        out.append(pending_entry(pod, Reason.UNSCHEDULABLE, *known))
+        out.append(pending_entry(pod, said, *known))
     return out
 
 
-def _message(gang: GangSentence | None, texts: Iterable[str]) -> str:
+def _message(gang: GangSentence | None, texts: Iterable[str], last: str) -> str:
     """Returns the message of a pod: the gang's short sentence, `texts`, then the gang's full sentence if needed.
 
     gang: sentence of its gang, None for a plain pod. texts: kube-scheduler's sentence, then those on preemption and
-    reservations; empty ones are left out (gang-network.md 6).
+    reservations; empty ones are left out (gang-network.md 6). last: the end of the message without a full stop;
+    empty for none.
     """
     sentences = [text for text in texts if text]
     if gang is not None:
-        return join_sentences([gang.first, *sentences, *gang.last])
+        sentences = [gang.first, *sentences, *gang.last]
+    if last:
+        return f"{join_sentences(sentences)} {last}"
+    if gang is not None:
+        return join_sentences(sentences)
     return sentences[0] if len(sentences) == 1 else join_sentences(sentences)
 
 

@@ -10,6 +10,7 @@ kube-parity.md 1.
 from collections.abc import Sequence
 
 from koordpy.api import keys
+from koordpy.attempts.reason_rules import Reasons
 from koordpy.attempts.unit_outcome import (
     BoundUnit,
     DecidedUnit,
@@ -75,6 +76,7 @@ def report_round(
     units: list[UnitReport] = []
     gang_reports: dict[str, GangReport] = {}
     sentences: SentenceCache | None = None
+    reasons: Reasons | None = None
     deferred: list[Deferral] = []
     decided = [one.unit for one in outcomes if not isinstance(one, DeferredUnit)]
     # units of this round
@@ -89,20 +91,21 @@ def report_round(
             texts: list[PendingPod] = []
             if waiting := _waiting_pods(one, after):
                 sentences = sentences or SentenceCache()
-                texts = pending_pods(one, waiting, after, round_state, sentences, never)
+                reasons = reasons or Reasons(round_state, has_promise=withheld is not None)
+                texts = pending_pods(one, waiting, after, round_state, sentences, reasons, never)
         pending += texts
         units.append(unit_report(one, after, round_state, never))
-        by_gang = {p.gang: p.message for p in reversed(texts)}
+        by_gang = {p.gang: p for p in reversed(texts)}
         for gang in after.gangs if after.is_gang else ():
-            message = by_gang.get(gang.key, "")
-            gang_reports[gang.ref.source.value + gang.key] = gang_report(gang, after, round_state, one, message, never)
+            first = by_gang.get(gang.key)
+            gang_reports[gang.ref.source.value + gang.key] = gang_report(gang, after, round_state, one, first, never)
     # gangs that were not planned in this round
     for ref in groups.every() if every_gang else ():
         if ref.source.value + ref.key not in gang_reports:
             unit = groups.unit(ref).with_bound(placed, round_state.draft.evicted)
             # the other gangs of its group were not tried either, so they are reported here as well
             for gang in unit.gangs:
-                known = gang_report(gang, unit, round_state, None, "")
+                known = gang_report(gang, unit, round_state, None, None)
                 gang_reports.setdefault(gang.ref.source.value + gang.ref.key, known)
     evicting = [one for one in outcomes if isinstance(one, PreemptingUnit)]
     return RoundPlan(

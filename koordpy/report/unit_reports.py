@@ -22,6 +22,7 @@ from koordpy.gangs.unit_gates import Gate
 from koordpy.plan.round_plan import (
     GangReport,
     GangStatus,
+    PendingPod,
     Proof,
     UnitReport,
 )
@@ -43,13 +44,14 @@ def bound_domain(unit: Unit, round_state: RoundState, pods: tuple[PodInfo, ...])
 
 
 def gang_report(
-    gang: Gang, unit: Unit, round_state: RoundState, one: DecidedUnit | None, message: str, never: str = ""
+    gang: Gang, unit: Unit, round_state: RoundState, one: DecidedUnit | None, first: PendingPod | None, never: str = ""
 ) -> GangReport:
     """Returns the report of one gang of a unit.
 
-    one: outcome of the unit; None if it was not planned in this round. message: that of a pending member, empty for
+    one: outcome of the unit; None if it was not planned in this round. first: the verdict on a pending member, None for
     none. never: why the unit never fits; empty if it may.
     """
+    message = first.message if first is not None else ""
     tree = round_state.snapshot.tree
     bound = len(gang.bound)
     match one:
@@ -90,6 +92,7 @@ def gang_report(
         remark=goal_remark(one.unit, round_state) if isinstance(one, PlacedUnit) else "",
         awaits=isinstance(one, WaitingUnit) and bool(one.awaits),
         never=never if gang.pending else "",
+        reason=first.written_reason if first is not None else None,
     )
 
 

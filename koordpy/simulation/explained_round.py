@@ -61,7 +61,7 @@ class _WatchedRounds:
         that the earlier round nominated.
         """
         waits = next((one for one in plan.pending if one.pod_key == self._pod), None)
-        reported = (str(waits.reason), waits.message) if waits is not None else None
+        reported = (str(waits.written_reason), waits.message) if waits is not None else None
         node = next((one.node for one in plan.placements if one.pod_key == self._pod), None)
         is_unchanged = reported is not None and reported == self._reported
         if not is_unchanged and not (node is not None and node == self._nominated_node):

@@ -24,7 +24,8 @@ from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.fairness.quota_runtime import QuotaAmounts, quota_figures
 from koordpy.gangs.gang_settings import names_of
-from koordpy.plan.round_plan import Eviction, GangReport, GangStatus, PendingPod, Reason, RoundPlan
+from koordpy.plan.pending_reason import Reason
+from koordpy.plan.round_plan import Eviction, GangReport, GangStatus, PendingPod, RoundPlan
 from koordpy.planner.queue.tenant_shares import TenantShare, tenant_shares
 from koordpy.pods.gang_refs import GangSource
 from koordpy.pods.pod_info import PodInfo

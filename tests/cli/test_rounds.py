@@ -12,7 +12,8 @@ from koordpy.cache.cluster_state import ClusterState
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.family_registry import make_state
-from koordpy.plan.round_plan import Eviction, GangReport, GangStatus, PendingPod, Placement, Proof, Reason, RoundPlan
+from koordpy.plan.pending_reason import Reason
+from koordpy.plan.round_plan import Eviction, GangReport, GangStatus, PendingPod, Placement, Proof, RoundPlan
 from koordpy.simulation.result_fields import object_order
 from koordpy.simulation.simulated_rounds import Evicted, SimulationResult, simulate
 

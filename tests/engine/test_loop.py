@@ -44,7 +44,7 @@ async def test_a_gang_whose_members_come_one_by_one_is_told_nothing_before_it_is
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", logger="koordpy.observe.decision_log")
-    async with live([small("n1")]) as cluster, cluster.running(gated_hold_seconds=5.0):
+    async with live([small("n1")]) as cluster, cluster.running(not_ready_hold_seconds=5.0):
         group, *members = gang("g", 4, gpus=1)
         cluster.create(group)
         for member in members:

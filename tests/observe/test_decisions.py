@@ -9,16 +9,8 @@ from dataclasses import replace
 import pytest
 
 from koordpy.observe.decision_log import DecisionLog
-from koordpy.plan.round_plan import (
-    Eviction,
-    Nomination,
-    PendingPod,
-    Placement,
-    Proof,
-    Reason,
-    RoundPlan,
-    UnitReport,
-)
+from koordpy.plan.pending_reason import Reason
+from koordpy.plan.round_plan import Eviction, Nomination, PendingPod, Placement, Proof, RoundPlan, UnitReport
 
 GANG = "gang:team-b/b1"
 

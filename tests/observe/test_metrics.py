@@ -4,6 +4,7 @@
 from koordpy import __version__
 from koordpy.observe.gauges import accelerator_gauges
 from koordpy.observe.metrics import Metrics
+from koordpy.plan.pending_reason import Reason
 from koordpy.plan.round_plan import (
     GangReport,
     GangStatus,
@@ -11,7 +12,6 @@ from koordpy.plan.round_plan import (
     PendingPod,
     Placement,
     Proof,
-    Reason,
     RoundPlan,
     SolverRun,
     UnitReport,

@@ -28,7 +28,8 @@ from koordpy.cache.plan_draft import Draft
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.feasibility.round_state import PlannerCache, RoundState
 from koordpy.infeasibility.never_fits import never_fits
-from koordpy.plan.round_plan import Proof, Reason, RoundPlan
+from koordpy.plan.pending_reason import Reason
+from koordpy.plan.round_plan import Proof, RoundPlan
 from koordpy.planner.planning_round import plan_round
 from koordpy.pods.gang_refs import GangRef
 from tests.scenarios.cluster import TWO_LAYERS, World, gang_pods, group, messages, node, nodes_of, pod, wish

@@ -26,7 +26,8 @@ from koordpy.api.pod_groups import (
     UpstreamPolicy,
     UpstreamTopologyConstraint,
 )
-from koordpy.plan.round_plan import GangStatus, Proof, Reason, RoundPlan
+from koordpy.plan.pending_reason import Reason
+from koordpy.plan.round_plan import GangStatus, Proof, RoundPlan
 from tests.scenarios.cluster import (
     TWO_LAYERS,
     World,

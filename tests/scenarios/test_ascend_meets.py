@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from koordpy.api import keys
 from koordpy.api.objects import Pod
 from koordpy.config.configuration import Ascend, Consolidation, KoordpyConfiguration
-from koordpy.plan.round_plan import Reason, RoundPlan
+from koordpy.plan.pending_reason import Reason
+from koordpy.plan.round_plan import RoundPlan
 from tests.given_devices import numbers_of
 from tests.planning.gpu.machines import device
 from tests.scenarios.cluster import World, bound

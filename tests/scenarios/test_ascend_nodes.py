@@ -11,7 +11,8 @@ from koordpy.api import keys
 from koordpy.api.objects import Pod
 from koordpy.devices.ascend.tables.npu_book import MOST_CHIPS, read_reports
 from koordpy.explain.explanation import explain
-from koordpy.plan.round_plan import Reason, RoundPlan
+from koordpy.plan.pending_reason import Reason
+from koordpy.plan.round_plan import RoundPlan
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, messages, wish
 from tests.scenarios.npus import (
     N310,

@@ -11,7 +11,7 @@ from koordpy.api import keys
 from koordpy.api.objects import NodeAddress, Pod
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.explain.explanation import explain
-from koordpy.plan.round_plan import Reason
+from koordpy.plan.pending_reason import Reason
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, messages, wish
 from tests.scenarios.npus import (
     N910,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from koordpy.api import keys
 from koordpy.api.objects import Pod
 from koordpy.config.configuration import KoordpyConfiguration, Preemption
-from koordpy.plan.round_plan import Reason
+from koordpy.plan.pending_reason import Reason
 from tests.scenarios.cluster import World, bound, messages
 from tests.scenarios.npus import SECOND, ascend, notes, npu_gang, npu_node, npu_pod, super_pods, switched
 

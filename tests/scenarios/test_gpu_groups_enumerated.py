@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.plan.round_plan import Reason
+from koordpy.plan.pending_reason import Reason
 from tests.planning.gpu.machines import device
 from tests.scenarios.cluster import bound, group
 from tests.scenarios.gpus import GpuWorld, gpu_node, gpu_pod

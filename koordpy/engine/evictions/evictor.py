@@ -22,7 +22,8 @@ from koordpy.engine.evictions.nominations import Nominations
 from koordpy.engine.status.event_recorder import ObjectReference
 from koordpy.engine.status.scheduler_events import ROOM_MADE
 from koordpy.engine.status.status_patches import pod_unschedulable
-from koordpy.plan.round_plan import Benefit, Eviction, Nomination, Reason
+from koordpy.plan.pending_reason import Reason, written
+from koordpy.plan.round_plan import Benefit, Eviction, Nomination
 from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.selection.preemption_names import RuleName
@@ -80,6 +81,7 @@ class Evictor:
         self._unit_of = context.queue.unit_of
         self._clock, self._now = context.clock, context.now
         self._extra_seconds = context.settings.nomination_extra_seconds
+        self._reason = written(Reason.WAITING_FOR_TERMINATION, context.settings.config.autoscaling.reasons)
         self.nominations = Nominations(context, self._calls)
         self.open = self.nominations.tasks
         """Tasks that send evictions of plans, or clear void nominations."""
@@ -160,7 +162,7 @@ class Evictor:
         async def one(nomination: Nomination) -> None:
             await self.nominations.before_writing(nomination.pod_key)
             info = self._waits(nomination)
-            status = pod_unschedulable(info.pod, reason=Reason.UNSCHEDULABLE.value, message=message, now=self._now())
+            status = pod_unschedulable(info.pod, reason=self._reason.value, message=message, now=self._now())
             if not await self._calls.patch(info, {**status, "nominatedNodeName": nomination.node}):
                 raise Dropped(f"pod {nomination.pod_key} does not exist any more")
 

@@ -2,8 +2,8 @@
 """Writes the condition PodScheduled=False of pending pods, as seldom as possible (kube-parity.md 4.5).
 
 A round's verdict on a pod (reason and message) is patched only if it differs from the pod's condition. If the messages
-differ in numbers only, the patch waits for 30 s. The pods of a gang that lacks members get the condition a moment
-later, because most gangs are complete by then. So a thousand unschedulable pods in an idle cluster cause one patch
+differ in numbers only, the patch waits for 30 s. The reason NotReadyForScheduling is written once it has held for 5 s:
+by then most gangs have all their members. So a thousand unschedulable pods in an idle cluster cause one patch
 each. A FailedScheduling event follows each patch.
 
 A pod has one patch in flight at a time; otherwise an older one could arrive last. Changes of the condition by other
@@ -20,11 +20,10 @@ from koordpy.engine.engine_context import Context
 from koordpy.engine.status.reconciler import RETRY_SECONDS, StatusWriter
 from koordpy.engine.status.scheduler_events import FAILED
 from koordpy.engine.status.status_patches import POD_SCHEDULED, differs_in_numbers, patch_status, pod_unschedulable
+from koordpy.plan.pending_reason import Reason
 from koordpy.plan.round_plan import PendingPod
 from koordpy.pods.pod_info import PodInfo
 
-MOST_HOLDS = 5
-"""Maximum delay of the condition of a gang that gets more members, in multiples of `gated_hold_seconds`."""
 LOOK_SECONDS = 0.1
 """Seconds between checks of delayed verdicts."""
 
@@ -59,28 +58,25 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
     def tell(self, pending: PendingPod, info: PodInfo) -> None:
         """Accepts a verdict on a pending pod. Drops the pod's earlier verdict if that is not written yet.
 
-        Marks the pod for a write now, or later for a gated pod and for a change of numbers only.
+        Marks the pod for a write now, or later for the reason NotReadyForScheduling and for a change of numbers only.
         """
         # known: the condition as last written or seen
-        key, said = pending.pod_key, (pending.reason.value, pending.message)
+        key, said = pending.pod_key, (pending.written_reason.value, pending.message)
         known = self._current(key, info.pod)
         if said == known and key not in self._unsure:
             self._verdicts.pop(key, None)
             self._marked.pop(key, None)
             return
         now = since = self._context.clock()
-        due, hold = now, self._context.settings.gated_hold_seconds
+        due, hold = now, self._context.settings.not_ready_hold_seconds
         if known is not None and known[0] == said[0] and differs_in_numbers(known[1], said[1]):
             due = now + self._context.settings.wobble_hold_seconds
-        elif pending.gated:
+        elif pending.reason is Reason.NOT_READY:
             due = now + hold
         waiting = self._verdicts.get(key)
         if waiting is not None and waiting.uid == info.uid:
-            # grows: a gang that lacks members got another one, so its next verdict is likely to differ again
-            since = waiting.since
-            grows = known is None and pending.gated and waiting.said != said
-            # delayed from its first difference, not from its last
-            due = min(due, since + MOST_HOLDS * hold if grows else self._marked.get(key, due))
+            since = waiting.since  # delayed from its first difference, not from its last
+            due = min(due, self._marked.get(key, due))
         self._verdicts[key] = _Verdict(info.uid, said, since)
         self.mark(key, due)
         if due <= now:

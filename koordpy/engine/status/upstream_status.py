@@ -2,9 +2,9 @@
 """Writes the condition of scheduling.k8s.io PodGroups, which says whether their minimum was ever scheduled.
 
 PodGroupInitiallyScheduled is True once minCount pods have a node (one pod with the basic policy); True is final. Until
-then it is False with reason Unschedulable or SchedulerError, once the group was tried. v1alpha2 names the condition
-PodGroupScheduled, so groups of that version get both names. A controller may create such a PodGroup by default for pods
-that are in another gang; then the condition follows that gang. Sources: KEP-4671, KEP-5832.
+then it is False with the reason of the gang's pending pods (repair.md 1.2), once the group was tried. v1alpha2 names
+the condition PodGroupScheduled, so groups of that version get both names. A controller may create such a PodGroup by
+default for pods that are in another gang; then the condition follows that gang. Sources: KEP-4671, KEP-5832.
 """
 
 from typing import Any
@@ -22,6 +22,7 @@ from koordpy.engine.status.gang_writer import GangWriter
 from koordpy.engine.status.reconciler import StatusWriter
 from koordpy.engine.status.scheduler_events import GANG_UNSCHEDULABLE, INVALID
 from koordpy.engine.status.status_patches import condition_patch, differs_in_numbers, patch_status
+from koordpy.plan.pending_reason import Reason
 from koordpy.plan.round_plan import GangReport, GangStatus
 from koordpy.pods.gang_refs import GangRef, GangSource
 
@@ -58,8 +59,8 @@ def wanted_condition(
         return condition("True", "Scheduled", f"{count_noun(have, 'pod')} bound, {need} required")
     if report is None or report.status not in REFUSED:
         return None
-    reason = "Unschedulable" if report.status is GangStatus.UNSCHEDULABLE else "SchedulerError"
-    return condition("False", reason, report.message)
+    wrong = Reason.SCHEDULER_ERROR if report.status is not GangStatus.UNSCHEDULABLE else Reason.UNSCHEDULABLE
+    return condition("False", str(report.reason or wrong), report.message)
 
 
 class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition | None]):
@@ -129,7 +130,7 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition 
         if self._context.state.gangs.gangs_of_made(key):
             return  # the workload gets the event
         if about is not None and wanted is not None and wanted.status == "False":
-            if wanted.reason != "Unschedulable":
+            if self._reports[key].status is not GangStatus.UNSCHEDULABLE:
                 self._context.announcer.tell(INVALID, about, wanted.message)
             elif not self._reports[key].awaits:
                 self._context.announcer.tell(GANG_UNSCHEDULABLE, about, wanted.message)

@@ -15,6 +15,7 @@ import numpy as np
 
 from koordpy.api import keys
 from koordpy.api.counted_nouns import count_noun
+from koordpy.api.keys import HOSTNAME
 from koordpy.api.natural_order import natural_key
 from koordpy.api.quantity import quantity_text
 from koordpy.cache.snapshot import NodeInfo, Snapshot
@@ -28,9 +29,6 @@ from koordpy.framework.filter_protocol import Code
 from koordpy.plan.limits import ADVICE_NAMED, ADVICE_NEW_NODES, ADVICE_TEMPLATES
 from koordpy.plugins.node_filters import repels
 from koordpy.pods.pod_info import PodInfo
-
-HOSTNAME = "kubernetes.io/hostname"
-
 
 CORDONED, AFFINITY = "NodeUnschedulable", "NodeAffinity"
 """Names of the filter plugins that refuse cordoned nodes, and nodes that node selector or node affinity exclude."""

@@ -34,7 +34,8 @@ from koordpy.gangs.gang_settings import Gang
 from koordpy.gangs.gathered_parts import has_parts
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import Gate
-from koordpy.plan.round_plan import GangStatus, Proof, Reason
+from koordpy.plan.pending_reason import Reason
+from koordpy.plan.round_plan import GangStatus, Proof
 from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.problem_building import build, hard_level
 from koordpy.problems.unit_placement import Question, place_unit

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decides the reason of a pending unit from its outcome (repair.md 1.2), and why no new node would help (1.3).
+
+`Reasons.of` checks the rows of the table in order; the first that applies is the reason of all pending members. It
+needs a placement attempt only for a unit that reserved capacity may hold back; units of one equivalence class share it.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+from koordpy.attempts.unit_attempt import equivalence_class, plan_unit
+from koordpy.attempts.unit_outcome import (
+    DecidedUnit,
+    PlacedUnit,
+    PreemptingUnit,
+    RejectedUnit,
+    WaitingUnit,
+)
+from koordpy.cache.plan_draft import Draft
+from koordpy.fairness.quota_admission import QuotaRefusal
+from koordpy.feasibility.round_state import RoundState
+from koordpy.framework.filter_protocol import Refusal
+from koordpy.gangs.queue_units import Unit
+from koordpy.gangs.unit_gates import Gate
+from koordpy.infeasibility.fixed_domains import find_unit_cause
+from koordpy.infeasibility.limiting_rules import missing_member
+from koordpy.plan.pending_reason import Reason
+from koordpy.plan.round_plan import Proof
+from koordpy.plugins.node_independent import find_cause
+from koordpy.pods.pod_info import PodInfo
+
+
+@dataclass(frozen=True, slots=True)
+class PendingReason:
+    """The reason of a unit's pending members."""
+
+    reason: Reason
+    cause: str = ""
+    """Why no new node would help; empty unless the reason is NodesCannotHelp."""
+
+    @property
+    def sentence(self) -> str:
+        """The end of the members' messages; empty if there is no cause."""
+        return f"no new node would help: {self.cause}" if self.cause else ""
+
+
+@dataclass
+class Reasons:
+    """Decides the reasons of one round, on its draft after all placements."""
+
+    round_state: RoundState
+    has_promise: bool = False
+    """True if a start is promised to a unit, so that capacity is withheld from later units."""
+    _unreserved: RoundState | None = None
+    """The round state without withheld capacity; None until it is needed."""
+    _held_back: dict[Hashable, bool] = field(default_factory=dict)
+    """Equivalence class -> whether its units fit without withheld capacity."""
+
+    def of(self, outcome: DecidedUnit, after: Unit, refusal: QuotaRefusal | None) -> PendingReason:
+        """Returns the reason of the members of a unit that stay pending.
+
+        after: the unit with the pods of its plan bound. refusal: the quota that refuses the pending members now; None
+        if none does.
+        """
+        match outcome:
+            case WaitingUnit(diagnosis=Gate(reason=reason)):
+                return PendingReason(reason)
+            case RejectedUnit():
+                return PendingReason(Reason.SCHEDULER_ERROR)
+            case PreemptingUnit():  # surplus members, which are not nominated
+                return PendingReason(Reason.UNSCHEDULABLE)
+        if missing_member(after, lambda pod: not self._lacks_object(pod)) is not None:
+            return PendingReason(Reason.NOT_READY)
+        if isinstance(outcome, WaitingUnit) and outcome.awaits:
+            return PendingReason(Reason.WAITING_FOR_TERMINATION)
+        if refusal is not None and _is_refused_at_any_size(after, refusal, self.round_state):
+            return PendingReason(Reason.QUOTA_EXCEEDED)
+        if isinstance(outcome, WaitingUnit):
+            if outcome.lacks_capacity and self._is_held_back(after):
+                return PendingReason(Reason.HELD_BACK)
+            if outcome.attempt.proof is Proof.UNKNOWN and outcome.lacks_capacity:
+                return PendingReason(Reason.UNDETERMINED)
+        cause = self._find_cause(after)
+        return PendingReason(Reason.NODES_CANNOT_HELP, cause) if cause else PendingReason(Reason.UNSCHEDULABLE)
+
+    def _lacks_object(self, pod: PodInfo) -> bool:
+        """Returns True if an object that the pod needs does not exist, or is being deleted."""
+        refusal = self.round_state.of(pod).refusal
+        return refusal is not None and refusal.not_ready
+
+    # --- reserved capacity --------------------------------------------------------------------------------------------
+
+    def _is_held_back(self, unit: Unit) -> bool:
+        """Returns True if the unit would be placed without victims if no capacity were withheld for other units.
+
+        Nominations of other pods count as used: autoscalers count these pods as placed on their nodes.
+        """
+        if not (self.has_promise or self.round_state.draft.withheld):
+            return False
+        key = equivalence_class(unit, self.round_state)
+        found = self._held_back.get(key) if key is not None else None
+        if found is None:
+            state = self._unreserved = self._unreserved or self._without_withheld()
+            with state.draft.trial():
+                found = isinstance(plan_unit(unit, state), PlacedUnit)
+            if key is not None:
+                self._held_back[key] = found
+        return found
+
+    def _without_withheld(self) -> RoundState:
+        """Returns the state of the round's draft without withheld capacity."""
+        main, snapshot = self.round_state.draft, self.round_state.snapshot
+        draft = Draft(snapshot)
+        draft.evict_all(main.evicted.values())
+        for key, node in main.placed.items():
+            draft.assign(snapshot.pods[key], node, main.claims(key), main.given(key))
+        return self.round_state.of_draft(draft)
+
+    # --- no new node would help ---------------------------------------------------------------------------------------
+
+    def _find_cause(self, unit: Unit) -> str:
+        """Returns why no new node would help a unit; empty if one may.
+
+        A member's cause counts only if a plan needs a member with a cause. Then that of the lowest rank is returned.
+        """
+        known = {pod.shape: self._cause_of(pod, unit) for pod in reversed(unit.pending)}
+        if any(known.values()) and missing_member(unit, lambda pod: not known[pod.shape]) is not None:
+            return next(cause for pod in unit.pending if (cause := known[pod.shape]))
+        return find_unit_cause(unit, self.round_state) if unit.is_gang else ""
+
+    def _cause_of(self, pod: PodInfo, unit: Unit) -> str:
+        """Returns the cause of one pending member; empty for none."""
+        added = self.round_state.config.filters.node_affinity.added_affinity
+        spec = pod.pod.spec
+        refusals = self._refusals(pod)
+        if not (spec.affinity or spec.node_selector or added or pod.ties or refusals):
+            return ""
+        return find_cause(pod, unit.members, self.round_state.draft, added, refusals)
+
+    def _refusals(self, pod: PodInfo) -> Sequence[Refusal]:
+        """Returns the refusal of a pod as a whole, else those of the nodes if every node is refused; else empty."""
+        state = self.round_state.of(pod)
+        if state.refusal is not None:
+            return (state.refusal,)
+        verdict = state.verdict()
+        return [] if verdict.fits.any() else [verdict.refusals[i - 1] for i in sorted(set(verdict.which.tolist()))]
+
+
+def _is_refused_at_any_size(unit: Unit, refusal: QuotaRefusal, round_state: RoundState) -> bool:
+    """Returns True if a quota would also refuse the unit in a larger cluster: by its max, its min or its settings.
+
+    A runtime grows with the cluster, except in a tree with its own total.
+    """
+    if not refusal.limit_name:
+        return True
+    admission, tree = round_state.admission, round_state.snapshot.quotas.tree
+    for one in (refusal, *admission.core_refusals(unit, round_state.draft.quotas)):
+        if one.limit_name != "runtime" or tree.quotas[one.path[0]].tree_id:
+            return True
+        used, request, most = one.used or {}, one.request or {}, tree.quotas[one.quota].max
+        if any(used[name] + request[name] > most.get(name, 0) for name in one.limit or ()):
+            return True
+    return False

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of the sections `autoscaling` and `repair`: reasons of pending pods, and gangs that lose nodes.
+
+The names and defaults are those of repair.md. Only `autoscaling.reasons` and `autoscaling.fixedLayers` have an effect
+in this version; `unsupported_fields` lists the other fields that a file changes, and the reader of the file rejects
+them.
+"""
+
+from collections.abc import Iterator
+from re import fullmatch
+from typing import Literal
+
+import msgspec
+
+from koordpy.api.field_faults import key_path, literal
+from koordpy.api.object_names import OBJECT_NAME, LayerName
+from koordpy.config.config_values import Count, Seconds, Section, Size
+
+ReasonMode = Literal["honest", "upstream"]
+NOT_SUPPORTED = "is not supported in this version"
+
+
+class Provisioning(Section, frozen=True):
+    """ProvisioningRequests for gangs."""
+
+    mode: Literal["off", "annotated", "all"] = "off"
+    class_: str = msgspec.field(name="class", default="best-effort-atomic-scale-up.autoscaling.x-k8s.io")
+    parameters: dict[str, str] = msgspec.field(default_factory=dict)
+    after: Seconds = 30.0  # time in which a gang must lack nodes before a request is created
+    max_open: Size = 5
+    retries: Count = 3
+    backoff: Seconds = 60.0
+    max_backoff: Seconds = 1800.0
+    booking_time: Seconds = 600.0
+
+
+class Autoscaling(Section, frozen=True):
+    """What autoscalers read of pending pods."""
+
+    reasons: ReasonMode = "honest"
+    """Reasons of the condition PodScheduled=False. `honest`: Unschedulable only if a new node may help. `upstream`:
+    Unschedulable for all pending pods except errors, as kube-scheduler writes it."""
+    fixed_layers: tuple[LayerName, ...] = ()
+    """Layers with domains that an autoscaler never adds nodes to."""
+    provisioning: Provisioning = Provisioning()
+
+
+class Rejections(Section, frozen=True):
+    """Nodes that reject pods."""
+
+    backoff: Seconds = 120.0
+    max_backoff: Seconds = 3600.0
+    shapes: Size = 3
+
+
+class Repair(Section, frozen=True):
+    """Gangs that lost members with their nodes."""
+
+    policy: Literal["replace", "regather", "wait"] = "replace"
+    seat_hold: Seconds = 300.0
+    lost_after: Seconds = 30.0
+    lost_conditions: tuple[str, ...] = ()
+    sick_devices: Literal["tell", "evict"] = "tell"
+    rejections: Rejections = Rejections()
+
+
+def faults_across_fields(autoscaling: Autoscaling, repair: Repair) -> Iterator[tuple[str, ...]]:
+    """Yields faults that depend on several fields: (field at fault, the other fields, text)."""
+    own, shorter = autoscaling.provisioning, "must not be shorter than backoff"
+    if own.max_backoff < own.backoff:
+        yield "autoscaling.provisioning.maxBackoff", "autoscaling.provisioning.backoff", shorter
+    if len(own.class_) > 253 or not fullmatch(OBJECT_NAME, own.class_):
+        yield "autoscaling.provisioning.class", f"{literal(own.class_)} is no provisioning class name"
+    if len(own.parameters) > 100:
+        yield "autoscaling.provisioning.parameters", "at most 100 parameters"
+    for name, value in own.parameters.items():
+        if len(value) > 255:
+            yield key_path("autoscaling.provisioning.parameters", name), "at most 255 characters"
+    if autoscaling.reasons == "upstream" and own.mode != "off":
+        text = "upstream does not go with provisioning"
+        yield "autoscaling.reasons", "autoscaling.provisioning.mode", text
+    if repair.rejections.max_backoff < repair.rejections.backoff:
+        yield "repair.rejections.maxBackoff", "repair.rejections.backoff", shorter
+
+
+def unsupported_fields(autoscaling: Autoscaling, repair: Repair) -> Iterator[tuple[str, ...]]:
+    """Yields (path, text) of each field that differs from its default, but has no effect in this version."""
+    for path, given, default in (
+        ("autoscaling.provisioning", autoscaling.provisioning, Provisioning()),
+        ("repair", repair, Repair()),
+    ):
+        for field in msgspec.structs.fields(default):
+            if getattr(given, field.name) != getattr(default, field.name):
+                yield f"{path}.{field.encode_name}", NOT_SUPPORTED
