@@ -21,6 +21,13 @@ def find_unit_cause(unit: Unit, round_state: RoundState) -> str:
     return next((cause for find in (_domain_cause, _multiple_cause) if (cause := find(unit, round_state))), "")
 
 
+def unknown_fixed_layers(round_state: RoundState) -> list[tuple[str, str]]:
+    """Returns (path, text) of each layer in `autoscaling.fixedLayers` that the topology lacks."""
+    layers = round_state.snapshot.tree.layers
+    names = enumerate(round_state.config.autoscaling.fixed_layers)
+    return [(f"autoscaling.fixedLayers[{i}]", f'no layer "{name}"') for i, name in names if layers.level(name) is None]
+
+
 def _domain_cause(unit: Unit, round_state: RoundState) -> str:
     """Returns the cause if all members must share one domain, and that gets no further nodes; else empty."""
     core = len(core_members(unit))

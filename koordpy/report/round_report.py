@@ -27,6 +27,7 @@ from koordpy.cache.snapshot import Snapshot
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import Gate
+from koordpy.infeasibility.fixed_domains import unknown_fixed_layers
 from koordpy.infeasibility.never_fits import never_fits
 from koordpy.plan.round_plan import (
     Deferral,
@@ -128,7 +129,11 @@ def report_round(
         ),
         rejected=(*(plan for one in outcomes for plan in one.attempt.rejected), *rejected),
         benefits=tuple(benefit(one, round_state) for one in evicting),
-        warnings=(*(warnings_of(decided, groups) if _has_settings(decided, snapshot) else ()), *warnings),
+        warnings=(
+            *(warnings_of(decided, groups) if _has_settings(decided, snapshot) else ()),
+            *unknown_fixed_layers(round_state),
+            *warnings,
+        ),
         not_minimal=tuple(not_minimal),
         parts_by_number=tuple(counted_parts(decided))
         if any(pod.asks for one in decided for pod in one.pending)

@@ -51,11 +51,13 @@ class ReservationLedger:
         config: KoordpyConfiguration,
         reach: Callable[[], VolumeReach],
         devices: Callable[[PodInfo, int, Draft, KoordpyConfiguration], AllocatedDevices],
+        unit_of: Callable[[GangRef], Unit],
     ) -> None:
         """reach: returns the nodes that volumes can be used on; called only if a nominated pod has claims. devices:
-        returns the devices that a nominated pod on a node (position) keeps by name."""
+        returns the devices that a nominated pod on a node (position) keeps by name. unit_of: returns the unit of a
+        gang."""
         self.draft, self.snapshot, self.config, self._reach = draft, draft.snapshot, config, reach
-        self._devices = devices
+        self._devices, self._unit_of = devices, unit_of
         self._losers: dict[str, frozenset[ShareQueue]] = {}
         """Cache: key of a nominated pod -> tenants from which its capacity was reclaimed."""
         self._by_gang: tuple[Mapping[str, object], dict[GangRef | None, list[str]]] = {}, {}
@@ -156,7 +158,7 @@ class ReservationLedger:
         """Nominated pods that count: pod key -> node position.
 
         These are nominations of earlier rounds that fit once terminating pods are gone, and all nominations of this
-        round.
+        round. Nominations of a part of a gang reserve nothing.
         """
         at, ledger = self.snapshot.index, self.draft.reservations
         found = {key: at[one.node] for key, one in ledger.items() if one.closed_to is ClosedTo.ALL}
@@ -170,7 +172,7 @@ class ReservationLedger:
         """
         snapshot = self.snapshot
         known = snapshot.reservations
-        pods = [snapshot.pods[key] for key in known if key in snapshot.pods]
+        pods = [snapshot.pods[key] for key in known if key in snapshot.pods and key not in self._partial]
         # free: node position -> capacity that is left once the terminating pods are gone, less earlier nominated pods
         free: dict[int, Ints] = {}
         out: dict[str, int] = {}
@@ -186,6 +188,24 @@ class ReservationLedger:
                 free[node] = free[node] - asks
                 out[pod.key] = node
         return out
+
+    @cached_property
+    def _partial(self) -> frozenset[str]:
+        """Keys of nominated pods of units with a gang of which fewer pods are nominated than it needs to start.
+
+        Their capacity would stay unused, because a gang starts as a whole (repair.md 2).
+        """
+        known, pods = self.snapshot.reservations, self.snapshot.pods
+        out: set[str] = set()
+        seen: set[str] = set()
+        for ref in dict.fromkeys(gang for key in known if key in pods and (gang := pods[key].gang) is not None):
+            unit = self._unit_of(ref)
+            if unit.id in seen:
+                continue
+            seen.add(unit.id)
+            if any(sum(pod.key in known for pod in gang.pending) < unit.need(gang) for gang in unit.gangs):
+                out |= {pod.key for pod in unit.pending if pod.key in known}
+        return frozenset(out)
 
     def _admits(self, pod: PodInfo, node: int) -> bool:
         """Returns True if the node's name, labels and taints admit a pod."""

@@ -436,12 +436,21 @@ def test_the_number_that_decides_is_said_first(world: World, why: str) -> None:
     if plan.gangs:
         first = f"gang default/g: never fits: {why}."
         assert text.startswith(f"{first} 0/" if len(first) <= 120 else f"{first[:117]}... 0/")
+        text = text.partition(" no new node would help")[0]
         assert text.rpartition(" gang default/g: ")[2].startswith("needed ")
         assert plan.gangs[0].proof is Proof.INFEASIBLE and plan.gangs[0].never == why
     else:
         assert text.startswith("0/") and text.endswith(f". never fits: {why}.")
-    assert all(one.reason is Reason.UNSCHEDULABLE for one in plan.pending)
-    assert all(one.offline_reason is Reason.NEVER_FITS for one in plan.pending)
+    # only a larger node may help; it does not help against a quota, nor against a wrong number of members
+    reason = (
+        Reason.QUOTA_EXCEEDED
+        if why.startswith("quota ")
+        else Reason.NODES_CANNOT_HELP
+        if "not a multiple" in why
+        else Reason.UNSCHEDULABLE
+    )
+    offline = Reason.NEVER_FITS if reason is Reason.UNSCHEDULABLE else reason
+    assert {(one.reason, one.offline_reason) for one in plan.pending} == {(reason, offline)}
 
 
 NOT_NOW: dict[str, World] = {

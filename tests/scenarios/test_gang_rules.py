@@ -245,7 +245,8 @@ def test_a_late_member_waits_where_its_siblings_are_in_two_domains_of_a_hard_lay
     first = "gang default/g: bound members are in two domains of blockLayer: s/b0, s/b1."
     count = "0/2 nodes are available: 2 node(s) cannot hold the whole gang."
     met = "gang default/g: minMember 2 met, 1 more waiting for room;"
-    assert messages(plan)["p-2"] == f"{first} {count} {met} {first}"
+    last = "no new node would help: bound members are in two domains of blockLayer"
+    assert messages(plan)["p-2"] == f"{first} {count} {met} {first} {last}"
 
 
 def test_strict_and_non_strict_place_alike() -> None:
