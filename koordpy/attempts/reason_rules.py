@@ -113,7 +113,7 @@ class Reasons:
         draft = Draft(snapshot)
         draft.evict_all(main.evicted.values())
         for key, node in main.placed.items():
-            draft.assign(snapshot.pods[key], node, main.claims(key), main.given(key))
+            draft.assign(snapshot.pods[key], node, main.claims(key), main.devices_of(key))
         return self.round_state.of_draft(draft)
 
     # --- no new node would help ---------------------------------------------------------------------------------------
