@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of the sections `autoscaling` and `repair`: reasons of pending pods, and gangs that lose nodes.
 
-The names and defaults are those of repair.md. Only `autoscaling.reasons` and `autoscaling.fixedLayers` have an effect
+The reasons are those of repair.md 1.2. Only `autoscaling.reasons` and `autoscaling.fixedLayers` have an effect
 in this version; `unsupported_fields` lists the other fields that a file changes, and the reader of the file rejects
 them.
 """
