@@ -7,7 +7,8 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.framework.attempt_error import AttemptError
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import Gate
-from koordpy.plan.round_plan import GangStatus, Reason
+from koordpy.plan.pending_reason import Reason
+from koordpy.plan.round_plan import GangStatus
 from koordpy.pods.pod_info import PodInfo
 
 
