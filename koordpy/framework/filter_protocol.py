@@ -33,6 +33,8 @@ class Refusal:
     """Sentences for the message of the pod, as in kube-scheduler."""
     not_ready: bool = False
     """True if the pod waits for an object that another controller creates or deletes (repair.md 1.2)."""
+    no_node_helps: str = ""
+    """Why no new node would help, a cause of repair.md 1.3; empty if one may."""
 
 
 @dataclass(frozen=True, eq=False)

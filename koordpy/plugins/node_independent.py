@@ -31,7 +31,7 @@ def find_cause(
     members: Collection[PodInfo],
     draft: Draft,
     added: NodeAffinity | None,
-    refusals: Iterable[Refusal],
+    refusals: Sequence[Refusal],
 ) -> str:
     """Returns the first cause of a pod in the order of repair.md 1.3; empty if a new node may help.
 
@@ -43,6 +43,7 @@ def find_cause(
         lambda: _contradicted_key(pod),
         lambda: NO_MATCH if _matches_nothing(pod) else "",
         lambda: _claim_in_use(pod, draft),
+        lambda: next((one.no_node_helps for one in refusals if one.no_node_helps), ""),
         lambda: _fixed_volume(pod, draft),
         lambda: _affinity(pod, members, draft),
         lambda: _unsupported(refusals),

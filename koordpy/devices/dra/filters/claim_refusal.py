@@ -21,6 +21,11 @@ def refuse(text: str, code: Code = Code.UNRESOLVABLE) -> Refusal:
     return Refusal(PLUGIN, code, (text,))
 
 
+def wait_for(text: str) -> Refusal:
+    """Returns the refusal of a pod with an object that another controller must create or delete."""
+    return Refusal(PLUGIN, Code.UNRESOLVABLE, (text,), not_ready=True)
+
+
 CANNOT_TEXT = "cannot allocate all claims"
 INVALID_TEXT = "invalid resource pools were encountered"
 ELSEWHERE = refuse("resourceclaim not available on the node")
@@ -35,25 +40,26 @@ def claims_refusal(pod: PodInfo, view: ClaimView, ledger: ClaimLedger) -> Refusa
         if one.grouped and view.live:
             return refuse(f"unsupported: resourceClaims of PodGroup {_group_key(pod)}")
         if one.name is None:
-            return refuse(f'waiting for the resourceclaim of "{one.entry}" to be created')
+            return wait_for(f'waiting for the resourceclaim of "{one.entry}" to be created')
         key = f"{pod.namespace}/{one.name}"
         claim = objects.claims.get(key)
         if claim is None:
-            return refuse(f'resourceclaim "{one.name}" not found')
+            return wait_for(f'resourceclaim "{one.name}" not found')
         if unreadable(claim.metadata):
-            return refuse(f'resourceclaim "{one.name}" cannot be read')
+            return wait_for(f'resourceclaim "{one.name}" cannot be read')
         if claim.metadata.deletion_timestamp:
-            return refuse(f'resourceclaim "{one.name}" is being deleted')
+            return wait_for(f'resourceclaim "{one.name}" is being deleted')
         if one.owner and not _is_owned(pod, claim.metadata.owner_references, one, view):
-            return refuse(_not_owner(pod, key, view))
+            return wait_for(_not_owner(pod, key, view))
         consumers = claim.status.reserved_for
         is_user = one.grouped or any(known.uid == pod.uid for known in consumers)
         if not is_user and len(consumers) + len(ledger.users.get(key, ())) >= MAX_CONSUMERS:
-            return refuse(IN_USE)
+            cause = f"claim {one.name} is in use by {MAX_CONSUMERS} pods"
+            return Refusal(PLUGIN, Code.UNRESOLVABLE, (IN_USE,), no_node_helps=cause)
         if claim.status.allocation is None:
-            fault = spec_fault(claim_spec(claim.spec.devices, objects.offers))
-            if fault:
-                return refuse(fault)
+            spec = claim_spec(claim.spec.devices, objects.offers)
+            if fault := spec_fault(spec):
+                return wait_for(fault) if spec.missing else refuse(fault)
     return None
 
 
