@@ -30,9 +30,16 @@ from koordpy.api.claim_objects import (
     SubRequest,
 )
 from koordpy.api.objects import ObjectMeta
-from koordpy.devices.dra.filters.claim_requests import Alternative, ClaimSpec, claim_spec
+from koordpy.devices.dra.filters.claim_requests import (
+    Alternative,
+    AttemptFault,
+    ClaimSpec,
+    OpenClaim,
+    SearchEnd,
+    claim_spec,
+)
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
-from koordpy.devices.dra.filters.device_search import AttemptFault, DeviceSearch, OpenClaim, SearchEnd
+from koordpy.devices.dra.filters.device_search import DeviceSearch
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
 from koordpy.devices.dra.ledger.offered_devices import DeviceOffers, NodeOffer, OfferedDevice
 from koordpy.pods.claim_refs import DeviceId, Granted

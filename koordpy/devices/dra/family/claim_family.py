@@ -13,13 +13,14 @@ import numpy as np
 
 from koordpy.api.objects import Pod
 from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Ints
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.config.dra_settings import Dra
 from koordpy.devices.device_family import Family, FamilyRound
 from koordpy.devices.dra.family.member_limits import MemberLimitReader
-from koordpy.devices.dra.filters.claim_filter import DynamicResources, Mask, served_by_devices
+from koordpy.devices.dra.filters.claim_filter import DynamicResources, Mask
 from koordpy.devices.dra.filters.claim_refusal import claims_refusal
-from koordpy.devices.dra.filters.extended_amounts import device_amounts
+from koordpy.devices.dra.filters.extended_amounts import device_amounts, served_by_devices
 from koordpy.devices.dra.ledger.claim_book import ClaimBook, claim_ledger, claim_view
 from koordpy.framework.device_limits import MemberLimits
 from koordpy.framework.filter_protocol import Refusal
@@ -79,8 +80,10 @@ def devices_of(pod: PodInfo, node: int, draft: Draft, dra: Dra) -> dict[str, Gra
     """Returns claim -> its devices for a pod on a node, on the draft; None if the node lacks devices."""
     rule = DynamicResources(pod, draft, dra)
     claims = rule.wants_at(node).claims
-    found = rule.search(node, claims)
-    return None if found is None else {one.key: grant for one, grant in zip(claims, found, strict=True)}
+    found = rule.choose(node) if claims else None
+    if found is None or found.grants is None:
+        return None if claims else {}
+    return {one.key: grant for one, grant in zip(claims, found.grants, strict=True)}
 
 
 class ClaimedDevices(Family):
@@ -128,6 +131,14 @@ class ClaimedDevices(Family):
     ) -> MemberLimits:
         """Implements `Family.member_limits`."""
         return MemberLimitReader(kinds, numbers, draft, config.dra).read(spare)
+
+    def pod_costs(self, pod: PodInfo, nodes: Ints, inputs: FilterInputs) -> Sequence[Ints]:
+        """Implements `Family.pod_costs`: alternatives, slowest links, then free suitable devices that are left."""
+        dra = inputs.config.dra
+        rule = DynamicResources(pod, inputs.draft, dra)
+        if dra.choice != "topology" or not any(wants.claims for wants in rule.wants()):
+            return ()
+        return tuple(rule.costs(nodes).T)
 
     def untie(self, pods: Sequence[PodInfo], draft: Draft) -> bool:
         """Implements `Family.untie`: claims that are allocated, and reserved for no pod but unbound ones of the unit.

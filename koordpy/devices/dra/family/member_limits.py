@@ -21,9 +21,8 @@ from koordpy.cache.snapshot import Ints
 from koordpy.config.dra_settings import Dra
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_refusal import IN_USE, PLUGIN, claims_refusal
-from koordpy.devices.dra.filters.claim_requests import Alternative
+from koordpy.devices.dra.filters.claim_requests import Alternative, OpenClaim
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
-from koordpy.devices.dra.filters.device_search import OpenClaim
 from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
 from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
 from koordpy.framework.device_limits import MemberLimits

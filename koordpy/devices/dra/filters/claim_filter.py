@@ -21,15 +21,16 @@ from koordpy.cache.reservations import reserved_devices
 from koordpy.cache.snapshot import Ints
 from koordpy.config.dra_settings import Dra
 from koordpy.devices.dra.filters.claim_refusal import CANNOT_TEXT, ELSEWHERE, INVALID_TEXT, NOT_WRITTEN, PLUGIN, refuse
-from koordpy.devices.dra.filters.claim_requests import alternatives_of, claim_spec
+from koordpy.devices.dra.filters.claim_requests import AttemptFault, OpenClaim, SearchEnd, alternatives_of, claim_spec
+from koordpy.devices.dra.filters.device_choice import BestChoice, alternatives_score, best_choice, place_of
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
-from koordpy.devices.dra.filters.device_search import AttemptFault, DeviceSearch, OpenClaim, SearchEnd
+from koordpy.devices.dra.filters.device_search import DeviceSearch
+from koordpy.devices.dra.filters.extended_amounts import served_by_devices
 from koordpy.devices.dra.ledger.claim_allocation import node_selector
 from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
-from koordpy.devices.dra.ledger.claim_ledger import ClaimView
 from koordpy.devices.dra.ledger.device_objects import grant_of
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
-from koordpy.devices.dra.ledger.extended_claims import class_of, extended_claim
+from koordpy.devices.dra.ledger.extended_claims import extended_claim
 from koordpy.devices.dra.ledger.offered_devices import is_selected
 from koordpy.framework.attempt_error import AttemptError
 from koordpy.framework.filter_protocol import Code, Refusal, Verdict
@@ -347,8 +348,42 @@ class DynamicResources(Rule):
         except (SearchEnd, AttemptFault):
             return None
 
-    def searching(self, node: int, claims: Sequence[OpenClaim]) -> DeviceSearch:
-        """Returns the search for claims on a node, on the draft."""
+    def choose(self, node: int) -> BestChoice | None:
+        """Returns the devices that the pod gets on a node, on the draft; None if the node lacks devices."""
+        claims = self.wants_at(node).claims
+        search = self.searching(node, claims, links=self._dra.choice == "topology")
+        if self._dra.choice == "topology":
+            try:
+                found = best_choice(search, self._ledger.usage)
+            except AttemptFault:
+                return None
+            return found if found.grants is not None else None
+        grants = self.search(node, claims)
+        return None if grants is None else BestChoice(self._ledger.usage, grants)
+
+    def costs(self, nodes: Ints) -> Ints:
+        """Returns [node, 4] costs of nodes (positions): alternatives, slowest links, suitable devices that are left.
+
+        Stored with the draft; only nodes that reach a changed pool are computed again.
+        """
+        ledger = self._ledger
+        key = "costs", tuple(wants.content for wants in self.wants()), self._closed()
+        rows, seen = ledger.memo.get(key, ({}, 0))
+        for node in self._changed_nodes(ledger.changed[seen:]):
+            rows.pop(node, None)
+        ledger.memo[key] = rows, len(ledger.changed)
+        for node in nodes.tolist():
+            if node not in rows:
+                found = self.choose(node) if self.wants_at(node).claims else None
+                if found is None:
+                    rows[node] = (0, 0, 0, 0)
+                else:
+                    slow = found.slowest
+                    rows[node] = (-alternatives_score(found.alternatives), -slow[0], -slow[1], found.left)
+        return np.array([rows[node] for node in nodes.tolist()], dtype=np.int64)
+
+    def searching(self, node: int, claims: Sequence[OpenClaim], *, links: bool = False) -> DeviceSearch:
+        """Returns the search for claims on a node, on the draft. links: True to distinguish devices by their links."""
         return DeviceSearch(
             self.offers.at(self._nodes[node]),
             claims,
@@ -356,16 +391,10 @@ class DynamicResources(Rule):
             self._matching,
             limit=self._dra.search_limit,
             closed=self._closed(),
+            place_of=place_of if links else None,
         )
 
 
 def _may_go(pod: PodInfo) -> bool:
     """Returns whether a bound pod may be evicted by some rule, or is terminating."""
     return not stays(pod) and not non_preemptible(pod.pod)
-
-
-def served_by_devices(pod: PodInfo, view: ClaimView, dra: Dra) -> list[str]:
-    """Returns the extended resources of a pod that map to a class, sorted; empty if the configuration excludes them."""
-    if not dra.extended_resources:
-        return []
-    return sorted(name for name in pod.requests if "/" in name and class_of(name, view.objects.offers) is not None)

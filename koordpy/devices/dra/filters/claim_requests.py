@@ -164,3 +164,27 @@ def too_many_devices(key: str, number: int) -> str:
 def alternatives_of(specs: Sequence[ClaimSpec]) -> list[Alternative]:
     """Returns all alternatives of claims, in order."""
     return [one for spec in specs for request in spec.requests for one in request.alternatives]
+
+
+class SearchEnd(Exception):
+    """A node without a decision of the search. text: the reason, as the node's refusal."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class AttemptFault(Exception):
+    """A fault of a claim that ends the attempt of its whole unit. text: for the message."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class OpenClaim(NamedTuple):
+    """A claim that needs an allocation."""
+
+    key: str
+    """`namespace/name`."""
+    spec: ClaimSpec

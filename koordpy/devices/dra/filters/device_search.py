@@ -12,13 +12,16 @@ devices differ; `limit` bounds it. Source: dra.md 2.
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from koordpy.devices.dra.filters.claim_requests import (
     MAX_RESULTS,
     Alternative,
+    AttemptFault,
     ClaimSpec,
     ConstraintSpec,
+    OpenClaim,
+    SearchEnd,
     too_many_devices,
 )
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
@@ -26,30 +29,6 @@ from koordpy.devices.dra.filters.device_shares import AmountError, can_hold, con
 from koordpy.devices.dra.ledger.device_usage import NOTHING_SHARED, DeviceUsage
 from koordpy.devices.dra.ledger.offered_devices import NodeOffer, OfferedDevice
 from koordpy.pods.claim_refs import DeviceId, Grant, Granted
-
-
-class SearchEnd(Exception):
-    """A node without a decision of the search. text: the reason, as the node's refusal."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
-
-class AttemptFault(Exception):
-    """A fault of a claim that ends the attempt of its whole unit. text: for the message."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
-
-class OpenClaim(NamedTuple):
-    """A claim that needs an allocation."""
-
-    key: str
-    """`namespace/name`."""
-    spec: ClaimSpec
 
 
 @dataclass(slots=True)
@@ -79,10 +58,13 @@ class DeviceSearch:
         limit: int,
         closed: Collection[DeviceId] = (),
         lazy: bool = False,
+        place_of: Callable[[OfferedDevice], Hashable] | None = None,
     ) -> None:
         """closed: devices that are reserved for other pods. lazy: True to read each selector when kube-scheduler does,
-        so that `AttemptFault` is raised for exactly the errors that it meets."""
-        self._offer, self._devices = offer, offer.devices
+        so that `AttemptFault` is raised for exactly the errors that it meets. place_of: returns what else distinguishes
+        devices; None for nothing."""
+        self._place_of = place_of
+        self._offer, self.devices = offer, offer.devices
         self._usage, self._matching = usage, matching
         self._closed, self._left, self._lazy = closed, limit, lazy
         self._claims = [_Claim(one.key, one.spec, values=[[] for _ in one.spec.constraints]) for one in claims]
@@ -115,12 +97,29 @@ class DeviceSearch:
         """Returns the allocation of each claim at the current solution."""
         return [tuple(self._granted(*one) for one in claim.results) for claim in self._claims]
 
+    def alternative_indexes(self) -> list[int]:
+        """Returns the index of the chosen alternative of each request at the current solution."""
+        used = {id(alternative) for claim in self._claims for alternative, _, _ in claim.results}
+        requests = [request for claim in self._claims for request in claim.spec.requests]
+        return [next((i for i, one in enumerate(r.alternatives) if id(one) in used), 0) for r in requests]
+
+    def suitable_free(self) -> list[int]:
+        """Returns the devices that suit a request and are free outside of the search."""
+        asked = [(claim, one) for claim in self._claims for r in claim.spec.requests for one in r.alternatives]
+        return [
+            at
+            for at, device in enumerate(self.devices)
+            if not self._usage.is_used(device.id)
+            and device.id not in self._closed
+            and any(self._suits(claim, one, at) for claim, one in asked)
+        ]
+
     def chosen(self) -> list[list[tuple[Alternative, int]]]:
         """Returns per claim (alternative, position of the device) of each result at the current solution."""
         return [[(alternative, at) for alternative, at, _ in claim.results] for claim in self._claims]
 
     def _granted(self, alternative: Alternative, at: int, consumed: dict[str, Fraction] | None) -> Granted:
-        device = self._devices[at]
+        device = self.devices[at]
         text = consumed_text(consumed, device) if consumed is not None else None
         return Granted(alternative.name, device.id, alternative.admin, text)
 
@@ -157,7 +156,7 @@ class DeviceSearch:
     def _all_of(self, claim: _Claim, alternative: Alternative) -> list[int]:
         """Returns the devices that a request for all devices takes, also taken and tainted ones."""
         found = []
-        for at, device in enumerate(self._devices):
+        for at, device in enumerate(self.devices):
             answer = self._matching.selects(alternative, device)
             if isinstance(answer, str):
                 self._fail(claim, answer)
@@ -221,14 +220,14 @@ class DeviceSearch:
         """Takes `left` devices from position `start` on, then proceeds; undoes it without a solution."""
         if not left:
             return proceed()
-        count = len(self._devices)
+        count = len(self.devices)
         if not self._lazy and self._able(claim, alternative, start, left):
             return False
         failed: set[Hashable] = set()
         for at in range(start, count):
             if not self._lazy and count - at < left:
                 break
-            device = self._devices[at]
+            device = self.devices[at]
             if self._is_taken(alternative, at) or not self._suits(claim, alternative, at):
                 continue
             kind = self._kind(at)
@@ -249,7 +248,7 @@ class DeviceSearch:
 
     def _able(self, claim: _Claim, alternative: Alternative, start: int, left: int) -> bool:
         """Returns whether fewer than `left` devices from `start` on could be taken, so that no search is needed."""
-        for at in range(start, len(self._devices)):
+        for at in range(start, len(self.devices)):
             if not self._is_taken(alternative, at) and self._suits(claim, alternative, at):
                 left -= 1
                 if not left:
@@ -259,11 +258,11 @@ class DeviceSearch:
     def _kind(self, at: int) -> Hashable:
         """Returns a key that is equal for devices that every request and constraint treats alike."""
         if self._kinds is None:
-            self._kinds = [self._kind_of(one) for one in range(len(self._devices))] if not self._lazy else []
+            self._kinds = [self._kind_of(one) for one in range(len(self.devices))] if not self._lazy else []
         return self._kinds[at] if self._kinds else at
 
     def _kind_of(self, at: int) -> Hashable:
-        device = self._devices[at]
+        device = self.devices[at]
         if device.consumes or device.multi:
             return at
         answers = tuple(
@@ -273,15 +272,16 @@ class DeviceSearch:
             for one in request.alternatives
         )
         values = tuple(device.attribute(one.attribute) for claim in self._claims for one in claim.spec.constraints)
-        return answers, values, self._usage.is_used(device.id), device.id in self._closed
+        place = self._place_of(device) if self._place_of is not None else None
+        return answers, values, self._usage.is_used(device.id), device.id in self._closed, place
 
     def _suits(self, claim: _Claim, alternative: Alternative, at: int) -> bool:
         known = self._match.get(id(alternative))
         if known is None:
-            known = self._match[id(alternative)] = [None] * len(self._devices)
+            known = self._match[id(alternative)] = [None] * len(self.devices)
         answer = known[at]
         if answer is None:
-            answer = known[at] = self._matching.suits(alternative, self._devices[at])
+            answer = known[at] = self._matching.suits(alternative, self.devices[at])
         if isinstance(answer, str):
             self._fail(claim, answer)
             return False
@@ -291,14 +291,14 @@ class DeviceSearch:
         """Returns whether a device is taken whole, outside the search or in it; never for admin access."""
         if alternative.admin:
             return False
-        device = self._devices[at]
+        device = self.devices[at]
         if device.id in self._usage.whole or device.id in self._closed:
             return True
         return not device.multi and (at in self._used or device.id in self._usage.shares)
 
     def _take(self, claim: _Claim, alternative: Alternative, at: int) -> Callable[[], None] | None:
         """Takes a device for a request; returns the function that undoes it, None if the device does not fit."""
-        device = self._devices[at]
+        device = self.devices[at]
         if alternative.admin:
             if at in claim.admin:
                 return None
@@ -331,7 +331,7 @@ class DeviceSearch:
 
     def _share(self, claim: _Claim, alternative: Alternative, at: int) -> dict[str, Fraction] | None:
         """Returns what a share of a device consumes; None if too little is left, or the request has a share of it."""
-        device = self._devices[at]
+        device = self.devices[at]
         if any(one is alternative and other == at for one, other, _ in claim.results):
             return None
         amounts = consumed_amounts(alternative, device)
@@ -384,7 +384,7 @@ class DeviceSearch:
             for name, amount in consumed.items():
                 own[name] = own.get(name, Fraction(0)) + sign * amount
         if draws:
-            device = self._devices[at]
+            device = self.devices[at]
             for key, amount in device.consumes:
                 counter = device.id.driver, device.id.pool, key
                 self._drawn[counter] = self._drawn.get(counter, Fraction(0)) + sign * amount

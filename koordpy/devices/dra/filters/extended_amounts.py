@@ -8,10 +8,13 @@ devices are found decides the filter. Source: dra.md 8, 11.
 from collections.abc import Mapping
 from typing import Any
 
+from koordpy.config.dra_settings import Dra
 from koordpy.devices.dra.filters.claim_requests import Alternative, class_alternative
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
-from koordpy.devices.dra.ledger.extended_claims import CLASS_RESOURCE, resource_classes
+from koordpy.devices.dra.ledger.claim_ledger import ClaimView
+from koordpy.devices.dra.ledger.extended_claims import CLASS_RESOURCE, class_of, resource_classes
 from koordpy.devices.dra.ledger.offered_devices import DeviceOffers
+from koordpy.pods.pod_info import PodInfo
 
 
 def device_amounts(offers: DeviceOffers, node: Any) -> dict[str, int]:
@@ -37,3 +40,10 @@ def _class_requests(offers: DeviceOffers) -> Mapping[str, Alternative]:
         found = named | {f"{CLASS_RESOURCE}{name}": one for name, one in by_class.items()}
         offers.memo[_class_requests] = found
     return found
+
+
+def served_by_devices(pod: PodInfo, view: ClaimView, dra: Dra) -> list[str]:
+    """Returns the extended resources of a pod that map to a class, sorted; empty if the configuration excludes them."""
+    if not dra.extended_resources:
+        return []
+    return sorted(name for name in pod.requests if "/" in name and class_of(name, view.objects.offers) is not None)
