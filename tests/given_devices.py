@@ -16,5 +16,5 @@ def numbers_of(placement: Placement) -> tuple[int, ...]:
 
 def given_to_pod(pod: PodInfo, numbers: Sequence[int]) -> dict[str, Any]:
     """Numbers of devices as given of the family that a pod asks, of GPUs if it asks none."""
-    family = next((name for name in pod.asks if name != "parts"), "gpus")
+    family = next((name for name in pod.asks if name not in ("parts", "claims")), "gpus")
     return {family: tuple(numbers)} if numbers else {}

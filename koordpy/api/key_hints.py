@@ -167,10 +167,10 @@ def _unread(key: str, place: str, holder: Holder) -> tuple[str, str, str]:
     if key in _PLACES:
         return "", "", _elsewhere(key, holder)
     if holder is Holder.PLAIN and key in keys.FOREIGN_GANGS:
-        return "", "", f"is {keys.FOREIGN_GANGS[key]}'s and not read: the pod is in no gang; {keys.READ_GROUP}"
+        return "", "", f"is {keys.FOREIGN_GANGS[key]}'s key and ignored: the pod is in no gang; {keys.READ_GROUP}"
     if key in keys.FOREIGN:
         owner, instead = keys.FOREIGN[key]
-        return "", "", f"is {owner}'s and not read: {instead}"
+        return "", "", f"is {owner}'s key and ignored: {instead}"
     right = _near(key)
     if right:
         return right, _PLACES[right], f"is not read, did you mean {_PLACES[right]} {right}?"

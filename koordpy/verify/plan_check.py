@@ -50,7 +50,9 @@ def check_plan(
     whole: True if a single pod is checked against all pods of the cluster, too; plans of several pods always are.
     """
     pods = {pod.key: pod for pod in unit.members}
-    unknown = [f"{key} is no pending member" for key in nodes if key not in pods or not pods[key].pending]
+    unknown = [
+        f"{key} is not a pending member of the unit" for key in nodes if key not in pods or not pods[key].pending
+    ]
     index = round_state.snapshot.index
     unknown += [f"{key}: node {node} does not exist" for key, node in nodes.items() if node not in index]
     if unknown:

@@ -180,7 +180,7 @@ def test_a_wait_that_fails_is_an_error_and_the_next_one_registers_anew() -> None
     backend = library(driver)
     backend.gpus()
     driver.events.append(pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN))
-    with pytest.raises(BackendError, match="waiting for events"):
+    with pytest.raises(BackendError, match="while events are awaited"):
         backend.health_events(1)
     assert driver.registered == []
     assert list(backend.health_events(1)) == []

@@ -105,10 +105,10 @@ def test_every_key_of_ours_below_our_prefixes_is_read_somewhere_or_written() -> 
         (Holder.PLAIN, keys.LABEL_GANG_NAME, L, IN_NO_GANG),
         (Holder.PLAIN, keys.GANG_MIN, A, IN_NO_GANG),
         # somebody else's gang
-        (Holder.PLAIN, "scheduling.k8s.io/group-name", A, "is Volcano's and not read: the pod is in no gang"),
-        (Holder.PLAIN, "scheduling.volcano.sh/group-name", A, "is Volcano's and not read: the pod is in no ga"),
-        (Holder.PLAIN, "kueue.x-k8s.io/pod-group-name", L, "is Kueue's and not read: the pod is in no gang"),
-        (Holder.PLAIN, "pod-group-name", A, "is KAI-Scheduler's and not read: the pod is in no gang"),
+        (Holder.PLAIN, "scheduling.k8s.io/group-name", A, "is Volcano's key and ignored: the pod is in no gang"),
+        (Holder.PLAIN, "scheduling.volcano.sh/group-name", A, "is Volcano's key and ignored: the pod is in no ga"),
+        (Holder.PLAIN, "kueue.x-k8s.io/pod-group-name", L, "is Kueue's key and ignored: the pod is in no gang"),
+        (Holder.PLAIN, "pod-group-name", A, "is KAI-Scheduler's key and ignored: the pod is in no gang"),
         (Holder.GROUPED, "scheduling.k8s.io/group-name", A, ""),
         (Holder.MEMBER, "kueue.x-k8s.io/pod-group-name", L, ""),
         # nobody's business

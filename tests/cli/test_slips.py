@@ -141,8 +141,8 @@ def test_keys_that_nobody_reads_are_warned_of_on_every_kind_of_object(
         " scheduling.koordinator.sh/gpu-partitions?",
         f"warning: ElasticQuota/default/q: label {QUOTA}/ignore-default-tree is not read by koordpy",
         "warning: Node/n2: label scheduling.koordinator.sh/spare is not read yet",
-        "warning: Pod/default/p: annotation yunikorn.apache.org/task-group-name is YuniKorn's and not read: the pod is"
-        " in no gang;"
+        "warning: Pod/default/p: annotation yunikorn.apache.org/task-group-name is YuniKorn's key and ignored: "
+        "the pod is in no gang;"
         f" {keys.READ_GROUP}",
         "warning: PodGroup/default/g: annotation gang.scheduling.koordinator.sh/topology is not read, did you mean"
         " annotation gang.scheduling.koordinator.sh/networkTopologyAware?",

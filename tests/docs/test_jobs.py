@@ -135,7 +135,7 @@ def test_what_others_would_honour_is_warned_of_with_what_is_read_instead(key: st
     member = pod("p-0", labels={keys.LABEL_POD_GROUP: "g"})
     for own in ([pod("p-0", **{place: {key: "x"}})], [group("g", 1, **{place: {key: "x"}}), member]):
         _, warned = simulated(own, tmp_path)
-        assert f"{key} is {owner}'s and not read: {instead}" in warned
+        assert f"{key} is {owner}'s key and ignored: {instead}" in warned
     assert key in (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8")
 
 

@@ -116,7 +116,7 @@ MISTAKES: dict[str, list[Json]] = {
     "is not read on a pod of a PodGroup: it is an annotation of a PodGroup": [
         *NODES, *with_notes(gang(2, 2), {NETWORK: "{}"}),
     ],
-    "is YuniKorn's and not read: the pod is in no gang": [
+    "is YuniKorn's key and ignored: the pod is in no gang": [
         *NODES, *with_notes([pod()], {"yunikorn.apache.org/task-group-name": "g"}),
     ],
     "spec.minMember is 0: its pods start one by one": [*NODES, *gang(0, 2)],

@@ -137,7 +137,7 @@ async def test_settings_that_nobody_reads_are_told_on_their_objects(
             (
                 "Pod",
                 "volcano",
-                "annotation scheduling.k8s.io/group-name is Volcano's and not read: the pod is in no gang;"
+                "annotation scheduling.k8s.io/group-name is Volcano's key and ignored: the pod is in no gang;"
                 f" {keys.READ_GROUP}",
             ),
         }

@@ -68,7 +68,7 @@ async def test_a_key_that_nobody_reads_is_told_on_each_kind_of_object() -> None:
             (
                 "Pod",
                 "p",
-                "annotation scheduling.k8s.io/group-name is Volcano's and not read: the pod is in no gang;"
+                "annotation scheduling.k8s.io/group-name is Volcano's key and ignored: the pod is in no gang;"
                 f" {keys.READ_GROUP}",
             ),
             ("PodGroup", "g", MEANT),

@@ -115,12 +115,12 @@ CASES: dict[str, Case] = {
     "somebody else's pod": Case(
         [node("n1:9"), node("n2:9"), pod("x", at="n2"), pod("p")],
         {"p": "n1", "x": "n1"},
-        ["default/x is no pending member"],
+        ["default/x is not a pending member of the unit"],
     ),
     "a member that is bound already": Case(
         [node("n1:9"), group("g", 1), pod("p-0", gang="g", at="n1"), pod("p-1", gang="g")],
         {"p-0": "n1", "p-1": "n1"},
-        ["default/p-0 is no pending member"],
+        ["default/p-0 is not a pending member of the unit"],
     ),
     "a taint": Case(
         [tainted(USED), pod("p")], {"p": "n1"}, ["default/p: node n1 has taint team that it does not tolerate"]

@@ -185,7 +185,7 @@ class NvmlLibrary(GpuBackend):
                 if fault.value == nvml.NVML_ERROR_TIMEOUT:
                     return out
                 self._close_events()
-                raise BackendError(f"NVML: waiting for events: {fault}") from None
+                raise BackendError(f"NVML reports an error while events are awaited: {fault}") from None
             # NVML no longer returns the UUID of a GPU that has just been lost
             uuid = self._by_address.get(_address(data.device)) or self._may(nvml.nvmlDeviceGetUUID, data.device)
             out.append(XidEvent(_text(uuid or ""), int(data.eventData)))
@@ -221,7 +221,7 @@ class NvmlLibrary(GpuBackend):
         """Returns NVML's handle of a GPU. Raises BackendError."""
         handle = self._handles.get(gpu.key)
         if handle is None:
-            raise BackendError(f"NVML: GPU {gpu.uuid} not found")
+            raise BackendError(f"NVML does not know GPU {gpu.uuid} any more")
         return handle
 
     def _must(self, call: Callable[..., Any], *args: Any) -> Any:
@@ -229,7 +229,7 @@ class NvmlLibrary(GpuBackend):
         try:
             return call(*args)
         except self._nvml.NVMLError as fault:
-            raise BackendError(f"NVML: {fault}") from None
+            raise BackendError(f"NVML reports an error: {fault}") from None
 
     def _there(self, call: Callable[..., Any], handle: Any, *, needed: bool = True) -> Any:
         """Returns a property of a GPU; None if it is unknown and not needed. Raises _LostError, BackendError."""
@@ -239,7 +239,7 @@ class NvmlLibrary(GpuBackend):
             if fault.value == self._nvml.NVML_ERROR_GPU_IS_LOST:
                 raise _LostError from None
             if needed:
-                raise BackendError(f"NVML: {fault}") from None
+                raise BackendError(f"NVML reports an error: {fault}") from None
             return None
 
     def _may(self, call: Callable[..., Any], *args: Any) -> Any:
@@ -268,9 +268,9 @@ def open_nvml() -> NvmlLibrary:
     try:
         import pynvml
     except ImportError:
-        raise BackendError("NVML: the package nvidia-ml-py is missing (install koordpy[agent])") from None
+        raise BackendError("the package nvidia-ml-py, which NVML needs, is missing: install koordpy[agent]") from None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as fault:
-        raise BackendError(f"NVML: {fault}") from None
+        raise BackendError(f"NVML reports an error: {fault}") from None
     return NvmlLibrary(pynvml)
