@@ -41,8 +41,14 @@ class DeviceCheck:
             and not (claim.status.reserved_for and all(one.uid in gone for one in claim.status.reserved_for))
         }
         """Claims with an allocation that the plan's evictions do not free."""
-        self.planned: dict[str, tuple[Grant, NodeInfo]] = {}
-        """Claim -> its devices, and the node of its pod, of all pods that the draft has placed."""
+        promised: Mapping[str, Grant] = view.promised if view is not None else {}
+        self.planned: dict[str, tuple[Grant, NodeInfo | None]] = {
+            key: (grant, None) for key, grant in promised.items() if key not in self.stated
+        }
+        """Claim -> its devices, and the node of its pod, of all pods that the draft has placed.
+
+        Claims with an allocation that is being written have no node here.
+        """
         for key, node in draft.placed.items():
             for claim_key, grant in (draft.family_devices_of(key, CLAIMS) or {}).items():
                 self.planned[claim_key] = grant, draft.snapshot.nodes[node]
@@ -104,9 +110,10 @@ class DeviceCheck:
             elif key not in self.planned:
                 faults.append(f"resource claim {key} has no devices")
             else:
-                first = self.planned[key]
-                if first[1] is not node and any(not self._is_offered(g.device, node) for g in first[0]):
-                    faults.append(f"resource claim {key} is allocated to {first[1].name}")
+                grant, place = self.planned[key]
+                if place is not node and any(not self._is_offered(one.device, node) for one in grant):
+                    where = place.name if place is not None else "devices of another node"
+                    faults.append(f"resource claim {key} is allocated to {where}")
         kept = reserved_devices(self.draft.reserved_claims(pod))
         for key, grant in given.items():
             claim = self.claims.get(key)
