@@ -39,6 +39,7 @@ HIERARCHY = [{"layerName": "nodeLayer", "parentTopologyLayer": "ClusterTopologyL
 TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "i"}], "schedulerName": "koord-scheduler"}}
 WITHOUT_PODS = {"replicas": 0, "template": TEMPLATE}
 BODIES: dict[str, dict[str, object]] = {
+    "ResourceSlice": {"spec": {"driver": "d", "nodeName": "n1", "pool": {"name": "n1", "resourceSliceCount": 1}}},
     "ClusterNetworkTopology": {"spec": {"hierarchy": HIERARCHY}},
     "Job": {"spec": {"template": TEMPLATE}},
     **{kind: {"spec": WITHOUT_PODS} for kind in ("ReplicaSet", "ReplicationController", "StatefulSet")},

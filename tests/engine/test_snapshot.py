@@ -29,6 +29,7 @@ OTHERS = {
 }
 """Kinds whose definitions koordpy reads and does not ship."""
 SPECS: dict[str, Manifest] = {
+    "ResourceSlice": {"spec": {"driver": "d", "nodeName": "n1", "pool": {"name": "n1", "resourceSliceCount": 1}}},
     "ConfigMap": {"metadata": {"name": keys.SWITCH_TABLE, "namespace": keys.SYSTEM_NAMESPACE}},
     "Pod": {"spec": {"containers": [{"name": "c", "image": "i"}]}},
     "StorageClass": {"provisioner": "disks.example.com"},

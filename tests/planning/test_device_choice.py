@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from koordpy.api.claim_objects import DeviceAttribute, DeviceClaim, SliceDevice
-from koordpy.devices.dra.filters.claim_requests import OpenClaim, claim_spec
+from koordpy.devices.dra.filters.claim_requests import UnallocatedClaim, claim_spec
 from koordpy.devices.dra.filters.device_choice import (
     NUMA_NODE,
     PCIE_ROOT,
@@ -40,7 +40,7 @@ def best(
     usage = DeviceUsage(offers)
     for name in taken:
         usage.change(Granted("r", DeviceId(DRIVER, "n1", name)), 1)
-    opened = [OpenClaim("default/c", claim_spec(claim, offers))]
+    opened = [UnallocatedClaim("default/c", claim_spec(claim, offers))]
     matching = DeviceMatching(offers)
     search = DeviceSearch(at_n1(offers), opened, usage, matching, limit=100_000, place_of=place)
     return best_choice(search, usage)

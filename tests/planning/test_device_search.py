@@ -34,14 +34,14 @@ from koordpy.devices.dra.filters.claim_requests import (
     Alternative,
     AttemptFault,
     ClaimSpec,
-    OpenClaim,
-    SearchEnd,
+    UnallocatedClaim,
+    UndecidedNode,
     claim_spec,
 )
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.device_search import DeviceSearch
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
-from koordpy.devices.dra.ledger.offered_devices import DeviceOffers, NodeOffer, OfferedDevice
+from koordpy.devices.dra.ledger.offered_devices import DeviceOffers, NodeDevices, OfferedDevice
 from koordpy.pods.claim_refs import DeviceId, Granted
 from tests.planning.node_rules import node, states
 
@@ -61,7 +61,7 @@ def offers_of(*devices: SliceDevice, counters: dict[str, str] | None = None) -> 
     return DeviceOffers(slices, {"gpu": DeviceClass(metadata=ObjectMeta(name="gpu"))}, {})
 
 
-def at_n1(offers: DeviceOffers) -> NodeOffer:
+def at_n1(offers: DeviceOffers) -> NodeDevices:
     return offers.at(states([node("n1:8")]).snapshot(0.0).nodes[0])
 
 
@@ -76,7 +76,7 @@ def search(
     offers: DeviceOffers, *claims: DeviceClaim, usage: DeviceUsage | None = None, limit: int = 100_000
 ) -> list[list[str]] | None:
     """Devices of each claim, or None."""
-    opened = [OpenClaim(f"default/c{i}", claim_spec(one, offers)) for i, one in enumerate(claims)]
+    opened = [UnallocatedClaim(f"default/c{i}", claim_spec(one, offers)) for i, one in enumerate(claims)]
     usage = usage or DeviceUsage(offers)
     found = DeviceSearch(at_n1(offers), opened, usage, DeviceMatching(offers), limit=limit).first()
     return None if found is None else [[f"{one.request} {one.device.device}" for one in grant] for grant in found]
@@ -212,7 +212,7 @@ def test_a_search_over_different_devices_ends_at_the_limit() -> None:
     marked = [DeviceConstraint(match_attribute=f"{DRIVER}/x")]
     claim = DeviceClaim(requests=[request("a", 5)], constraints=marked)
     assert search(offers_of(*devices), claim) is None
-    with pytest.raises(SearchEnd, match="timed out trying to allocate devices"):
+    with pytest.raises(UndecidedNode, match="timed out trying to allocate devices"):
         search(offers_of(*devices), claim, limit=10)
     assert search(offers_of(*devices), DeviceClaim(requests=[request("a", 5)], constraints=distinct)) is None
 

@@ -21,7 +21,7 @@ from koordpy.cache.snapshot import Ints
 from koordpy.config.dra_settings import Dra
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_refusal import IN_USE, PLUGIN, claims_refusal
-from koordpy.devices.dra.filters.claim_requests import Alternative, OpenClaim
+from koordpy.devices.dra.filters.claim_requests import Alternative, UnallocatedClaim
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
 from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
@@ -74,7 +74,7 @@ class MemberLimitReader:
             if number - spare > MAX_CONSUMERS:
                 self.limits.refusals.update(dict.fromkeys(shapes, IN_USE))
             self._share(key, shapes)
-        own: dict[bytes, tuple[OpenClaim, ...]] = {}
+        own: dict[bytes, tuple[UnallocatedClaim, ...]] = {}
         for shape, rule in self._rules.items():
             every = [one for wants in rule.wants() for one in wants.claims]
             claims = tuple(one for one in dict.fromkeys(every) if one.key not in shared)
@@ -96,7 +96,7 @@ class MemberLimitReader:
         elif any(device.node or device.selector is not None or device.facts.binds_to_node for device in devices):
             self.limits.refusals.update(dict.fromkeys(shapes, UNSUPPORTED))
 
-    def _own(self, own: Mapping[bytes, Sequence[OpenClaim]], shared: Mapping[str, Sequence[bytes]]) -> None:
+    def _own(self, own: Mapping[bytes, Sequence[UnallocatedClaim]], shared: Mapping[str, Sequence[bytes]]) -> None:
         """Adds the limits of claims that one member each names."""
         simple = all(claim.spec.is_simple for claims in own.values() for claim in claims)
         for shape, claims in own.items() if simple else ():

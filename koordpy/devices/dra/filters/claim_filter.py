@@ -20,8 +20,15 @@ from koordpy.cache.plan_draft import Draft
 from koordpy.cache.reservations import reserved_devices
 from koordpy.cache.snapshot import Ints
 from koordpy.config.dra_settings import Dra
-from koordpy.devices.dra.filters.claim_refusal import CANNOT_TEXT, ELSEWHERE, INVALID_TEXT, NOT_WRITTEN, PLUGIN, refuse
-from koordpy.devices.dra.filters.claim_requests import AttemptFault, OpenClaim, SearchEnd, alternatives_of, claim_spec
+from koordpy.devices.dra.filters import claim_refusal as refusal_texts
+from koordpy.devices.dra.filters.claim_refusal import ELSEWHERE, NOT_WRITTEN, PLUGIN, may_be_evicted, refuse
+from koordpy.devices.dra.filters.claim_requests import (
+    AttemptFault,
+    UnallocatedClaim,
+    UndecidedNode,
+    alternatives_of,
+    claim_spec,
+)
 from koordpy.devices.dra.filters.device_choice import BestChoice, alternatives_score, best_choice, place_of
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.device_search import DeviceSearch
@@ -36,7 +43,7 @@ from koordpy.framework.attempt_error import AttemptError
 from koordpy.framework.filter_protocol import Code, Refusal, Verdict
 from koordpy.framework.pod_rule_filter import Rule
 from koordpy.pods.claim_refs import CLAIMS, DeviceId, Grant, implicit_key
-from koordpy.pods.pod_info import PodInfo, non_preemptible, stays
+from koordpy.pods.pod_info import PodInfo
 
 Mask = NDArray[np.bool_]
 """[nodes] True or False."""
@@ -57,7 +64,7 @@ class _NodeAnswers:
 class Wants:
     """Claims of a pod that need an allocation on some nodes."""
 
-    claims: tuple[OpenClaim, ...]
+    claims: tuple[UnallocatedClaim, ...]
     at: Mask | None
     """[nodes] True on the nodes; None for all nodes."""
 
@@ -90,7 +97,7 @@ class DynamicResources(Rule):
 
     # -- what the pod needs --------------------------------------------------------------------------------------------
 
-    def _extended_variants(self) -> list[tuple[OpenClaim | None, Mask | None]]:
+    def _extended_variants(self) -> list[tuple[UnallocatedClaim | None, Mask | None]]:
         resources = served_by_devices(self.pod, self.view, self._dra)
         if not resources:
             return [(None, None)]
@@ -99,14 +106,14 @@ class DynamicResources(Rule):
             stated = node.node.status.allocatable or node.node.status.capacity
             served = frozenset(name for name in resources if str(stated.get(name, "0")) == "0")
             found.setdefault(served, []).append(i)
-        variants: list[tuple[OpenClaim | None, Mask | None]] = []
+        variants: list[tuple[UnallocatedClaim | None, Mask | None]] = []
         for served, nodes in found.items():
             mask = np.zeros(len(self._nodes), dtype=bool)
             mask[nodes] = True
             claim = None
             if served:
                 spec = claim_spec(extended_claim(self.pod.pod, served, self.offers).devices, self.offers)
-                claim = OpenClaim(implicit_key(self.pod), spec)
+                claim = UnallocatedClaim(implicit_key(self.pod), spec)
             variants.append((claim, mask))
         return variants
 
@@ -118,7 +125,8 @@ class DynamicResources(Rule):
     def wants(self) -> list[Wants]:
         """Returns the claims that need an allocation, for each set of nodes that serves the pod alike."""
         own = tuple(
-            OpenClaim(key, claim_spec(self.objects.claims[key].spec.devices, self.offers)) for key in self.open_keys()
+            UnallocatedClaim(key, claim_spec(self.objects.claims[key].spec.devices, self.offers))
+            for key in self.open_keys()
         )
         return [Wants((*own, extended) if extended is not None else own, at) for extended, at in self._variants]
 
@@ -251,7 +259,7 @@ class DynamicResources(Rule):
         fits, text = False, ""
         try:
             fits = search.first() is not None
-        except SearchEnd as end:
+        except UndecidedNode as end:
             text = end.text
         except AttemptFault as fault:
             return AttemptError(PLUGIN, Code.UNRESOLVABLE, (fault.text,))
@@ -262,7 +270,7 @@ class DynamicResources(Rule):
             )
             try:
                 lazy.first()
-            except SearchEnd:
+            except UndecidedNode:
                 pass
             except AttemptFault as fault:
                 return AttemptError(PLUGIN, Code.UNRESOLVABLE, (fault.text,))
@@ -270,14 +278,12 @@ class DynamicResources(Rule):
             return None
         if text:
             return refuse(text)
-        text = INVALID_TEXT if offer.invalid else CANNOT_TEXT
+        text = refusal_texts.INVALID_TEXT if offer.invalid else refusal_texts.CANNOT_TEXT
         return refuse(text, Code.UNSCHEDULABLE if self._could_fit(wants, node) else Code.UNRESOLVABLE)
 
     def _could_fit(self, wants: Wants, node: int) -> bool:
         """Returns whether a node could serve the claims if all devices of pods that may be evicted were free."""
-        if not self._dra.preemption:
-            return False
-        lasting = self._lasting_usage()
+        lasting = self._lasting_usage() if self._dra.preemption else None
         if lasting is None:
             return False
         search = DeviceSearch(
@@ -285,7 +291,7 @@ class DynamicResources(Rule):
         )
         try:
             return search.first() is not None
-        except (SearchEnd, AttemptFault):
+        except (UndecidedNode, AttemptFault):
             return False
 
     def _lasting_usage(self) -> DeviceUsage | None:
@@ -297,7 +303,7 @@ class DynamicResources(Rule):
             usage, freed = self.objects.usage.copy(), False
             for key in dict.fromkeys(key for uid in pods for key in self.objects.by_consumer.get(uid, ())):
                 claim = self.objects.claims[key]
-                if all(one.uid in pods and _may_go(pods[one.uid]) for one in claim.status.reserved_for):
+                if all(one.uid in pods and may_be_evicted(pods[one.uid]) for one in claim.status.reserved_for):
                     freed = True
                     assert claim.status.allocation is not None
                     for granted in grant_of(claim.status.allocation):
@@ -334,18 +340,18 @@ class DynamicResources(Rule):
 
     def takes_after(self, others: Sequence[PodInfo], node: int) -> bool:
         """Implements `Rule.takes_after`: the claims of all pods find devices together."""
-        claims: dict[str, OpenClaim] = {}
+        claims: dict[str, UnallocatedClaim] = {}
         for pod in (*others, self.pod):
             if CLAIMS in pod.asks:
                 rule = self if pod is self.pod else DynamicResources(pod, self._draft, self._dra)
                 claims.update({one.key: one for one in rule.wants_at(node).claims})
         return self.search(node, tuple(claims.values())) is not None
 
-    def search(self, node: int, claims: Sequence[OpenClaim]) -> list[Grant] | None:
+    def search(self, node: int, claims: Sequence[UnallocatedClaim]) -> list[Grant] | None:
         """Returns the first allocation of claims on a node, on the draft; None for no allocation."""
         try:
             return self.searching(node, claims).first()
-        except (SearchEnd, AttemptFault):
+        except (UndecidedNode, AttemptFault):
             return None
 
     def choose(self, node: int) -> BestChoice | None:
@@ -382,7 +388,7 @@ class DynamicResources(Rule):
                     rows[node] = (-alternatives_score(found.alternatives), -slow[0], -slow[1], found.left)
         return np.array([rows[node] for node in nodes.tolist()], dtype=np.int64)
 
-    def searching(self, node: int, claims: Sequence[OpenClaim], *, links: bool = False) -> DeviceSearch:
+    def searching(self, node: int, claims: Sequence[UnallocatedClaim], *, links: bool = False) -> DeviceSearch:
         """Returns the search for claims on a node, on the draft. links: True to distinguish devices by their links."""
         return DeviceSearch(
             self.offers.at(self._nodes[node]),
@@ -393,8 +399,3 @@ class DynamicResources(Rule):
             closed=self._closed(),
             place_of=place_of if links else None,
         )
-
-
-def _may_go(pod: PodInfo) -> bool:
-    """Returns whether a bound pod may be evicted by some rule, or is terminating."""
-    return not stays(pod) and not non_preemptible(pod.pod)

@@ -10,7 +10,7 @@ from koordpy.devices.dra.filters.device_matching import unsupported_selector
 from koordpy.devices.dra.ledger.claim_ledger import ClaimLedger, ClaimView
 from koordpy.framework.filter_protocol import Code, Refusal
 from koordpy.pods.claim_refs import MAX_CONSUMERS, ClaimName
-from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.pod_info import PodInfo, non_preemptible, stays
 
 PLUGIN = "DynamicResources"
 """Name of the filter in messages."""
@@ -95,3 +95,8 @@ def _not_owner(pod: PodInfo, key: str, view: ClaimView) -> str:
     if group is None:
         return f"{text} (Pod is not owner)"
     return f"{text} (neither Pod nor PodGroup {group.metadata.name} is the owner)"
+
+
+def may_be_evicted(pod: PodInfo) -> bool:
+    """Returns whether a bound pod may be evicted by some rule, or is terminating."""
+    return not stays(pod) and not non_preemptible(pod.pod)

@@ -166,7 +166,7 @@ def alternatives_of(specs: Sequence[ClaimSpec]) -> list[Alternative]:
     return [one for spec in specs for request in spec.requests for one in request.alternatives]
 
 
-class SearchEnd(Exception):
+class UndecidedNode(Exception):
     """A node without a decision of the search. text: the reason, as the node's refusal."""
 
     def __init__(self, text: str) -> None:
@@ -182,7 +182,7 @@ class AttemptFault(Exception):
         self.text = text
 
 
-class OpenClaim(NamedTuple):
+class UnallocatedClaim(NamedTuple):
     """A claim that needs an allocation."""
 
     key: str

@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
-from koordpy.devices.dra.filters.claim_requests import SearchEnd
+from koordpy.devices.dra.filters.claim_requests import UndecidedNode
 from koordpy.devices.dra.filters.device_search import DeviceSearch
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
 from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
@@ -167,7 +167,7 @@ def best_choice(search: DeviceSearch, usage: DeviceUsage) -> BestChoice:
     If the search ends at its limit, the best solution so far counts.
     """
     best = BestChoice(usage)
-    with suppress(SearchEnd):
+    with suppress(UndecidedNode):
         search.each(best.offer)
     return best
 

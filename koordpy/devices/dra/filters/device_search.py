@@ -20,14 +20,14 @@ from koordpy.devices.dra.filters.claim_requests import (
     AttemptFault,
     ClaimSpec,
     ConstraintSpec,
-    OpenClaim,
-    SearchEnd,
+    UnallocatedClaim,
+    UndecidedNode,
     too_many_devices,
 )
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.device_shares import AmountError, can_hold, consumed_amounts, consumed_text
 from koordpy.devices.dra.ledger.device_usage import NOTHING_SHARED, DeviceUsage
-from koordpy.devices.dra.ledger.offered_devices import NodeOffer, OfferedDevice
+from koordpy.devices.dra.ledger.offered_devices import NodeDevices, OfferedDevice
 from koordpy.pods.claim_refs import DeviceId, Grant, Granted
 
 
@@ -50,8 +50,8 @@ class DeviceSearch:
 
     def __init__(
         self,
-        offer: NodeOffer,
-        claims: Sequence[OpenClaim],
+        offer: NodeDevices,
+        claims: Sequence[UnallocatedClaim],
         usage: DeviceUsage,
         matching: DeviceMatching,
         *,
@@ -84,7 +84,7 @@ class DeviceSearch:
     def first(self) -> list[Grant] | None:
         """Returns the allocation of each claim in kube-scheduler's first solution; None for no solution.
 
-        Raises `SearchEnd`, and `AttemptFault` for a claim that needs too many devices.
+        Raises `UndecidedNode`, and `AttemptFault` for a claim that needs too many devices.
         """
         return self.grants() if self._run() else None
 
@@ -150,7 +150,7 @@ class DeviceSearch:
         for pools, state in ((self._offer.updated, "being updated"), (self._offer.invalid, "invalid")):
             if pools:
                 what = f"claim {claim.key}, request {alternative.name}: asks for all devices"
-                raise SearchEnd(f"{what}, but resource pool {pools[0].title} is currently {state}")
+                raise UndecidedNode(f"{what}, but resource pool {pools[0].title} is currently {state}")
         return len(self._all_of(claim, alternative))
 
     def _all_of(self, claim: _Claim, alternative: Alternative) -> list[int]:
@@ -235,7 +235,7 @@ class DeviceSearch:
                 continue
             self._left -= 1
             if self._left < 0:
-                raise SearchEnd("timed out trying to allocate devices")
+                raise UndecidedNode("timed out trying to allocate devices")
             step = self._take(claim, alternative, at)
             if step is None:
                 continue

@@ -50,7 +50,9 @@ class OfferedDevice:
 
     __slots__ = ("_memo", "consumes", "facts", "id", "multi", "node", "pool", "selector", "taints")
 
-    def __init__(self, pool: "Pool", slice_: ResourceSlice, device: SliceDevice, rules: Sequence[DeviceTaintRule]):
+    def __init__(
+        self, pool: "DevicePool", slice_: ResourceSlice, device: SliceDevice, rules: Sequence[DeviceTaintRule]
+    ):
         facts, spec = device.facts, slice_.spec
         where: Any = facts if spec.per_device_node_selection else spec
         self.id = DeviceId(spec.driver, spec.pool.name, device.name)
@@ -117,7 +119,7 @@ def _is_target(rule: DeviceTaintRule, device: DeviceId) -> bool:
     return all(not want or want == own for want, own in fields)
 
 
-class Pool:
+class DevicePool:
     """The slices of the newest generation of a pool."""
 
     def __init__(self, slices: Sequence[ResourceSlice], rules: Sequence[DeviceTaintRule]) -> None:
@@ -179,14 +181,14 @@ class Pool:
                 yield name
 
 
-class NodeOffer(NamedTuple):
+class NodeDevices(NamedTuple):
     """The devices that a node reaches."""
 
     devices: tuple[OfferedDevice, ...]
     """Devices of complete and valid pools, in kube-scheduler's order."""
-    updated: tuple[Pool, ...]
+    updated: tuple[DevicePool, ...]
     """Incomplete pools that reach the node."""
-    invalid: tuple[Pool, ...]
+    invalid: tuple[DevicePool, ...]
     """Invalid pools that reach the node."""
 
 
@@ -194,9 +196,9 @@ class NodeOffer(NamedTuple):
 class _Reach:
     """Pools by the nodes that may reach them."""
 
-    local: Mapping[str, Sequence[Pool]]
+    local: Mapping[str, Sequence[DevicePool]]
     """Node name -> pools of which only devices of this node are listed."""
-    wide: Sequence[Pool]
+    wide: Sequence[DevicePool]
     """The other pools."""
 
 
@@ -212,16 +214,16 @@ class DeviceOffers:
         self.slices, self.classes, self.rules = slices, classes, rules
         self.memo: dict[Any, Any] = {}
         """Results that depend on these objects only: matches of selectors, requests that were read."""
-        self._at: dict[str, tuple[Mapping[str, str], NodeOffer]] = {}
+        self._at: dict[str, tuple[Mapping[str, str], NodeDevices]] = {}
 
     @cached_property
-    def pools(self) -> Mapping[tuple[str, str], Pool]:
+    def pools(self) -> Mapping[tuple[str, str], DevicePool]:
         """(driver, pool name) -> pool, sorted."""
         found: dict[tuple[str, str], list[ResourceSlice]] = {}
         for one in self.slices.values():
             found.setdefault((one.spec.driver, one.spec.pool.name), []).append(one)
         rules = [self.rules[name] for name in sorted(self.rules)]
-        return {key: Pool(found[key], rules) for key in sorted(found)}
+        return {key: DevicePool(found[key], rules) for key in sorted(found)}
 
     @cached_property
     def by_id(self) -> Mapping[DeviceId, OfferedDevice]:
@@ -230,8 +232,8 @@ class DeviceOffers:
 
     @cached_property
     def _reach(self) -> _Reach:
-        local: dict[str, list[Pool]] = {}
-        wide: list[Pool] = []
+        local: dict[str, list[DevicePool]] = {}
+        wide: list[DevicePool] = []
         for pool in self.pools.values():
             names = {s.spec.node_name for s in pool.slices if not s.spec.shared_counters or s.spec.devices}
             if len(names) == 1 and "" not in names:
@@ -248,14 +250,14 @@ class DeviceOffers:
         names = {device.node for device in found.devices}
         return names.pop() if len(names) == 1 and "" not in names else None
 
-    def at(self, node: ReachingNode) -> NodeOffer:
+    def at(self, node: ReachingNode) -> NodeDevices:
         """Returns the devices that a node reaches."""
         known = self._at.get(node.name)
         if known is None or known[0] is not node.labels:
             known = self._at[node.name] = node.labels, self._offer(node)
         return known[1]
 
-    def _offer(self, node: ReachingNode) -> NodeOffer:
+    def _offer(self, node: ReachingNode) -> NodeDevices:
         reach = self._reach
         pools = [*reach.local.get(node.name, ()), *(pool for pool in reach.wide if _is_near(pool, node))]
         usable: list[tuple[bool, str, str, list[OfferedDevice]]] = []
@@ -272,7 +274,7 @@ class DeviceOffers:
             binds = pool.binds and any(device.facts.binding_conditions for device in devices)
             usable.append((binds, pool.driver, pool.name, devices))
         usable.sort(key=lambda one: one[:3])
-        return NodeOffer(tuple(d for *_, devices in usable for d in devices), tuple(updated), tuple(invalid))
+        return NodeDevices(tuple(d for *_, devices in usable for d in devices), tuple(updated), tuple(invalid))
 
     @property
     def warnings(self) -> tuple[tuple[str, str], ...]:
@@ -281,7 +283,7 @@ class DeviceOffers:
         return tuple(one for one in found if one is not None)
 
 
-def _is_near(pool: Pool, node: ReachingNode) -> bool:
+def _is_near(pool: DevicePool, node: ReachingNode) -> bool:
     """Returns whether a node reaches a pool: a device of it, or, of an incomplete pool, one of its slices."""
     if any(device.reaches(node) for device in pool.devices):
         return True
