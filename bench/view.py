@@ -32,7 +32,7 @@ SECONDS, CHANGED = 12.0, 20
 GPU = keys.GPU_RESOURCES[0]
 CONFIG = KoordpyConfiguration()
 FRAMES = """(async () => { const scroller = document.querySelector('#scroller'), took = [];
-    const frame = () => new ClaimVolume((done) => requestAnimationFrame(done));
+    const frame = () => new Promise((done) => requestAnimationFrame(done));
     let last = await frame();
     for (let i = 0; i < 90; i++) {
         if (i % 30 === 29) document.querySelector(i % 60 === 29 ? '#out' : '#in').click();

@@ -48,6 +48,8 @@ ADVICE_KINDS = 8
 """Maximum number of kinds of pods of a unit for which changes are searched."""
 ADVICE_NAMED = 3
 """Maximum number of nodes, domains, taints, values or pods that one suggestion names; each is tried by itself."""
+ADVICE_RANGE = 3
+"""Minimum number of pods with consecutive numbers that a suggestion names as a range."""
 ADVICE_QUEUED = 12
 """Maximum number of units placed earlier of which each is tried as necessary, to name as few as possible."""
 ADVICE_PAIRED = 2

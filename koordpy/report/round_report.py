@@ -131,7 +131,7 @@ def report_round(
         benefits=tuple(benefit(one, round_state) for one in evicting),
         warnings=(
             *(warnings_of(decided, groups) if _has_settings(decided, snapshot) else ()),
-            *unknown_fixed_layers(round_state),
+            *(unknown_fixed_layers(round_state) if round_state.config.autoscaling.fixed_layers else ()),
             *warnings,
         ),
         not_minimal=tuple(not_minimal),

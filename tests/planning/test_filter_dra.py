@@ -365,6 +365,23 @@ def test_a_live_cluster_refuses_what_is_not_written_yet() -> None:
     )
 
 
+@pytest.mark.parametrize("facts", [{"binding_conditions": ["ready"]}, {"allow_multiple_allocations": True}])
+def test_a_live_cluster_does_not_allocate_devices_that_need_more_than_one_write(facts: dict[str, Any]) -> None:
+    slices = offers("n1", "g0")
+    device = replace(slices.spec.devices[0], **facts)
+    slices = replace(slices, spec=replace(slices.spec, devices=[device]))
+    objects = [NODES[0], CLASS, slices, resource_claim("c", asks()), user("p", "c")]
+    for live in (False, True):
+        state = make_state(live=live)
+        for one in objects:
+            state.upsert(one)
+        plan = plan_round(state.snapshot(0.0))
+        assert bound(plan) == ({} if live else {"p": "n1"})
+        if live:
+            text = "1 unsupported: devices with binding conditions or several allocations."
+            assert messages(plan)["p"].startswith(f"0/1 nodes are available: {text}")
+
+
 def test_an_allocation_that_no_pod_uses_is_dropped_for_a_plan() -> None:
     full = pod("full", requests={"cpu": "8"})
     full = replace(full, spec=replace(full.spec, node_name="n1"))

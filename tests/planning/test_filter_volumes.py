@@ -584,7 +584,9 @@ def test_members_with_claims_that_would_compete_are_refused() -> None:
     objects = [*NODES, LOCAL, disk("v", "5Gi", "n1", "n2"), disk("w", "5Gi", "n2"), claim("c"), claim("d")]
     plan = planned([*objects, group("g", 2), *members])
     unsupported = "unsupported: unbound persistent volume claims among the members of a gang."
-    assert messages(plan)["p-0"] == (f"gang default/g: needed 2: {unsupported} 0/2 nodes are available: {unsupported}")
+    last = f"no new node would help: {unsupported.removesuffix('.')}"
+    text = f"gang default/g: needed 2: {unsupported} 0/2 nodes are available: {unsupported} {last}"
+    assert messages(plan)["p-0"] == text
     made = [*NODES, storage_class(provisioner="csi.example.com"), claim("c"), claim("d")]
     assert len(bound(planned([*made, group("g", 2), *members]))) == 2
 

@@ -27,6 +27,7 @@ KNOWN = {
     "report/eviction_words.py": {"DEFAULT_GRACE_SECONDS"},
     "reservations/reservation_ledger.py": {"STUCK_SECONDS"},
     "gangs/gang_settings.py": {"DEFAULT_WAITING_SECONDS"},
+    "explain/advice/priority_changes.py": {"_HIGHEST", "_LAST"},
     "devices/dra/cel.py": {"MAX_BYTES"},
     "devices/dra/cel_syntax.py": {"MAX_LOOPS"},
     "devices/dra/cel_values.py": {"MAX_EXPONENT", "MAX_DIGITS", "NANO"},

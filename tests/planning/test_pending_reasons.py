@@ -26,6 +26,7 @@ GATES = {
         "_mixed": {"SCHEDULER_ERROR"},
         "_unknown_layer": {"NOT_READY"},
     },
+    "attempts/filter_errors.py": {"find_error": {"SCHEDULER_ERROR"}},
     "attempts/resources_gate.py": {"check_min_resources": {"UNSCHEDULABLE"}},
     "attempts/unit_attempt.py": {
         "find_gate": {"NOT_READY"},

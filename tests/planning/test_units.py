@@ -111,7 +111,7 @@ def test_a_layer_that_was_meant_is_named(name: str) -> None:
 
 def test_while_the_topology_is_invalid_a_gang_is_told_that_and_not_to_look_at_its_own_layers() -> None:
     broken = hierarchy(("blockLayer", "b"), ("spineLayer", ""))
-    says = "ClusterNetworkTopology default is invalid: spec.hierarchy[1].labelKey: layer spineLayer has none"
+    says = "ClusterNetworkTopology default is invalid: spec.hierarchy[1].labelKey: layer spineLayer needs a label key"
     for world in (
         World().add(broken, nodes_of("s{b: n1:9}")),
         # the last good layers go on counting; a layer that is new with the fault is none of them

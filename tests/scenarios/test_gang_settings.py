@@ -93,6 +93,7 @@ def test_a_multiple_beyond_any_room_means_none_and_is_named_in_full(layer: str) 
     assert text.endswith(
         f"gang default/g: needed 1, available in the cluster: 0; podCountMultiple {layer}={k} "
         f"(1 to 3 members are not a multiple of {k})."
+        f" no new node would help: no number of its members is a multiple of {k}"
     )
 
 

@@ -68,7 +68,9 @@ def _refusal(plan: RoundPlan) -> str:
     assert plan.pending[0].message.startswith(
         f"0/1 nodes are available: {text}. preemption: 0/1 nodes are available: 1"
     )
-    assert plan.pending[0].message.partition(" never fits: ")[0].endswith("Preemption is not helpful for scheduling.")
+    said = plan.pending[0].message.partition(" no new node would help: ")
+    assert said[0].partition(" never fits: ")[0].endswith("Preemption is not helpful for scheduling.")
+    assert said[2] == (text if text.startswith("unsupported: ") else "")
     return text
 
 

@@ -177,7 +177,7 @@ class Browser:
 
     def frames(self, count: int = 2) -> None:
         """Waits until so many frames were drawn."""
-        step = "new ClaimVolume((done) => requestAnimationFrame(() => done()))"
+        step = "new Promise((done) => requestAnimationFrame(() => done()))"
         self.js(f"(async () => {{ for (let i = 0; i < {count}; i++) await {step}; return true; }})()")
 
     def key(self, name: str, *, shift: bool = False) -> None:

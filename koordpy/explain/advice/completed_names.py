@@ -10,12 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from koordpy.api.counted_nouns import join_words
 from koordpy.api.natural_order import natural_key
 from koordpy.explain.advice.advice_case import Case
-from koordpy.plan.limits import ADVICE_NAMED
+from koordpy.plan.limits import ADVICE_NAMED, ADVICE_RANGE
 from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import PodInfo, stays
-
-_RANGE = 3
-"""Minimum number of pods with consecutive numbers that are named as a range."""
 
 
 def may_end(pod: PodInfo, case: Case) -> bool:
@@ -93,7 +90,7 @@ def _ranges(keys: Sequence[str]) -> list[str]:
     run: list[str] = []
     for key in [*sorted(keys, key=natural_key), None]:
         if run and (key is None or key != _next(run[-1])):
-            is_range = len(run) >= _RANGE
+            is_range = len(run) >= ADVICE_RANGE
             out += [f"{run[0]} to {run[-1]}"] if is_range else run
             run = []
         run += [key] if key is not None else []

@@ -21,7 +21,7 @@ from koordpy.cache.reservations import reserved_devices
 from koordpy.cache.snapshot import Ints
 from koordpy.config.dra_settings import Dra
 from koordpy.devices.dra.filters import claim_refusal as refusal_texts
-from koordpy.devices.dra.filters.claim_refusal import ELSEWHERE, NOT_WRITTEN, PLUGIN, may_be_evicted, refuse
+from koordpy.devices.dra.filters.claim_refusal import ELSEWHERE, NOT_WRITTEN, PLUGIN, refuse
 from koordpy.devices.dra.filters.claim_requests import (
     AttemptFault,
     UnallocatedClaim,
@@ -32,10 +32,11 @@ from koordpy.devices.dra.filters.claim_requests import (
 from koordpy.devices.dra.filters.device_choice import BestChoice, alternatives_score, best_choice, place_of
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.device_search import DeviceSearch
+from koordpy.devices.dra.filters.evictable_devices import lasting_usage
 from koordpy.devices.dra.filters.extended_amounts import served_by_devices
+from koordpy.devices.dra.filters.live_limits import find_live_limit, unwritten_devices
 from koordpy.devices.dra.ledger.claim_allocation import node_selector
 from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
-from koordpy.devices.dra.ledger.device_objects import grant_of
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
 from koordpy.devices.dra.ledger.extended_claims import extended_claim
 from koordpy.devices.dra.ledger.offered_devices import is_selected
@@ -206,7 +207,8 @@ class DynamicResources(Rule):
     def _closed(self) -> frozenset[DeviceId]:
         """Returns the devices that are reserved for nominated pods."""
         kept = reserved_devices(self._draft.reserved_claims(self.pod))
-        return frozenset(device for device, claim in kept.items() if claim not in self.keys)
+        closed = frozenset(device for device, claim in kept.items() if claim not in self.keys)
+        return closed | unwritten_devices(self.offers) if self.view.live else closed
 
     def _answers(self, wants: Wants, closed: frozenset[DeviceId]) -> _NodeAnswers:
         """Returns the answers of all nodes, current with the draft."""
@@ -278,17 +280,20 @@ class DynamicResources(Rule):
             return None
         if text:
             return refuse(text)
+        if self.view.live and (text := find_live_limit(self.offers, offer, lambda: self._fits(wants, node, usage))):
+            return refuse(text)
         text = refusal_texts.INVALID_TEXT if offer.invalid else refusal_texts.CANNOT_TEXT
         return refuse(text, Code.UNSCHEDULABLE if self._could_fit(wants, node) else Code.UNRESOLVABLE)
 
     def _could_fit(self, wants: Wants, node: int) -> bool:
         """Returns whether a node could serve the claims if all devices of pods that may be evicted were free."""
         lasting = self._lasting_usage() if self._dra.preemption else None
-        if lasting is None:
-            return False
-        search = DeviceSearch(
-            self.offers.at(self._nodes[node]), wants.claims, lasting, self._matching, limit=self._dra.search_limit
-        )
+        return lasting is not None and self._fits(wants, node, lasting)
+
+    def _fits(self, wants: Wants, node: int, usage: DeviceUsage) -> bool:
+        """Returns whether a node could serve the claims beside the devices in use, reserved or not."""
+        offer = self.offers.at(self._nodes[node])
+        search = DeviceSearch(offer, wants.claims, usage, self._matching, limit=self._dra.search_limit)
         try:
             return search.first() is not None
         except (UndecidedNode, AttemptFault):
@@ -298,17 +303,7 @@ class DynamicResources(Rule):
         """Returns the devices in use that no eviction frees; None if no eviction frees any."""
         memo = self._ledger.memo
         if "lasting" not in memo:
-            snapshot = self._draft.snapshot
-            pods = {pod.uid: pod for pod in snapshot.pods.values() if CLAIMS in pod.asks and pod.bound}
-            usage, freed = self.objects.usage.copy(), False
-            for key in dict.fromkeys(key for uid in pods for key in self.objects.by_consumer.get(uid, ())):
-                claim = self.objects.claims[key]
-                if all(one.uid in pods and may_be_evicted(pods[one.uid]) for one in claim.status.reserved_for):
-                    freed = True
-                    assert claim.status.allocation is not None
-                    for granted in grant_of(claim.status.allocation):
-                        usage.change(granted, -1)
-            memo["lasting"] = usage if freed else None
+            memo["lasting"] = lasting_usage(self.objects, self._draft.snapshot)
         found: DeviceUsage | None = memo["lasting"]
         return found
 
