@@ -226,26 +226,18 @@ def test_what_is_not_served_holds_by_its_name(tmp_path: Path, said: Json, own: s
 CLAIM = {"name": "gpus", "resourceClaimName": "shared"}
 
 
-@pytest.mark.parametrize(
-    ("own", "held"),
-    [
-        (CLAIM, True),
-        ({**CLAIM, "resourceClaimName": "other"}, False),
-        (None, False),
-    ],
-)
+@pytest.mark.parametrize("own", [CLAIM, {**CLAIM, "resourceClaimName": "other"}, None])
 @pytest.mark.parametrize("owner", [OF_JOB, None], ids=["by default", "of an author"])
-def test_a_pod_that_names_a_claim_of_its_group_is_refused(
-    tmp_path: Path, own: Json | None, held: bool, owner: Json | None
+def test_a_pod_that_names_a_claim_of_its_group_needs_that_claim(
+    tmp_path: Path, own: Json | None, owner: Json | None
 ) -> None:
     pod = member(**({"resourceClaims": [own]} if own else {}))
     answer = simulate(tmp_path, *nodes(2), group(owner=owner, resourceClaims=[CLAIM]), train(2, pod=pod))
-    text = "unsupported: resourceClaims of PodGroup default/pg"
     if own is None:
         assert len(answer.bound) == 2
     else:
         assert not answer.bound
-        assert (text in answer.message("train-0")) is held
+        assert f'resourceclaim "{own["resourceClaimName"]}" not found' in answer.message("train-0")
 
 
 @pytest.mark.parametrize(
