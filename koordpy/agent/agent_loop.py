@@ -67,7 +67,7 @@ class NodeAgent:
         self.stirred = asyncio.Event()
         """Set to request a look before the next one is due."""
         self._published = asyncio.Condition()
-        """Notified after each write of the Device."""
+        """Notified after each look that leaves the Device up to date, even if nothing had to be written."""
         self._watching = False
         """True after the first look: later errors of the driver make GPUs unhealthy instead of ending the agent."""
         self.eventful = False
@@ -85,17 +85,12 @@ class NodeAgent:
         self._watching = True
         self.eventful = bool(events)
         self.book.poll(gpus, events)
-        try:
-            report = self._report()
-        except BackendError as fault:
-            logger.error("%s", fault)
-            self.book.poll(None, ())
-            report = self._report(asked=False)
+        report = self._report_or_unhealthy()
         self._before = report.matrix.cells()
         return report
 
     def _events(self, timeout: float) -> Sequence[XidEvent] | None:
-        """Returns the driver's events; waits in slices, so that `stirred` or the end of the agent is noticed soon."""
+        """Returns the driver's events; None if it does not answer. Waits in slices, so that `stirred` is noticed."""
         left = timeout
         while True:
             began = time.monotonic()
@@ -117,9 +112,18 @@ class NodeAgent:
             logger.error("%s", fault)
             return None
 
+    def _report_or_unhealthy(self) -> Report:
+        """Returns the report; with all GPUs unhealthy if the driver does not answer while it is made."""
+        try:
+            return self._report()
+        except BackendError as fault:
+            logger.error("%s", fault)
+            self.book.poll(None, ())
+            return self._report(asked=False)
+
     def _report(self, *, asked: bool = True) -> Report:
-        """Returns the report from the current health. asked: False if the driver does not answer. Raises
-        BackendError."""
+        """Returns the report from the current health. asked: False to make it without asking the driver,
+        because that does not answer. Raises BackendError."""
         measured = self._measure()
         return make_report(
             self.node,
@@ -154,8 +158,8 @@ class NodeAgent:
             try:
                 lacking = await publisher.lacks_runtime() if self.delivery == ENV else self.obstacle()
                 if lacking != self.undeliverable:
-                    self.undeliverable = lacking
-                    report = await asyncio.to_thread(self._report)
+                    self.undeliverable, self.unwritten = lacking, "not written yet"
+                    report = await asyncio.to_thread(self._report_or_unhealthy)
                 if stirred or started - checked > CHECK_SECONDS:
                     checked = started
                     await publisher.check()

@@ -14,6 +14,7 @@ import yaml
 from koordpy.agent import agent_loop
 from koordpy.agent.agent_loop import NodeAgent
 from koordpy.agent.backends.file_backend import read_fake
+from koordpy.agent.gpu_facts import BackendError
 from koordpy.agent.gpu_health import HealthBook
 from koordpy.agent.publisher import DEVICES, DevicePublisher
 from koordpy.api.key_hints import Holder, unread_keys
@@ -161,6 +162,27 @@ async def test_a_driver_that_stops_answering_takes_every_gpu_out_and_keeps_the_l
     after = await device(client)
     assert healthy(after) == [False, False]
     assert after["spec"]["topologies"] == before["spec"]["topologies"]
+
+
+async def test_a_driver_that_fails_while_delivery_is_reported_ends_no_agent(
+    client: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why: list[str] = []
+    one = agent("gpus: 2", delivery="device-plugin", obstacle=lambda: "".join(why))
+    calls = 0
+
+    def measured() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            why.append("no kubelet")  # delivery changes during the look, so a second report is made
+        if calls == 2:
+            raise BackendError("the driver does not answer")
+
+    monkeypatch.setattr(one.backend, "measured", measured)
+    await one.run(DevicePublisher(client, "n1"), once=True)
+    assert calls == 3 and healthy(await device(client)) == [False, False]
+    assert one.undeliverable == "no kubelet" and not one.unwritten
 
 
 async def test_a_gpu_that_vanished_stays_out_after_the_agent_started_anew(client: ApiClient) -> None:
