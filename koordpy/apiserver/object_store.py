@@ -21,7 +21,7 @@ from koordpy.apiserver.served_resources import Object, Registry, ServedResource
 from koordpy.apiserver.status_errors import StatusError
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""Letters of generated names, as in kube-apiserver: no vowels, so that no words result."""
+"""Characters of generated names, as in kube-apiserver: without vowels, so that no words result."""
 _PAGED_LISTS = 32
 """Maximum number of states that are stored for lists with pages."""
 
@@ -105,9 +105,11 @@ class Store:
     # Writing
 
     def create(self, resource: str | ServedResource, obj: Mapping[str, Any], *, namespace: str = "") -> Object:
-        """Stores a new object without its status, and returns the stored object.
+        """Stores a new object, and returns it. A status is left out if the resource has a status subresource, except of
+        nodes.
 
-        Raises StatusError: 409 if it exists, 404 if its namespace does not exist, 422 if it is invalid.
+        Raises StatusError: 400 if metadata is not an object, 403 if its namespace is being deleted, 404 if its
+        namespace does not exist, 409 if it exists, 422 if it is invalid.
         """
         resource = self.resource(resource)
         given = obj.get("metadata") or {}

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Variants of a Snapshot for what-if questions, such as "would the gang fit with two more nodes?".
 
-A variant lacks some pods, has new or changed nodes, or has changed requests or quotas. Each function returns a Snapshot
+A variant lacks some pods, has new or changed nodes or pending pods, or changed quotas. Each function returns a Snapshot
 as it would be after the change, with every dependent count updated. The original Snapshot does not change. Cost:
 O(nodes) for nodes, O(pods) copies of references for pods. A function raises `VariantError` if the result cannot be
-exact: if devices of resource claims would be freed, and for topology trees of HyperNodes.
+exact: if devices of resource claims would be freed, if a bound pod is added or replaced, and for new or relabelled
+nodes in topology trees of HyperNodes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

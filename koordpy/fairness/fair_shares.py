@@ -156,7 +156,8 @@ def _weights(claims: Sequence[Claim], k: Rational) -> tuple[list[int], bool]:
 def _fill(rest: int, needs: list[int], weights: list[int]) -> tuple[list[Rational], int]:
     """Water filling: returns (gains, amount left), where each gain is min(need, level * weight).
 
-    The level is the same for all and as high as `rest` allows. An amount is left only if every need is met.
+    The level is the same for all and as high as `rest` allows. An amount is left only if every need
+    with a positive weight is met.
     """
     gains: list[Rational] = [0] * len(needs)
     able = [i for i, weight in enumerate(weights) if weight > 0 and needs[i] > 0]
@@ -216,7 +217,7 @@ def _whole_shares(family: _Family, shares: Sequence[Rational], unit: Rational) -
 
 
 def kai_shares(total: Rational, claims: Sequence[Claim], *, k: Rational = 0, unit: Rational = 1) -> list[Rational]:
-    """Returns shares in multiples of `unit` by the formula of KAI-Scheduler, for mode kai.
+    """Returns shares by the formula of KAI-Scheduler, for mode kai. Parts by weight are rounded to `unit`.
 
     Unlike exact shares, guarantees that exceed the total are granted in full.
     """
@@ -225,7 +226,7 @@ def kai_shares(total: Rational, claims: Sequence[Claim], *, k: Rational = 0, uni
 
 
 def _kai_siblings(total: Rational, family: _Family, group: list[int], k: Rational, unit: Rational) -> list[Rational]:
-    """Returns the shares of siblings by KAI-Scheduler's formula, in multiples of `unit`.
+    """Returns the shares of siblings by KAI-Scheduler's formula; `unit` rounds only the parts by weight.
 
     Guarantees first. Then, by descending priority, rounds of shares by weight, rounded down to units, until no queue
     leaves a part of its share unused. Last, units by largest remainder, also by descending priority.

@@ -2,7 +2,7 @@
 """`Gang`: pods that start together or not at all, with the settings from a PodGroup, a workload or the oldest pod.
 
 `gang_reading.py` creates a `Gang` for a snapshot. This module has the data, the names of a gang in messages and the
-texts of its gates. It does not read annotations.
+texts of its gates. It reads no annotations, except in `with_device_rules` and `is_labelled`.
 
 Source: gang-network.md 2.1, 2.4, 2.9 and 4.
 """
@@ -35,12 +35,15 @@ class Gang(Members):
     exists: bool = True
     """False if pods name a PodGroup that does not exist."""
     min_member: int = 0
+    """Number of members that must start together; 0 if any number may start."""
     match_policy: str = ""
     """Which members count for minMember (2.4): `only-waiting`, `waiting-and-running`, or any other text for
     once-satisfied."""
     strict: bool = True
     """False if annotation `mode` is NonStrict: below its minimum, the gang is never evicted as stale."""
     waiting_seconds: float = DEFAULT_WAITING_SECONDS
+    """Seconds in which the Bindings of one plan must end, and after which a gang that never fitted reports a timeout
+    (2.9)."""
     links: tuple[str, ...] = ()
     """`namespace/name` of the gangs in its `groups` annotation, also of links that are not valid (`gang_links.py`)."""
     wish: TopologyWish = field(default_factory=TopologyWish)
@@ -84,7 +87,8 @@ class Gang(Members):
 
     @property
     def had_success(self) -> bool:
-        """True if a pod of its run has Succeeded, even if its size no longer includes that pod."""
+        """True if a pod of its run has Succeeded, even if its size no longer includes it; always False without a
+        workload."""
         return self.workload_gang is not None and self.workload_gang.succeeded
 
     @property
@@ -104,7 +108,8 @@ class Gang(Members):
 
     @property
     def has_object(self) -> bool:
-        """True if a PodGroup has the settings of the gang; otherwise its oldest pod or its workload has them."""
+        """True if the gang belongs to a PodGroup, even a missing one; otherwise its oldest pod or its workload has its
+        settings."""
         return self.ref.source in (GangSource.GROUP, GangSource.UPSTREAM)
 
     @property

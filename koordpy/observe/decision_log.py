@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The decision log: records the decision of each round about each unit, with its reason.
 
-It logs one line per unit: at level info for gangs and for plans with victims, at level debug for other plain pods. It
-keeps the last 2,000 decisions in memory for /debug/decisions, because the question why a pod was placed on a node or
-evicted is asked later.
+Per round it logs one line per unit: at level info for plans with victims, and for a gang if its line differs from its
+last one in more than numbers; at level debug otherwise. Lines of units that a gate blocks may be delayed. It keeps the
+last decisions in memory for /debug/decisions, because the question why a pod was placed or evicted is asked later.
 """
 
 import logging
@@ -47,9 +47,9 @@ class Decision:
     proof: str
     layer: str | None
     nodes: tuple[str, ...]
-    """Nodes of the placed pods, in the order of the plan, each once."""
+    """Nodes of the placed pods, or of the nominated pods if there are victims; in the order of the plan, each once."""
     message: str
-    """Message of the pods that stay pending, or of the first victim; empty if all pods are placed."""
+    """Message of the first pod that stays pending, or of the victims if there are any; empty if all pods are placed."""
     beneficiary: str = ""
     """Pod or gang for which the victims are evicted; empty if they are not evicted for a certain one."""
     victims: tuple[Place, ...] = ()
@@ -96,7 +96,7 @@ def _gangs(unit: str) -> Sequence[str]:
 
 
 _KEPT = 2048
-"""Number of decisions in memory."""
+"""Number of decisions that are kept; up to twice as many are in memory."""
 _TOLD = 1 << 14
 """Maximum number of pending units in `DecisionLog.messages`."""
 GANG = "gang:"
@@ -136,7 +136,7 @@ class DecisionLog:
         self.decided = 0
         """Number of decisions recorded since the start."""
         self.messages: dict[str, str] = {}
-        """Unit -> last message of its pending pods, for at most `_TOLD` units."""
+        """Unit -> last message of its pending pods, or of its last eviction; for at most `_TOLD` units."""
         self.reservation: PromisedStart | None = None
         """Start that the last round promised to the first pending unit; None if it promised none."""
         self._hold = hold_seconds

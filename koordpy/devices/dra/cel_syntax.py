@@ -12,18 +12,19 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 QUANTITY, VERSION = "kubernetes.Quantity", "kubernetes.Semver"
-"""Names of the types in CEL, which are messages here."""
+"""Names of Kubernetes' two types in CEL; protobuf messages represent them."""
 QUANTITY_KEY, PLAIN, VERSION_KEY = "in", "true", "null"
-"""Fields of the messages. They are keywords of CEL, so that no expression can select them."""
+"""Fields of the messages. They are keywords of CEL: an expression can select them only in backticks, which
+`first_refusal` refuses."""
 MAX_LOOPS = 2
 """Maximum nesting of macros that loop."""
 
 Tree = Any
-"""A message `cel.expr.Expr` of the pool below."""
+"""A message `koordpy.cel.Expr`, with the field numbers of `cel.expr.Expr`."""
 
 
 class TreeTooDeep(Exception):
-    """Raised if a tree has more levels than protobuf reads, which are 100."""
+    """Raised if protobuf cannot read a tree, because its messages are nested more than 100 deep."""
 
 
 class TreeFault(Exception):
@@ -105,7 +106,10 @@ _MESSAGES = _messages()
 
 
 def read_tree(serialized: bytes, kind: str) -> tuple[Any, Any]:
-    """Returns (wrapper, tree) of what the library serialized. kind: `Parsed` or `Checked`. Raises `TreeTooDeep`."""
+    """Returns (the `Any` that cel-expr-python serialized, the `Parsed` or `Checked` in it, as `kind` says).
+
+    Its `expr` is the tree. Raises `TreeTooDeep`.
+    """
     try:
         wrapper = _MESSAGES["Any"].FromString(serialized)
         return wrapper, _MESSAGES[kind].FromString(wrapper.value)
@@ -114,7 +118,7 @@ def read_tree(serialized: bytes, kind: str) -> tuple[Any, Any]:
 
 
 def as_expression(wrapper: Any, tree: Tree) -> bytes:
-    """Returns a part of a checked tree as a serialized tree. wrapper: of the whole tree."""
+    """Returns a part of a checked tree as a serialized `Checked`, without positions. wrapper: of the whole tree."""
     made = _MESSAGES["Any"](type_url=wrapper.type_url, value=_MESSAGES["Checked"](expr=tree).SerializeToString())
     return bytes(made.SerializeToString())
 

@@ -2,8 +2,9 @@
 """An independent check of the GPUs that a plan allocates by name.
 
 It runs before a plan is carried out. GPUs must be free, healthy, as many as requested, and linked and listed as
-requested. The GPUs of containers must be consistent while the containers of a pod start and end. The check reads minors
-from objects and the draft, and must not share code with the choice of GPUs, because it is there to find its errors.
+requested. The GPUs of containers must be consistent while the containers of a pod start and end. The check reads
+decoded Devices and the draft, and must not share algorithms with the choice of GPUs, because it is there to find its
+errors.
 """
 
 import json
@@ -51,7 +52,7 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
             faults += [
                 f"{pod.key}: a container gets {n} GPU shares of node {node}, at most 1 is possible" for n in several
             ]
-        # nodes without known GPUs, and count-only nodes: no GPU by name
+        # pods that request no GPU, and nodes without known GPUs
         if pod.ask(GPUS) is None or known is None:
             if given and known is not None:
                 faults.append(f"{pod.key}: gets GPUs that it does not request")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proposes changes of a gang's settings: required layers, multiples, parts, or not being a gang.
+"""Proposes changes of a gang's settings: required layers, multiples, topology keys, names, or not being a gang.
 
-A setting is changed in the metadata of the object that has it, which is a PodGroup, a workload or a pod, and then read
-again as the scheduler reads it.
+An annotation is changed in the metadata of the object that has it, which is a PodGroup, a workload or a pod, and then
+read again as the scheduler reads it. Topology keys are changed in the PodGroup's spec, membership in the pods.
 """
 
 import copy

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices that a live cluster offers, but that koordpy does not allocate there yet (dra.md 12).
+"""Devices that a live cluster offers, but that koordpy does not allocate there yet (dra.md 9).
 
 Binding conditions are not waited for, and shares are lost if the API server drops their fields. `simulate` allocates
 such devices.
