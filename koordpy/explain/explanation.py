@@ -24,6 +24,7 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Groups, Unit
 from koordpy.gangs.unit_gates import Gate
 from koordpy.infeasibility.limiting_rules import divided_sentence
+from koordpy.plan.pending_reason import Reason
 from koordpy.plan.round_plan import Method, PendingPod, Proof, RoundPlan, ranks_proven
 from koordpy.planner.planning_round import plan_round
 from koordpy.planner.queue.backfill import NO_PROMISE, moment
@@ -189,7 +190,8 @@ def _explained(decided: DecidedPod) -> Explanation:
 def _gate_or_quota_message(decided: DecidedPod) -> str:
     """Returns the message of a pod that stays pending for a reason other than nodes; empty otherwise.
 
-    Such reasons are a gate, a quota, or a plan that the check before binding refused.
+    Such reasons are a gate, a quota, a plan that the check before binding refused, a missing object, and an
+    obstacle that no new node removes.
     """
     waits = decided.waits
     if waits is None:
@@ -197,7 +199,8 @@ def _gate_or_quota_message(decided: DecidedPod) -> str:
     match decided.outcome:
         case WaitingUnit(diagnosis=Gate()) | RejectedUnit():
             return waits.message
-    return waits.message if _quota_refuses(decided) else ""
+    is_other = waits.reason in (Reason.NOT_READY, Reason.NODES_CANNOT_HELP)
+    return waits.message if is_other or _quota_refuses(decided) else ""
 
 
 def _with_never(decided: DecidedPod, message: str) -> str:

@@ -317,7 +317,7 @@ async def _passed_over(storm: Storm, replica: Replica) -> None:
     _alone(storm, "middle", 4, "middle", at=storm.cluster.places()["low3-0"])
     await _nominated(storm, "middle-0")
     # after a death between the two evictions, the first victim may be gone before the second is evicted
-    while sum("deletionTimestamp" in obj["metadata"] for obj in storm.cluster.pods().values()) < 2:  # noqa: ASYNC110
+    while sum("deletionTimestamp" in obj["metadata"] for obj in storm.cluster.pods().values()) < 2:
         if "low3-0" not in storm.cluster.pods():
             _high(storm, 3, gpus=2)
             return

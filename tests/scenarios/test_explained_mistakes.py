@@ -7,8 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api.objects import Node, SchedulingGate, Taint, Toleration
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.config.node_failures import Autoscaling
 from koordpy.explain.explanation import explain
-from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, node, pod, wish
+from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, node, nodes_of, pod, wish
 
 OURS = "koord-scheduler"
 GATES = [SchedulingGate(name="kueue.x-k8s.io/admission"), SchedulingGate(name="mine")]
@@ -68,6 +70,9 @@ def test_the_taints_are_named_that_a_pod_would_have_to_tolerate() -> None:
     assert said(nodes[1:], pod("p"))[1] == ("it tolerated taints nvidia.com/gpu:NoSchedule and team=a:NoExecute",)
     tolerant = pod("p", tolerations=[Toleration(key="team", operator="Exists")])
     assert said(nodes, tolerant)[1][0] == first
+    # no kubelet starts a pod on a node that is not ready, whatever the pod tolerates
+    broken = tainted("n3", ("node.kubernetes.io/not-ready", "", "NoSchedule"))
+    assert not [line for line in said(broken, pod("p"))[1] if "tolerated" in line]
     many = [tainted(f"n{i}", (f"key-{i}", "", "NoSchedule")) for i in range(5)]
     assert said(many, pod("p"))[1][:3] == tuple(f"it tolerated taint key-{i}:NoSchedule" for i in range(3))
 
@@ -90,6 +95,17 @@ def test_a_label_that_no_node_has_is_named_with_those_that_there_are() -> None:
         assert [line for line in found if "had label" in line] == (
             ["node n0 had label gpus=h100"] if selector == {"gpus": "h100"} else []
         )
+
+
+def test_no_new_node_is_suggested_where_none_would_help() -> None:
+    nodes = nodes_of("s{b1: n1:1; b2: n2:1}")
+    members = [pod("p-0", gang="g", at="n1"), pod("p-1", gang="g")]
+    objects = [TWO_LAYERS, nodes, group("g", 1, wish({"blockLayer": "Must"})), *members]
+    for fixed in ((), ("blockLayer",)):
+        config = KoordpyConfiguration(autoscaling=Autoscaling(fixed_layers=fixed))
+        found = explain(World().add(*objects).snapshot(), config, "default/p-1")
+        assert any("more node" in line for line in found.would_fit_if) is not bool(fixed)
+        assert ("no new node would help" in found.message) is bool(fixed)
 
 
 def test_a_gang_that_is_short_of_room_hears_of_nodes_that_are_closed() -> None:

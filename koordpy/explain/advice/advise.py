@@ -30,6 +30,7 @@ from koordpy.explain.advice.quota_changes import quota_changes
 from koordpy.explain.advice.trials import Trials
 from koordpy.gangs.unit_gates import Gate
 from koordpy.plan.limits import ADVICE_LINES, ADVICE_NAMED, ADVICE_PAIRED
+from koordpy.plan.pending_reason import Reason
 from koordpy.planner.planning_round import plan_round
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.selection.preemption_names import RuleName
@@ -52,6 +53,8 @@ def advice(decided: DecidedPod) -> list[str]:
     trials = Trials(snapshot, config, unit, pod.key, decided.plan)
     case = Case(snapshot, config, unit, pod, decided.plan, trials.alone)
     changes = sorted(held_changes(case) if held else _changes(case), key=lambda change: change.asks)
+    if decided.waits is not None and decided.waits.reason is Reason.NODES_CANNOT_HELP:
+        changes = [change for change in changes if change.effort is not Effort.NEW_NODE]
     lines = list(_helpful(changes, trials))
     if not lines and not held:
         lines = list(_helpful(_pairs(changes), trials))

@@ -20,6 +20,7 @@ from koordpy.cache.snapshot_variants import read_again, with_pods
 from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort, World
 from koordpy.fairness.quota_admission import Admission
+from koordpy.infeasibility.empty_nodes import NODE_CONDITIONS
 from koordpy.plan.limits import ADVICE_LESS, ADVICE_NAMED
 from koordpy.plugins.node_filters import repels, taint_text
 from koordpy.pods.pod_info import PodInfo
@@ -155,7 +156,7 @@ def _tolerations(case: Case) -> Iterator[ClusterChange]:
     """Yields tolerations of taints that exclude the unit from nodes.
 
     Each proposal is all such taints of some nodes, the smallest set first; the last one is all of these taints. Cordons
-    are left out.
+    are left out, and nodes that are not ready or under pressure, because no kubelet would start the pod there.
     """
     sets: dict[tuple[Taint, ...], int] = {}
     for node in case.snapshot.nodes:
@@ -165,7 +166,8 @@ def _tolerations(case: Case) -> Iterator[ClusterChange]:
             for taint in node.taints
             if taint.key != cordon and any(repels(taint, pod.pod.spec.tolerations) for pod in case.kinds)
         ]
-        if closing and not node.unschedulable:
+        unusable = node.unschedulable or any(taint.key.startswith(NODE_CONDITIONS) for taint in closing)
+        if closing and not unusable:
             sets[tuple(closing)] = sets.get(tuple(closing), 0) + 1
     order = sorted(sets, key=lambda one: (len(one), -sets[one], [taint_text(taint) for taint in one]))
     several = tuple(dict.fromkeys(taint for one in order for taint in one))
