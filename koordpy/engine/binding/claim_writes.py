@@ -18,7 +18,7 @@ from koordpy.api.claim_objects import Allocation, ClaimConsumer, ResourceClaim
 from koordpy.api.label_selectors import term_matches
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.devices.dra.ledger.claim_book import claim_book
-from koordpy.engine.binding.volume_writes import ClaimsFailed, PodClaims, failing
+from koordpy.engine.binding.volume_writes import ClaimsFailed, PodClaims, failing, obstacle_text
 from koordpy.engine.client.api_client import Body
 from koordpy.engine.client.api_errors import ApiError, Unreachable
 from koordpy.engine.client.api_replies import is_older
@@ -80,7 +80,7 @@ class DeviceReserver:
         claim, uid, tries = self._state.get(ResourceClaim, key), "", 0
         while True:
             if why := obstacle():
-                raise ClaimsFailed(why, f"resource claim {key} was not reserved: {why}")
+                raise ClaimsFailed(why, f"resource claim {key} was not reserved: {obstacle_text(why)}")
             if claim is None or (uid and claim.metadata.uid != uid) or claim.metadata.deletion_timestamp:
                 raise ClaimsFailed("void", f"resource claim {key} does not exist any more")
             uid = claim.metadata.uid
@@ -94,7 +94,7 @@ class DeviceReserver:
             if "allocation" in body["status"]:
                 body["metadata"]["resourceVersion"] = await self._protect(key, claim)
                 if why := obstacle():
-                    raise ClaimsFailed(why, f"resource claim {key} was not reserved: {why}")
+                    raise ClaimsFailed(why, f"resource claim {key} was not reserved: {obstacle_text(why)}")
             devices = next((pod.devices[key] for pod in pods if key in pod.devices), None)
             if devices is not None and "allocation" in body["status"]:
                 # the pod may be deleted before the reply arrives

@@ -37,6 +37,22 @@ TICK_SECONDS = 1.0
 """Interval of checks for conditions without an event, such as a deleted node or the end of leadership."""
 
 
+OBSTACLES = {
+    "not_sent": "this process no longer leads",
+    "pod": "the pod was deleted or changed",
+    "node": "the node was removed or changed",
+    "room": "another scheduler has used up the node",
+    "late": "the time limit of the gang has passed",
+    "withdrawn": "another member cannot be bound",
+}
+"""Word of an obstacle (`Obstacles.of`) -> its text in messages. Device families are not listed."""
+
+
+def obstacle_text(why: str) -> str:
+    """Returns the text of an obstacle. why: a word of `OBSTACLES`, or the name of a device family."""
+    return OBSTACLES.get(why, f"a planned device ({why}) is no longer available")
+
+
 class ClaimsFailed(Exception):
     """The claims of a unit could not be bound, so its plan is void.
 
@@ -173,7 +189,7 @@ class ClaimBinder:
             for write in (self._take_volume, self._select_node):
                 # volumes first: a conflict on a volume voids the plan before a provisioner starts
                 if why := obstacle():
-                    raise ClaimsFailed(why, f"not written: {why}")
+                    raise ClaimsFailed(why, f"not written: {obstacle_text(why)}")
                 written = await asyncio.gather(
                     *(write(key, one) for key, one in awaited.items()), return_exceptions=True
                 )
@@ -270,7 +286,7 @@ class ClaimBinder:
         while True:
             event.clear()
             if why := obstacle():
-                raise ClaimsFailed(why, f"given up while waiting for {_some(awaited)}: {why}")
+                raise ClaimsFailed(why, f"given up while waiting for {_some(awaited)}: {obstacle_text(why)}")
             for key in [key for key, one in awaited.items() if self._is_through(key, one)]:
                 del awaited[key]
             if not awaited:
