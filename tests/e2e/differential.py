@@ -26,6 +26,8 @@ from koordpy.api.claim_objects import DeviceClass, ResourceClaim, ResourceSlice
 from koordpy.api.objects import Namespace, Node, NodeAffinity, Pod, PriorityClass, Wire
 from koordpy.api.quantity import units
 from koordpy.api.storage_objects import SELECTED_NODE
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import (
     Filters,
     KoordpyConfiguration,
@@ -40,6 +42,7 @@ from koordpy.devices.family_registry import make_state
 from koordpy.engine.client.api_resources import NAMESPACES as NAMESPACE
 from koordpy.engine.client.api_resources import NODES, PODS, PRIORITY_CLASSES, STORAGE
 from koordpy.explain.explanation import explain
+from koordpy.feasibility.round_state import RoundState
 from koordpy.planner.planning_round import plan_round
 from tests.e2e import random_pods, random_volumes
 from tests.e2e.assets import find_assets
@@ -351,12 +354,22 @@ async def _one(api: Client, made: Json, before: list[Wire], outcome: Outcome) ->
         return None
     plan = plan_round(state.snapshot(0.0), configuration, only=frozenset([key]))
     said = _filters_words(plan.pending[0].message)
+    if said != told and _has_void_nomination(state.snapshot(0.0), configuration):
+        outcome.given_up += 1
+        return None
     if said != told:
         outcome.differences.append(f"{key}: words differ\n    kube-scheduler: {told}\n    koordpy:        {said}")
         return None
     said = said.replace(f'"{name}-scratch"', '"POD-scratch"')
     outcome.reasons.update(part.lstrip("0123456789 ") for part in said.partition(": ")[2].rstrip(".").split(", "))
     return None
+
+
+def _has_void_nomination(snapshot: Snapshot, configuration: KoordpyConfiguration) -> bool:
+    """Whether a pod is nominated to a node that it does not fit any more: kube-scheduler counts it there, koordpy does
+    not (preemption.md 4)."""
+    feasible = RoundState(Draft(snapshot), configuration).reservations.feasible
+    return feasible.keys() != snapshot.reservations.keys()
 
 
 def plane_of(assets: Path, folder: Path | None) -> ControlPlane:
