@@ -184,7 +184,7 @@ def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
         f"{count_noun(document['rounds'], 'round')}, {end}: {len(bindings)} bound, {len(pending)} pending, "
         f"{len(document['evictions'])} evicted"
     ]
-    never = {one["gang"] for one in pending if one["reason"] == "NeverFits"}
+    never = {one["gang"] for one in pending if "never fits: " in one["message"]}
     rows = [
         (
             gang["name"],

@@ -60,7 +60,7 @@ def texts_of(scheduler: Scheduler) -> set[str]:
     left: list[object] = [scheduler, *map(vars, modules)]
     while left:
         one = left.pop()
-        if id(one) not in seen and not type(one).__module__.startswith(ELSEWHERE):
+        if id(one) not in seen and not str(type(one).__module__).startswith(ELSEWHERE):
             seen.add(id(one))
             if isinstance(one, str):
                 found.update(STRANGE.findall(one))
