@@ -124,7 +124,7 @@ def test_gangs_of_others_are_warned_of_and_start_one_by_one(key: str, place: str
     """Kueue's is a label, the others' are annotations."""
     answer, warned = simulated([pod("p-0", **{place: {key: "g"}})], tmp_path)
     assert len(answer["bindings"]) == 1
-    assert f"and not read: the pod is in no gang; koordpy reads the label {keys.LABEL_POD_GROUP} instead" in warned
+    assert f"and ignored: the pod is in no gang; koordpy reads the label {keys.LABEL_POD_GROUP} instead" in warned
     assert key in (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8")
 
 

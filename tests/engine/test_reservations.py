@@ -86,7 +86,7 @@ async def test_a_claim_is_allocated_and_reserved_before_the_pod_is_bound() -> No
         ]
         meta = cluster.server.store.get("resourceclaims.resource.k8s.io", "two", "default")["metadata"]
         assert meta["finalizers"] == ["resource.kubernetes.io/delete-protection"]
-        assert found["allocation"]["devices"]["config"] == [{"source": "FromClass", "requests": ["gpus"], **TOLD}]
+        assert found["allocation"]["devices"]["config"] == [{"source": "FromClass", **TOLD}]
         (term,) = found["allocation"]["nodeSelector"]["nodeSelectorTerms"]
         assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]
 

@@ -172,8 +172,8 @@ async def test_who_goes_for_nobody_in_particular_goes_once() -> None:
         uid = cluster.pods()["r"]["metadata"]["uid"]
         goes = Eviction("default/r", uid, "n1", "stale-gang", None, unit="gang:default/g")
         started: list[str] = []
-        rooms = scheduler._loop._dispatcher._rooms
-        rooms.start = lambda plan, unit, *args: started.append(unit)  # type: ignore[method-assign]
+        starter = scheduler._loop._dispatcher._eviction_starter
+        starter.start = lambda plan, unit, *args: started.append(unit)  # type: ignore[method-assign]
         cluster.planner.beside = lambda plan: plan if plan.deferred else replace(plan, evictions=(goes,))
         held = cluster.planner.search_hold = threading.Event()
         before = len(cluster.planner.rounds)
