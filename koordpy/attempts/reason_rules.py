@@ -8,6 +8,8 @@ needs a placement attempt only for a unit that reserved capacity may hold back; 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from koordpy.attempts.unit_attempt import equivalence_class, plan_unit
 from koordpy.attempts.unit_outcome import (
     DecidedUnit,
@@ -138,12 +140,17 @@ class Reasons:
         return find_cause(pod, unit.members, self.round_state.draft, added, refusals)
 
     def _refusals(self, pod: PodInfo) -> Sequence[Refusal]:
-        """Returns the refusal of a pod as a whole, else those of the nodes if every node is refused; else empty."""
+        """Returns the refusal of the pod as a whole, else those of the nodes if every node is refused.
+
+        Empty if a node accepts the pod, and if no refusal can be a cause.
+        """
         state = self.round_state.of(pod)
         if state.refusal is not None:
             return (state.refusal,)
         verdict = state.verdict()
-        return [] if verdict.fits.any() else [verdict.refusals[i - 1] for i in sorted(set(verdict.which.tolist()))]
+        if not any(one.no_node_helps or one.is_unsupported for one in verdict.refusals) or verdict.fits.any():
+            return ()
+        return [verdict.refusals[i - 1] for i in np.unique(verdict.which).tolist()]
 
 
 def _is_refused_at_any_size(unit: Unit, refusal: QuotaRefusal, round_state: RoundState) -> bool:

@@ -36,6 +36,11 @@ class Refusal:
     no_node_helps: str = ""
     """Why no new node would help, a cause of repair.md 1.3; empty if one may."""
 
+    @property
+    def is_unsupported(self) -> bool:
+        """True if koordpy does not serve what the pod requests."""
+        return any(text.startswith("unsupported: ") for text in self.reasons)
+
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
