@@ -136,7 +136,7 @@ class _Work:
     def _run_to_the_end(self, loop: Tree) -> None:
         """Makes a loop visit all items, with the same result.
 
-        After a loop that ends early, the library gives a later `cel.bind` the last item instead of its own value.
+        After a loop that ends early, the library gives a later `cel.bind` the last item as its value.
         """
         if loop.loop_condition.const_expr.WhichOneof("kind") is None:  # that of cel.bind is false
             loop.loop_condition.CopyFrom(self._constant(True))
