@@ -3,7 +3,7 @@
 
 | step | effect |
 |---|---|
-| check TAG | fails unless the tag, the chart, the changelog and the upgrade notes name the version of koordpy |
+| check TAG | fails unless tag, chart, changelog (with a date) and upgrade notes name the version of koordpy |
 | image | pushes the image of all platforms, signs it, and attests its SBOMs; the last line is `digest=sha256:...` |
 | chart | pushes the chart as an OCI artifact, and signs it; the last line is `digest=sha256:...` |
 | files | signs the checksums, and creates the release of the forge with all files of dist/ |
@@ -62,15 +62,15 @@ class Publisher:
             if chart[field] != version
         ]
         if not self.notes():
-            wrong.append(f"CHANGELOG.md: no section [{version}]")
+            wrong.append(f"CHANGELOG.md: no text below a heading ## [{version}] - YYYY-MM-DD")
         if f"\n## {version}\n" not in self.checkout.read("docs/upgrading.md"):
             wrong.append(f"docs/upgrading.md: no section {version}")
         if wrong:
             raise ReleaseError("\n".join(wrong))
 
     def notes(self) -> str:
-        """The section of CHANGELOG.md about this version, without its heading; empty if there is none."""
-        heading = rf"^## \[{re.escape(self.checkout.version)}\][^\n]*\n"
+        """The section of CHANGELOG.md about this version, without its heading; empty if there is none with a date."""
+        heading = rf"^## \[{re.escape(self.checkout.version)}\] - \d{{4}}-\d\d-\d\d\n"
         found = re.search(rf"{heading}(.*?)(?=^## |^\[[^]]+\]: |\Z)", self.checkout.read("CHANGELOG.md"), re.M | re.S)
         return found[1].strip() if found else ""
 

@@ -161,9 +161,18 @@ def test_the_tag_and_all_files_name_one_version(root: Path) -> None:
     assert str(caught.value).splitlines() == [
         f"the tag is v9.9.9, koordpy is {__version__}: tag v{__version__}",
         f"charts/koordpy/Chart.yaml: version is 9.9.9, koordpy is {__version__}",
-        f"CHANGELOG.md: no section [{__version__}]",
+        f"CHANGELOG.md: no text below a heading ## [{__version__}] - YYYY-MM-DD",
         f"docs/upgrading.md: no section {__version__}",
     ]
+
+
+@pytest.mark.parametrize(
+    "heading", ["[Unreleased]", f"[{__version__}]", f"[{__version__}] - soon", "[9.9.9] - 2026-01-02"]
+)
+def test_a_release_needs_its_date_in_the_changelog(heading: str, root: Path) -> None:
+    (root / "CHANGELOG.md").write_text(f"# Changelog\n\n## {heading}\n\n- A line.\n")
+    with pytest.raises(ReleaseError, match=r"^CHANGELOG\.md: no text below a heading ## \["):
+        Publisher(root).check(f"v{__version__}")
 
 
 @pytest.mark.parametrize("words", [[], ["image", "x"], ["check"], ["everything"]])
