@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from koordpy.engine.wakeups import Wake
+from koordpy.pods.pod_info import PodInfo
+from koordpy.quota.quota_book import card_hundredths
 
 LOAD_BYTES = 256
 """Bytes of affinity terms (compact JSON) that cost a round as much planning time as one ordinary pod, by measurement:
@@ -174,6 +176,20 @@ class Entry:
         self.attempts -= 1
         for pod in self.pods.values():
             pod.attempts = max(0, pod.attempts - 1)
+
+
+def queued_pod(info: PodInfo, now: float) -> QueuedPod:
+    """Returns the queue's record of a pending pod without attempts. now: clock time."""
+    return QueuedPod(
+        key=info.key,
+        uid=info.uid,
+        added=now,
+        priority=info.priority,
+        created=info.created,
+        light=info.gang is None and not card_hundredths(info.requests),
+        load=pod_load(info.ties.terms.encoded),
+        profile=info.pod.spec.scheduler_name,
+    )
 
 
 def pod_load(affinity: bytes) -> int:

@@ -17,7 +17,7 @@ import msgspec
 
 from koordpy.api.counted_nouns import count_noun, name_first
 from koordpy.api.natural_order import natural_key
-from koordpy.plan.round_plan import GangReport, Nomination, PromisedStart, Proof, RoundPlan, UnitReport
+from koordpy.plan.round_plan import GangReport, Placement, PromisedStart, Proof, RoundPlan, UnitReport
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PodOnNode:
     """A victim or a nominated pod, and its node."""
 
     pod: str
@@ -52,8 +52,8 @@ class Decision:
     """Message of the first pod that stays pending, or of the victims if there are any; empty if all pods are placed."""
     beneficiary: str = ""
     """Pod or gang for which the victims are evicted; empty if they are not evicted for a certain one."""
-    victims: tuple[Place, ...] = ()
-    nominated: tuple[Place, ...] = ()
+    victims: tuple[PodOnNode, ...] = ()
+    nominated: tuple[PodOnNode, ...] = ()
     """Pods of the unit with the nodes that are reserved until victims and terminating pods are gone; none is bound."""
     dry_run: bool = False
     """True if the decision is not carried out."""
@@ -159,7 +159,7 @@ class DecisionLog:
             messages.setdefault(pending.unit, pending.message)
             if not pending.gated:
                 ungated.add(pending.unit)
-        awaiting: dict[str, list[Nomination]] = {}
+        awaiting: dict[str, list[Placement]] = {}
         for one in plan.awaiting_nominations:
             awaiting.setdefault(one.unit, []).append(one)
         gangs = {f"gang:{gang.ref.id}": gang for gang in plan.gangs} if plan.units else {}
@@ -168,7 +168,7 @@ class DecisionLog:
                 continue
             name, message = unit.unit, messages.get(unit.unit, "")
             decision = _decision(unit, gangs.get(name), number, at, tuple(nodes.get(name, ())), message)
-            rooms = tuple(Place(one.pod_key, one.node) for one in awaiting.get(name, ()))
+            rooms = tuple(PodOnNode(one.pod_key, one.node) for one in awaiting.get(name, ()))
             decision = replace(decision, nominated=rooms, dry_run=self._dry_run)
             self._keep(decision)
             if self._held:
@@ -201,7 +201,7 @@ class DecisionLog:
         victims = sorted(
             (eviction for eviction in plan.evictions if eviction.unit == unit), key=lambda one: natural_key(one.pod_key)
         )
-        nominated = tuple(Place(one.pod_key, one.node) for one in plan.nominations if one.unit == unit)
+        nominated = tuple(PodOnNode(one.pod_key, one.node) for one in plan.nominations if one.unit == unit)
         report = next((one for one in plan.units if one.unit == unit), None)
         messages = dict.fromkeys(victim.message for victim in victims)
         number, at = self._round
@@ -216,7 +216,7 @@ class DecisionLog:
             nodes=tuple(dict.fromkeys(one.node for one in nominated)),
             message=next(iter(messages)) if nominated else "; ".join(messages),
             beneficiary=victims[0].beneficiary or "",
-            victims=tuple(Place(victim.pod_key, victim.node, victim.rule) for victim in victims),
+            victims=tuple(PodOnNode(victim.pod_key, victim.node, victim.rule) for victim in victims),
             nominated=nominated,
             dry_run=dry_run,
         )

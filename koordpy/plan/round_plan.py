@@ -62,15 +62,20 @@ class GangStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One pod to be bound, the answer for a pod with a node. pod_key: `namespace/name`. node: name of the node."""
+    """One pod and its node: a pod to be bound, or a nominated pod that waits for victims on the node.
+
+    pod_key: `namespace/name`. node: name of the node; live, that of a nominated pod is written to
+    status.nominatedNodeName. Without a node, the answer for a pod is a `PendingPod`. The remaining fields describe the
+    Binding, so a nominated pod does not have them: they are decided in the round that binds it.
+    """
 
     pod_key: str
     uid: str
     node: str
-    annotations: Mapping[str, str]
-    """Annotations of the Binding."""
     unit: str
     """Id of the unit in which the pod was planned."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Annotations of the Binding."""
     claims: Mapping[str, str] = field(default_factory=dict)
     """Claim (`namespace/name`) -> volume to bind it to, written before the Binding. An empty volume means that one is
     provisioned for the node (kube-parity.md 2.8)."""
@@ -130,19 +135,6 @@ class Eviction:
     victim_unit: str = ""
     """Id of the victim's unit, which must not reclaim from `unit` for an hour (preemption.md 3.6); empty if no rule
     reclaims."""
-
-
-@dataclass(frozen=True, slots=True)
-class Nomination:
-    """A pod that waits for victims on its node. Live, the node is written to status.nominatedNodeName.
-
-    pod_key: `namespace/name`. node: name of the node. unit: id of the pod's unit.
-    """
-
-    pod_key: str
-    uid: str
-    node: str
-    unit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,9 +374,9 @@ class RoundPlan:
     pending: tuple[PendingPod, ...]
     gangs: tuple[GangReport, ...]
     units: tuple[UnitReport, ...]
-    nominations: tuple[Nomination, ...] = ()
+    nominations: tuple[Placement, ...] = ()
     """Placements of units that evict: nothing is bound there before the victims are gone (preemption.md 4)."""
-    awaiting_nominations: tuple[Nomination, ...] = ()
+    awaiting_nominations: tuple[Placement, ...] = ()
     """Nodes of units that wait for pods which are terminating already; no pod is evicted for these units."""
     benefits: tuple[Benefit, ...] = ()
     warnings: tuple[tuple[str, str], ...] = ()

@@ -175,11 +175,11 @@ def divided_parts(unit: Unit, problem: Problem, round_state: RoundState) -> Iter
             yield divided(f"bound members of one {part.scope}", part.label or tree.layer_name(part.level), names)
 
 
-Place = tuple[str, list[tuple[str, int]]]
+DomainSlots = tuple[str, list[tuple[str, int]]]
 """(layer or label keys, (domain, slots) of its domains, most slots first)."""
 
 
-def _hard_domains(problem: Problem, slots: Ints) -> Place:
+def _hard_domains(problem: Problem, slots: Ints) -> DomainSlots:
     """Returns the domains of the MustGather layer; with bound members only those that contain them."""
     tree, level = problem.tree, problem.hard
     held = tree.levels[level].sums(problem.bound_counts)
@@ -187,7 +187,7 @@ def _hard_domains(problem: Problem, slots: Ints) -> Place:
     return _listed(tree.layer_name(level), [(tree.path(level, d), int(slots[d])) for d in listed.tolist()])
 
 
-def _labelled(unit: Unit, problem: Problem, round_state: RoundState) -> Place | None:
+def _labelled(unit: Unit, problem: Problem, round_state: RoundState) -> DomainSlots | None:
     """Returns the values of the topology keys, which act like MustGather on a node label; None without such keys."""
     reference = problem.reference()
     parts = [(name, part) for name, part in named_partitions(unit, problem, round_state) if name]
@@ -196,7 +196,7 @@ def _labelled(unit: Unit, problem: Problem, round_state: RoundState) -> Place | 
     return _listed("/".join(hard_keys(unit)), in_order) if found else None
 
 
-def _opened(unit: Unit, problem: Problem, round_state: RoundState) -> Place | None:
+def _opened(unit: Unit, problem: Problem, round_state: RoundState) -> DomainSlots | None:
     """Returns the domains of the topology keys of required affinity, if all pending pods share one new place.
 
     None otherwise, or if the pods have different keys.
@@ -215,8 +215,11 @@ def _opened(unit: Unit, problem: Problem, round_state: RoundState) -> Place | No
     return _listed("/".join(wanted), sorted(counts.items(), key=lambda entry: natural_key(entry[0])))
 
 
-def _listed(layer: str, slots: Sequence[tuple[str, int]]) -> Place:
-    """Returns a Place. slots: (domain, slots) in natural order, which is kept among equal numbers of slots."""
+def _listed(layer: str, slots: Sequence[tuple[str, int]]) -> DomainSlots:
+    """Returns the domains of a layer, most slots first.
+
+    slots: (domain, slots) in natural order, which is kept among equal numbers of slots.
+    """
     return layer, sorted(slots, key=lambda entry: -entry[1])
 
 

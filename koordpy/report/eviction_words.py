@@ -18,7 +18,7 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.framework.filter_protocol import Code
 from koordpy.gangs.gang_settings import Gang
 from koordpy.gangs.queue_units import Unit
-from koordpy.plan.round_plan import Benefit, Eviction, Nomination, Proof
+from koordpy.plan.round_plan import Benefit, Eviction, Placement, Proof
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.rules.victim_rules import BY_NAME
 from koordpy.preemption.search.ending_pods import waits_on_nominated
@@ -160,13 +160,13 @@ def _eviction(
     )
 
 
-def nominations(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -> list[Nomination]:
+def nominations(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -> list[Placement]:
     """Returns the nominations of members of a unit for the nodes that they get once victims have terminated.
 
     nodes: pod key -> node position.
     """
     snapshot = round_state.snapshot
-    return [Nomination(key, snapshot.pods[key].uid, snapshot.nodes[node].name, unit.id) for key, node in nodes.items()]
+    return [Placement(key, snapshot.pods[key].uid, snapshot.nodes[node].name, unit.id) for key, node in nodes.items()]
 
 
 def benefit(one: PreemptingUnit, round_state: RoundState) -> Benefit:

@@ -193,7 +193,7 @@ def _placements(one: DecidedUnit, after: Unit, round_state: RoundState) -> list[
         own = {**_cleared_annotations(pod, own), **own}
         claims = round_state.draft.claims(key)
         given = round_state.draft.devices_of(key)
-        out.append(Placement(key, pod.uid, snapshot.nodes[node].name, own, one.unit.id, claims, given))
+        out.append(Placement(key, pod.uid, snapshot.nodes[node].name, one.unit.id, own, claims, given))
     return out
 
 

@@ -52,7 +52,7 @@ def plan(
     """A round's plan; evict: (pod, node, rule)."""
     return RoundPlan(
         placements=tuple(
-            Placement(f"default/{name}", f"uid-{name}", node, {"b": node, "a": "1"}, name)
+            Placement(f"default/{name}", f"uid-{name}", node, name, {"b": node, "a": "1"})
             for name, node in (bind or {}).items()
         ),
         evictions=tuple(Eviction(f"default/{name}", f"uid-{name}", node, rule, None) for name, node, rule in evict),

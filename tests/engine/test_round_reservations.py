@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from koordpy.cache.snapshot import Snapshot
 from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.watching.feeds import Feeds
-from koordpy.plan.round_plan import Deferral, Nomination, Placement, RoundPlan
+from koordpy.plan.round_plan import Deferral, Placement, RoundPlan
 from koordpy.planner.planning_round import plan_round
 from tests.scenarios.cluster import World, node, pod
 
@@ -29,9 +29,9 @@ def test_room_that_a_cut_round_gave_to_others_does_not_come_back(at: str, kept: 
     feeds = SimpleNamespace(queue=queue, listeners=SimpleNamespace(pod_gone=[]))
     reservations = RoundReservations(cast(Feeds, feeds))
     [tried] = plan_round(snapshot, only=frozenset({LATE})).units
-    reservations.keep(round_of(units=(tried,), awaiting_nominations=(Nomination(LATE, "uid", "n1", LATE),)), snapshot)
+    reservations.keep(round_of(units=(tried,), awaiting_nominations=(Placement(LATE, "uid", "n1", LATE),)), snapshot)
     assert reservations.add_to(snapshot, frozenset()).reservations[LATE].node == "n1"
-    placed = (Placement(TAKER, "uid", at, {}, TAKER),) if at else ()
+    placed = (Placement(TAKER, "uid", at, TAKER),) if at else ()
     reservations.keep(round_of(placements=placed, deferred=(Deferral(LATE),)), snapshot)
     assert (LATE in reservations.add_to(snapshot, frozenset()).reservations) == kept
     assert woken == ([] if kept else ["AwaitedRoomGivenUp"]), "what is left of it may be others'"
@@ -61,7 +61,7 @@ def test_a_place_is_given_up_when_a_terminating_pod_stays(uid: str, stamp: str |
     queue = SimpleNamespace(unit_of={LATE: LATE}, wake_waiting=lambda _, event, **__: woken.append(event))
     feeds = SimpleNamespace(queue=queue, listeners=SimpleNamespace(pod_gone=[]))
     reservations = RoundReservations(cast(Feeds, feeds))
-    plan = round_of(awaiting_nominations=(Nomination(LATE, "uid-late", "n1", LATE),))
+    plan = round_of(awaiting_nominations=(Placement(LATE, "uid-late", "n1", LATE),))
     reservations.keep(plan, cluster("uid-victim", TERMINATING))
     assert (LATE in reservations.add_to(cluster(uid, stamp), frozenset()).reservations) == kept
     assert woken == ([] if kept else ["AwaitedRoomGivenUp"])

@@ -16,7 +16,7 @@ from koordpy.attempts.unit_outcome import UnitOutcome
 from koordpy.engine.queue_entry import Entry
 from koordpy.engine.staleness import ConcurrentPlacements
 from koordpy.gangs.queue_units import Unit
-from koordpy.plan.round_plan import Eviction, Nomination, Placement, RoundPlan
+from koordpy.plan.round_plan import Eviction, Placement, RoundPlan
 from koordpy.planner import round_context as rounds
 from koordpy.planner.planning_round import plan_round
 from koordpy.pods.pod_info import PodInfo
@@ -54,7 +54,7 @@ def made(name: str, *, node: str = "", quota: str = "", user: str = "", **spec: 
 
 
 def put(name: str, at: str) -> tuple[Placement, ...]:
-    return (Placement(f"default/{name}", f"uid-{name}", at, {}, f"default/{name}"),)
+    return (Placement(f"default/{name}", f"uid-{name}", at, f"default/{name}"),)
 
 
 @pytest.mark.parametrize(("ours", "theirs", "matters"), CASES.values(), ids=CASES)
@@ -105,7 +105,7 @@ def test_a_member_that_was_placed_of_a_gang_that_others_leave_matters() -> None:
 
 def test_room_that_was_promised_meanwhile_matters() -> None:
     snapshot = World().add(node("n1:4"), node("n2:4"), made("ours"), made("theirs")).snapshot()
-    waits = Nomination("default/theirs", "uid-theirs", "n1", "default/theirs")
+    waits = Placement("default/theirs", "uid-theirs", "n1", "default/theirs")
     concurrent = ConcurrentPlacements()
     concurrent.add(RoundPlan((), (), (), (), (), awaiting_nominations=(waits,)), snapshot)
     assert concurrent.touches(snapshot, put("ours", "n1"), ())

@@ -15,7 +15,6 @@ from typing import Any
 from koordpy.plan.round_plan import (
     Eviction,
     GangReport,
-    Nomination,
     PendingPod,
     Placement,
     RejectedPlan,
@@ -82,7 +81,7 @@ def _eviction(one: Eviction) -> dict[str, Any]:
     }
 
 
-def _nominations(all_of_them: Iterable[Nomination]) -> list[list[str]]:
+def _nominations(all_of_them: Iterable[Placement]) -> list[list[str]]:
     return [[one.pod_key, one.node, one.unit] for one in all_of_them]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from koordpy.observe.decision_log import DecisionLog
 from koordpy.plan.pending_reason import Reason
-from koordpy.plan.round_plan import Eviction, Nomination, PendingPod, Placement, Proof, RoundPlan, UnitReport
+from koordpy.plan.round_plan import Eviction, PendingPod, Placement, Proof, RoundPlan, UnitReport
 
 GANG = "gang:team-b/b1"
 
@@ -22,7 +22,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def placed(unit: str = GANG, *, proof: Proof = Proof.OPTIMAL) -> RoundPlan:
-    placements = (Placement("team-b/b1-0", "u", "n1", {}, unit),)
+    placements = (Placement("team-b/b1-0", "u", "n1", unit),)
     return RoundPlan(placements, (), (), (), (UnitReport(unit, ("team-b/b1-0",), 1, proof, "blockLayer"),))
 
 
@@ -37,14 +37,14 @@ def evicting(
     """A plan that evicts a pod by each rule, and has `to` members go to nodes of their own."""
     members = [f"team-b/b1-{i}" for i in range(to)]
     return RoundPlan(
-        placements=tuple(Placement(key, "u", f"n{i}", {}, unit) for i, key in enumerate(members)),
+        placements=tuple(Placement(key, "u", f"n{i}", unit) for i, key in enumerate(members)),
         evictions=tuple(
             Eviction(f"team-a/a{i}", "u", f"n{i}", rule, beneficiary, unit, message=why) for i, rule in enumerate(rules)
         ),
         pending=(),
         gangs=(),
         units=(UnitReport(unit, tuple(members), to, Proof.OPTIMAL, None),) if to else (),
-        nominations=tuple(Nomination(key, "u", f"n{i}", unit) for i, key in enumerate(members)),
+        nominations=tuple(Placement(key, "u", f"n{i}", unit) for i, key in enumerate(members)),
     )
 
 
@@ -74,9 +74,7 @@ def test_a_line_does_not_end_in_a_proof_of_nothing(lines: pytest.LogCaptureFixtu
 def test_a_unit_whose_room_is_kept_is_not_said_to_be_infeasible(lines: pytest.LogCaptureFixture) -> None:
     plan = waits("waiting for terminating pods: capacity on n1 is reserved for it.")
     decisions = DecisionLog()
-    decisions.record(
-        replace(plan, awaiting_nominations=(Nomination("team-b/b1-0", "u", "n1", GANG),)), number=1, at=0.0
-    )
+    decisions.record(replace(plan, awaiting_nominations=(Placement("team-b/b1-0", "u", "n1", GANG),)), number=1, at=0.0)
     assert messages(lines) == ["gang:team-b/b1: waiting for terminating pods: capacity on n1 is reserved for it."]
     (decision,) = decisions.last_decisions()
     assert [(one.pod, one.node) for one in decision.nominated] == [("team-b/b1-0", "n1")]

@@ -20,7 +20,7 @@ from koordpy.plan.round_plan import (
 
 def plan(message: str = "") -> RoundPlan:
     unit = "gang:default/g"
-    placements = () if message else (Placement("default/g-0", "u", "n1", {}, unit),)
+    placements = () if message else (Placement("default/g-0", "u", "n1", unit),)
     pending = (PendingPod("default/g-0", unit, "default/g", Reason.UNSCHEDULABLE, message),) if message else ()
     status = GangStatus.UNSCHEDULABLE if message else GangStatus.SCHEDULED
     return RoundPlan(

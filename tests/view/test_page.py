@@ -35,7 +35,7 @@ from koordpy.api.objects import ObjectMeta, OwnerReference, Pod
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.family_registry import make_state
-from koordpy.observe.decision_log import Decision, Place
+from koordpy.observe.decision_log import Decision, PodOnNode
 from koordpy.view.document_rows import PlannedPlace, Remarks
 from koordpy.view.live_documents import CHANGE, WHOLE, Event, Feed, NotReadyError, Planned
 from koordpy.view.page_server import SourceError, page_of, page_with
@@ -300,7 +300,7 @@ def test_states_are_told_apart_without_colour(browser: Browser, serve: Any) -> N
         gpu_pod("next"),
         gpu_pod("after", priority=9),
     )
-    gone = Place("default/victim", "n8", "priority")
+    gone = PodOnNode("default/victim", "n8", "priority")
     plan = Decision(1, 60.0, "default/after", 1, 0, "feasible", None, ("n8",), "", "default/after", (gone,))
     planned = {"default/next": PlannedPlace("n7"), "default/after": PlannedPlace("n8", evicts=True)}
     snapshot = state.snapshot(60.0)

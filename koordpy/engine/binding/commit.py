@@ -33,7 +33,7 @@ from koordpy.engine.binding.unit_commit import (
 )
 from koordpy.engine.binding.volume_writes import ClaimBinder, ClaimsFailed, PodClaims, unbound_claims
 from koordpy.engine.engine_context import Context, begin
-from koordpy.engine.queue_entry import QueuedPod
+from koordpy.engine.queue_entry import queued_pod
 from koordpy.engine.status.scheduler_events import SCHEDULED
 from koordpy.engine.wakeups import Wake
 from koordpy.plan.round_plan import Placement
@@ -102,9 +102,7 @@ class Committer:
             key = placement.pod_key
             info = self._state.pod(key)
             assert info is not None
-            queued = self._queue.discard(key)
-            if queued is None:
-                queued = QueuedPod(key, info.uid, now, info.priority, info.created, light=False)
+            queued = self._queue.discard(key) or queued_pod(info, now)
             if info.nominated_node not in ("", placement.node):
                 # the capacity that was reserved on the nominated node is free for other pods
                 self._queue.broadcast(Wake.CAPACITY_FREED, "NominationEnd")

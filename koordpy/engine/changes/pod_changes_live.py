@@ -13,12 +13,11 @@ from koordpy.api.objects import Pod
 from koordpy.engine.changes.change_hub import Hub
 from koordpy.engine.changes.object_changes import ClaimUsers
 from koordpy.engine.client.api_replies import is_older
-from koordpy.engine.queue_entry import QueuedPod, pod_load
+from koordpy.engine.queue_entry import queued_pod
 from koordpy.engine.wakeups import Wake, changes_itself, of_pod
 from koordpy.engine.watching.pod_intake import PodIntake
 from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.pods.pod_info import PodInfo
-from koordpy.quota.quota_book import card_hundredths
 
 logger = logging.getLogger(__name__)
 
@@ -214,16 +213,7 @@ class PodChanges:
 
     def enqueue(self, info: PodInfo, *, event: str) -> None:
         """Adds a pending pod to the queue, in its unit. event: name of the event in metrics."""
-        pod = QueuedPod(
-            key=info.key,
-            uid=info.uid,
-            added=self._queue.clock(),
-            priority=info.priority,
-            created=info.created,
-            light=info.gang is None and not card_hundredths(info.requests),
-            load=pod_load(info.ties.terms.encoded),
-            profile=info.pod.spec.scheduler_name,
-        )
+        pod = queued_pod(info, self._queue.clock())
         self._queue.add(self._hub.names.of_pod(info), pod, event=event)
 
 

@@ -23,7 +23,7 @@ from koordpy.engine.status.event_recorder import ObjectReference
 from koordpy.engine.status.scheduler_events import ROOM_MADE
 from koordpy.engine.status.status_patches import pod_unschedulable
 from koordpy.plan.pending_reason import Reason, written
-from koordpy.plan.round_plan import Benefit, Eviction, Nomination
+from koordpy.plan.round_plan import Benefit, Eviction, Placement
 from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.selection.preemption_names import RuleName
@@ -47,7 +47,7 @@ class EvictionPlan:
     unit: str
     """Id of the preemptor's unit; empty for evictions of quotas above their runtime."""
     evictions: tuple[Eviction, ...]
-    nominations: tuple[Nomination, ...] = ()
+    nominations: tuple[Placement, ...] = ()
     """Members of the unit with their nodes; empty if no pod gains by the evictions."""
     benefit: Benefit | None = None
     """Totals of the plan, for the condition of the members and the event; None without a preemptor."""
@@ -159,7 +159,7 @@ class Evictor:
         """Writes status.nominatedNodeName and the condition of every member, before any victim is evicted."""
         message = plan.benefit.message if plan.benefit is not None else ""
 
-        async def one(nomination: Nomination) -> None:
+        async def one(nomination: Placement) -> None:
             await self.nominations.before_writing(nomination.pod_key)
             info = self._waits(nomination)
             status = pod_unschedulable(info.pod, reason=self._reason.value, message=message, now=self._now())
@@ -168,7 +168,7 @@ class Evictor:
 
         await self._calls.each(plan.nominations, one)
 
-    def _waits(self, nomination: Nomination) -> PodInfo:
+    def _waits(self, nomination: Placement) -> PodInfo:
         """Returns a member if it is still pending with its nomination; raises Dropped otherwise."""
         info = self._state.pod(nomination.pod_key)
         if info is None or info.uid != nomination.uid or not info.pending:

@@ -25,21 +25,21 @@ from koordpy.placement.solver.staged_model import Term, linear
 
 Leaving = Mapping[int, Sequence[Term]]
 """Domain -> number of running pods there that match a term and are evicted, as terms."""
-Place = tuple[int, Mapping[int, Sequence[Term]]]
+ModelNode = tuple[int, Mapping[int, Sequence[Term]]]
 """(node, shape -> number of its new pods there as terms). The node may represent several nodes with equal labels."""
 
 
 class Interacting:
     """Adds the constraints of interactions to a model.
 
-    places: the nodes or cells of the model. most: shape -> upper bound on its new pods in the whole model. every: True
+    nodes: the nodes or cells of the model. most: shape -> upper bound on its new pods in the whole model. every: True
     if exactly that many are placed; False if the model may leave pods out.
     """
 
     def __init__(
-        self, model: cp_model.CpModel, places: Sequence[Place], *, most: Mapping[int, int], every: bool = True
+        self, model: cp_model.CpModel, nodes: Sequence[ModelNode], *, most: Mapping[int, int], every: bool = True
     ) -> None:
-        self.model, self.places, self.most, self.every = model, places, most, every
+        self.model, self.nodes, self.most, self.every = model, nodes, most, every
         self._present: dict[tuple[int, bytes, int], cp_model.IntVar] = {}
 
     def add(self, one: Interaction, leaving: Sequence[Leaving] = ()) -> None:
@@ -54,7 +54,7 @@ class Interacting:
         if isinstance(one, LinkedAffinity):
             self._linked(one, leaving)
             return
-        if not any(held.get(one.shape) for _, held in self.places):
+        if not any(pods.get(one.shape) for _, pods in self.nodes):
             return
         if isinstance(one, AntiAffinity):
             self._add_anti_affinity(one)
@@ -65,9 +65,9 @@ class Interacting:
         """Returns domain -> number of new pods of the shapes there, as terms; -1 for nodes in no domain."""
         out: dict[int, list[Term]] = {}
         for shape in shapes:
-            for node, held in self.places:
-                if held.get(shape):
-                    out.setdefault(int(groups[node]), []).extend(held[shape])
+            for node, pods in self.nodes:
+                if pods.get(shape):
+                    out.setdefault(int(groups[node]), []).extend(pods[shape])
         return out
 
     def _most_of(self, shapes: Iterable[int]) -> int:
@@ -135,7 +135,7 @@ class Interacting:
         # shape -> per term the evictions of its running matches
         labels = iter(leaving or [{}] * sum(len(near.groups) for near in one.owners))
         away = {near.shape: [next(labels) for _ in near.groups] for near in one.owners}
-        placed = {shape for shape in one.shapes if any(held.get(shape) for _, held in self.places)}
+        placed = {shape for shape in one.shapes if any(pods.get(shape) for _, pods in self.nodes)}
         for owners in one.sets(placed):
             first = {near.shape: self._first(near, one.unlinked(near), away[near.shape]) for near in owners}
             for near in owners:
@@ -255,7 +255,7 @@ class Interacting:
     def _is_placed(self, shape: int) -> cp_model.IntVar:
         """Returns a 0/1 variable that must be 1 if any pod of a shape is placed."""
         placed = self.model.new_bool_var("")
-        terms = [term for _, held in self.places for term in held.get(shape, ())]
+        terms = [term for _, pods in self.nodes for term in pods.get(shape, ())]
         self._add([*terms, (placed, -self.most[shape])], most=0)
         return placed
 
