@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects of the Kubernetes core API as immutable records: pods, nodes, namespaces, PodDisruptionBudgets and so on.
 
-Names and meanings of fields are those of Kubernetes. Only fields that a decision may depend on are declared; decoding
-drops other fields, which keeps 50,000 pods small. `gc=False`: the records contain no reference cycles, and a garbage
-collection of 50,000 pods takes seconds. Times are RFC 3339 text; quantities are raw (`quantity.py` reads them).
-Sources: the Kubernetes API 1.36 and vocabulary.md 3.
+Names and meanings of fields are those of Kubernetes. Only fields that a decision may depend on are declared, to keep
+50,000 pods small. `gc=False`: there are no reference cycles, and a garbage collection takes seconds. Times are RFC 3339
+text; quantities are raw (`quantity.py` reads them). Sources: the Kubernetes API 1.36 and vocabulary.md 3.
 """
 
 from collections.abc import Iterable
@@ -148,6 +147,7 @@ class Toleration(Wire, frozen=True):
     operator: str = ""
     value: str = ""
     effect: str = ""
+    toleration_seconds: int | None = None
 
 
 class TopologySpreadConstraint(Wire, frozen=True):
@@ -279,8 +279,6 @@ class PodSpec(Wire, frozen=True):
 
 
 class Condition(Wire, frozen=True):
-    """A condition of any object."""
-
     type: str = ""
     status: str = ""
     reason: str = ""
@@ -341,6 +339,7 @@ class Taint(Wire, frozen=True):
     key: str = ""
     value: str = ""
     effect: str = ""
+    time_added: Time | None = None
 
 
 class NodeSpec(Wire, frozen=True):
@@ -364,6 +363,7 @@ class NodeStatus(Wire, frozen=True):
     images: list[ContainerImage] = []
     addresses: list[NodeAddress] = []
     declared_features: list[str] = []
+    conditions: list[Condition] = []
 
 
 class Node(KubernetesObject, frozen=True):

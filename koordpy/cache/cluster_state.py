@@ -23,6 +23,7 @@ from koordpy.cache.node_book import NodeBook
 from koordpy.cache.pod_book import PodBook
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import Gangs, Quota
+from koordpy.config.node_failures import Repair
 from koordpy.decoding.wire_json import unreadable
 from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices, DeviceFamilies
 from koordpy.pods.gang_refs import GangSource
@@ -48,14 +49,15 @@ class ClusterState(PodBook):
         owners: bool = False,
         quota: Quota | None = None,
         gangs: Gangs | None = None,
+        repair: Repair | None = None,
         live: bool = False,
     ) -> None:
         """Creates an empty cache.
 
         families: books of the device families (`devices.family_registry`). owners: True if services and controllers are
         read, because default spread constraints apply to their pods. quota: which quotas apply. gangs: how gangs are
-        derived for pods that name none. live: True for the pods of a real cluster, with controllers that recreate them;
-        False offline.
+        derived for pods that name none. repair: when a node is lost. live: True for the pods of a real cluster, with
+        controllers that recreate them; False offline.
         """
         super().__init__(
             families,
@@ -67,7 +69,7 @@ class ClusterState(PodBook):
         self.live = live
         for book in self.families.values():
             book.live = live
-        self.nodes = NodeBook()
+        self.nodes = NodeBook(repair)
         self._storage = VolumeBook()
         self.preemption_history = PreemptionHistory()
         """Preemption history: which units were evicted for which."""
@@ -273,6 +275,7 @@ class ClusterState(PodBook):
             staying_version=self.usage.staying_version,
             evicted_for=self.preemption_history.view(now) if self.preemption_history.times else {},
             scheduler_names=self.scheduler_names,
+            lost_nodes=nodes.lost(now),
             topology_warnings=nodes.hypernode_faults,
             topology_fault="; ".join(map(str, nodes.topology_faults)),
             node_warnings=(

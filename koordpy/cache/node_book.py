@@ -12,8 +12,10 @@ from koordpy.api import keys
 from koordpy.api.custom_objects import ClusterNetworkTopology, HyperNode
 from koordpy.api.key_hints import Holder
 from koordpy.api.objects import Node
+from koordpy.cache.lost_nodes import LostNode, lost_node, may_be_lost, next_loss
 from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
 from koordpy.cache.topology_gaps import LabelGaps, TopologyGaps, find_gaps
+from koordpy.config.node_failures import Repair
 from koordpy.decoding.annotation_settings import odd_settings
 from koordpy.pods.family_books import Amendment
 from koordpy.pods.resource_amounts import Amounts, add_amounts, node_allocatable
@@ -26,7 +28,11 @@ from koordpy.topology.topology_tree import Tree, build_tree
 class NodeBook:
     """Nodes by name, the objects that define the topology, and the tree."""
 
-    def __init__(self) -> None:
+    def __init__(self, repair: Repair | None = None) -> None:
+        """repair: when a node is lost; None for the default."""
+        self._repair = repair or Repair()
+        self._marked: dict[str, Node] = {}
+        """Nodes with a taint or condition that marks them as lost, now or after a grace."""
         self._amendments: dict[str, dict[str, Amendment]] = {}
         """Node -> family of devices -> corrections of the node's amounts."""
         self.topology: ClusterNetworkTopology | None = None
@@ -82,6 +88,10 @@ class NodeBook:
         )
         old = self._nodes.get(info.name)
         self._nodes[info.name] = info
+        if may_be_lost(node, self._repair):
+            self._marked[info.name] = node
+        elif self._marked:
+            self._marked.pop(info.name, None)
         # invalidate what depends on a changed field
         if old is None or (old.labels, old.node.metadata.annotations) != (info.labels, node.metadata.annotations):
             self._look_at_keys(info)
@@ -121,12 +131,23 @@ class NodeBook:
         """Removes a node; an unknown one is ignored."""
         if self._nodes.pop(name, None) is not None:
             self._odd.pop(name, None)
+            self._marked.pop(name, None)
             self._warnings = None
             self._total = self._cards = None
             self._tree = None
             self.total_version += 1
             self.static_version += 1
             self.capacity_version += 1
+
+    def lost(self, now: float) -> dict[str, LostNode]:
+        """Returns node name -> why it is lost, of each lost node. now: seconds since the epoch."""
+        found = ((name, lost_node(node, now, self._repair)) for name, node in self._marked.items())
+        return {name: lost for name, lost in found if lost is not None}
+
+    def next_loss(self, now: float) -> float | None:
+        """Returns when the next node is lost at the end of its grace, in seconds since the epoch; None for none."""
+        ends = (next_loss(node, now, self._repair) for node in self._marked.values())
+        return min((end for end in ends if end is not None), default=None)
 
     @property
     def warnings(self) -> tuple[tuple[str, str], ...]:

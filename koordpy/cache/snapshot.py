@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from koordpy.api.objects import Node, PodDisruptionBudget, PriorityClass, Taint
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
 from koordpy.cache.gang_history import GangPast
+from koordpy.cache.lost_nodes import LostNode
 from koordpy.cache.reservations import Reservation
 from koordpy.pods.device_asks import AskReaders
 from koordpy.pods.family_books import FamilyView
@@ -169,6 +170,8 @@ class Snapshot:
     """Family of devices -> its devices."""
     readers: AskReaders = field(default_factory=AskReaders)
     """Readers of device requests, by family."""
+    lost_nodes: Mapping[str, LostNode] = field(default_factory=dict)
+    """Node name -> why the node is lost; only of lost nodes (repair.md 4.1)."""
     budgets: tuple[PodDisruptionBudget, ...] = ()
     """PodDisruptionBudgets in natural order."""
     priority_classes: tuple[PriorityClass, ...] = ()

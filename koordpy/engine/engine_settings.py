@@ -73,6 +73,7 @@ def empty_state(config: KoordpyConfiguration, *, live: bool = False) -> ClusterS
         owners=spread.reads_owners,
         quota=config.quota,
         gangs=config.gangs,
+        repair=config.repair,
         live=live,
     )
     state.look_for(spread_keys(spread.constraints))

@@ -71,6 +71,8 @@ class Wake(enum.Flag):
     STORAGE_CAPACITY = enum.auto()
     NODE_FEATURES = enum.auto()
     """A node declares other features of Kubernetes."""
+    NODE_CONDITIONS = enum.auto()
+    """The status of some condition of a node changed."""
     ATTACHABLE = enum.auto()
     """A node may accept more volumes."""
     DYNAMIC_DEVICE = enum.auto()
@@ -104,6 +106,7 @@ _NO_NEIGHBOURS = Wake.QUOTA | Wake.DEMAND_FELL | Wake.DEVICE | Wake.DEVICE_REPOR
 BY_FILTER: dict[str, Wake] = {
     "NodeUnschedulable": Wake.NODE_ADDED | Wake.NODE_TAINTS,
     "NodeName": Wake.NODE_ADDED,
+    "NodeRepair": Wake.NODE_ADDED | Wake.NODE_CONDITIONS,
     "TaintToleration": Wake.NODE_ADDED | Wake.NODE_TAINTS,
     "NodeAffinity": Wake.NODE_ADDED | Wake.NODE_LABELS,
     "NodePorts": Wake.NODE_ADDED | Wake.CAPACITY_FREED,
@@ -215,6 +218,8 @@ def of_node(before: NodeInfo | None, after: NodeInfo | None) -> Wake:
         wake |= Wake.NODE_TAINTS
     if before.node.status.declared_features != after.node.status.declared_features:
         wake |= Wake.NODE_FEATURES
+    if _states(before.node) != _states(after.node):
+        wake |= Wake.NODE_CONDITIONS
     if _links_said(before.node) != _links_said(after.node):
         wake |= Wake.DEVICE
     if node_reports(before.node) != node_reports(after.node):
@@ -225,6 +230,11 @@ def of_node(before: NodeInfo | None, after: NodeInfo | None) -> Wake:
 def _more(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
     """Returns True if `after` has more of some resource than `before`."""
     return any(amount > before.get(name, 0) for name, amount in after.items())
+
+
+def _states(node: Node) -> dict[str, str]:
+    """Returns type -> status of the conditions of a node."""
+    return {one.type: one.status for one in node.status.conditions}
 
 
 def _links_said(node: Node) -> dict[str, str]:

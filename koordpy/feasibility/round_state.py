@@ -33,6 +33,7 @@ from koordpy.placement.problem import Problem
 from koordpy.plan.limits import DOMAIN_LABELS, SHAPES_KEPT, STATIC_KEPT
 from koordpy.plugins import node_filters as node_filters
 from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.plugins.node_repair import check_repair, distinctions_of
 from koordpy.plugins.node_scores import static_scores
 from koordpy.plugins.topology_spread import FILTERS, constraints_of
 from koordpy.plugins.volume_binding import VolumeBinding
@@ -120,6 +121,7 @@ class RoundState:
         """Key of a pod (`key`) -> shape state."""
         self._among: dict[GangRef, tuple[tuple[int, View], MemberConstraints]] = {}
         """Gang -> (moment, constraints among its unit's members at that moment)."""
+        self._distinctions = distinctions_of(self.inputs)
         self._plain_keys: set[bytes] = set()
         """Shapes for which `key` returns the shape itself, as a cache."""
         self.built: tuple[Unit, tuple[int, View], Problem] | None = None
@@ -301,9 +303,14 @@ class RoundState:
         if self.draft.has_nominations:
             tenants = tenants_of(pod, self.snapshot.quotas)
             key += repr((sorted(self._reserved_for(pod)), self.view.net, tenants)).encode()
-        if signature := device_signature(pod, self.inputs) if pod.asks else "":
+        signature = device_signature(pod, self.inputs) if pod.asks else ""
+        for one in self._distinctions:
+            signature += one.signature(pod, self.inputs)
+        if signature:
             key += signature.encode()
-        elif not (self.draft.has_nominations or self.inputs.spread_defaults or self.concerned(pod)):
+        elif not (
+            self._distinctions or self.draft.has_nominations or self.inputs.spread_defaults or self.concerned(pod)
+        ):
             self._plain_keys.add(pod.shape)
         return key
 
@@ -313,7 +320,7 @@ class RoundState:
         found = self._shapes.get(key)
         if found is None:
             refusal = refusal_of(pod, self.inputs) or self._among_refusal(pod)
-            found = self._shapes[key] = ShapeState(self, pod, self._static_of(pod), refusal)
+            found = self._shapes[key] = ShapeState(self, pod, self._static_now(pod), refusal)
         else:
             found.refresh()
         return found
@@ -327,7 +334,7 @@ class RoundState:
         return bool(self.of(pod).verdict().which[node] == 0)
 
     def lets_in(self, pod: PodInfo) -> NDArray[np.bool_]:
-        """Returns [nodes] True if labels, taints and cordons of the node admit a pod."""
+        """Returns [nodes] True if labels, taints and cordons of the node admit a pod, whatever NodeRepair refuses."""
         return self._static_of(pod).before.fits
 
     @property
@@ -355,6 +362,15 @@ class RoundState:
             static = self._static[read] = Static(before=chain(parts), refusal=refusal, scores=scores)
         return static
 
+    def _static_now(self, pod: PodInfo) -> Static:
+        """Returns the static results of a pod with the refusals of NodeRepair, which hold for this round only."""
+        static, repair = self._static_of(pod), check_repair(pod, self.inputs)
+        if repair is None:
+            return static
+        nodes = self.snapshot.nodes
+        early = [node_filters.check_named(nodes, pod.pod), node_filters.check_unschedulable(nodes, pod.pod)]
+        return replace(static, before=chain([*early, repair, static.before]))
+
     def _first_verdicts(self, pod: PodInfo) -> tuple[list[Verdict], Refusal | None]:
         """Returns the verdicts of the filters that read only node objects; see `node_filters.first_words`."""
         return node_filters.first_words(self.snapshot.nodes, pod.pod, self._added)
@@ -364,4 +380,6 @@ class RoundState:
 
         Unlike `ShapeState.verdict`, each filter is applied to every node, also where an earlier filter refuses.
         """
-        return [*self._first_verdicts(pod)[0], *self.of(pod).later_words()]
+        named, unschedulable, *others = self._first_verdicts(pod)[0]
+        repair = check_repair(pod, self.inputs)
+        return [named, unschedulable, *([repair] if repair else []), *others, *self.of(pod).later_words()]

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.api.label_selectors import LabelColumns, int64
+from koordpy.api.label_selectors import LabelColumns
 from koordpy.api.objects import NodeAffinity, NodeSelector, Pod, Taint, Toleration
+from koordpy.api.tolerations import tolerated
 from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
 from koordpy.framework.filter_protocol import Code, Refusal, Verdict, all_fit, refused_where
 
@@ -25,33 +26,6 @@ CONFLICT = Refusal("NodeAffinity", Code.UNRESOLVABLE, ("pod affinity terms confl
 
 FILTERING_EFFECTS = ("NoSchedule", "NoExecute")
 """Effects of taints that refuse a node; PreferNoSchedule only lowers the score."""
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Returns True if one toleration matches one taint (kube-parity.md 2.1).
-
-    The operators Lt and Gt compare numbers (KEP-5471); values that are not numbers do not match.
-    """
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    match toleration.operator:
-        case "Exists":
-            return True
-        case "" | "Equal":
-            return bool(toleration.key) and toleration.value == taint.value
-        case "Lt" | "Gt":
-            have, bound = int64(taint.value), int64(toleration.value)
-            if not toleration.key or have is None or bound is None:
-                return False
-            return have < bound if toleration.operator == "Lt" else have > bound
-    return False
-
-
-def tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
-    """Returns True if any toleration matches the taint."""
-    return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
 def repels(taint: Taint, tolerations: Sequence[Toleration]) -> bool:

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from koordpy.api.objects import NodeAffinity, Pod
 from koordpy.api.quantity import is_extended
+from koordpy.api.tolerations import tolerates
 from koordpy.cache.snapshot import Ints, NodeInfo, Snapshot
 from koordpy.config.configuration import NodeResourcesFitScore, UtilizationPoint
-from koordpy.plugins.node_filters import columns_of, tolerates
+from koordpy.plugins.node_filters import columns_of
 from koordpy.pods.pod_info import PodInfo
 
 BALANCED = "NodeResourcesBalancedAllocation"

@@ -208,7 +208,10 @@ class ReservationLedger:
         return frozenset(out)
 
     def _admits(self, pod: PodInfo, node: int) -> bool:
-        """Returns True if the node's name, labels and taints admit a pod."""
+        """Returns True if the node's name, labels and taints admit a pod, and the node is not lost by a condition."""
+        lost = self.snapshot.lost_nodes.get(self.snapshot.nodes[node].name)
+        if lost is not None and lost.condition:
+            return False
         added = self.config.filters.node_affinity.added_affinity
         words, refusal = node_filters.first_words(self.snapshot.nodes[node : node + 1], pod.pod, added)
         return refusal is None and all(word.of(0) is None for word in words)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from koordpy.api.counted_nouns import count_noun
 from koordpy.api.label_selectors import term_matches
+from koordpy.api.tolerations import tolerated
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT, NodeInfo, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
@@ -166,6 +167,9 @@ def _node_faults(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState)
         if (pod.shape, name) in seen:
             continue
         seen.add((pod.shape, name))
+        lost = round_state.snapshot.lost_nodes.get(name)
+        if lost is not None and lost.condition:
+            faults.append(f"{pod.key}: node {name} has condition {lost.condition}")
         faults += _refusals(pod, round_state.snapshot.nodes[round_state.snapshot.index[name]])
     return faults
 
@@ -175,7 +179,7 @@ def _refusals(pod: PodInfo, node: NodeInfo) -> list[str]:
     faults, spec, name = [], pod.pod.spec, node.name
     for taint in node.taints:
         effect = taint.effect in node_filters.FILTERING_EFFECTS
-        if effect and not node_filters.tolerated(taint, spec.tolerations):
+        if effect and not tolerated(taint, spec.tolerations):
             faults.append(f"{pod.key}: node {name} has taint {taint.key} that it does not tolerate")
     if any(node.labels.get(key) != value for key, value in spec.node_selector.items()):
         faults.append(f"{pod.key}: node {name} does not match its node selector")
@@ -190,7 +194,7 @@ def _refusals(pod: PodInfo, node: NodeInfo) -> list[str]:
 
 def allows(pod: PodInfo, node: NodeInfo, config: KoordpyConfiguration) -> bool:
     """Returns True if a pending pod may be placed on a node by the node's labels, taints and cordon."""
-    if node.unschedulable and not node_filters.tolerated(UNSCHEDULABLE_TAINT, pod.pod.spec.tolerations):
+    if node.unschedulable and not tolerated(UNSCHEDULABLE_TAINT, pod.pod.spec.tolerations):
         return False
     added = config.filters.node_affinity.added_affinity
     terms = added.required.node_selector_terms if added is not None and added.required is not None else []

@@ -13,6 +13,7 @@ from itertools import chain
 from koordpy.api.label_selectors import selector_matches
 from koordpy.api.label_selectors import term_matches as node_matches
 from koordpy.api.objects import PodAffinityTerm, TopologySpreadConstraint
+from koordpy.api.tolerations import tolerated
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import NodeInfo
 from koordpy.plugins import node_filters as node_filters
@@ -221,9 +222,7 @@ def _counts(node: NodeInfo, constraint: TopologySpreadConstraint, pod: PodInfo) 
         if required and not any(node_matches(t, node.name, node.labels) for t in required.node_selector_terms):
             return False
     return constraint.node_taints_policy != "Honor" or all(
-        node_filters.tolerated(taint, spec.tolerations)
-        for taint in node.taints
-        if taint.effect in node_filters.FILTERING_EFFECTS
+        tolerated(taint, spec.tolerations) for taint in node.taints if taint.effect in node_filters.FILTERING_EFFECTS
     )
 
 
