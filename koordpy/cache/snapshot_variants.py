@@ -4,8 +4,8 @@
 A variant lacks some pods, has new or changed nodes or pending pods, or changed quotas. Each function returns a Snapshot
 as it would be after the change, with every dependent count updated. The original Snapshot does not change. Cost:
 O(nodes) for nodes, O(pods) copies of references for pods. A function raises `VariantError` if the result cannot be
-exact: if devices of resource claims would be freed, if a bound pod is added or replaced, and for new or relabelled
-nodes in topology trees of HyperNodes.
+exact: if devices of resource claims would be freed, if a bound pod other than one of a DaemonSet or kubelet is added or
+replaced, and for new or relabelled nodes in topology trees of HyperNodes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -33,7 +33,7 @@ from koordpy.topology.topology_tree import build_tree
 K = TypeVar("K")
 S = TypeVar("S")
 _versions = count(-2, -1)
-"""`static_version` of variants with other nodes: negative, so it never equals one of a ClusterState."""
+"""`static_version` and `staying_version` of variants: negative, so they never equal one of a ClusterState."""
 
 
 class VariantError(Exception):
@@ -130,6 +130,42 @@ def new_node(template: NodeInfo, name: str) -> NodeInfo:
     return replace(template, name=name, labels=labels, node=structs.replace(template.node, metadata=meta))
 
 
+def with_daemons(snapshot: Snapshot, pods: Iterable[PodInfo]) -> Snapshot:
+    """Returns the snapshot with new bound pods of DaemonSets and kubelets, which run on new nodes.
+
+    Raises `VariantError` for a pod with devices or resource claims, because it is not known which ones it gets.
+    """
+    given = {pod.key: pod for pod in pods}
+    if not given:
+        return snapshot
+    if any(not pod.bound or pod.extended or pod.asks or pod.pod.spec.resource_claims for pod in given.values()):
+        raise VariantError
+    used, scored, staying = (one.copy() for one in (snapshot.used, snapshot.score_used, snapshot.unevictable_used))
+    for pod in given.values():
+        node = snapshot.index[pod.node]
+        for column, amount in snapshot.vector(pod.requests):
+            used[node, column] += amount
+            staying[node, column] += amount
+        scored[node] += pod.score_requests
+    counts = _counts(given.values(), snapshot, sign=-1)
+    return replace(
+        snapshot,
+        used=used,
+        score_used=scored,
+        unevictable_used=staying,
+        pods={**snapshot.pods, **given},
+        selectors=counts_without(snapshot.selectors, counts.selectors),
+        quotas=_with_requests(snapshot.quotas, come=given.values()),
+        classes=counts_without(snapshot.classes, counts.classes),
+        terms=counts_without(snapshot.terms, counts.terms),
+        ports=counts_without(snapshot.ports, counts.ports),
+        claim_users=counts_without(snapshot.claim_users, counts.claim_users),
+        disks=counts_without(snapshot.disks, counts.disks),
+        staying_version=next(_versions),
+        memo={},
+    )
+
+
 def with_pods(snapshot: Snapshot, pods: Iterable[PodInfo]) -> Snapshot:
     """Returns the snapshot with new or changed pending pods; a known key replaces that pod. Gangs keep their order."""
     given = {pod.key: pod for pod in pods}
@@ -223,12 +259,12 @@ class _Counts:
         self.claim_users, self.disks = book.claim_users.frozen(), book.disks.frozen()
 
 
-def _counts(pods: Iterable[PodInfo], snapshot: Snapshot) -> _Counts:
-    """Returns the counts that some bound pods contribute, with the label keys of a snapshot."""
+def _counts(pods: Iterable[PodInfo], snapshot: Snapshot, sign: int = 1) -> _Counts:
+    """Returns the counts that some bound pods contribute, with the label keys of a snapshot; sign -1: negated."""
     book = Neighbours()
     book.look_for(snapshot.looked_for)
     for pod in pods:
-        book.account(pod, 1)
+        book.account(pod, sign)
     return _Counts(book)
 
 

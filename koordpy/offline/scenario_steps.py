@@ -27,6 +27,7 @@ from koordpy.offline.loaded_manifests import DocumentPlace, Loaded, Manifest, id
 from koordpy.offline.manifests import laid_over, load_manifests
 from koordpy.offline.preparing import FilledInput, Offline, assembled
 from koordpy.offline.read_kinds import find_kind
+from koordpy.pods.daemon_pods import copied_daemon
 from koordpy.pods.object_book import object_key
 from koordpy.simulation.claim_controllers import ClaimControllers
 from koordpy.simulation.result_fields import object_order
@@ -302,12 +303,12 @@ def _of_node(obj: KubernetesObject, name: str) -> bool:
 
 
 def _add_nodes(left: Loaded, step: Step, node: Manifest, ready: Offline, later: int) -> int:
-    """Adds copies of a node, with its Device, CSINode and ResourceSlices; the copies are empty and not cordoned.
+    """Adds copies of a node, with its Device, CSINode, ResourceSlices, and its bound DaemonSet and mirror pods.
 
-    Returns the number of objects created after `now` so far.
+    The copies have no other pods, and are not cordoned. Returns the number of objects created after `now` so far.
     """
     taken = {one.name for one in left.manifests if isinstance(one.obj, Node)}
-    own = [one for one in left.manifests if one is not node and _of_node(one.obj, node.name)]
+    own = [one for one in left.manifests if one is not node and _goes_with_node(one.obj, node.name)]
     number = 0
     for _ in range(int(step.value)):
         number += 1
@@ -325,8 +326,19 @@ def _add_nodes(left: Loaded, step: Step, node: Manifest, ready: Offline, later: 
     return later
 
 
+def _goes_with_node(obj: KubernetesObject, name: str) -> bool:
+    """Returns True if a node like node `name` has a copy of an object."""
+    if isinstance(obj, Pod):
+        ended = obj.status.phase in ("Succeeded", "Failed") or obj.metadata.deletion_timestamp is not None
+        return obj.spec.node_name == name and _stays_with_node(obj) and not ended
+    return _of_node(obj, name)
+
+
 def _copied(obj: KubernetesObject, old: str, new: str, created: str) -> KubernetesObject:
     meta = obj.metadata
+    if isinstance(obj, Pod):
+        pod = copied_daemon(obj, old, new)
+        return replace(pod, metadata=replace(pod.metadata, uid="", creation_timestamp=created))
     name = new if meta.name == old else f"{meta.name}-{new}"
     labels = {**meta.labels, **({HOSTNAME: new} if HOSTNAME in meta.labels else {})}
     meta = replace(

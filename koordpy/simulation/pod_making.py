@@ -22,7 +22,8 @@ from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import ObjectMeta, OwnerReference, Pod
 from koordpy.api.storage_objects import PersistentVolumeClaim
 from koordpy.api.uids import made_up_uid
-from koordpy.simulation.pod_specs import node_of_daemon, placed
+from koordpy.pods.daemon_pods import node_of_daemon
+from koordpy.simulation.pod_specs import placed
 from koordpy.workloads.known_workloads import Known, Lineage
 from koordpy.workloads.workload_manifest import Head
 from koordpy.workloads.workload_model import Filling, JobPart, PodSeat, Role, Slot, SlotClaim, Workload

@@ -16,7 +16,6 @@ from koordpy.api.objects import (
     NodeSelector,
     NodeSelectorTerm,
     PersistentVolumeClaimSource,
-    Pod,
     PodAffinity,
     PodAffinityTerm,
     PodSpec,
@@ -59,15 +58,6 @@ def _on_node(spec: PodSpec, node: str) -> PodSpec:
     of_nodes = replace(of_nodes, required=NodeSelector(node_selector_terms=terms))
     tolerations = daemon_tolerations(spec)
     return replace(spec, affinity=replace(affinity, node_affinity=of_nodes), tolerations=tolerations)
-
-
-def node_of_daemon(pod: Pod) -> str:
-    """Returns the node for which a DaemonSet created a pod, by spec.nodeName or by node affinity; empty for none."""
-    if pod.spec.node_name or pod.spec.affinity is None or (of_nodes := pod.spec.affinity.node_affinity) is None:
-        return pod.spec.node_name
-    terms = of_nodes.required.node_selector_terms if of_nodes.required is not None else []
-    named = (one for term in terms for one in term.match_fields if one.key == "metadata.name" and one.operator == "In")
-    return next((one.values[0] for one in named if one.values), "")
 
 
 DAEMON_TAINTS = (

@@ -313,6 +313,25 @@ def _new_nodes(one: Cluster, job: Job, match: re.Match[str]) -> None:
                 if "kubernetes.io/hostname" in made["metadata"].get("labels", {}):
                     made["metadata"]["labels"]["kubernetes.io/hostname"] = name
                 one.documents.append(made)
+            one.documents += [on_node(pod, name) for pod in daemons_of(one, like)]
+
+
+def daemons_of(one: Cluster, node: str) -> list[Document]:
+    """The pods of DaemonSets and the mirror pods of a node, which a node like it has, too."""
+
+    def stays(meta: Document) -> bool:
+        mirrors = "kubernetes.io/config.mirror" in meta.get("annotations", {})
+        return mirrors or any(owner["kind"] == "DaemonSet" for owner in meta.get("ownerReferences", []))
+
+    return [pod for pod in one.of("Pod").values() if pod["spec"].get("nodeName") == node and stays(pod["metadata"])]
+
+
+def on_node(pod: Document, node: str) -> Document:
+    """A pod as it is on another node."""
+    made = json.loads(json.dumps(pod))
+    made["metadata"] |= {"name": f"{pod['metadata']['name']}-{node}", "uid": f"{pod['metadata']['name']}-{node}"}
+    made["spec"]["nodeName"] = node
+    return made  # type: ignore[no-any-return]
 
 
 def _anywhere(one: Cluster, like: str, place: int, places: Iterable[str]) -> str:

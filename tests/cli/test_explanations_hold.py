@@ -4,6 +4,7 @@
 By hand on more seeds: python -m tests.cli.test_explanations_hold 40 500
 """
 
+import random
 import re
 import sys
 import tempfile
@@ -23,9 +24,32 @@ SEEDS = 40
 IN_ONE = 5
 
 
+def with_daemons(one: Cluster, seed: int) -> Cluster:
+    """The cluster, of every third seed with a DaemonSet's pod on each node that has capacity for it."""
+    if seed % 3:
+        return one
+    dice = random.Random(seed)
+    cpu, port = dice.choice([1, 2]), {"containerPort": 80, "hostPort": 80} if dice.random() < 0.5 else {}
+    running = [pod for pod in one.of("Pod").values() if "nodeName" in pod["spec"]]
+    for name, node in one.of("Node").items():
+        there = [pod["spec"] for pod in running if pod["spec"]["nodeName"] == name]
+        used = sum(int(spec["containers"][0]["resources"]["requests"]["cpu"]) for spec in there)
+        amounts = node["status"]["allocatable"]
+        if used + cpu > int(amounts["cpu"]) or len(there) >= int(amounts["pods"]):
+            continue
+        owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "agent", "controller": True}
+        meta = {"name": f"agent-{name}", "namespace": "default", "labels": {"app": "agent"}, "ownerReferences": [owner]}
+        ports = {"ports": [port]} if port else {}
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(cpu)}}, **ports}
+        spec = {"nodeName": name, "containers": [container]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {"phase": "Running"}}
+        one.documents.append(pod)
+    return one
+
+
 def unfounded(seed: int, folder: Path) -> Iterator[str]:
     """What `simulate` and `explain` say of a random cluster that is not so."""
-    one = stamped(cluster(seed))
+    one = stamped(with_daemons(cluster(seed), seed))
     said = told(["simulate", *one.arguments], one, folder)
     after = run_again(one, said)
     reading = Reading(after.documents)

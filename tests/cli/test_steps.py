@@ -134,6 +134,25 @@ def test_new_nodes_are_copies_without_what_the_old_one_holds(ask: Asked) -> None
     assert len(json.loads(gpus)["visibleGPUs"]) == 8
 
 
+@pytest.mark.parametrize("has_object", [True, False])
+def test_added_nodes_run_the_daemons_of_the_node_that_they_are_like(ask: Asked, has_object: bool) -> None:
+    """A DaemonSet uses 2 of 8 GPUs of each node, and a mirror pod 2, whether the DaemonSet is in the input or not."""
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": True}
+    agent = pod("agent-n1", 2, nodeName="n1", schedulerName="other", meta={"ownerReferences": [owner]})
+    local = pod("local-n1", 2, nodeName="n1", meta={"annotations": {"kubernetes.io/config.mirror": "x"}})
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": pod("x", 2, schedulerName="other")["spec"]}
+    daemons = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "uid": "u"}}
+    daemons["spec"] = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
+    waiting = [pod(f"p-{i}", 4) for i in range(4)]
+    first = ask.file(node("n1"), agent, local, *waiting, *([daemons] if has_object else []))
+    found = ask.json("-f", first, "--add-nodes", "2", "--like", "n1")
+    assert sorted(one["node"] for one in found["bindings"]) == ["n1", "n1-copy-1", "n1-copy-2"]
+    status, left, _ = ask.text("-f", first, "--add-nodes", "1", "--like", "n1", "-o", "manifests")
+    made = {one["metadata"]["name"]: one for one in yaml.safe_load_all(left)}
+    assert status == 0 and made["agent-n1-copy-1"]["spec"]["nodeName"] == "n1-copy-1"
+    assert "local-n1-copy-1" in made
+
+
 def test_an_object_of_a_step_takes_the_place_of_one_of_its_name(ask: Asked) -> None:
     """Status and age stay where the step says none: a node that is cordoned in a file keeps its GPUs."""
     first = ask.file(node("n1"), node("n2"), pod("a"))

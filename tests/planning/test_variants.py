@@ -11,14 +11,23 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from koordpy.api.objects import Pod
+from koordpy.api.objects import OwnerReference, Pod
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.cache.snapshot import Snapshot
-from koordpy.cache.snapshot_variants import VariantError, new_node, read_again, with_nodes, with_pods, without_pods
+from koordpy.cache.snapshot_variants import (
+    VariantError,
+    new_node,
+    read_again,
+    with_daemons,
+    with_nodes,
+    with_pods,
+    without_pods,
+)
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.ascend.tables.npu_book import npus_of
 from koordpy.devices.gpu.gpu_view import GpuView, gpu_view
 from koordpy.offline.offline_options import prepare
+from koordpy.pods.daemon_pods import copied_daemon
 from tests.cli.random_manifests import cluster, stamped
 
 SEEDS = range(12)
@@ -97,6 +106,31 @@ def test_nodes_that_are_new_or_other(seed: int, tmp_path: Path) -> None:
     same = {name: known for name, known in gpu_view(made).nodes.items() if name != "more-1"}
     assert_alike(replace(made, families={**made.families, "gpus": replace(gpu_view(made), nodes=same)}), after)
     assert ("more-1" in gpu_view(made).nodes) == (template.name in gpu_view(before).nodes)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_daemon_pods_of_nodes(seed: int, tmp_path: Path) -> None:
+    """Copies of running pods without devices, as pods of a DaemonSet, on another node each."""
+    state = state_of(seed, tmp_path)
+    before = state.snapshot(0)
+    owner = OwnerReference(kind="DaemonSet", name="agent", uid="agent", api_version="apps/v1", controller=True)
+    some = [pod for pod in before.pods.values() if pod.bound and not pod.extended and not pod.asks and not pod.gang]
+    for number, pod in enumerate(some):
+        name = before.nodes[(seed + number) % len(before.nodes)].name
+        copied = copied_daemon(pod.pod, pod.node, name)
+        meta = structs.replace(copied.metadata, owner_references=[owner])
+        state.upsert(structs.replace(copied, metadata=meta))
+    after = state.snapshot(0)
+    made = with_daemons(before, [pod for pod in after.pods.values() if pod.key not in before.pods])
+    assert (made.staying_version != before.staying_version) == bool(some)
+    assert_alike(replace(made, staying_version=after.staying_version), after)
+
+
+def test_a_daemon_pod_with_devices_is_not_copied(tmp_path: Path) -> None:
+    snapshots = (state_of(seed, tmp_path).snapshot(0) for seed in SEEDS)
+    snapshot = next(one for one in snapshots if any(pod.bound and pod.asks for pod in one.pods.values()))
+    with pytest.raises(VariantError):
+        with_daemons(snapshot, [next(pod for pod in snapshot.pods.values() if pod.bound and pod.asks)])
 
 
 @pytest.mark.parametrize("seed", SEEDS)

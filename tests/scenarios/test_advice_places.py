@@ -4,8 +4,19 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from koordpy.api.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from koordpy.api import keys
+from koordpy.api.objects import (
+    Affinity,
+    Container,
+    ContainerPort,
+    LabelSelector,
+    OwnerReference,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+)
 from koordpy.explain.explanation import explain
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, node, pod, wish
 
@@ -39,6 +50,30 @@ def test_new_nodes_are_placed_where_a_spread_needs_them() -> None:
 def test_new_nodes_are_placed_anywhere_where_no_rule_looks_at_places() -> None:
     lines = told(blocks(1, 1), group("g", 4), gang_pods("g", 4))
     assert lines == ("minMember were 2 (it is 4)", "there were 2 more nodes with 1 cpu in the cluster, like node n0-0")
+
+
+@pytest.mark.parametrize("is_mirror", [True, False])
+def test_new_nodes_run_the_daemons_of_the_node_that_they_are_like(is_mirror: bool) -> None:
+    """Nodes of 4 cpu, of which a pod of the DaemonSet uses 1: one member of 2 cpu each, not two."""
+    agent = pod("agent-n", at="n", annotations={keys.MIRROR: "x"} if is_mirror else {})
+    if not is_mirror:
+        owner = OwnerReference(kind="DaemonSet", name="agent", uid="u", api_version="apps/v1", controller=True)
+        agent = structs.replace(agent, metadata=structs.replace(agent.metadata, owner_references=[owner]))
+    gang = [group("g", 4), *gang_pods("g", 4, cpu="2")]
+    lines = told(node("n:4"), agent, gang)
+    assert lines[-1] == "there were 3 more nodes with 4 cpu in the cluster, like node n"
+    assert told(node("n:4"), gang)[-1] == "there were 1 more node with 4 cpu in the cluster, like node n"
+
+
+def test_new_nodes_have_the_host_ports_of_daemons() -> None:
+    """A port that the DaemonSet of each node uses is not free on a new node either."""
+    port = Container(name="c", image="i", ports=[ContainerPort(container_port=80, host_port=80)])
+    owner = OwnerReference(kind="DaemonSet", name="agent", uid="u", api_version="apps/v1", controller=True)
+    agent, own = pod("agent-n", at="n"), pod("p")
+    agent = structs.replace(agent, spec=structs.replace(agent.spec, containers=[port]))
+    own = structs.replace(own, spec=structs.replace(own.spec, containers=[port]))
+    agent = structs.replace(agent, metadata=structs.replace(agent.metadata, owner_references=[owner]))
+    assert told(node("n:4"), agent, own, name="p") == ("host port 80 were given up",)
 
 
 def test_a_place_that_an_affinity_forbids_is_not_anywhere() -> None:

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from koordpy.cache.plan_draft import Draft
-from koordpy.cache.snapshot import Ints, Snapshot
+from koordpy.cache.snapshot import PODS, Ints, NodeInfo, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.fairness.quota_admission import core_members
 from koordpy.feasibility.round_state import RoundState
@@ -18,7 +18,9 @@ from koordpy.framework.filter_protocol import Refusal
 from koordpy.gangs.queue_units import Unit
 from koordpy.plan.limits import ADVICE_KINDS
 from koordpy.plan.round_plan import RoundPlan
-from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.daemon_pods import node_of_daemon
+from koordpy.pods.pod_info import PodInfo, stays
+from koordpy.pods.resource_amounts import Amounts, add_amounts
 from koordpy.problems.problem_building import hard_level
 
 
@@ -97,6 +99,22 @@ class Case:
             return frozenset()
         index = self.snapshot.index
         return frozenset(self.domain_of[index[pod.node]] for pod in self.unit.members if pod.node in index)
+
+    @cached_property
+    def daemons(self) -> dict[str, tuple[PodInfo, ...]]:
+        """Node name -> its DaemonSet and mirror pods, bound or not, which a new node like it would run too."""
+        out: dict[str, list[PodInfo]] = {}
+        for pod in self.snapshot.pods.values():
+            if not pod.finished and stays(pod) and (name := pod.node or node_of_daemon(pod.pod)):
+                out.setdefault(name, []).append(pod)
+        return {name: tuple(pods) for name, pods in out.items()}
+
+    def capacity_when_new(self, node: NodeInfo) -> Amounts:
+        """Returns the amounts that a new node like `node` has for other pods than its DaemonSet and mirror pods."""
+        left = dict(node.allocatable)
+        for pod in self.daemons.get(node.name, ()):
+            add_amounts(left, {PODS: 1, **pod.requests}, -1)
+        return {name: max(0, amount) for name, amount in left.items()}
 
     def may_hold(self, node: int) -> bool:
         """Returns True if the unit may be placed in the hard domain of a node (position)."""

@@ -12,14 +12,15 @@ from itertools import count
 from math import ceil, inf
 
 import numpy as np
+from msgspec import structs
 
 from koordpy.api import keys
 from koordpy.api.counted_nouns import count_noun
 from koordpy.api.keys import HOSTNAME
 from koordpy.api.natural_order import natural_key
 from koordpy.api.quantity import quantity_text
-from koordpy.cache.snapshot import NodeInfo, Snapshot
-from koordpy.cache.snapshot_variants import new_node, with_nodes
+from koordpy.cache.snapshot import PODS, NodeInfo, Snapshot
+from koordpy.cache.snapshot_variants import new_node, with_daemons, with_nodes
 from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.change_kinds import Kinds
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort, World, of_snapshot
@@ -28,6 +29,7 @@ from koordpy.explain.advice.reductions import lowest
 from koordpy.framework.filter_protocol import Code
 from koordpy.plan.limits import ADVICE_NAMED, ADVICE_NEW_NODES, ADVICE_TEMPLATES
 from koordpy.plugins.node_filters import repels
+from koordpy.pods.daemon_pods import copied_daemon
 from koordpy.pods.pod_info import PodInfo
 
 CORDONED, AFFINITY = "NodeUnschedulable", "NodeAffinity"
@@ -85,14 +87,14 @@ class _Growth:
         that was tried, because users may add them in any of them. False for a text with the exact place.
         """
         case, node = self._case, self.node
-        first = self._firsts.setdefault(number, of_snapshot(_NewNodes([node] * number, "0")))
-        others = [of_snapshot(_NewNodes([node] * number, "~"))]
+        first = self._firsts.setdefault(number, of_snapshot(_NewNodes(case, [node] * number, "0")))
+        others = [of_snapshot(_NewNodes(case, [node] * number, "~"))]
         if wherever and self.elsewhere:
             nodes = [case.snapshot.nodes[i] for i in self.elsewhere]
-            others += [of_snapshot(_NewNodes([one] * number, "0")) for one in nodes]
+            others += [of_snapshot(_NewNodes(case, [one] * number, "0")) for one in nodes]
             mixed = [node, *nodes]
             if number > 1:
-                others.append(of_snapshot(_NewNodes([mixed[i % len(mixed)] for i in range(number)], "0")))
+                others.append(of_snapshot(_NewNodes(case, [mixed[i % len(mixed)] for i in range(number)], "0")))
         place = _place(case, self._template) if wherever else exact_place(case, self._template)
         text = f"there were {_with(number, self._resource, node)} in {place}, like node {node.name}{self._remark}"
         return ClusterChange(text, Effort.NEW_NODE, first, size, "new nodes", also=tuple(others))
@@ -145,7 +147,7 @@ def _more_in_parts(case: Case, pod: PodInfo, needs: PartNeeds, remark: str) -> I
     like = {domain: next((i for i in able if domain_of[i] == domain), -1) for domain in needs.lacks}
     if len(like) > ADVICE_NAMED or min(like.values()) < 0:
         return
-    takes = {domain: max(1, _pods_per_empty_node(case.snapshot.nodes[i], pod)) for domain, i in like.items()}
+    takes = {domain: max(1, _pods_per_empty_node(case, case.snapshot.nodes[i], pod)) for domain, i in like.items()}
     numbers = {domain: ceil(lack / takes[domain]) for domain, lack in needs.lacks.items()}
     if sum(numbers.values()) <= ADVICE_NEW_NODES:
         whole = _in_domains(case, pod, needs.level, like, numbers, remark)
@@ -187,20 +189,20 @@ def _in_domains(
     first = f"{_with(numbers[chosen[0]], _shown(pod, templates[0]), templates[0])} in {paths[0]}"
     text = f"there were {_joined([first, *more])}, like {listed([node.name for node in templates])}{remark}"
     new = [node for domain, node in zip(chosen, templates, strict=True) for _ in range(numbers[domain])]
-    first_names, last_names = (of_snapshot(_NewNodes(new, start)) for start in ("0", "~"))
+    first_names, last_names = (of_snapshot(_NewNodes(case, new, start)) for start in ("0", "~"))
     size = 2 * len(new) * ADVICE_TEMPLATES
     return ClusterChange(text, Effort.NEW_NODE, first_names, size, "new nodes", also=(last_names,))
 
 
 class _NewNodes:
-    """A change of a snapshot that adds copies of nodes.
+    """A change of a snapshot that adds copies of nodes, with copies of their DaemonSet and mirror pods.
 
     start: first letters of the names of the new nodes. Names decide between equal nodes, so a change is tried with
     names that are first in natural order, and with names that are last.
     """
 
-    def __init__(self, templates: Sequence[NodeInfo], start: str) -> None:
-        self._templates, self._start = tuple(templates), start
+    def __init__(self, case: Case, templates: Sequence[NodeInfo], start: str) -> None:
+        self._case, self._templates, self._start = case, tuple(templates), start
 
     def __call__(self, snapshot: Snapshot) -> Snapshot:
         made: dict[str, NodeInfo] = {}
@@ -209,7 +211,16 @@ class _NewNodes:
             names = (f"{self._start}{template.name}-{i}" for i in count(1))
             name = next(one for one in names if one not in snapshot.index and one not in made)
             made[name], like[name] = new_node(template, name), template.name
-        return with_nodes(snapshot, made.values(), like)
+        daemons = [_on(pod, old, name) for name, old in like.items() for pod in self._case.daemons.get(old, ())]
+        return with_daemons(with_nodes(snapshot, made.values(), like), daemons)
+
+
+def _on(info: PodInfo, old: str, new: str) -> PodInfo:
+    """Returns the copy of a DaemonSet or mirror pod of node `old` that runs on node `new`."""
+    pod = copied_daemon(info.pod, old, new)
+    return structs.replace(
+        info, pod=pod, key=f"{info.namespace}/{pod.metadata.name}", node=new, pending=False, shape=b"", gang=None
+    )
 
 
 def _able_when_empty(case: Case, pod: PodInfo) -> list[int]:
@@ -220,7 +231,7 @@ def _able_when_empty(case: Case, pod: PodInfo) -> list[int]:
         node = nodes[i]
         if node.unschedulable or any(repels(taint, pod.pod.spec.tolerations) for taint in node.taints):
             continue
-        if any(one.code is Code.UNRESOLVABLE for one in static[i]) or not _pods_per_empty_node(node, pod):
+        if any(one.code is Code.UNRESOLVABLE for one in static[i]) or not _pods_per_empty_node(case, node, pod):
             continue
         able.append(i)
     return able
@@ -279,10 +290,12 @@ def _like_in_other_places(case: Case, pod: PodInfo, template: int) -> list[int]:
     return list(dict.fromkeys([*others[:1], *others[-1:], *by_label.values()]))[: ADVICE_NAMED + 1]
 
 
-def _pods_per_empty_node(node: NodeInfo, pod: PodInfo) -> int:
-    """Returns the number of pods of a kind that an empty node takes, by resources alone."""
-    amounts = [node.allocatable.get(name, 0) // amount for name, amount in pod.requests.items() if amount]
-    return min([*amounts, node.allocatable.get("pods", 0)])
+def _pods_per_empty_node(case: Case, node: NodeInfo, pod: PodInfo) -> int:
+    """Returns the number of pods of a kind that a node without other pods than those of DaemonSets and kubelets takes,
+    by resources alone."""
+    free = case.capacity_when_new(node)
+    amounts = [free.get(name, 0) // amount for name, amount in pod.requests.items() if amount]
+    return min([*amounts, free.get(PODS, 0)])
 
 
 def _least(case: Case, template: int) -> int:
@@ -292,19 +305,20 @@ def _least(case: Case, template: int) -> int:
     `ADVICE_NEW_NODES` if the node lacks a resource, so that no number of copies helps.
     """
     node, snapshot = case.snapshot.nodes[template], case.snapshot
+    capacity = case.capacity_when_new(node)
     inside = np.asarray(case.domain_of) == case.domain_of[template]
     usable = np.zeros(len(snapshot.nodes), dtype=bool)
     for pod in case.kinds:
         usable |= case.round_state.of(pod).allowed > 0
     free = np.maximum(case.round_state.draft.free()[inside & usable], 0).sum(axis=0)
     asked, most = snapshot.requests_of(case.core), 1.0
-    for name in {"pods", *(name for pod in case.core for name in pod.requests)}:
+    for name in {PODS, *(name for pod in case.core for name in pod.requests)}:
         column = snapshot.columns[name]
-        lacks, has = int(asked[column] - free[column]), node.allocatable.get(name, 0)
+        lacks, has = int(asked[column] - free[column]), capacity.get(name, 0)
         most = max(most, lacks / has if has else inf if lacks > 0 else 0)
     if len(case.kinds) == 1:
         lacks = case.needed - int(case.slots[case.domain_of[template]])
-        most = max(most, lacks / max(1, _pods_per_empty_node(node, case.kinds[0])))
+        most = max(most, lacks / max(1, _pods_per_empty_node(case, node, case.kinds[0])))
     return ADVICE_NEW_NODES + 1 if most == inf else ceil(most)
 
 
@@ -321,7 +335,7 @@ def _with_earlier_units(case: Case, node: NodeInfo) -> int:
     asked = snapshot.requests_of(waiting)
     parts = [
         ceil(int(asked[snapshot.columns[name]]) / amount)
-        for name, amount in node.allocatable.items()
+        for name, amount in case.capacity_when_new(node).items()
         if amount and name in snapshot.columns
     ]
     return max(parts, default=1)
