@@ -107,19 +107,15 @@ def devices_lost(
             own = PlannedAllocation(pod, one.node, one.devices.get(family), one.annotations)
             planned.setdefault(family, []).append(own)
 
-    def going(key: str) -> bool:
-        """Returns True if the devices of a pod (key) count as free."""
-        if not victims:
-            return False
-        pod = state.pod(key)
-        return key in victims or (pod is not None and pod.pod.metadata.deletion_timestamp is not None)
-
+    ending = set(victims)
+    if victims:
+        ending.update(pod.key for node in {one.node for one in placements} for pod in state.leaving(node))
     # pods of other schedulers may use the same devices
     asking = [pod for pod in beside if pod.asks]
     for family, book in state.families.items():
         if family in planned or asking:
             own_plan = planned.get(family, [])
-            if book.is_lost(own_plan, going, beside=[pod for pod in asking if family in pod.asks]):
+            if book.is_lost(own_plan, ending, beside=[pod for pod in asking if family in pod.asks]):
                 return family
             if not victims and not book.is_delivered({one.node for one in own_plan}):
                 return family

@@ -249,10 +249,10 @@ def test_assumed_pods_hold_their_gpus_until_they_are_forgotten() -> None:
     book, pod = world.state.families[GPUS], world.state.pod("default/q")
     assert pod is not None
     wanted = [PlannedAllocation(pod, "n1", first.devices[GPUS], {})]
-    assert book.is_lost(wanted, lambda _: False, beside=())
-    assert not book.is_lost(wanted, lambda key: key == "default/p", beside=())
+    assert book.is_lost(wanted, (), beside=())
+    assert not book.is_lost(wanted, {"default/p"}, beside=())
     world.state.forget("default/p")
-    assert not book.is_lost(wanted, lambda _: False, beside=())
+    assert not book.is_lost(wanted, (), beside=())
 
 
 def test_half_a_group_is_no_group_and_warned_of() -> None:

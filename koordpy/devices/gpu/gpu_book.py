@@ -6,7 +6,7 @@ annotations. Nothing is guessed: a pod with unknown GPUs makes its node count-on
 the pod is gone.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from koordpy.api import keys
@@ -142,24 +142,24 @@ class GpuBook(FamilyBook):
             self._groups.add(info.group, node, -1)
 
     def is_lost(
-        self, planned: Sequence[PlannedAllocation], going: Callable[[str], bool], *, beside: Sequence[PodInfo]
+        self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, beside: Sequence[PodInfo]
     ) -> bool:
         """Implements `FamilyBook.is_lost`."""
         by_node: dict[str, dict[str, GpuHolding]] = {}
         for pod, node, given, _ in planned:
             count = pod.ask(GPUS).count
             by_node.setdefault(node, {})[pod.key] = GpuHolding(count, given or None, pod.group)
-        return any(self._is_lost_on(node, found, going) for node, found in by_node.items())
+        return any(self._is_lost_on(node, found, ending) for node, found in by_node.items())
 
-    def _is_lost_on(self, node: str, given: Mapping[str, GpuHolding], going: Callable[[str], bool]) -> bool:
+    def _is_lost_on(self, node: str, given: Mapping[str, GpuHolding], ending: Collection[str]) -> bool:
         """Returns whether allocated GPUs of a node are in use by other pods by now, unhealthy or gone.
 
         given: pod key -> allocation. A pod with unknown GPUs may use any GPU, so it invalidates every allocation by
-        name. Pods that are allocated a number without names need as many healthy GPUs in total. going: returns whether
-        a pod (key) is about to end.
+        name. Pods that are allocated a number without names need as many healthy GPUs in total. ending: keys of
+        pods that are about to end.
         """
         named = {minor for one in given.values() for minor in one.minors or ()}
-        staying = [one for key, one in self._holders.get(node, {}).items() if key not in given and not going(key)]
+        staying = [one for key, one in self._holders.get(node, {}).items() if key not in given and key not in ending]
         machine = self._machine(node)
         if named:
             if machine is None or not named <= set(machine.minors_of(machine.healthy)):

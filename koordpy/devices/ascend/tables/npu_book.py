@@ -8,7 +8,7 @@ mask: bit k is the chip `<prefix>-<k>`. A node is read on first use, and again a
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
@@ -331,7 +331,7 @@ class NpuBook(FamilyBook):
         self._view = None
 
     def is_lost(
-        self, planned: Sequence[PlannedAllocation], going: Callable[[str], bool], *, beside: Sequence[PodInfo]
+        self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, beside: Sequence[PodInfo]
     ) -> bool:
         """Implements `FamilyBook.is_lost`. A new pod next to the plan without a chip annotation may use any chip."""
         for pod in beside:
@@ -344,7 +344,7 @@ class NpuBook(FamilyBook):
                 several = annotations.get(keys.DISTRIBUTED_JOB) == "true"
                 chips.setdefault((node, pod.ask(NPUS), several), {})[pod.key] = given
         return any(
-            self._is_taken(node, resource, own, going, several=several)
+            self._is_taken(node, resource, own, ending, several=several)
             for (node, resource, several), own in chips.items()
         )
 
@@ -353,20 +353,20 @@ class NpuBook(FamilyBook):
         node: str,
         resource: str,
         chips: Mapping[str, Iterable[int]],
-        going: Callable[[str], bool],
+        ending: Collection[str],
         *,
         several: bool,
     ) -> bool:
         """Returns whether allocated chips of a node are in use by other pods by now, or may no longer be allocated.
 
-        going: returns whether a pod is about to end. several: True if the job has several NPU pods, which also need the
+        ending: keys of pods that are about to end. several: True if the job has several NPU pods, which also need the
         network of their chips.
         """
         wanted = sum(1 << k for own in chips.values() for k in own)
         for holding in self._holdings.get(node, ()):
             if holding.resource != resource or not holding.chips & wanted:
                 continue
-            if holding.pod_key not in chips and not going(holding.pod_key):
+            if holding.pod_key not in chips and holding.pod_key not in ending:
                 return True
         report = self._report(node).get(resource)
         if report is None:
