@@ -193,6 +193,11 @@ class Snapshot:
         """Node name -> position in the node arrays."""
         return self.tree.index
 
+    @property
+    def closes_nodes(self) -> bool:
+        """True if the filter NodeRepair may refuse a node. False in most rounds, which then skip it."""
+        return bool(self.lost_nodes)
+
     @cached_property
     def offered_resources(self) -> tuple[str, ...]:
         """Resources of which at least one node has some."""

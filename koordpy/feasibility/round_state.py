@@ -121,7 +121,7 @@ class RoundState:
         """Key of a pod (`key`) -> shape state."""
         self._among: dict[GangRef, tuple[tuple[int, View], MemberConstraints]] = {}
         """Gang -> (moment, constraints among its unit's members at that moment)."""
-        self._distinctions = distinctions_of(self.inputs)
+        self._distinctions = distinctions_of(self.inputs) if self.snapshot.closes_nodes else []
         self._plain_keys: set[bytes] = set()
         """Shapes for which `key` returns the shape itself, as a cache."""
         self.built: tuple[Unit, tuple[int, View], Problem] | None = None
@@ -364,7 +364,8 @@ class RoundState:
 
     def _static_now(self, pod: PodInfo) -> Static:
         """Returns the static results of a pod with the refusals of NodeRepair, which hold for this round only."""
-        static, repair = self._static_of(pod), check_repair(pod, self.inputs)
+        static = self._static_of(pod)
+        repair = check_repair(pod, self.inputs) if self.snapshot.closes_nodes else None
         if repair is None:
             return static
         nodes = self.snapshot.nodes
@@ -381,5 +382,5 @@ class RoundState:
         Unlike `ShapeState.verdict`, each filter is applied to every node, also where an earlier filter refuses.
         """
         named, unschedulable, *others = self._first_verdicts(pod)[0]
-        repair = check_repair(pod, self.inputs)
+        repair = check_repair(pod, self.inputs) if self.snapshot.closes_nodes else None
         return [named, unschedulable, *([repair] if repair else []), *others, *self.of(pod).later_words()]

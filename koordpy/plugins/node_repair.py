@@ -3,7 +3,8 @@
 
 The filter is applied after NodeName and before TaintToleration. Each function in `REASONS` answers for one reason; the
 first that refuses a node gives the reason of the node. To add a reason, write a function and one line in `REASONS`; if
-its answer differs between pods of one shape, also one line in `DISTINCTIONS`. Unlike the other filters of a node alone,
+its answer differs between pods of one shape, also one line in `DISTINCTIONS`. `Snapshot.closes_nodes` must be True in
+rounds in which a reason may apply. Unlike the other filters of a node alone,
 the answers change with time and with each round, so they are not cached between rounds.
 Source: repair.md 4.1 and 5.
 """
