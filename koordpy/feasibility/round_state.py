@@ -188,13 +188,7 @@ class RoundState:
     @cached_property
     def reservations(self) -> ReservationLedger:
         """Capacity that is reserved for pods. `Draft.has_nominations` is True if there is any."""
-        return ReservationLedger(
-            self.draft,
-            self.config,
-            lambda: self.inputs.reach,
-            nominated_allocation,
-            lambda ref: self.groups.unit(ref),
-        )
+        return ReservationLedger(self.draft, self.config, lambda: self.inputs.reach, nominated_allocation, self.groups)
 
     @cached_property
     def admission(self) -> Admission:

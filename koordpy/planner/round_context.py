@@ -5,19 +5,19 @@ An action (`actions`) reads the outcomes of the actions before it, changes the d
 outcomes, evictions, rejected plans and warnings. The report of the round is made from these alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from koordpy.attempts.unit_attempt import plan_unit
-from koordpy.attempts.unit_outcome import UnitOutcome, is_refused_by_runtime
+from koordpy.attempts.unit_outcome import Attempt, DeferredUnit, UnitOutcome, is_refused_by_runtime
 from koordpy.attempts.watched_pod import Watch
 from koordpy.cache.reservations import Reservation
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.plan.planning_budget import PlanningBudget
-from koordpy.plan.round_plan import Eviction, RejectedPlan
+from koordpy.plan.round_plan import Eviction, Proof, RejectedPlan
 from koordpy.planner.bounded_round import BoundedRound
 from koordpy.planner.queue.queue_policy import QueuePolicy
 from koordpy.preemption.search.preemption_search import PreemptionSearch
@@ -54,7 +54,7 @@ class RoundContext:
     """Positions in `outcomes` of plain pods without capacity, if a later placement may satisfy their affinity or
     spread."""
     bound: BoundedRound | None = None
-    """Attempts within the limit of the planning time; None before units are tried, and without a limit."""
+    """The limit of the planning time; None before units are tried, and without a limit."""
     _preemptor: PreemptionSearch | None = None
     """Cache of `preemptor`."""
 
@@ -140,7 +140,10 @@ class RoundContext:
 
     def attempt(self, unit: Unit) -> UnitOutcome:
         """Tries a unit in its turn, or defers it."""
-        return self.place(unit) if self.bound is None else self.bound.attempt(unit)
+        reason = self.bound.deferral(unit) if self.bound is not None else None
+        if reason is not None:
+            return DeferredUnit(Attempt(unit, Proof.UNKNOWN), reason)
+        return self._timed(unit, self.place)
 
     def attempt_in_free_capacity(self, unit: Unit, round_state: RoundState) -> UnitOutcome:
         """Tries a unit even if no time is left. No pod is evicted for it.
@@ -153,10 +156,14 @@ class RoundContext:
             self._note(unit)
             return plan_unit(unit, round_state, defers=self.defers)
 
+        return self._timed(unit, place)
+
+    def _timed(self, unit: Unit, plan: Callable[[Unit], UnitOutcome]) -> UnitOutcome:
+        """Plans a unit, and charges the time to its tenant if the round has a limit."""
         if self.bound is None:
-            return place(unit)
-        self.bound.attempt_by(place)
-        return self.bound.try_now(unit)
+            return plan(unit)
+        began = self.bound.start()
+        return self.bound.charge(unit, plan(unit), began)
 
     def place(self, unit: Unit) -> UnitOutcome:
         """Tries a unit under the policies of the round. Each policy wraps the attempt of the policies before it."""

@@ -18,7 +18,7 @@ from koordpy.cache.plan_draft import Draft
 from koordpy.cache.reservations import ClosedTo, Reservation
 from koordpy.cache.snapshot import Ints
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.gangs.queue_units import Unit
+from koordpy.gangs.queue_units import Groups, Unit
 from koordpy.plugins import node_filters as node_filters
 from koordpy.plugins.volume_binding import VolumeReach
 from koordpy.pods.family_books import AllocatedDevices
@@ -51,13 +51,13 @@ class ReservationLedger:
         config: KoordpyConfiguration,
         reach: Callable[[], VolumeReach],
         devices: Callable[[PodInfo, int, Draft, KoordpyConfiguration], AllocatedDevices],
-        unit_of: Callable[[GangRef], Unit],
+        groups: Groups,
     ) -> None:
         """reach: returns the nodes that volumes can be used on; called only if a nominated pod has claims. devices:
-        returns the devices that a nominated pod on a node (position) keeps by name. unit_of: returns the unit of a
-        gang."""
+        returns the devices that a nominated pod on a node (position) keeps by name. groups: the gangs and
+        units of the round."""
         self.draft, self.snapshot, self.config, self._reach = draft, draft.snapshot, config, reach
-        self._devices, self._unit_of = devices, unit_of
+        self._devices, self._groups = devices, groups
         self._losers: dict[str, frozenset[ShareQueue]] = {}
         """Cache: key of a nominated pod -> tenants from which its capacity was reclaimed."""
         self._by_gang: tuple[Mapping[str, object], dict[GangRef | None, list[str]]] = {}, {}
@@ -199,7 +199,7 @@ class ReservationLedger:
         out: set[str] = set()
         seen: set[str] = set()
         for ref in dict.fromkeys(gang for key in known if key in pods and (gang := pods[key].gang) is not None):
-            unit = self._unit_of(ref)
+            unit = self._groups.unit(ref)
             if unit.id in seen:
                 continue
             seen.add(unit.id)

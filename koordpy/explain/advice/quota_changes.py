@@ -52,9 +52,7 @@ def _refusals(case: Case, snapshot: Snapshot) -> list[QuotaRefusal]:
     """Returns the refusals of the unit's core by limits of quotas. snapshot: with the quotas to check."""
     draft = case.draft_on(snapshot)
     state = case.round_state
-    ledger = ReservationLedger(
-        draft, case.config, lambda: state.inputs.reach, nominated_allocation, lambda ref: state.groups.unit(ref)
-    )
+    ledger = ReservationLedger(draft, case.config, lambda: state.inputs.reach, nominated_allocation, state.groups)
     admission = Admission(draft, case.config.quota, ledger)
     return [one for one in admission.core_refusals(case.unit, draft.quotas) if one.limit]
 

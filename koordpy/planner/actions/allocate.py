@@ -33,7 +33,7 @@ def allocate(context: RoundContext) -> None:
     context.policies = policies_of(queue, context)
     if context.budget is not None:
         due = (unit for unit in units if context.is_due(unit))
-        context.bound = BoundedRound(round_state, context.budget, context.place, due)
+        context.bound = BoundedRound(round_state, context.budget, due)
     # each unit in turn; a unit of a class that has failed already shares its outcome without an attempt
     failures: dict[Hashable, WaitingUnit | DeferredUnit] = {}
     for unit in queue:
