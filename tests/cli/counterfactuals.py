@@ -145,7 +145,10 @@ def carried_out(job: Job, words: str) -> Cluster:
     one = Cluster(json.loads(json.dumps(job.cluster.documents)), json.loads(json.dumps(job.cluster.config)))
     one.arguments = list(job.cluster.arguments)
     left = re.sub(
-        r"(: pods of other quotas or users would be evicted|: \d+ pods? would be (evicted|moved) for it)$", "", words
+        r"(: pods of other quotas or users would be evicted|: \d+ pods? would be (evicted|moved) for it"
+        r"(, more than PodDisruptionBudgets? [^:]+ allows?)?)$",
+        "",
+        words,
     )
     while left:
         for form, does in FORMS.items():
@@ -472,7 +475,9 @@ def _prioritise(one: Cluster, job: Job, match: re.Match[str]) -> None:
     classes = {name: found["value"] for name, found in one.of("PriorityClass").items()}
     for spec in _specs(one, job):
         spec.pop("priority", None)
-        spec.pop("preemptionPolicy", None)
+        own = one.of("PriorityClass").get(spec.get("priorityClassName", ""), {})
+        if match["both"] or own.get("preemptionPolicy") == "Never":
+            spec.pop("preemptionPolicy", None)
         if match["class"]:
             assert str(classes[match["class"]]) == match["value"], match[0]
             spec["priorityClassName"] = match["class"]
@@ -480,6 +485,11 @@ def _prioritise(one: Cluster, job: Job, match: re.Match[str]) -> None:
             assert all(value < int(match["number"]) for value in classes.values()), match[0]
             spec.pop("priorityClassName", None)
             spec["priority"] = int(match["number"])
+
+
+def _preempts(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    for spec in _specs(one, job):
+        spec["preemptionPolicy"] = "PreemptLowerPriority"
 
 
 def _unheld(one: Cluster, job: Job, match: re.Match[str]) -> None:
@@ -524,8 +534,10 @@ FORMS: dict[str, Doing] = {
     r"the (?P<number>\d+) jobs of this round \([^)]*\) were not placed before it": _not_first,
     r"no other pod were pending: jobs ahead of it reserve capacity": _alone,
     r"minMember(?: of gang (?P<gang>\S+))? were (?P<least>\d+) \(it is (?P<had>\d+)\)": _fewer_members,
-    r"its priority class were (?P<class>\S+) \(priority (?P<value>-?\d+); it has -?\d+\)|"
+    r"its priority class were (?P<class>\S+) \(priority (?P<value>-?\d+); it has -?\d+\)"
+    r"(?P<both> and its preemptionPolicy were PreemptLowerPriority)?|"
     r"its priority were (?P<number>\d+) \(it is -?\d+; no PriorityClass suffices\)": _prioritise,
+    r"its preemptionPolicy were PreemptLowerPriority \(it is Never\)": _preempts,
     r"no nodes were reserved for a starving job \(fairness.starvationAfter\)": _unheld,
     r"fairness.reclaim were all": _reclaimed,
     r"fairness.weights of user (\S+) were (\S+) \(it is \S+\)": _heavier,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from koordpy.api.objects import ObjectMeta, PriorityClass
+from koordpy.api.objects import LabelSelector, ObjectMeta, PodDisruptionBudget, PodDisruptionBudgetSpec, PriorityClass
 from koordpy.config.configuration import Fairness, KoordpyConfiguration, Preemption
 from koordpy.explain.explanation import explain
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, node, pod, wish
@@ -101,6 +101,54 @@ def test_the_lowest_priority_that_helps_is_named(
     lines = said(objects, name="p", config=replace(QUIET, preemption=Preemption()))
     assert [one for one in lines if "priority" in one] == ([f"{line}: 1 pod would be evicted for it"] if line else [])
     assert not [one for one in said(objects, name="p") if "priority" in one]  # without preemption none helps
+
+
+EVICTS = ": 1 pod would be evicted for it"
+POLICY = "its preemptionPolicy were PreemptLowerPriority (it is Never)"
+BOTH = "its priority class were high (priority 1000; it has 0) and its preemptionPolicy were PreemptLowerPriority"
+
+
+@pytest.mark.parametrize(
+    ("classes", "own", "spec", "lines"),
+    [
+        ([HIGH], 0, {}, [f"its priority class were high (priority 1000; it has 0){EVICTS}"]),
+        ([of_class("never", 1000, "Never")], 0, {}, []),
+        ([HIGH], 0, {"preemption_policy": "Never"}, [f"{BOTH}{EVICTS}"]),
+        ([], 0, {"preemption_policy": "Never"}, []),
+        (
+            [],
+            5,
+            {"preemption_policy": "Never"},
+            [f"its preemptionPolicy were PreemptLowerPriority (it is Never){EVICTS}"],
+        ),
+        (
+            [HIGH, of_class("never", 5, "Never")],
+            5,
+            {"preemption_policy": "Never", "priority_class_name": "never"},
+            [f"its priority class were high (priority 1000; it has 5){EVICTS}"],
+        ),
+        ([of_class("never", 5, "Never")], 5, {"preemption_policy": "Never", "priority_class_name": "never"}, []),
+    ],
+)
+def test_a_priority_that_cannot_preempt_is_not_named(
+    classes: list[PriorityClass], own: int, spec: dict[str, Any], lines: list[str]
+) -> None:
+    """The API server rejects a pod with `preemptionPolicy: Never` and a class that preempts, so both are changed."""
+    objects = [node("n:1"), *classes, pod("run", at="n"), pod("p", priority=own, **spec)]
+    found = said(objects, name="p", config=replace(QUIET, preemption=Preemption()))
+    assert [one for one in found if "priority" in one or "preemptionPolicy" in one] == lines
+
+
+@pytest.mark.parametrize(("allowed", "end"), [(0, ", more than PodDisruptionBudget default/pdb allows"), (1, "")])
+def test_a_priority_names_the_budget_that_the_evictions_violate(allowed: int, end: str) -> None:
+    """Evictions by priority may violate a PodDisruptionBudget (preemption.md 3.5)."""
+    budget = PodDisruptionBudget(
+        metadata=ObjectMeta(name="pdb", namespace="default"),
+        spec=PodDisruptionBudgetSpec(max_unavailable=allowed, selector=LabelSelector({"app": "a"})),
+    )
+    objects = [node("n:1"), HIGH, budget, pod("run", at="n", labels={"app": "a"}), pod("p")]
+    found = said(objects, name="p", config=replace(QUIET, preemption=Preemption()))
+    assert found[1:2] == (f"its priority class were high (priority 1000; it has 0){EVICTS}{end}",)
 
 
 def test_a_priority_that_brings_a_gang_before_others_is_named() -> None:

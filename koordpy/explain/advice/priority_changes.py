@@ -24,6 +24,8 @@ from koordpy.pods.pod_info import PodInfo, in_group
 
 _HIGHEST = 1_000_000_000
 """Highest value that Kubernetes allows for a PriorityClass of a user."""
+NEVER = "Never"
+"""preemptionPolicy of pods and classes that never preempt."""
 _LAST = 9
 """Order of a number without a class among the changes of limits: behind those of quotas and shares."""
 
@@ -32,25 +34,32 @@ def priority_changes(case: Case) -> Iterator[ClusterChange]:
     """Yields the lowest sufficient PriorityClass, first of those that preempt; then the lowest sufficient number above
     all classes.
 
-    Nothing if no other pod has the unit's priority or a higher one, because a higher priority then changes nothing. A
-    number without a class is a change of the cluster, because an administrator has to create the class.
+    Nothing if no other pod has the unit's priority or a higher one, because a higher priority then changes nothing. For
+    a unit that does not preempt because of its preemptionPolicy, pods of lower priority count too. A number without a
+    class is a change of the cluster, because an administrator has to create the class.
     """
     own = case.unit.priority
+    never = any(pod.preemption_policy == NEVER for pod in case.unit.pending)
+    if any(_is_own_policy(pod, case) for pod in case.unit.pending):
+        yield _of_policy(case)
     keys_of_unit = {pod.key for pod in case.unit.members}
     others = {
         pod.priority
         for pod in case.snapshot.pods.values()
-        if (pod.bound or pod.pending) and pod.key not in keys_of_unit and own <= pod.priority < _HIGHEST
+        if (pod.bound or pod.pending)
+        and pod.key not in keys_of_unit
+        and (never or own <= pod.priority)
+        and pod.priority < _HIGHEST
     }
     if not others:
         return
-    known = [one for one in case.snapshot.priority_classes if one.value <= _HIGHEST]
-    preempting = [one for one in known if one.preemption_policy != "Never"]
+    known = [one for one in case.snapshot.priority_classes if own <= one.value <= _HIGHEST]
+    preempting = [one for one in known if one.preemption_policy != NEVER]
     for some in (preempting, [one for one in known if one not in preempting]):
         if classes := _useful(some, sorted(others)):
             yield _lowest([partial(_of_class, case, one) for one in classes])
     most = max((one.value for one in known), default=own)
-    numbers = [number + 1 for number in sorted(others) if number >= most]
+    numbers = [number + 1 for number in sorted(others) if number >= max(most, own)]
     if numbers:
         yield _lowest([partial(_of_number, case, number) for number in numbers])
 
@@ -82,8 +91,30 @@ def _of_class(case: Case, given: PriorityClass) -> ClusterChange:
     """Returns the change to a PriorityClass."""
     name, value = given.metadata.name, given.value
     text = f"its priority class were {name} (priority {value}; it has {case.unit.priority})"
+    if given.preemption_policy != NEVER and any(_is_own_policy(pod, case) for pod in case.unit.pending):
+        text += f" and its preemptionPolicy were {keys.PREEMPT_LOWER_PRIORITY}"
     policy = given.preemption_policy or keys.PREEMPT_LOWER_PRIORITY
     return _change(case, text, Effort.PRIORITY, value, lambda *_: (name, policy))
+
+
+def _is_own_policy(pod: PodInfo, case: Case) -> bool:
+    """Returns True if the spec of a pod says `preemptionPolicy: Never`, and not only its PriorityClass.
+
+    The API server rejects a pod with such a spec and a PriorityClass that preempts.
+    """
+    if pod.pod.spec.preemption_policy != NEVER or pod.group_policy:
+        return False
+    name = pod.pod.spec.priority_class_name
+    classes = case.snapshot.priority_classes
+    found = [one for one in classes if one.metadata.name == name or (not name and one.global_default)]
+    return all(one.preemption_policy != NEVER for one in found)
+
+
+def _of_policy(case: Case) -> ClusterChange:
+    """Returns the change of the preemptionPolicy in the spec, with the same priority."""
+    text = f"its preemptionPolicy were {keys.PREEMPT_LOWER_PRIORITY} (it is {NEVER})"
+    value = case.unit.priority
+    return _change(case, text, Effort.PRIORITY, value, lambda name, _: (name, keys.PREEMPT_LOWER_PRIORITY))
 
 
 def _of_number(case: Case, value: int) -> ClusterChange:

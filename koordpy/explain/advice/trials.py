@@ -6,19 +6,21 @@ which earlier units may use the capacity that the change provides. Only the numb
 never the time, so that equal input gives equal advice.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from koordpy.api.counted_nouns import count_noun
+from koordpy.api.counted_nouns import count_noun, join_words
 from koordpy.cache.snapshot import Snapshot
 from koordpy.cache.snapshot_variants import VariantError
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.explain.advice.cluster_change import ClusterChange, World
 from koordpy.feasibility.round_state import PlannerCache
 from koordpy.gangs.queue_units import Unit
-from koordpy.plan.limits import ADVICE_REDUCTIONS, ADVICE_TRIALS, ADVICE_TRIALS_LEAST, ADVICE_WORK
+from koordpy.plan.limits import ADVICE_NAMED, ADVICE_REDUCTIONS, ADVICE_TRIALS, ADVICE_TRIALS_LEAST, ADVICE_WORK
 from koordpy.plan.round_plan import RoundPlan
 from koordpy.planner.planning_round import plan_round
+from koordpy.preemption.selection.disruption_budgets import BudgetCover, standing_budgets
 from koordpy.preemption.selection.preemption_names import RuleName
 
 _MOVED = RuleName.CONSOLIDATION
@@ -85,7 +87,24 @@ class Trials:
         if any(rule in (RuleName.QUOTA, RuleName.FAIR_SHARE) for rule in rules):
             return replace(change, text=f"{change.text}: pods of other quotas or users would be evicted")
         done = "moved" if _MOVED in rules else "evicted"
-        return replace(change, text=f"{change.text}: {count_noun(len(rules), 'pod')} would be {done} for it")
+        text = f"{change.text}: {count_noun(len(rules), 'pod')} would be {done} for it"
+        return replace(change, text=text + self._violations(plan, units))
+
+    def _violations(self, plan: RoundPlan, units: frozenset[str]) -> str:
+        """Returns `, more than PodDisruptionBudget default/pdb allows` for the evictions of a round for some units.
+
+        Empty if they violate no budget. Preemption by priority may violate budgets, the other rules may not.
+        """
+        victims = [self.snapshot.pods[one.pod_key] for one in plan.evictions if one.unit in units]
+        standing = standing_budgets(self.snapshot)
+        cover = BudgetCover([one.budget for one in standing])
+        counts = Counter(b for pod in victims for b in cover.budgets_of(pod))
+        names = [standing[b].budget.metadata for b in sorted(counts) if counts[b] > standing[b].allowed]
+        if not names:
+            return ""
+        listed = join_words([f"{meta.namespace}/{meta.name}" for meta in names[:ADVICE_NAMED]])
+        is_one = len(names) == 1
+        return f", more than PodDisruptionBudget{'' if is_one else 's'} {listed} allow{'s' if is_one else ''}"
 
     def _starts_all(self, plan: RoundPlan) -> bool:
         """Returns True if a round binds every pod of the unit, and all pods that the unchanged round binds."""
