@@ -58,9 +58,9 @@ class RoundShares:
     important units wait, the order of the queue alone decides.
     """
 
-    def __init__(self, units: Iterable[Turn], budget: PlanningBudget, tenant_of: Callable[[str], str] = str) -> None:
+    def __init__(self, units: Iterable[Turn], tenant_of: Callable[[str], str] = str) -> None:
         """units: all units that the round tries. tenant_of: returns the tenant of a namespace."""
-        self._whole, self._of = budget.shared, tenant_of
+        self._of = tenant_of
         self._had: defaultdict[str, float] = defaultdict(float)
         """Tenant -> seconds of planning that it used."""
         self._lasted = 0.0
@@ -85,28 +85,26 @@ class RoundShares:
         self._had[self._of(unit.namespace)] += seconds
         self._lasted += seconds
 
-    def had_part(self, unit: Turn) -> bool:
+    def had_part(self, unit: Turn, shared: float) -> bool:
         """Returns True if the unit's tenant has used up its equal part of the shared time.
 
-        Always True if no time is shared.
+        Always True if no time is shared. shared: as returned by `PlanningBudget.shared`.
         """
-        whole = self._whole()
-        return whole == inf or self._had[self._of(unit.namespace)] * len(self._tenants) >= whole
+        return shared == inf or self._had[self._of(unit.namespace)] * len(self._tenants) >= shared
 
-    def passes_over(self, unit: Turn, came: Mapping[str, int]) -> bool:
+    def passes_over(self, unit: Turn, shared: float, came: Mapping[str, int]) -> bool:
         """Returns True if the unit is passed over, because other tenants have used less time and wait.
 
-        came: as the result of `PlanningBudget.came`.
+        shared, came: as returned by the functions of `PlanningBudget`.
         """
-        whole = self._whole()
-        if self._lasted < whole:
+        if self._lasted < shared:
             return False
         own, priority = self._of(unit.namespace), unit.priority
         if own in self._passed:
             return True
         # other tenants: first those with new pods, as they also reduce the part of each; then those with units left
         others = {self._of(namespace) for namespace, highest in list(came.items()) if highest >= priority}
-        if self._had[own] * len(self._tenants | others) < whole:
+        if self._had[own] * len(self._tenants | others) < shared:
             return False
         others |= {tenant for level, left in self._left.items() if level >= priority for tenant in left}
         # a tenant that used as much or more does not go first

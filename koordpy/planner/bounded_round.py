@@ -21,7 +21,7 @@ class BoundedRound:
         self._budget = budget
         by_quota = round_state.config.planning.share_by == "quota"
         tenant_of = round_state.snapshot.quotas.tree.tenant_of if by_quota else str
-        self._shares = RoundShares(units, budget, tenant_of)
+        self._shares = RoundShares(units, tenant_of)
         self._begun = False
         self.ended = False
         """True once the budget has ended. From then on, units of tenants that used their part of the time are
@@ -37,10 +37,11 @@ class BoundedRound:
         `TURN`: its tenant has used its part of the time while other tenants wait. `CUT`: the budget has ended and the
         tenant has had its part. The first unit is always tried.
         """
-        if self._shares.passes_over(unit, self._budget.came()):
+        shared = self._budget.shared()
+        if self._shares.passes_over(unit, shared, self._budget.came()):
             return DeferralReason.TURN
         self.ended = self.ended or (self._begun and self._budget.ends())
-        return DeferralReason.CUT if self.ended and self._shares.had_part(unit) else None
+        return DeferralReason.CUT if self.ended and self._shares.had_part(unit, shared) else None
 
     def start(self) -> float | None:
         """Called before an attempt. Returns its start on the budget's clock; None if attempts are not measured."""
