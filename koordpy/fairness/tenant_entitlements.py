@@ -43,7 +43,6 @@ class Entitlements(ABC):
     """Entitlements of one kind.
 
     Amounts are hundredths of a device for `ACCELERATORS`, else the units of requests (milli-cores of cpu, whole units).
-    In all methods, `party` is a tenant.
     """
 
     pod_by_pod = False
@@ -58,22 +57,22 @@ class Entitlements(ABC):
         return requests
 
     @abstractmethod
-    def counted(self, party: Tenant, resource: str) -> bool:
+    def counted(self, tenant: Tenant, resource: str) -> bool:
         """Returns True if a resource is shared out to a tenant."""
 
     @abstractmethod
-    def use(self, use: QuotaUse, party: Tenant, resource: str) -> int:
+    def use(self, use: QuotaUse, tenant: Tenant, resource: str) -> int:
         """Returns the usage of a resource by a tenant's pods, including tenants below it. use: the usage to read."""
 
     @abstractmethod
-    def share(self, party: Tenant, resource: str) -> Fraction | int:
+    def share(self, tenant: Tenant, resource: str) -> Fraction | int:
         """Returns the entitlement of a tenant, in whole units of the resource."""
 
-    def exact(self, party: Tenant, resource: str) -> Fraction | int:
+    def exact(self, tenant: Tenant, resource: str) -> Fraction | int:
         """Returns the entitlement of a tenant, unrounded."""
-        return self.share(party, resource)
+        return self.share(tenant, resource)
 
-    def resources(self, party: Tenant) -> list[str]:
+    def resources(self, tenant: Tenant) -> list[str]:
         """Returns the resources of which a tenant has a share, sorted by name; for display."""
         return []
 
@@ -103,17 +102,17 @@ class Mins(Entitlements):
         """Returns the pod's quota and those above it, from the top down; empty for a pod in a built-in quota."""
         return tuple(ShareQueue(name) for name in self.quotas.tree.path(self.quotas.quota_of(pod)))
 
-    def counted(self, party: Tenant, resource: str) -> bool:
+    def counted(self, tenant: Tenant, resource: str) -> bool:
         """Returns True if the quota's max names the resource."""
-        return resource in self.quotas.tree.quotas[party.quota].max
+        return resource in self.quotas.tree.quotas[tenant.quota].max
 
-    def use(self, use: QuotaUse, party: Tenant, resource: str) -> int:
+    def use(self, use: QuotaUse, tenant: Tenant, resource: str) -> int:
         """Returns the usage of pods in a quota and below it."""
-        return use.used(party.quota, resource)
+        return use.used(tenant.quota, resource)
 
-    def share(self, party: Tenant, resource: str) -> int:
+    def share(self, tenant: Tenant, resource: str) -> int:
         """Returns the min of a quota; 0 for a resource that min does not name."""
-        return self.quotas.tree.quotas[party.quota].least(resource)
+        return self.quotas.tree.quotas[tenant.quota].least(resource)
 
 
 @dataclass(frozen=True)
@@ -133,21 +132,21 @@ class _Users(Entitlements):
         devices = card_hundredths(requests)
         return {ACCELERATORS: devices} if devices else {}
 
-    def counted(self, party: Tenant, resource: str) -> bool:
+    def counted(self, tenant: Tenant, resource: str) -> bool:
         """Returns True for accelerators, the only resource that is shared out."""
         return resource == ACCELERATORS
 
-    def use(self, use: QuotaUse, party: Tenant, resource: str) -> int:
+    def use(self, use: QuotaUse, tenant: Tenant, resource: str) -> int:
         """Returns the accelerators that a user's pods hold, in hundredths of a device."""
-        return use.user(party.user, CARDS)
+        return use.user(tenant.user, CARDS)
 
-    def share(self, party: Tenant, resource: str) -> Fraction:
+    def share(self, tenant: Tenant, resource: str) -> Fraction:
         """Returns the share of a user in whole devices, as hundredths."""
-        return Fraction(self.shares.whole.get(party.user, 0)) * 100
+        return Fraction(self.shares.whole.get(tenant.user, 0)) * 100
 
-    def exact(self, party: Tenant, resource: str) -> Fraction:
+    def exact(self, tenant: Tenant, resource: str) -> Fraction:
         """Returns the unrounded share of a user, in hundredths of a device."""
-        return Fraction(self.shares.exact.get(party.user, 0)) * 100
+        return Fraction(self.shares.exact.get(tenant.user, 0)) * 100
 
 
 @dataclass(frozen=True)
@@ -165,25 +164,25 @@ class _Queues(Entitlements):
         queue = quotas.queue_of(pod)
         return tuple(ShareQueue(name) for name in quotas.tree.path(queue.quota)) if queue.quota else (queue,)
 
-    def counted(self, party: Tenant, resource: str) -> bool:
+    def counted(self, tenant: Tenant, resource: str) -> bool:
         """Returns True if a queue counts a resource: a quota the keys of its max, a user every resource."""
-        return counts(self.snapshot.quotas, party, resource)
+        return counts(self.snapshot.quotas, tenant, resource)
 
-    def resources(self, party: Tenant) -> list[str]:
+    def resources(self, tenant: Tenant) -> list[str]:
         """Returns the resources of which the queue has a share, sorted by name."""
-        return sorted(self.shares.whole.get(party, {}))
+        return sorted(self.shares.whole.get(tenant, {}))
 
-    def use(self, use: QuotaUse, party: Tenant, resource: str) -> int:
+    def use(self, use: QuotaUse, tenant: Tenant, resource: str) -> int:
         """Returns the usage of a queue; for a quota with everything below it."""
-        return use.queue(party, resource)
+        return use.queue(tenant, resource)
 
-    def share(self, party: Tenant, resource: str) -> Fraction:
+    def share(self, tenant: Tenant, resource: str) -> Fraction:
         """Returns the share of a queue in whole units; 0 without a share."""
-        return Fraction(self.shares.whole.get(party, {}).get(resource, 0))
+        return Fraction(self.shares.whole.get(tenant, {}).get(resource, 0))
 
-    def exact(self, party: Tenant, resource: str) -> Fraction:
+    def exact(self, tenant: Tenant, resource: str) -> Fraction:
         """Returns the unrounded share of a queue; 0 without a share."""
-        return Fraction(self.shares.exact.get(party, {}).get(resource, 0))
+        return Fraction(self.shares.exact.get(tenant, {}).get(resource, 0))
 
 
 def usage_above(use: int, share: Fraction | int) -> int:

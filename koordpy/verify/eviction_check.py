@@ -43,7 +43,7 @@ class Round:
 
     round_state: RoundState
     """With the draft as it was before the plan."""
-    lines: Entitlements | None
+    entitlements: Entitlements | None
     """Fair shares; None if fair share is not reclaimed."""
     budgets: Sequence[Budget]
     """PodDisruptionBudgets with the evictions that each still allows."""

@@ -207,39 +207,39 @@ class VictimCheck(PlanSums):
 
     # --- shares -------------------------------------------------------------------------------------------------------
 
-    def _usage_by_tenant(self, pods: Iterable[PodInfo], lines: Entitlements) -> dict[ShareQueue, Counter[str]]:
+    def _usage_by_tenant(self, pods: Iterable[PodInfo], shares: Entitlements) -> dict[ShareQueue, Counter[str]]:
         """Returns tenant -> counted amounts that some pods use in it and below it."""
         out: dict[ShareQueue, Counter[str]] = {}
         for pod in pods:
-            for party in lines.path(pod):
-                out.setdefault(party, Counter()).update(lines.amounts(pod.requests))
+            for tenant in shares.path(pod):
+                out.setdefault(tenant, Counter()).update(shares.amounts(pod.requests))
         return out
 
-    def _tenants_below(self, pod: PodInfo, other: PodInfo, lines: Entitlements) -> list[ShareQueue]:
+    def _tenants_below(self, pod: PodInfo, other: PodInfo, shares: Entitlements) -> list[ShareQueue]:
         """Returns the tenants of a pod that are not on the path of another pod, from the top down."""
-        theirs = set(lines.path(other))
-        return [party for party in lines.path(pod) if party not in theirs]
+        theirs = set(shares.path(other))
+        return [tenant for tenant in shares.path(pod) if tenant not in theirs]
 
     def _share_floors(self, own: Sequence[PodInfo], gone: Sequence[PodInfo]) -> list[str]:
         """Returns the faults of tenants that rule `priority` leaves with less than min(used before, share) (3.1).
 
         Only if fair share is reclaimed. own: victims of the rule. gone: all evicted pods.
         """
-        lines = self.at.lines
-        if lines is None:
+        shares = self.at.entitlements
+        if shares is None:
             return []
-        lost = self._usage_by_tenant(gone, lines)
+        lost = self._usage_by_tenant(gone, shares)
         touched: dict[ShareQueue, set[str]] = {}
         for pod in own:
-            for party in self._tenants_below(pod, self.placed[0], lines):
-                touched.setdefault(party, set()).update(r for r, n in lines.amounts(pod.requests).items() if n)
+            for tenant in self._tenants_below(pod, self.placed[0], shares):
+                touched.setdefault(tenant, set()).update(r for r, n in shares.amounts(pod.requests).items() if n)
         faults = []
-        for party, resources in touched.items():
+        for tenant, resources in touched.items():
             for resource in sorted(resources):
-                before = lines.use(self.use, party, resource)
-                after = before - lost[party][resource]
-                if lines.counted(party, resource) and after < before and after < lines.share(party, resource):
-                    faults.append(f"{party.quota or party.user} would keep {after} {resource}, less than its share")
+                before = shares.use(self.use, tenant, resource)
+                after = before - lost[tenant][resource]
+                if shares.counted(tenant, resource) and after < before and after < shares.share(tenant, resource):
+                    faults.append(f"{tenant.quota or tenant.user} would keep {after} {resource}, less than its share")
         return faults
 
     def _by_share(self, taken: Sequence[EvictedUnit], lost: Sums, gone: Sequence[PodInfo]) -> list[str]:
@@ -249,52 +249,52 @@ class VictimCheck(PlanSums):
         that gained are protected; each unit frees a requested resource; tenants are above their share before each unit
         is evicted.
         """
-        lines = self.at.lines
+        shares = self.at.entitlements
         if not taken:
             return []
-        if lines is None:
+        if shares is None:
             return ["reclaim by fair share is off"]
         first, own = self.placed[0], [pod for one in taken for pod in one.pods]
         asked: Counter[str] = Counter()
         for pod in self.placed:
-            asked.update(lines.amounts(pod.requests))
+            asked.update(shares.amounts(pod.requests))
         wanted = sorted(r for r, amount in asked.items() if amount > 0)
         faults = self.faults_below_min([name for pod in own for name in self.victim_quotas(pod)], lost)
-        less = self._usage_by_tenant(gone, lines)
+        less = self._usage_by_tenant(gone, shares)
         losers: dict[ShareQueue, None] = {}
-        for path in dict.fromkeys(lines.path(pod) for pod in own):
-            pod = next(pod for pod in own if lines.path(pod) == path)
-            mine, theirs = self._tenants_below(first, pod, lines), self._tenants_below(pod, first, lines)
+        for path in dict.fromkeys(shares.path(pod) for pod in own):
+            pod = next(pod for pod in own if shares.path(pod) == path)
+            mine, theirs = self._tenants_below(first, pod, shares), self._tenants_below(pod, first, shares)
             if not mine or not theirs:
                 faults.append(f"{pod.key} belongs to the same tenant")
                 continue
             losers.update(dict.fromkeys(theirs))
-            for party in mine:
+            for tenant in mine:
                 for r in wanted:
-                    after = lines.use(self.use, party, r) + asked[r] - less.get(party, Counter())[r]
-                    if lines.counted(party, r) and after > lines.share(party, r):
-                        faults.append(f"{party.quota or party.user} would use {after} {r}, more than its share")
+                    after = shares.use(self.use, tenant, r) + asked[r] - less.get(tenant, Counter())[r]
+                    if shares.counted(tenant, r) and after > shares.share(tenant, r):
+                        faults.append(f"{tenant.quota or tenant.user} would use {after} {r}, more than its share")
             for ours, other in dict.fromkeys(((mine[-1], theirs[-1]), (mine[0], theirs[0]))):
                 if not any(
-                    lines.counted(ours, r) and lines.counted(other, r)
-                    and (use := lines.use(self.use, other, r)) > lines.share(other, r)
-                    and lines.use(self.use, ours, r) + asked[r] - lines.exact(ours, r) < use - lines.exact(other, r)
+                    shares.counted(ours, r) and shares.counted(other, r)
+                    and (use := shares.use(self.use, other, r)) > shares.share(other, r)
+                    and shares.use(self.use, ours, r) + asked[r] - shares.exact(ours, r) < use - shares.exact(other, r)
                     for r in wanted
                 ):  # fmt: skip
                     faults.append(f"{other.quota or other.user} would be as far below its share as it was above")
         for unit in sorted({self._unit_of(pod) for pod in own} & self._gainers):
             faults.append(f"{self.unit.id} reclaims from {unit} what it was evicted for")
         for one in taken:
-            if not any(lines.amounts(pod.requests).get(r) for pod in one.pods for r in wanted):
+            if not any(shares.amounts(pod.requests).get(r) for pod in one.pods for r in wanted):
                 faults.append(f"{one.pods[0].key} uses no requested resource")
-        for party in losers:
-            inside = [held[party] for one in taken if party in (held := self._usage_by_tenant(one.pods, lines))]
+        for tenant in losers:
+            inside = [held[tenant] for one in taken if tenant in (held := self._usage_by_tenant(one.pods, shares))]
             if not any(
-                lines.counted(party, r)
-                and crosses_once([n[r] for n in inside], lines.use(self.use, party, r) - lines.share(party, r))
+                shares.counted(tenant, r)
+                and crosses_once([n[r] for n in inside], shares.use(self.use, tenant, r) - shares.share(tenant, r))
                 for r in wanted
             ):
-                faults.append(f"{party.quota or party.user} would lose more than one unit beyond its share")
+                faults.append(f"{tenant.quota or tenant.user} would lose more than one unit beyond its share")
         return faults
 
     def _by_consolidation(self, taken: Sequence[EvictedUnit]) -> list[str]:

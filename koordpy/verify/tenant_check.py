@@ -39,7 +39,7 @@ GateOpen = Callable[[PodInfo], bool]
 class _UsableShares:
     """Shares and usage of tenants on the nodes that count."""
 
-    lines: Entitlements
+    entitlements: Entitlements
     """Shares on these nodes."""
     names: frozenset[str] | None
     """Names of the nodes; None for all nodes."""
@@ -110,9 +110,9 @@ class TenantCheck:
                 names = self._usable()
                 quotas = self.quotas if names is None else self._quotas_on(names)
                 self.known[kinds] = entitlements_of(self.snapshot, self.config.fairness, quotas), names
-            lines, names = self.known[kinds]
-            if lines is not None:
-                self._usable_shares = _UsableShares(lines, names, self._usage_on(names))
+            shares, names = self.known[kinds]
+            if shares is not None:
+                self._usable_shares = _UsableShares(shares, names, self._usage_on(names))
         return self._usable_shares
 
     def _quotas_on(self, names: frozenset[str]) -> Quotas:
@@ -184,15 +184,15 @@ class TenantCheck:
         """Returns the requests of the placed members, for resources that are shared out to their tenant."""
         own, asked = self.tenant(self.placed[0]), Counter[str]()
         for pod in self.placed:
-            asked.update(scene.lines.amounts(pod.requests))
-        return {r: n for r, n in asked.items() if n > 0 and own is not None and scene.lines.counted(own, r)}
+            asked.update(scene.entitlements.amounts(pod.requests))
+        return {r: n for r, n in asked.items() if n > 0 and own is not None and scene.entitlements.counted(own, r)}
 
     def _used_by(self, tenant: ShareQueue, pods: Iterable[PodInfo], scene: _UsableShares) -> Counter[str]:
         """Returns what the pods of a tenant, out of some pods, use on the nodes that count."""
         out = Counter[str]()
         for pod in pods:
             if self.tenant(pod) == tenant and (scene.names is None or pod.node in scene.names):
-                out.update(scene.lines.amounts(pod.requests))
+                out.update(scene.entitlements.amounts(pod.requests))
         return out
 
     def _gain(self, tenant: ShareQueue, scene: _UsableShares) -> Counter[str]:
@@ -200,7 +200,7 @@ class TenantCheck:
         out = Counter[str]()
         for pod in self.placed:
             if self.tenant(pod) == tenant:
-                out.update(scene.lines.amounts(pod.requests))
+                out.update(scene.entitlements.amounts(pod.requests))
         return out
 
     # --- the rules ----------------------------------------------------------------------------------------------------
@@ -241,9 +241,13 @@ class TenantCheck:
         lost, gain = self._used_by(tenant, gone, scene), self._gain(tenant, scene)
         held = self._used_by(tenant, (pod for one in taken for pod in one.pods), scene)
         for resource, amount in held.items():
-            before = scene.lines.use(scene.use, tenant, resource)
-            line = min(before, scene.lines.share(tenant, resource))
-            if amount and scene.lines.counted(tenant, resource) and before - lost[resource] + gain[resource] < line:
+            before = scene.entitlements.use(scene.use, tenant, resource)
+            line = min(before, scene.entitlements.share(tenant, resource))
+            if (
+                amount
+                and scene.entitlements.counted(tenant, resource)
+                and before - lost[resource] + gain[resource] < line
+            ):
                 return False
         return True
 
@@ -261,16 +265,16 @@ class TenantCheck:
         The tenant is above its share before each unit is evicted, the largest last. And the excess of the preemptor's
         tenant (`own`) after the plan is at most the excess of the tenant before it. more: what `own` gains.
         """
-        lines = scene.lines
-        if not lines.counted(tenant, resource):
+        shares = scene.entitlements
+        if not shares.counted(tenant, resource):
             return False
-        use, mine = lines.use(scene.use, tenant, resource), lines.use(scene.use, own, resource)
+        use, mine = shares.use(scene.use, tenant, resource), shares.use(scene.use, own, resource)
         for amount in sorted(held.get(resource, 0) for held in units):  # the largest last
-            if use <= lines.share(tenant, resource):
+            if use <= shares.share(tenant, resource):
                 return False
             use -= amount
-        before = lines.use(scene.use, tenant, resource) - lines.exact(tenant, resource)
-        return mine + more - lines.exact(own, resource) <= before
+        before = shares.use(scene.use, tenant, resource) - shares.exact(tenant, resource)
+        return mine + more - shares.exact(own, resource) <= before
 
     def may_move(self, pods: Sequence[PodInfo], running: Iterable[PodInfo]) -> bool:
         """Returns True if pods may move although consolidation is off (step 5b): `acrossUsers` limits rule `priority`.
@@ -297,16 +301,16 @@ class TenantCheck:
         scene, own = self.usable_shares, self.tenant(self.placed[0])
         if scene is None or own is None:
             return faults
-        lines, wanted, gain = scene.lines, self._requested(scene), self._gain(own, scene)
-        if not any(lines.use(scene.use, own, r) + gain[r] > lines.share(own, r) for r in wanted):
+        shares, wanted, gain = scene.entitlements, self._requested(scene), self._gain(own, scene)
+        if not any(shares.use(scene.use, own, r) + gain[r] > shares.share(own, r) for r in wanted):
             return faults
         for one in taken:
             for tenant in {self.tenant(pod) for pod in one.pods if self.asks(pod)}:
                 if tenant is None:
                     continue
-                held = [r for r, n in self._used_by(tenant, one.pods, scene).items() if n and lines.counted(tenant, r)]
-                counted = held or [r for r in wanted if lines.counted(tenant, r)]
-                if all(lines.use(scene.use, tenant, r) <= lines.share(tenant, r) for r in counted):
+                held = [r for r, n in self._used_by(tenant, one.pods, scene).items() if n and shares.counted(tenant, r)]
+                counted = held or [r for r in wanted if shares.counted(tenant, r)]
+                if all(shares.use(scene.use, tenant, r) <= shares.share(tenant, r) for r in counted):
                     faults.append(f"{one.pods[0].key} is moved, but {tenant.quota or tenant.user} is within its share")
         return faults
 

@@ -191,7 +191,7 @@ class Evictor:
         known = [info for key in members if (info := self._state.pod(key)) is not None]
         least = min((info.priority for info in known), default=0)
         reservations, quotas = self._state.reservations(), self._state.quota_view()
-        gains = {party for info in known for party in tenants_of(info, quotas)}
+        gains = {tenant for info in known for tenant in tenants_of(info, quotas)}
         less_important = [
             info
             for info in self._state.nominated()

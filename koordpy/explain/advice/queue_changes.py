@@ -138,17 +138,18 @@ def _weights(case: Case) -> Iterator[ClusterChange]:
     Only if fair shares are reclaimed. Not for a quota, because its weight is in its ElasticQuota.
     """
     fairness = case.config.fairness
-    lines = entitlements_of(case.snapshot, fairness) if fairness.reclaim == "all" else None
-    path = lines.path(case.unit.members[0]) if lines is not None else ()
-    if lines is None or not path or path[-1].quota:  # the weight of a quota is in its ElasticQuota
+    entitlements = entitlements_of(case.snapshot, fairness) if fairness.reclaim == "all" else None
+    path = entitlements.path(case.unit.members[0]) if entitlements is not None else ()
+    if entitlements is None or not path or path[-1].quota:  # the weight of a quota is in its ElasticQuota
         return
-    party, use, asked = path[-1], QuotaUse(case.snapshot.quotas), Job(case.unit).requests()
+    tenant, use, asked = path[-1], QuotaUse(case.snapshot.quotas), Job(case.unit).requests()
     short = any(
-        lines.counted(party, resource) and lines.use(use, party, resource) + request > lines.share(party, resource)
-        for resource, request in lines.amounts(asked).items()
+        entitlements.counted(tenant, resource)
+        and entitlements.use(use, tenant, resource) + request > entitlements.share(tenant, resource)
+        for resource, request in entitlements.amounts(asked).items()
         if request
     )
-    name = party.user
+    name = tenant.user
     before = fairness.weights.get(name, 1)
     for step in range(1, ADVICE_WEIGHTS + 1) if short and before else ():
         weight = before * 2**step

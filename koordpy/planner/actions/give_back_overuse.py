@@ -281,12 +281,12 @@ def _units_inside(pool: Pool, round_state: RoundState, name: str) -> dict[int, A
 
     Units with pods of other schedulers are left out.
     """
-    tenant_usage, party = pool.tenant_usage(Mins(round_state.snapshot.quotas)), Tenant(name)
+    tenant_usage, tenant = pool.tenant_usage(Mins(round_state.snapshot.quotas)), Tenant(name)
     out: dict[int, Amounts] = {}
     for i, alive in enumerate(pool.alive):
         if not alive or pool.foreign(i):
             continue
-        if all(party in path for path in tenant_usage.usage_of(i)):
+        if all(tenant in path for path in tenant_usage.usage_of(i)):
             out[i] = {}
             for amounts in tenant_usage.usage_of(i).values():
                 add_amounts(out[i], amounts)

@@ -54,18 +54,18 @@ def rank_in_queue(
     turns = enumerate(units_in_turn(units, snapshot, config), 1) if any(one.id == unit.id for one in units) else ()
     place = next((place for place, one in turns if one.id == unit.id), None)
     first = unit.members[0]  # its first member decides the unit's queue
-    lines = entitlements_of(snapshot, fairness)
-    path = lines.path(first) if lines is not None else ()
-    if lines is None or not path:
+    entitlements = entitlements_of(snapshot, fairness)
+    path = entitlements.path(first) if entitlements is not None else ()
+    if entitlements is None or not path:
         return QueueRank(place, len(units), fairness.mode, "", {}, {})
-    party = path[-1]
+    tenant = path[-1]
     held: dict[str, str] = {}
     share: dict[str, str] = {}
-    for resource in sorted(lines.amounts(Job(unit).requests())):
-        if lines.counted(party, resource):
-            held[share_name(resource)] = share_text(resource, Fraction(lines.use(use, party, resource)))
-            share[share_name(resource)] = share_text(resource, lines.share(party, resource))
-    return QueueRank(place, len(units), fairness.mode, party.quota or party.user, held, share)
+    for resource in sorted(entitlements.amounts(Job(unit).requests())):
+        if entitlements.counted(tenant, resource):
+            held[share_name(resource)] = share_text(resource, Fraction(entitlements.use(use, tenant, resource)))
+            share[share_name(resource)] = share_text(resource, entitlements.share(tenant, resource))
+    return QueueRank(place, len(units), fairness.mode, tenant.quota or tenant.user, held, share)
 
 
 def units_in_turn(units: list[Unit], snapshot: Snapshot, config: KoordpyConfiguration) -> Iterator[Unit]:

@@ -13,7 +13,7 @@ from koordpy.api.quantity import cpu_text
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import Fairness
 from koordpy.fairness.tenant_entitlements import ACCELERATORS, Entitlements, Tenant, entitlements_of
-from koordpy.preemption.rules.across_users import party_order
+from koordpy.preemption.rules.across_users import tenant_order
 from koordpy.quota.quota_book import QuotaUse
 
 Amount = int | float | str
@@ -36,26 +36,26 @@ class TenantShare:
 
 def tenant_shares(snapshot: Snapshot, fairness: Fairness) -> tuple[TenantShare, ...]:
     """Returns tenants with pending or bound pods, in natural order; none in mode off."""
-    lines = entitlements_of(snapshot, fairness)
-    if lines is None:
+    entitlements = entitlements_of(snapshot, fairness)
+    if entitlements is None:
         return ()
-    paths = (lines.path(pod) for pod in snapshot.pods.values() if pod.bound or pod.pending)
-    tenants = sorted({path[-1] for path in paths if path}, key=party_order)
+    paths = (entitlements.path(pod) for pod in snapshot.pods.values() if pod.bound or pod.pending)
+    tenants = sorted({path[-1] for path in paths if path}, key=tenant_order)
     use = QuotaUse(snapshot.quotas)
-    return tuple(_share(tenant, lines, use, fairness.mode) for tenant in tenants)
+    return tuple(_share(tenant, entitlements, use, fairness.mode) for tenant in tenants)
 
 
-def _share(tenant: Tenant, lines: Entitlements, use: QuotaUse, mode: str) -> TenantShare:
+def _share(tenant: Tenant, entitlements: Entitlements, use: QuotaUse, mode: str) -> TenantShare:
     """Returns usage and share of one tenant."""
     name = tenant.quota or tenant.user
     if mode == "gpu-count":
-        used, share = lines.use(use, tenant, ACCELERATORS), lines.share(tenant, ACCELERATORS)
+        used, share = entitlements.use(use, tenant, ACCELERATORS), entitlements.share(tenant, ACCELERATORS)
         return TenantShare(name, _cards(used), _cards(share))
-    resources = [resource for resource in lines.resources(tenant) if lines.counted(tenant, resource)]
+    resources = [resource for resource in entitlements.resources(tenant) if entitlements.counted(tenant, resource)]
     return TenantShare(
         name,
-        {resource: _amount(resource, lines.use(use, tenant, resource)) for resource in resources},
-        {resource: _amount(resource, lines.share(tenant, resource)) for resource in resources},
+        {resource: _amount(resource, entitlements.use(use, tenant, resource)) for resource in resources},
+        {resource: _amount(resource, entitlements.share(tenant, resource)) for resource in resources},
     )
 
 

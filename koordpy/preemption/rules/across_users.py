@@ -50,7 +50,7 @@ class AcrossUsers:
         self.across, self.by_share = across, by_share
         self.tenant_usage = shares.tenant_usage(pool)
         self.shares = Reclaim(
-            pods, pool=pool, use=use, lines=shares.lines, tenant_usage=self.tenant_usage, pod_by_pod=True
+            pods, pool=pool, use=use, entitlements=shares.entitlements, tenant_usage=self.tenant_usage, pod_by_pod=True
         )
         """Usage, shares and requests of tenants on the nodes. Nothing is reclaimed by them here."""
         self.requested = [r for r in self.shares.entitled_resources(own.tenant) if self.shares.requested[r]]
@@ -95,12 +95,12 @@ class AcrossUsers:
         if not own or not mins.entitled_resources(mins.path[-1]):
             return None
         out = []
-        for party in own:
-            for resource in mins.entitled_resources(party):
-                least = usage_above(mins.usage_after(party, resource), mins.lines.share(party, resource))
-                if least > mins.used(party, resource):
+        for tenant in own:
+            for resource in mins.entitled_resources(tenant):
+                least = usage_above(mins.usage_after(tenant, resource), mins.entitlements.share(tenant, resource))
+                if least > mins.used(tenant, resource):
                     return None
-                out += [(party, resource, least)] if least > 0 else []
+                out += [(tenant, resource, least)] if least > 0 else []
         return out
 
     # --- eligible units -----------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class AcrossUsers:
         return all(
             amount <= self.shares.spare(tenant, resource)
             for resource, amount in taken.items()
-            if amount and self.shares.lines.counted(tenant, resource)
+            if amount and self.shares.entitlements.counted(tenant, resource)
         )
 
     def _may_cross(self, tenant: Tenant, resource: str) -> bool:
@@ -146,7 +146,7 @@ class AcrossUsers:
         It is possible if the tenant is above its share, and if the preemptor's own tenant could give up enough pods to
         end with no larger excess.
         """
-        if not self.shares.lines.counted(tenant, resource) or self.shares.usage_above(tenant, resource) <= 0:
+        if not self.shares.entitlements.counted(tenant, resource) or self.shares.usage_above(tenant, resource) <= 0:
             return False
         return self._excess_lacking(tenant, resource) <= self.shares.used(self.own.tenant, resource)
 
@@ -155,9 +155,9 @@ class AcrossUsers:
 
         After that, its excess with the preemptor placed is no larger than the excess of the other tenant.
         """
-        lines, own = self.shares, self.own.tenant
-        mine = lines.usage_after(own, resource) - lines.lines.exact(own, resource)
-        theirs = lines.used(tenant, resource) - lines.lines.exact(tenant, resource)
+        shares, own = self.shares, self.own.tenant
+        mine = shares.usage_after(own, resource) - shares.entitlements.exact(own, resource)
+        theirs = shares.used(tenant, resource) - shares.entitlements.exact(tenant, resource)
         return max(0, ceil(mine - theirs))
 
     # --- limits on all victims ----------------------------------------------------------------------------------------
@@ -181,12 +181,12 @@ class AcrossUsers:
         carried = self._by_tenant((o, i) for i, o in own.items()) if groups else {}
         leaving = self._by_tenant(every) if groups else {}
         for tenant, gates in groups.items():
-            lines = self._line_branches(tenant, carried.get(tenant, {}), leaving)
+            of_shares = self._share_branches(tenant, carried.get(tenant, {}), leaving)
             for lacking, options in gates.items():
                 guarantee = self._guarantee(lacking, every) if lacking is not None else None
                 if self.across == "overShare" and self.by_share:
                     continue
-                branches = [*([guarantee] if guarantee is not None else []), *lines]
+                branches = [*([guarantee] if guarantee is not None else []), *of_shares]
                 if any(not branch.limits and not branch.crossings for branch in branches):
                     continue
                 only = branches[0] if len(branches) == 1 else None
@@ -218,7 +218,7 @@ class AcrossUsers:
         only = all(o in when for o, _ in limit.terms) and limit.least is None
         return Limit(limit.terms, most=limit.most, least=limit.least, when=() if only else tuple(when))
 
-    def _line_branches(
+    def _share_branches(
         self, tenant: Tenant, held: Mapping[int, Amounts], leaving: Mapping[Tenant, Mapping[int, Amounts]]
     ) -> list[Branch]:
         """Returns the branches (a), and (b) for each requested resource, as far as they are possible.
@@ -232,7 +232,7 @@ class AcrossUsers:
         resources = sorted({r for amounts in held.values() for r, n in amounts.items() if n})
         kept: list[Limit] = []
         for resource in resources:
-            if self.shares.lines.counted(tenant, resource):
+            if self.shares.entitlements.counted(tenant, resource):
                 terms, most = terms_of(taken, resource), self.shares.spare(tenant, resource)
                 if sum(n for _, n in terms) > most:
                     kept.append(Limit(terms, most=most, when=tuple(o for o in held if held[o].get(resource))))
@@ -256,8 +256,8 @@ class AcrossUsers:
         gate: as the result of `gate`.
         """
         out: list[Limit] = []
-        for party, resource, least in gate:
-            limits = _at_least(terms_of(self.mins.held_in(party, every), resource), least)
+        for tenant, resource, least in gate:
+            limits = _at_least(terms_of(self.mins.held_in(tenant, every), resource), least)
             if limits is None:
                 return None
             out += limits
@@ -277,7 +277,7 @@ class AcrossUsers:
         for i, number in self.tenant_usage.tally(whole):
             for one in {one.tenant: one for one in self.protected_tenants(i)}.values():
                 tenants.setdefault(one.tenant, []).append((i, number))
-        for tenant in sorted(tenants, key=party_order):
+        for tenant in sorted(tenants, key=tenant_order):
             parts = [(self.usage_of(i, tenant), number) for i, number in tenants[tenant]]
             total: Amounts = {}
             for amounts, number in parts:
@@ -305,22 +305,22 @@ class AcrossUsers:
         broken = [
             r
             for r, n in sorted(total.items())
-            if self.shares.lines.counted(tenant, r) and n > self.shares.spare(tenant, r)
+            if self.shares.entitlements.counted(tenant, r) and n > self.shares.spare(tenant, r)
         ]
         return next((r for r in broken if r in self.requested), (broken or self.requested)[0])
 
     def uses(self, tenant: Tenant, resource: str) -> str:
         """Returns text such as `user alice uses 2, share 2`."""
-        used, share = self.shares.used(tenant, resource), self.shares.lines.share(tenant, resource)
+        used, share = self.shares.used(tenant, resource), self.shares.entitlements.share(tenant, resource)
         return (
-            f"{party_name(tenant, resource)} uses {amount_text(resource, used)}, share {amount_text(resource, share)}"
+            f"{tenant_name(tenant, resource)} uses {amount_text(resource, used)}, share {amount_text(resource, share)}"
         )
 
     def would_use(self, resource: str) -> str:
         """Returns text on the preemptor's tenant such as `user bob would use 3, share 2`."""
         own = self.own.tenant
-        after, share = self.shares.usage_after(own, resource), self.shares.lines.share(own, resource)
-        name = party_name(own, resource)
+        after, share = self.shares.usage_after(own, resource), self.shares.entitlements.share(own, resource)
+        name = tenant_name(own, resource)
         return f"{name} would use {amount_text(resource, after)}, share {amount_text(resource, share)}"
 
 
@@ -335,14 +335,14 @@ def _at_least(terms: Terms, least: int) -> tuple[Limit, ...] | None:
     return (Limit(terms, least=least),) if sum(n for _, n in terms) >= least else None
 
 
-def party_order(party: Tenant) -> tuple[NaturalKey, str]:
+def tenant_order(tenant: Tenant) -> tuple[NaturalKey, str]:
     """Returns the sort key for the natural order of tenants."""
-    return natural_key(party.quota or party.user), party.user
+    return natural_key(tenant.quota or tenant.user), tenant.user
 
 
-def party_name(party: Tenant, resource: str) -> str:
+def tenant_name(tenant: Tenant, resource: str) -> str:
     """Returns `user alice` if accelerators of users are counted, else `queue alice`."""
-    return f"{'user' if resource == ACCELERATORS else 'queue'} {party.quota or party.user}"
+    return f"{'user' if resource == ACCELERATORS else 'queue'} {tenant.quota or tenant.user}"
 
 
 def _unit(resource: str) -> str:

@@ -15,7 +15,7 @@ from koordpy.api.keys import SYSTEM_PRIORITY_FLOOR
 from koordpy.cache.snapshot import Snapshot
 from koordpy.fairness.tenant_entitlements import Tenant
 from koordpy.pods.pod_info import PodInfo
-from koordpy.preemption.rules.across_users import AcrossUsers, party_name, party_order
+from koordpy.preemption.rules.across_users import AcrossUsers, tenant_name, tenant_order
 from koordpy.preemption.rules.reclaim import Reclaim
 from koordpy.preemption.rules.tenant_usage import path_below
 from koordpy.preemption.search.victim_pool import Mask, Pool
@@ -51,27 +51,27 @@ class Entitlement:
         """
         found: list[tuple[Tenant, str]] = []
         for i in units:
-            found += [(party, f"quota {party.quota} is within its min") for party in self._quotas(i)]
+            found += [(tenant, f"quota {tenant.quota} is within its min") for tenant in self._quotas(i)]
             if self.users is not None and self._ends_above(self.users):
                 found += [
-                    (party, f"{party_name(party, self.users.requested[0])} is within its share")
-                    for party in self._tenants(i, self.users)
+                    (tenant, f"{tenant_name(tenant, self.users.requested[0])} is within its share")
+                    for tenant in self._tenants(i, self.users)
                 ]
-        return f"consolidation: {min(found, key=lambda one: party_order(one[0]))[1]}" if found else ""
+        return f"consolidation: {min(found, key=lambda one: tenant_order(one[0]))[1]}" if found else ""
 
     def _quotas(self, i: int) -> Iterator[Tenant]:
         """Yields the quotas of a unit below the LCA that use no more than their min of every resource that it uses."""
         mins, held = self.mins, self.mins.tenant_usage
         for path in held.usage_of(i):
             if not self._is_guaranteed(tuple(path_below(mins.path, path))):
-                for party in path_below(path, mins.path):
-                    amounts = held.below(i, mins.path)[party]
+                for tenant in path_below(path, mins.path):
+                    amounts = held.below(i, mins.path)[tenant]
                     if all(
-                        mins.used(party, resource) <= mins.lines.share(party, resource)
+                        mins.used(tenant, resource) <= mins.entitlements.share(tenant, resource)
                         for resource, amount in amounts.items()
-                        if amount and mins.lines.counted(party, resource)
+                        if amount and mins.entitlements.counted(tenant, resource)
                     ):
-                        yield party
+                        yield tenant
 
     def _is_guaranteed(self, own: tuple[Tenant, ...]) -> bool:
         """Returns True if the preemptor ends within its guarantee without evictions.
@@ -82,16 +82,18 @@ class Entitlement:
         if not own or not mins.entitled_resources(mins.path[-1]):
             return False
         return all(
-            mins.usage_after(party, resource) <= mins.lines.share(party, resource)
-            for party in own
-            for resource in mins.entitled_resources(party)
+            mins.usage_after(tenant, resource) <= mins.entitlements.share(tenant, resource)
+            for tenant in own
+            for resource in mins.entitled_resources(tenant)
         )
 
     @staticmethod
     def _ends_above(users: AcrossUsers) -> bool:
         """Returns True if the preemptor's tenant would end above its share of a requested resource."""
-        lines, own = users.shares, users.own.tenant
-        return any(lines.usage_after(own, resource) > lines.lines.share(own, resource) for resource in users.requested)
+        shares, own = users.shares, users.own.tenant
+        return any(
+            shares.usage_after(own, resource) > shares.entitlements.share(own, resource) for resource in users.requested
+        )
 
     @staticmethod
     def _tenants(i: int, users: AcrossUsers) -> Iterator[Tenant]:
@@ -99,11 +101,13 @@ class Entitlement:
 
         These are the counted resources that the unit uses; if it uses none, those that the preemptor requests.
         """
-        lines = users.shares
+        shares = users.shares
         for one in users.protected_tenants(i):
-            held = [r for r, n in users.usage_of(i, one.tenant).items() if n and lines.lines.counted(one.tenant, r)]
-            resources = held or [r for r in users.requested if lines.lines.counted(one.tenant, r)]
-            if all(lines.used(one.tenant, r) <= lines.lines.share(one.tenant, r) for r in resources):
+            held = [
+                r for r, n in users.usage_of(i, one.tenant).items() if n and shares.entitlements.counted(one.tenant, r)
+            ]
+            resources = held or [r for r in users.requested if shares.entitlements.counted(one.tenant, r)]
+            if all(shares.used(one.tenant, r) <= shares.entitlements.share(one.tenant, r) for r in resources):
                 yield one.tenant
 
 

@@ -37,60 +37,63 @@ class Reclaim:
         *,
         pool: Pool,
         use: QuotaUse,
-        lines: Entitlements,
+        entitlements: Entitlements,
         units_that_gained: Collection[str] = (),
         tenant_usage: TenantUsage | None = None,
         pod_by_pod: bool | None = None,
     ) -> None:
-        """pods: the members to be placed. use: usage of tenants on the draft, before the plan. lines: the entitlements.
-        units_that_gained: ids of the units that gained by a recent eviction of the preemptor, also along chains.
-        tenant_usage: usage of the victim units by tenant; None for that on all nodes. pod_by_pod: True if each member
-        counts in its own tenants, False if all count in those of the first member; None: as the entitlements say."""
-        self.pool, self.use, self.lines, self.units_that_gained = pool, use, lines, units_that_gained
+        """pods: the members to be placed. use: usage of tenants on the draft, before the plan. entitlements: what the
+        tenants are entitled to: mins or fair shares. units_that_gained: ids of the units that gained by a recent
+        eviction of the preemptor, also along chains. tenant_usage: usage of the victim units by tenant; None for that
+        on all nodes. pod_by_pod: True if each member counts in its own tenants, False if all count in those of the
+        first member; None: as the entitlements say."""
+        self.pool, self.use, self.entitlements, self.units_that_gained = pool, use, entitlements, units_that_gained
         self.protected_gainer = ""
         """Id of a unit that may not be evicted only because it gained; empty for none. Set by `eligible`."""
-        self.path = lines.path(pods[0])
+        self.path = entitlements.path(pods[0])
         """Tenants of the preemptor, from the top down; empty if it has no entitlement."""
-        self.tenant_usage = tenant_usage if tenant_usage is not None else pool.tenant_usage(lines)
+        self.tenant_usage = tenant_usage if tenant_usage is not None else pool.tenant_usage(entitlements)
         self.requested: Amounts = {}
         """Counted requests of all members, by resource."""
         self.requests: dict[Tenant, Amounts] = {}
         """Tenant -> requests of the preemptor in it and below it."""
         for pod in pods:
-            amounts = {resource: n for resource, n in lines.amounts(pod.requests).items() if n > 0}
+            amounts = {resource: n for resource, n in entitlements.amounts(pod.requests).items() if n > 0}
             add_amounts(self.requested, amounts)
-            for party in lines.path(pod) if (lines.pod_by_pod if pod_by_pod is None else pod_by_pod) else self.path:
-                add_amounts(self.requests.setdefault(party, {}), amounts)
+            for tenant in (
+                entitlements.path(pod) if (entitlements.pod_by_pod if pod_by_pod is None else pod_by_pod) else self.path
+            ):
+                add_amounts(self.requests.setdefault(tenant, {}), amounts)
 
     # --- one tenant -------------------------------------------------------------------------------------------------
 
-    def entitled_resources(self, party: Tenant) -> list[str]:
+    def entitled_resources(self, tenant: Tenant) -> list[str]:
         """Returns the requested resources for which a tenant has an entitlement."""
-        return [resource for resource in sorted(self.requested) if self.lines.counted(party, resource)]
+        return [resource for resource in sorted(self.requested) if self.entitlements.counted(tenant, resource)]
 
-    def used(self, party: Tenant, resource: str) -> int:
+    def used(self, tenant: Tenant, resource: str) -> int:
         """Returns the usage of a tenant before the plan."""
-        return self.lines.use(self.use, party, resource)
+        return self.entitlements.use(self.use, tenant, resource)
 
-    def usage_after(self, party: Tenant, resource: str) -> int:
+    def usage_after(self, tenant: Tenant, resource: str) -> int:
         """Returns the usage of a preemptor's tenant once the preemptor is placed, with all victims still there."""
-        return self.used(party, resource) + self._added(party, resource)
+        return self.used(tenant, resource) + self._added(tenant, resource)
 
-    def _added(self, party: Tenant, resource: str) -> int:
+    def _added(self, tenant: Tenant, resource: str) -> int:
         """Returns what the preemptor requests in a tenant; 0 for other tenants."""
-        return self.requests.get(party, {}).get(resource, 0)
+        return self.requests.get(tenant, {}).get(resource, 0)
 
-    def usage_above(self, party: Tenant, resource: str) -> int:
+    def usage_above(self, tenant: Tenant, resource: str) -> int:
         """Returns the usage of a tenant above its entitlement, rounded up; 0 or less if it is within."""
-        return usage_above(self.used(party, resource), self.lines.share(party, resource))
+        return usage_above(self.used(tenant, resource), self.entitlements.share(tenant, resource))
 
-    def spare(self, party: Tenant, resource: str) -> int:
+    def spare(self, tenant: Tenant, resource: str) -> int:
         """Returns how much may be evicted from a tenant such that min(used before, entitlement) is left to it.
 
         Members that the plan places in the tenant add to the amount.
         """
-        return evictable_amount(self.used(party, resource), self.lines.share(party, resource)) + self._added(
-            party, resource
+        return evictable_amount(self.used(tenant, resource), self.entitlements.share(tenant, resource)) + self._added(
+            tenant, resource
         )
 
     @cached_property
@@ -99,11 +102,11 @@ class Reclaim:
 
         Empty if it may reclaim, or if it requests no resource with an entitlement.
         """
-        for party in self.path[-1:]:
-            for resource in self.entitled_resources(party):
-                after = self.usage_after(party, resource)
-                if after > self.lines.share(party, resource):
-                    return f"reclaim: {self._usage_text(party, resource, 'would use', after)}"
+        for tenant in self.path[-1:]:
+            for resource in self.entitled_resources(tenant):
+                after = self.usage_after(tenant, resource)
+                if after > self.entitlements.share(tenant, resource):
+                    return f"reclaim: {self._usage_text(tenant, resource, 'would use', after)}"
         return ""
 
     # --- eligible units ---------------------------------------------------------------------------------------------
@@ -146,7 +149,7 @@ class Reclaim:
             held = self.tenant_usage.usage_of(i)
             if () not in held or self.pool.foreign(i):
                 continue
-            alone = (pod for pod in self.pool.units[i].pods if not self.lines.path(pod))
+            alone = (pod for pod in self.pool.units[i].pods if not self.entitlements.path(pod))
             others = (path for path in held if path)
             out[i] = all(quotas.quota_of(pod) == DEFAULT_QUOTA for pod in alone) and all(
                 path[-1:] != self.path[-1:] and self._is_above(path) for path in others
@@ -168,8 +171,8 @@ class Reclaim:
         """Returns True if all tenants of a path below the LCA use more than their entitlement of a requested
         resource."""
         return all(
-            any(self.usage_above(party, r) > 0 for r in self.entitled_resources(party))
-            for party in path_below(path, self.path)
+            any(self.usage_above(tenant, r) > 0 for r in self.entitled_resources(tenant))
+            for tenant in path_below(path, self.path)
         )
 
     def _frees_requested(self, held: Mapping[Path, Amounts]) -> bool:
@@ -183,20 +186,20 @@ class Reclaim:
     def spares_lines(self, i: int) -> bool:
         """Returns True if the eviction of a unit alone brings no other tenant below its entitlement."""
         return all(
-            amount <= self.spare(party, resource)
-            for party, amounts in self.tenant_usage.below(i, self.path).items()
+            amount <= self.spare(tenant, resource)
+            for tenant, amounts in self.tenant_usage.below(i, self.path).items()
             for resource, amount in amounts.items()
-            if amount and self.lines.counted(party, resource)
+            if amount and self.entitlements.counted(tenant, resource)
         )
 
     # --- limits on all victims --------------------------------------------------------------------------------------
 
-    def held_in(self, party: Tenant, every: Pairs) -> dict[int, Amounts]:
+    def held_in(self, tenant: Tenant, every: Pairs) -> dict[int, Amounts]:
         """Returns option -> amounts that its unit uses in a tenant and below it, independent of the LCA."""
         out: dict[int, Amounts] = {}
         for o, i in every:
             for path, amounts in self.tenant_usage.usage_of(i).items():
-                if party in path:
+                if tenant in path:
                     add_amounts(out.setdefault(o, {}), amounts)
         return out
 
@@ -209,15 +212,15 @@ class Reclaim:
         when: dict[Tenant, list[int]] = {}
         for i, o in own.items():
             for path in self.tenant_usage.usage_of(i):
-                for party in path_below(self.path, path):
-                    when.setdefault(party, []).append(o)
+                for tenant in path_below(self.path, path):
+                    when.setdefault(tenant, []).append(o)
         out: list[Limit] = []
-        for party, options in when.items():
+        for tenant, options in when.items():
             held: dict[int, Amounts] | None = None
-            for resource in self.entitled_resources(party):
-                least = usage_above(self.usage_after(party, resource), self.lines.share(party, resource))
+            for resource in self.entitled_resources(tenant):
+                least = usage_above(self.usage_after(tenant, resource), self.entitlements.share(tenant, resource))
                 if least > 0:
-                    held = self.held_in(party, every) if held is None else held
+                    held = self.held_in(tenant, every) if held is None else held
                     out.append(Limit(terms_of(held, resource), least=least, when=tuple(options)))
         return out
 
@@ -228,11 +231,11 @@ class Reclaim:
         condition that even all units together satisfy is left out.
         """
         out: list[Crossing] = []
-        for party, held in self._evicted_amounts(own).items():
+        for tenant, held in self._evicted_amounts(own).items():
             resources = []
-            for resource in self.entitled_resources(party):
+            for resource in self.entitled_resources(tenant):
                 terms = tuple((o, amounts.get(resource, 0)) for o, amounts in held.items())
-                resources.append((terms, self.usage_above(party, resource)))
+                resources.append((terms, self.usage_above(tenant, resource)))
             open_at_most = [
                 sum(n for _, n in terms) - max((n for _, n in terms), default=0) < room for terms, room in resources
             ]
@@ -243,12 +246,12 @@ class Reclaim:
     def floors(self, own: Mapping[int, int], every: Pairs) -> list[Limit]:
         """Returns limits that leave each other tenant at least min(used before, entitlement)."""
         out: list[Limit] = []
-        for party, taken in self._evicted_amounts(own).items():
-            held = self.held_in(party, every)
+        for tenant, taken in self._evicted_amounts(own).items():
+            held = self.held_in(tenant, every)
             for resource in sorted({resource for amounts in held.values() for resource in amounts}):
-                if not self.lines.counted(party, resource):
+                if not self.entitlements.counted(tenant, resource):
                     continue
-                terms, most = terms_of(held, resource), self.spare(party, resource)
+                terms, most = terms_of(held, resource), self.spare(tenant, resource)
                 when = self._options_with_floor(taken, resource)
                 if when and sum(n for _, n in terms) > most:
                     only = all(o in when for o, _ in terms)
@@ -267,8 +270,8 @@ class Reclaim:
         """Returns tenant below the LCA -> option -> amounts that its unit uses there."""
         out: dict[Tenant, dict[int, Amounts]] = {}
         for i, o in own.items():
-            for party, amounts in self.tenant_usage.below(i, self.path).items():
-                out.setdefault(party, {})[o] = dict(amounts)
+            for tenant, amounts in self.tenant_usage.below(i, self.path).items():
+                out.setdefault(tenant, {})[o] = dict(amounts)
         return out
 
     # --- messages ---------------------------------------------------------------------------------------------------
@@ -280,7 +283,7 @@ class Reclaim:
         """
         resource, uses = self._overuse(i)
         own = self.path[-1]
-        line = quantity_text(resource, int(self.lines.share(own, resource)))
+        line = quantity_text(resource, int(self.entitlements.share(own, resource)))
         gets = quantity_text(resource, self.requests[own].get(resource, 0))
         return f"{uses}, quota {own.quota} gets {gets} of min {line}"
 
@@ -291,15 +294,15 @@ class Reclaim:
             used = {r: self.use.used(DEFAULT_QUOTA, r) for r in self.entitled_resources(self.path[-1])}
             resource = next((r for r, amount in used.items() if amount), next(iter(used)))
             return resource, f"quota {DEFAULT_QUOTA} uses {quantity_text(resource, used[resource])} of min 0 {resource}"
-        party = (path_below(path, self.path) or path)[-1]
-        over = [r for r in self.entitled_resources(party) if self.usage_above(party, r) > 0]
-        resource = (over or self.entitled_resources(party))[0]
-        return resource, self._usage_text(party, resource, "uses", self.used(party, resource))
+        tenant = (path_below(path, self.path) or path)[-1]
+        over = [r for r in self.entitled_resources(tenant) if self.usage_above(tenant, r) > 0]
+        resource = (over or self.entitled_resources(tenant))[0]
+        return resource, self._usage_text(tenant, resource, "uses", self.used(tenant, resource))
 
-    def _usage_text(self, party: Tenant, resource: str, verb: str, amount: int) -> str:
+    def _usage_text(self, tenant: Tenant, resource: str, verb: str, amount: int) -> str:
         """Returns text such as `quota b uses 12 of min 8 nvidia.com/gpu`."""
-        line = quantity_text(resource, int(self.lines.share(party, resource)))
-        return f"quota {party.quota} {verb} {quantity_text(resource, amount)} of min {line} {resource}"
+        line = quantity_text(resource, int(self.entitlements.share(tenant, resource)))
+        return f"quota {tenant.quota} {verb} {quantity_text(resource, amount)} of min {line} {resource}"
 
 
 class ShareReclaim(Reclaim):
@@ -334,10 +337,10 @@ class ShareReclaim(Reclaim):
         room by evicting one of its own pods, and priority would take it back, without end (3.6).
         """
         for resource in self.entitled_resources(other):
-            if self.usage_above(other, resource) <= 0 or not self.lines.counted(own, resource):
+            if self.usage_above(other, resource) <= 0 or not self.entitlements.counted(own, resource):
                 continue
-            mine = self.usage_after(own, resource) - self.lines.exact(own, resource)
-            if mine < self.used(other, resource) - self.lines.exact(other, resource):
+            mine = self.usage_after(own, resource) - self.entitlements.exact(own, resource)
+            if mine < self.used(other, resource) - self.entitlements.exact(other, resource):
                 return True
         return False
 
@@ -350,10 +353,10 @@ class ShareReclaim(Reclaim):
         resource, uses = self._overuse(i)
         return f"{uses}; {_tenant_text(self.path[-1])} gets {amount_text(resource, self.requested.get(resource, 0))}"
 
-    def _usage_text(self, party: Tenant, resource: str, verb: str, amount: int) -> str:
+    def _usage_text(self, tenant: Tenant, resource: str, verb: str, amount: int) -> str:
         """Returns text such as `user bob uses 4, share 2`."""
-        share = amount_text(resource, self.lines.share(party, resource))
-        return f"{_tenant_text(party)} {verb} {amount_text(resource, amount)}, share {share}"
+        share = amount_text(resource, self.entitlements.share(tenant, resource))
+        return f"{_tenant_text(tenant)} {verb} {amount_text(resource, amount)}, share {share}"
 
 
 def terms_of(held: Mapping[int, Amounts], resource: str) -> Terms:
@@ -361,9 +364,9 @@ def terms_of(held: Mapping[int, Amounts], resource: str) -> Terms:
     return tuple((o, amounts[resource]) for o, amounts in held.items() if amounts.get(resource))
 
 
-def _tenant_text(party: Tenant) -> str:
+def _tenant_text(tenant: Tenant) -> str:
     """Returns `quota NAME` or `user NAME`."""
-    return f"quota {party.quota}" if party.quota else f"user {party.user}"
+    return f"quota {tenant.quota}" if tenant.quota else f"user {tenant.user}"
 
 
 def amount_text(resource: str, amount: int | Fraction) -> str:

@@ -109,15 +109,19 @@ class RuleInputs:
     @cached_property
     def mins(self) -> Reclaim:
         """Reclaim by the min of quotas. Rules read it only if there are quotas (`tree.quotas`)."""
-        lines = self._entitlements.mins
-        return Reclaim(self.pods, pool=self.pool, use=self.use, lines=lines, units_that_gained=self._gained)
+        entitlements = self._entitlements.mins
+        return Reclaim(
+            self.pods, pool=self.pool, use=self.use, entitlements=entitlements, units_that_gained=self._gained
+        )
 
     @cached_property
     def fair(self) -> ShareReclaim | None:
         """Reclaim by fair share; None if fair share is not reclaimed."""
-        if (lines := self._entitlements.reclaimed) is None:
+        if (entitlements := self._entitlements.reclaimed) is None:
             return None
-        return ShareReclaim(self.pods, pool=self.pool, use=self.use, lines=lines, units_that_gained=self._gained)
+        return ShareReclaim(
+            self.pods, pool=self.pool, use=self.use, entitlements=entitlements, units_that_gained=self._gained
+        )
 
     @cached_property
     def _gained(self) -> frozenset[str]:
@@ -167,8 +171,8 @@ class RuleInputs:
         """
         asked: dict[str, Amounts] = {}
         for pod in self.pods:
-            for party in self.mins.lines.path(pod) if pod.owner.rigid else ():
-                add_amounts(asked.setdefault(party.quota, {}), pod.requests)
+            for tenant in self.mins.entitlements.path(pod) if pod.owner.rigid else ():
+                add_amounts(asked.setdefault(tenant.quota, {}), pod.requests)
         for name, amounts in asked.items():
             quota = self.tree.quotas[name]
             for resource in quota.max:
@@ -188,17 +192,19 @@ class RuleInputs:
             return
         total: SharedTotal | None = None
         needed: dict[Terms, int] = {}
-        for party, asked in self.mins.requests.items():
-            for resource in self.tree.quotas[party.quota].max:
-                after = self.mins.usage_after(party, resource)
+        for tenant, asked in self.mins.requests.items():
+            for resource in self.tree.quotas[tenant.quota].max:
+                after = self.mins.usage_after(tenant, resource)
                 if not asked.get(resource):
                     continue
                 total = total or SharedTotal(
                     self.round_state.admission, self.mins.tenant_usage, every, yields=self.raises_runtimes
                 )
-                if total.lacks(party.quota, resource, after) <= 0:
+                if total.lacks(tenant.quota, resource, after) <= 0:
                     continue
-                found = total.admits(party.quota, resource, after, terms_of(self.mins.held_in(party, every), resource))
+                found = total.admits(
+                    tenant.quota, resource, after, terms_of(self.mins.held_in(tenant, every), resource)
+                )
                 if isinstance(found, RuntimeSteps):
                     out.runtimes.append(found)
                 elif found is not None and found.least is not None:
@@ -216,7 +222,11 @@ class RuleInputs:
             for i, o in options.get(rule, {}).items():
                 for path, amounts in self.mins.tenant_usage.usage_of(i).items():
                     for resource, amount in amounts.items() if path else ():
-                        if amount and self.mins.lines.counted(path[-1], resource) and resource in keys.ACCELERATORS:
+                        if (
+                            amount
+                            and self.mins.entitlements.counted(path[-1], resource)
+                            and resource in keys.ACCELERATORS
+                        ):
                             scale = 1 if resource in keys.HUNDREDTHS else 100
                             taken.setdefault((path[-1], resource), []).append((o, amount * scale))
         for (leaf, resource), terms in taken.items():

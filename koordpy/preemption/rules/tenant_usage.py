@@ -28,10 +28,10 @@ def path_below(path: Path, other: Path) -> Path:
 class TenantUsage:
     """Usage of the units of a pool by tenant, for one kind of entitlement."""
 
-    def __init__(self, units: Sequence[VictimUnit], foreign: Callable[[int], bool], lines: Entitlements) -> None:
+    def __init__(self, units: Sequence[VictimUnit], foreign: Callable[[int], bool], entitlements: Entitlements) -> None:
         """units: those of the pool, a list that only grows. foreign: returns True for a unit with pods of another
-        scheduler. lines: the entitlements, which say what is counted for which tenant."""
-        self.units, self.foreign, self.lines = units, foreign, lines
+        scheduler. entitlements: the entitlements, which say what is counted for which tenant."""
+        self.units, self.foreign, self.entitlements = units, foreign, entitlements
         self._held: dict[int, dict[Path, Amounts]] = {}
         self._of_kind: dict[object, dict[Path, Amounts]] = {}
         """Usage by kind of unit: for one pod its owner and requests, else the unit."""
@@ -54,7 +54,7 @@ class TenantUsage:
             kind = (pods[0].owner, *pods[0].requests.items()) if len(pods) == 1 else i
             found = self._held[i] = self._of_kind.setdefault(kind, {})
             for pod in pods if not found else ():
-                add_amounts(found.setdefault(self.lines.path(pod), {}), self.lines.amounts(pod.requests))
+                add_amounts(found.setdefault(self.entitlements.path(pod), {}), self.entitlements.amounts(pod.requests))
         return found
 
     def below(self, i: int, other: Path) -> Mapping[Tenant, Amounts]:
@@ -67,8 +67,8 @@ class TenantUsage:
         if found is None:
             found = memo[id(held)] = {}
             for path, amounts in held.items():
-                for party in path_below(path, other):
-                    add_amounts(found.setdefault(party, {}), amounts)
+                for tenant in path_below(path, other):
+                    add_amounts(found.setdefault(tenant, {}), amounts)
         return found
 
     def kind(self, i: int) -> object:

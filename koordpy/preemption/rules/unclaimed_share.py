@@ -12,42 +12,46 @@ from koordpy.fairness.tenant_entitlements import ACCELERATORS, Entitlements, Ten
 from koordpy.feasibility.round_state import RoundState
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts, add_amounts
-from koordpy.preemption.rules.across_users import party_name, party_order
+from koordpy.preemption.rules.across_users import tenant_name, tenant_order
 from koordpy.preemption.rules.reclaim import amount_text
 from koordpy.quota.quota_book import CARDS
 
 
-def unclaimed_share(pods: Sequence[PodInfo], round_state: RoundState, lines: Entitlements | None) -> str:
+def unclaimed_share(pods: Sequence[PodInfo], round_state: RoundState, entitlements: Entitlements | None) -> str:
     """Returns the hint for pods of one unit, such as
     `fairness: user alice uses 0, share 2; user bob uses 4, share 2; fairness.reclaim is quotas`.
 
     Empty if fair share is reclaimed anyway, or if reclaim would give nothing. Of the tenants above their share it names
-    the one with the largest excess. lines: fair shares; None in mode off.
+    the one with the largest excess. entitlements: fair shares; None in mode off.
     """
     fairness, use = round_state.config.fairness, round_state.draft.quotas
-    path = lines.path(pods[0]) if lines is not None else ()
-    if lines is None or not path or fairness.reclaim == "all":
+    path = entitlements.path(pods[0]) if entitlements is not None else ()
+    if entitlements is None or not path or fairness.reclaim == "all":
         return ""
     own, asked = path[-1], Amounts()
     for pod in pods:
-        add_amounts(asked, lines.amounts(pod.requests))
-    asked = {r: n for r, n in asked.items() if n > 0 and lines.counted(own, r)}
-    if not asked or any(lines.use(use, own, r) + n > lines.share(own, r) for r, n in asked.items()):
+        add_amounts(asked, entitlements.amounts(pod.requests))
+    asked = {r: n for r, n in asked.items() if n > 0 and entitlements.counted(own, r)}
+    if not asked or any(entitlements.use(use, own, r) + n > entitlements.share(own, r) for r, n in asked.items()):
         return ""
     found: list[tuple[Fraction, object, Tenant, str]] = []
     for resource in sorted(asked):
         for other in _tenants(round_state, by_user=resource == ACCELERATORS):
-            if other != own and lines.counted(other, resource):
-                excess = Fraction(lines.use(use, other, resource)) - Fraction(lines.share(other, resource))
+            if other != own and entitlements.counted(other, resource):
+                excess = Fraction(entitlements.use(use, other, resource)) - Fraction(
+                    entitlements.share(other, resource)
+                )
                 if excess > 0:
-                    found.append((-excess, party_order(other), other, resource))
+                    found.append((-excess, tenant_order(other), other, resource))
     if not found:
         return ""
     _, _, other, resource = min(found, key=lambda one: one[:2])
 
-    def held(party: Tenant) -> str:
-        uses, share = lines.use(use, party, resource), lines.share(party, resource)
-        return f"{party_name(party, resource)} uses {amount_text(resource, uses)}, share {amount_text(resource, share)}"
+    def held(tenant: Tenant) -> str:
+        uses, share = entitlements.use(use, tenant, resource), entitlements.share(tenant, resource)
+        return (
+            f"{tenant_name(tenant, resource)} uses {amount_text(resource, uses)}, share {amount_text(resource, share)}"
+        )
 
     unit = "" if resource == ACCELERATORS else f" {resource}"
     return f"fairness: {held(own)}; {held(other)}{unit}; fairness.reclaim is {fairness.reclaim}"

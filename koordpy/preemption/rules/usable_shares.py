@@ -48,15 +48,17 @@ class PodTenants:
     alive.
     """
 
-    def __init__(self, round_state: RoundState, lines: Entitlements, mins: Entitlements, nodes: Nodes | None) -> None:
-        """lines: shares on the nodes. mins: entitlements of ElasticQuotas. nodes: [nodes], or `ALL`."""
-        self._round_state, self._lines, self._mins, self._nodes = round_state, lines, mins, nodes
+    def __init__(
+        self, round_state: RoundState, entitlements: Entitlements, mins: Entitlements, nodes: Nodes | None
+    ) -> None:
+        """entitlements: shares on the nodes. mins: entitlements of ElasticQuotas. nodes: [nodes], or `ALL`."""
+        self._round_state, self._of_shares, self._mins, self._nodes = round_state, entitlements, mins, nodes
         self._tenancies: dict[Owner, Tenancy | None] = {}
 
     def tenancy(self, pod: PodInfo) -> Tenancy | None:
         """Returns the tenant of a pod; None for the system quota."""
         if pod.owner not in self._tenancies:
-            path, quotas = self._lines.path(pod), self._round_state.snapshot.quotas
+            path, quotas = self._of_shares.path(pod), self._round_state.snapshot.quotas
             by_quota = quotas.quota_of(pod) in quotas.tree.quotas
             is_quota = by_quota and (bool(path and path[-1].quota) or not pod.owner.user)
             self._tenancies[pod.owner] = Tenancy(path[-1], is_quota, self._mins.path(pod)) if path else None
@@ -74,17 +76,17 @@ class UsableShares:
     def __init__(
         self,
         round_state: RoundState,
-        lines: Entitlements,
+        entitlements: Entitlements,
         quotas: Quotas,
         nodes: Nodes | None,
         mins: Entitlements,
     ) -> None:
         """quotas: capacity, usage and demand on the nodes. mins: entitlements of ElasticQuotas."""
-        self.lines = lines
+        self.entitlements = entitlements
         self._round_state, self._quotas, self._nodes = round_state, quotas, nodes
         self._use, self._seen = QuotaUse(quotas), 0
         self._holdings: tuple[Pool, UsableHoldings] | None = None
-        self._tenants = PodTenants(round_state, lines, mins, nodes)
+        self._tenants = PodTenants(round_state, entitlements, mins, nodes)
 
     def use(self, unit: Unit) -> QuotaUse:
         """Returns the usage of tenants on these nodes, on the draft, with the reservations that the unit must
@@ -102,7 +104,7 @@ class UsableShares:
     def tenant_usage(self, pool: Pool) -> "UsableHoldings":
         """Returns the usage of the victim units on these nodes."""
         if self._holdings is None or self._holdings[0] is not pool:
-            held = UsableHoldings(pool.units, pool.foreign, self.lines, self._tenants)
+            held = UsableHoldings(pool.units, pool.foreign, self.entitlements, self._tenants)
             self._holdings = pool, held
         return self._holdings[1]
 
@@ -118,10 +120,10 @@ class UsableHoldings(TenantUsage):
         self,
         units: Sequence[VictimUnit],
         foreign: Callable[[int], bool],
-        lines: Entitlements,
+        entitlements: Entitlements,
         tenants: PodTenants,
     ) -> None:
-        super().__init__(units, foreign, lines)
+        super().__init__(units, foreign, entitlements)
         self._tenants = tenants
         self._owned: dict[Collection[Owner], frozenset[Tenancy]] = {}
 
@@ -134,9 +136,9 @@ class UsableHoldings(TenantUsage):
             kind = (self._tenants.counts(pods[0]), pods[0].owner, *pods[0].requests.items()) if len(pods) == 1 else i
             found = self._held[i] = self._of_kind.setdefault(kind, {})
             for pod in pods if not found else ():
-                own = found.setdefault(self.lines.path(pod), {})
+                own = found.setdefault(self.entitlements.path(pod), {})
                 if self._tenants.counts(pod):
-                    add_amounts(own, self.lines.amounts(pod.requests))
+                    add_amounts(own, self.entitlements.amounts(pod.requests))
         return found
 
     def owned(self, i: int) -> frozenset[Tenancy]:
@@ -174,8 +176,10 @@ class TenantShares:
         key = nodes.tobytes() if nodes is not ALL else None
         if key not in self._known:
             quotas = round_state.snapshot.quotas if nodes is ALL else self._quotas_on(nodes)
-            lines = entitlements_of(round_state.snapshot, round_state.config.fairness, quotas)
-            own = UsableShares(round_state, lines, quotas, nodes, self._mins) if lines is not None else None
+            entitlements = entitlements_of(round_state.snapshot, round_state.config.fairness, quotas)
+            own = (
+                UsableShares(round_state, entitlements, quotas, nodes, self._mins) if entitlements is not None else None
+            )
             self._known[key] = own
         return self._known[key]
 

@@ -68,7 +68,7 @@ class YieldingPods:
         return all(
             use.used(name, resource) <= tree.quotas[name].least(resource)
             for path in self._holdings.usage_of(i)
-            for name in (party.quota for party in path)
+            for name in (tenant.quota for tenant in path)
             for resource in held
             if resource in tree.quotas[name].max
         )

@@ -247,11 +247,11 @@ class Pool:
         names = self.draft.snapshot.scheduler_names
         return any(pod.pod.spec.scheduler_name not in names for pod in self.units[i].pods)
 
-    def tenant_usage(self, lines: Entitlements) -> TenantUsage:
+    def tenant_usage(self, entitlements: Entitlements) -> TenantUsage:
         """Returns the usage of the units by tenant, for one kind of entitlement (quota mins, or shares)."""
-        known = self._holdings.get(type(lines))
+        known = self._holdings.get(type(entitlements))
         if known is None:
-            known = self._holdings[type(lines)] = TenantUsage(self.units, self.foreign, lines)
+            known = self._holdings[type(entitlements)] = TenantUsage(self.units, self.foreign, entitlements)
         return known
 
     def group_units(self, group: str) -> list[int]:
