@@ -96,7 +96,7 @@ def _admitted(nodes: Mapping[str, int], round_state: RoundState) -> list[str]:
         (-1, pod) for pod in round_state.reservations.terminating if pod.key not in draft.evicted
     ]:
         for name in quotas.tree.path(quotas.quota_of(pod)):
-            for r, amount in pod.requests.items():
+            for r, amount in pod.charged.items():
                 if r in left[name]:
                     left[name][r] -= sign * amount
     return [
@@ -105,6 +105,6 @@ def _admitted(nodes: Mapping[str, int], round_state: RoundState) -> list[str]:
         if all(
             left[name].get(r, 0) >= 0
             for name in quotas.tree.path(quotas.quota_of(pods[key]))
-            for r in pods[key].requests
+            for r in pods[key].charged
         )
     ]

@@ -6,7 +6,7 @@ indexes, called book. `ClusterState` passes each object to its book, and combine
 event costs O(1) in most books; a Snapshot copies references, and rewrites the rows of changed nodes only.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -25,14 +25,15 @@ from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import Gangs, Quota
 from koordpy.config.node_failures import Repair
 from koordpy.decoding.wire_json import unreadable
-from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices, DeviceFamilies
+from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices, DeviceFamilies, FamilyBook
 from koordpy.pods.gang_refs import GangSource
 from koordpy.pods.object_book import ObjectBook, W, object_key
 from koordpy.pods.pod_info import in_group
 from koordpy.pods.pod_owners import label_keys
+from koordpy.pods.resource_amounts import NOTHING_CLAIMED, ClaimedAmounts, add_amounts
 from koordpy.pods.volume_book import VolumeBook
 from koordpy.quota.preemption_history import PreemptionHistory
-from koordpy.quota.quota_book import Quotas
+from koordpy.quota.quota_book import Quotas, card_hundredths
 
 
 class ClusterState(PodBook):
@@ -70,6 +71,8 @@ class ClusterState(PodBook):
         for book in self.families.values():
             book.live = live
         self.nodes = NodeBook(repair)
+        self._charged: tuple[str, ...] = ()
+        """Keys of the pods for which quotas count devices of claims."""
         self._storage = VolumeBook()
         self.preemption_history = PreemptionHistory()
         """Preemption history: which units were evicted for which."""
@@ -231,6 +234,7 @@ class ClusterState(PodBook):
         for family, devices in books.items():
             for name in devices.amended:
                 nodes.amend(name, family, devices.amendment(name))
+        self._charge_devices(books.values())
         book = self.workloads
         # PodGroups that are ignored, because all their pods cannot start together (`WorkloadBook.pass_over`)
         over = {ref.key: why for ref, why in book.passed_over.items()}
@@ -289,9 +293,33 @@ class ClusterState(PodBook):
             meant=book.meant,
         )
 
+    def _charge_devices(self, books: Iterable[FamilyBook]) -> None:
+        """Counts the devices that pods use, or ask for, in their quotas."""
+        charges: dict[str, ClaimedAmounts] = {}
+        for book in books:
+            charges.update(book.charges(pod for pod in self._pods.values() if pod.pod.spec.resource_claims))
+        for key in dict.fromkeys((*self._charged, *charges)):
+            old, now = self._pods.get(key), charges.get(key, NOTHING_CLAIMED)
+            if old is None or old.claimed == now:
+                continue
+            info = changed(old, claimed=now)
+            if old.bound or old.pending:
+                account = self.quotas.account if old.bound else self.quotas.wait
+                account(old, -1)
+                account(info, 1)
+            self._file(info)
+        self._charged = tuple(charges)
+
     def quota_view(self) -> Quotas:
-        """Returns the quotas with the current total of all nodes."""
-        return self.quotas.view(self.nodes.total(), self.nodes.cards())
+        """Returns the quotas with the current total of all nodes and devices."""
+        total, cards = self.nodes.total(), self.nodes.cards()
+        for book in self.families.values():
+            if not book.is_idle and (more := book.added_total()):
+                total = total.copy()
+                add_amounts(total, more)
+                cards += card_hundredths({name: n for name, n in more.items() if n > 0})
+                cards -= card_hundredths({name: -n for name, n in more.items() if n < 0})
+        return self.quotas.view(total, cards)
 
     @property
     def quota_marks(self) -> object:

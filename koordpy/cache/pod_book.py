@@ -75,8 +75,8 @@ class PodBook:
     def put_pod(self, pod: Pod, *, seen: bool = True) -> None:
         """Stores a pod as the API server has it. A finished pod is stored only if its gang or workload counts it.
 
-        seen: True if the API server shows this state now; False if it is an earlier state that is read again. Raises
-        `UnreadableError` if a quantity cannot be read; then nothing changes.
+        seen: True if the API server shows this state now; False if it is an earlier state. Raises `UnreadableError` if
+        a quantity cannot be read; then nothing changes.
         """
         key, old = pod.key, self._pods.get(pod.key)
         known = old if old is not None and old.uid == pod.metadata.uid else None
@@ -131,8 +131,9 @@ class PodBook:
             queue=self.workloads.queue_of(pod),
             follows=(known.gang, known.index) if known is not None else (None, None),
         )
-        if known is not None and info.ties and info.ties == known.ties:
-            info = replace(info, ties=known.ties)  # share the earlier object: ties may be long
+        if known is not None and (info.ties or known.claimed.total):
+            ties = known.ties if info.ties == known.ties else info.ties  # share the earlier object: ties may be long
+            info = replace(info, ties=ties, claimed=known.claimed)
         if looks_at_pods(pod):
             self._look_for(selected_keys(pod))  # the pod's shape already includes these labels
         self.workloads.put_pod(info)
@@ -277,8 +278,7 @@ class PodBook:
             self.quotas.wait(info, -1)
 
     def _replace(self, old: PodInfo, info: PodInfo) -> None:
-        """Replaces a pod with the same amounts on the same node; only its devices may differ, because annotations state
-        them."""
+        """Replaces a pod with the same amounts on the same node; only its devices may differ (annotations)."""
         if old.gang is not None:
             self.gangs.drop_member(old.gang, old)
         self._account_devices(old, -1)
@@ -372,8 +372,7 @@ class PodBook:
 
     def leaving(self, node: str) -> list[PodInfo]:
         """Returns the pods on a node that are being deleted."""
-        pods = [self._pods[key] for key in self.usage.pods_on(node)]
-        return [info for info in pods if info.pod.metadata.deletion_timestamp]
+        return [one for key in self.usage.pods_on(node) if (one := self._pods[key]).pod.metadata.deletion_timestamp]
 
     def nominated(self) -> list[PodInfo]:
         """Returns the nominated pods."""

@@ -26,7 +26,7 @@ from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import Owner, PodInfo, in_group, pod_info
 from koordpy.pods.resource_amounts import add_amounts, node_allocatable
 from koordpy.pods.tally import Tally, counts_without
-from koordpy.quota.quota_book import CARDS, COUNT, Quotas, card_hundredths
+from koordpy.quota.quota_book import Quotas, card_hundredths, in_sums
 from koordpy.quota.quota_tree import QuotaNode
 from koordpy.topology.topology_tree import build_tree
 
@@ -203,7 +203,7 @@ def read_again(info: PodInfo, pod: Pod, snapshot: Snapshot, config: KoordpyConfi
         labels_count=config.quota.labels_count(pod.metadata.namespace),
         queue=info.owner.queue,
     )
-    found = structs.replace(found, gang=info.gang, index=info.index, made_group=info.made_group)
+    found = structs.replace(found, gang=info.gang, index=info.index, made_group=info.made_group, claimed=info.claimed)
     return in_group(found, info.group_priority, info.group_policy)
 
 
@@ -275,7 +275,7 @@ def _with_requests(quotas: Quotas, *, gone: Iterable[PodInfo] = (), come: Iterab
     for pods, sign in ((gone, 1), (come, -1)):
         for pod in pods:
             if pod.bound or pod.pending:
-                amounts = {COUNT: 1, CARDS: card_hundredths(pod.requests), **pod.requests}
+                amounts = in_sums(pod.charged if pod.bound else pod.demanded)
                 (held if pod.bound else waiting).add_all(pod.owner, amounts, sign)
     return replace(
         quotas,

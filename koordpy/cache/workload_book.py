@@ -14,8 +14,8 @@ from koordpy.api.objects import OwnerReference, Pod
 from koordpy.api.pod_groups import PodGroup
 from koordpy.cache.outcome_records import RecordBook
 from koordpy.config.configuration import Gangs
-from koordpy.pods.gang_refs import GangRef, GangSource, gang_ref
-from koordpy.pods.pod_info import PodInfo, rank_index
+from koordpy.pods.gang_refs import GangRef, GangSource, gang_ref, rank_index
+from koordpy.pods.pod_info import PodInfo
 from koordpy.workloads.gang_derivation import DerivedBook
 from koordpy.workloads.kinds.kind_registry import TRAIN_JOB
 from koordpy.workloads.known_workloads import Known

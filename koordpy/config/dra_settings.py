@@ -35,10 +35,7 @@ class Dra(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def mapping_faults(dra: Dra) -> Iterator[tuple[str, str, str]]:
-    """Yields (field at fault, the other field, text) of mappings: not served yet, and classes that are mapped twice."""
-    if dra.device_class_mappings:
-        field = "dra.deviceClassMappings"
-        yield field, field, "is not served yet: devices of claims do not count in quotas"
+    """Yields (field at fault, the other field, text) of classes that are mapped twice."""
     known: dict[str, str] = {}
     for i, mapping in enumerate(dra.device_class_mappings):
         for j, name in enumerate(mapping.device_class_names):

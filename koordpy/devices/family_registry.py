@@ -17,6 +17,7 @@ from koordpy.cache.cluster_state import ClusterState
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import Gpu, KoordpyConfiguration
+from koordpy.config.dra_settings import Dra
 from koordpy.devices.ascend.family.npu_family import NpuFamily
 from koordpy.devices.device_family import Family, FamilyRound, Obstruction, UnitCosts
 from koordpy.devices.dra.family.claim_family import ClaimedDevices
@@ -59,9 +60,9 @@ def device_families(config: KoordpyConfiguration) -> DeviceFamilies:
     return DeviceFamilies(ask_readers(config), {name: book for name, book in books if book is not None})
 
 
-def make_state(*, gpu: Gpu | None = None, **settings: Any) -> ClusterState:
+def make_state(*, gpu: Gpu | None = None, dra: Dra | None = None, **settings: Any) -> ClusterState:
     """Returns an empty cache with all families. settings: passed to `ClusterState`."""
-    return ClusterState(device_families(KoordpyConfiguration(gpu=gpu or Gpu())), **settings)
+    return ClusterState(device_families(KoordpyConfiguration(gpu=gpu or Gpu(), dra=dra or Dra())), **settings)
 
 
 def apply_webhook(pod: Pod, config: KoordpyConfiguration) -> Pod:

@@ -203,7 +203,7 @@ class Inspection:
         for ref in named:
             workload, gang = self._references.workload_of(ref), label(ref.key)
             missing[gang, f"{workload.kind}/{workload.name}" if workload is not None else ""] = lacking[ref]
-            held = sum(card_hundredths(pod.requests) for pod in self._state.gangs.members(ref) if pod.bound)
+            held = sum(card_hundredths(pod.charged) for pod in self._state.gangs.members(ref) if pod.bound)
             devices[gang,] = held / 100
         metrics = self._metrics
         metrics.set_gauge(metrics.gang_degraded, missing)

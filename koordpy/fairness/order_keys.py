@@ -13,7 +13,7 @@ from koordpy.api.natural_order import natural_key
 from koordpy.config.configuration import Fairness
 from koordpy.fairness.queue_shares import queue_ages, queue_shares
 from koordpy.gangs.queue_units import Unit
-from koordpy.pods.pod_info import PodInfo, total_requests
+from koordpy.pods.pod_info import PodInfo, total_charges
 from koordpy.pods.resource_amounts import Amounts
 from koordpy.quota.quota_book import CARDS, QuotaUse, ShareQueue
 
@@ -40,8 +40,8 @@ class Job:
         self.key: Any = (-self.priority, self.age, tuple(natural_key(part) for part in name.split("/", 1)), unit.id)
 
     def requests(self) -> Amounts:
-        """Returns the sum of the requests of the unit's pending members."""
-        return self.unit.plain.requests if self.unit.plain is not None else total_requests(self.unit.pending)
+        """Returns the sum of what quotas count for the unit's pending members."""
+        return self.unit.plain.charged if self.unit.plain is not None else total_charges(self.unit.pending)
 
 
 class QueueKeys:

@@ -20,7 +20,7 @@ from koordpy.config.configuration import Quota as QuotaSettings
 from koordpy.fairness.quota_runtime import QuotaAmounts, limits, quota_amounts
 from koordpy.gangs.queue_units import Unit
 from koordpy.placement.problem import Allowance
-from koordpy.pods.pod_info import PodInfo, total_requests
+from koordpy.pods.pod_info import PodInfo, total_charges
 from koordpy.pods.resource_amounts import Amounts, add_amounts
 from koordpy.quota.quota_book import Quotas, QuotaUse
 from koordpy.reservations.capacity_view import PLAIN, QuotaDemand, View
@@ -28,8 +28,6 @@ from koordpy.reservations.reservation_ledger import ReservationLedger
 
 PLUGIN = "ElasticQuota"
 """Plugin name of quota refusals among the filters."""
-
-
 REFUSING_QUOTA = "quotaName: "
 """Text before the name of the quota in the message of a pod that a quota refuses."""
 
@@ -258,7 +256,7 @@ class Admission:
             for at in reversed(path):
                 for gate in self._gates(at, use, unit):
                     inside = self._counted(core, gate)
-                    asked = total_requests(inside)
+                    asked = total_charges(inside)
                     over = [r for r in gate.used if 0 < asked.get(r, 0) > gate.free(r)]
                     if inside and over:
                         yield self._refusal_of(unit, gate, path, asked, over)
@@ -271,7 +269,7 @@ class Admission:
         if unit.is_gang:
             gang, needed = unit.group_id, max(1, sum(unit.need(g) for g in unit.gangs))
             inside = self._counted(unit.pending, gate)
-            room = min(_number_fitting([pod.requests.get(r, 0) for pod in inside], gate.free(r)) for r in over)
+            room = min(_number_fitting([pod.charged.get(r, 0) for pod in inside], gate.free(r)) for r in over)
         return QuotaRefusal(
             quota=gate.quota,
             path=path,
@@ -329,15 +327,14 @@ class Admission:
     def _kinds(self, pods: Iterable[PodInfo]) -> int:
         """Returns the number of different pods, as far as quotas distinguish them."""
         quota_of = self.quotas.quota_of
-        return len({(quota_of(pod), pod.owner.rigid, *sorted(pod.requests.items())) for pod in pods})
+        return len({(quota_of(pod), pod.owner.rigid, *sorted(pod.charged.items())) for pod in pods})
 
     def _exceeds_a_limit(self, unit: Unit, use: QuotaUse) -> bool:
-        """Returns True if every core exceeds some limit: even the members with the smallest requests of a resource
-        do."""
+        """Returns True if every core exceeds some limit: even members with the smallest requests of a resource do."""
         for pod_keys, resource, room in self._amounts_left(unit, use):
             least = 0
             for gang in unit.gangs:
-                asked = [p.requests.get(resource, 0) if p.key in pod_keys else 0 for p in gang.pending]
+                asked = [p.charged.get(resource, 0) if p.key in pod_keys else 0 for p in gang.pending]
                 least += sum(sorted(asked)[: unit.need(gang)])
             if least > room:
                 return True
@@ -368,18 +365,20 @@ class Admission:
             return ()
         first = {pod.shape: pod for pod in reversed(unit.pending)}
         out: dict[Allowance, None] = {}
-        for pod_keys, resource, room in self._amounts_left(unit, use):
+        for pod_keys, resource, left in self._amounts_left(unit, use):
             amounts = [0] * len(numbers)
             for shape, pod in first.items():
                 if pod.key in pod_keys:
-                    amounts[numbers[shape]] = pod.requests.get(resource, 0)
+                    amounts[numbers[shape]] = pod.charged_alone.get(resource, 0)
+            shared = (one.claimed.with_others.get(resource, 0) for one in unit.pending if one.key in pod_keys)
+            room = max(0, left - sum(shared))  # a claim of several members counts once, whichever are placed
             if sum(amounts[numbers[pod.shape]] for pod in unit.pending) > room:
                 out[Allowance(room, tuple(amounts))] = None
         return tuple(out)
 
 
 def core_members(unit: Unit) -> tuple[PodInfo, ...]:
-    """Returns the lowest-ranked core of a unit: as many pending members as each gang needs, at least one pod."""
+    """Returns the lowest-ranked core: as many pending members as each gang needs, at least one pod."""
     core: list[PodInfo] = []
     left = {gang.ref: unit.need(gang) for gang in unit.gangs}
     for pod in unit.pending:

@@ -30,5 +30,5 @@ def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo], distinct_keys: Seque
 
 def _placement_inputs(shape: Shape, pod: PodInfo) -> Hashable:
     """Returns everything about a shape that a placement, a quota or the devices of a node can depend on, as a key."""
-    asked = tuple(sorted(pod.requests.items()))
+    asked = tuple(sorted(pod.charged.items()))
     return shape.request, shape.allowed.tobytes(), shape.score.tobytes(), asked, pod.owner, equivalence_key(pod)

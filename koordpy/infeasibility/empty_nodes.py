@@ -157,8 +157,8 @@ class EmptyNodes:
         paths = {pod.owner: quotas.tree.path(quotas.quota_of(pod)) for pod in unit.members}
         for name in dict.fromkeys(name for path in paths.values() for name in path):
             for resource, most in quotas.tree.quotas[name].max.items():
-                asked = [p.requests.get(resource, 0) * (name in paths[p.owner]) for p in kinds.values()]
-                held = sum(p.requests.get(resource, 0) for p in unit.members if p.bound and name in paths[p.owner])
+                asked = [p.charged_alone.get(resource, 0) * (name in paths[p.owner]) for p in kinds.values()]
+                held = sum(p.charged.get(resource, 0) for p in unit.members if p.bound and name in paths[p.owner])
                 if any(asked):
                     yield Allowance(max(0, most - held), tuple(asked))
 

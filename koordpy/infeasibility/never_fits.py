@@ -178,7 +178,7 @@ class EmptyCluster(EmptyShortage):
             for resource in sorted(most, key=natural_key):
 
                 def asked(pod: PodInfo, name: str = name, resource: str = resource) -> int:
-                    return pod.requests.get(resource, 0) if name in paths[pod.owner] else 0
+                    return pod.charged.get(resource, 0) if name in paths[pod.owner] else 0
 
                 needed, held = least_asked(unit, asked), sum(asked(pod) for pod in unit.members if pod.bound)
                 if needed > 0 and needed + held > most[resource]:

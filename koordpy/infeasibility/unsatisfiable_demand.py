@@ -93,5 +93,5 @@ def demand_without(refused: Iterable[Unit], quotas: Quotas, names: Collection[st
         for pod in unit.pending:
             asked = waiting.get(pod.owner)
             if asked is not None and not any(name in names for name in quotas.tree.path(quotas.quota_of(pod))):
-                add_amounts(asked, pod.requests, -1)
+                add_amounts(asked, pod.demanded, -1)
     return QuotaDemand(replace(quotas, demand=waiting))

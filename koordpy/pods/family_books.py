@@ -18,7 +18,7 @@ from koordpy.api.objects import Node, Pod, Wire
 from koordpy.api.pod_groups import UpstreamPodGroup
 from koordpy.pods.device_asks import AskReaders
 from koordpy.pods.pod_info import PodInfo
-from koordpy.pods.resource_amounts import Amounts
+from koordpy.pods.resource_amounts import Amounts, ClaimedAmounts
 
 AllocatedDevices = Mapping[str, Any]
 """Allocation of a pod: family -> devices, in the form of the family. Families that allocate no named device to the pod
@@ -229,6 +229,18 @@ class FamilyBook:
     def amendment(self, node: str) -> Amendment | None:
         """Returns the family's correction of a node's amounts; None for none."""
         return None
+
+    def charges(self, pods: Iterable[PodInfo]) -> Mapping[str, ClaimedAmounts]:
+        """Returns pod key -> amounts that quotas count for devices of the pod, besides its requests.
+
+        pods: all pods with resource claims.
+        """
+        return {}
+
+    def added_total(self) -> Mapping[str, int]:
+        """Returns resource -> amount to add to the total that quotas share, besides the amounts of nodes; may be below
+        0 where the sum of all nodes counts a device twice."""
+        return {}
 
     # -- a plan on its way to the API server --------------------------------------------------------------------------
 

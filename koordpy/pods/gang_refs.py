@@ -4,17 +4,21 @@
 A gang is a set of pods that start together. `GangRef` is its identity; its settings and members are read elsewhere.
 """
 
+import re
 from enum import Enum
 
 import msgspec
 
 from koordpy.api import keys
+from koordpy.api.natural_order import number
 from koordpy.api.objects import Pod
 from koordpy.api.reading_limits import (
     NAME_BYTES,
     too_long,
 )
+from koordpy.decoding.annotation_settings import index_of
 
+_TRAILING = re.compile(r"([0-9]+)$", re.ASCII)
 GroupKey = tuple[str, str, str]
 """Namespace, name and replica of a GPU group (gpu-topology.md 5)."""
 
@@ -101,3 +105,20 @@ def gang_ref(pod: Pod, *, volcano: bool = False, upstream: bool = True) -> GangR
     if name and keys.GANG_MIN in annotations and not too_long(name, NAME_BYTES):
         return GangRef(namespace, name, GangSource.NAMED)
     return None
+
+
+def rank_index(pod: Pod, by_workload: int | None = None) -> int | None:
+    """Returns the index of a pod in its gang (gang-network.md 2.5); None for none. by_workload: index given by its
+    workload."""
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    for text in (
+        labels.get(keys.RANK_INDEX_LABEL),
+        annotations.get(keys.RANK_INDEX_ANNOTATION) or annotations.get(keys.RANK_INDEX_ANNOTATION_LONG),
+        str(by_workload) if by_workload is not None else "",
+        labels.get(keys.JOB_COMPLETION_INDEX),
+        annotations.get(keys.JOB_COMPLETION_INDEX),
+    ):
+        if text and (index := index_of(text)) is not None:
+            return index
+    match = _TRAILING.search(pod.metadata.name)
+    return number(match[1]) if match else None

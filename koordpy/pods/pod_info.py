@@ -5,7 +5,6 @@
 spec, so that a round does not parse pods.
 """
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from msgspec.structs import replace
 from koordpy.api import keys
 from koordpy.api.bounded_memory import cached
 from koordpy.api.field_faults import UnreadableError
-from koordpy.api.natural_order import natural_key, number
+from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Pod
 from koordpy.api.pod_endings import is_success
 from koordpy.api.quantity import is_extended
@@ -32,12 +31,11 @@ from koordpy.api.reading_limits import (
     too_many,
 )
 from koordpy.api.times import seconds
-from koordpy.decoding.annotation_settings import index_of
 from koordpy.pods.device_asks import NO_ASKS, AskReaders, Asks
-from koordpy.pods.gang_refs import GangRef, GangSource, GroupKey, gang_ref, gpu_group, upstream_key
+from koordpy.pods.gang_refs import GangRef, GangSource, GroupKey, gang_ref, gpu_group, rank_index, upstream_key
 from koordpy.pods.pod_owners import controller_of
 from koordpy.pods.pod_ties import NO_TIES, Ties, host_ports, looked_at, selected_keys, ties_of
-from koordpy.pods.resource_amounts import Amounts, add_amounts, asked_by
+from koordpy.pods.resource_amounts import NOTHING_CLAIMED, Amounts, ClaimedAmounts, add_amounts, asked_by, sum_of
 
 SUCCEEDED, FAILED = FINISHED = ("Succeeded", "Failed")
 
@@ -92,6 +90,25 @@ class PodInfo(msgspec.Struct, frozen=True):
     """True if the pod requests an extended resource or devices of a family; families ignore all other pods."""
     asks: Asks = msgspec.field(default_factory=lambda: NO_ASKS)
     """Family of devices -> device request of the pod; empty for most pods."""
+    claimed: ClaimedAmounts = NOTHING_CLAIMED
+    """Devices of claims that quotas count for the pod, by resource; empty for most pods."""
+
+    @property
+    def charged(self) -> Amounts:
+        """Amounts that quotas count: requests and devices of claims (dra.md 11). Must not be changed."""
+        return sum_of(self.requests, self.claimed.total) if self.claimed.total else self.requests
+
+    @property
+    def demanded(self) -> Amounts:
+        """The part of `charged` that counts as demand of a pending pod: each claim once."""
+        after = self.claimed.after_others
+        return sum_of(self.charged, after, -1) if after else self.charged
+
+    @property
+    def charged_alone(self) -> Amounts:
+        """The part of `charged` that is equal for pods of one shape: without claims that other pods name."""
+        others = self.claimed.with_others
+        return sum_of(self.charged, others, -1) if others else self.charged
 
     @property
     def controller(self) -> str:
@@ -209,31 +226,13 @@ _PRIORITY = b"\nof the group: "
 """Separator between the pod's own shape and the priority of its group. Nominated pods only reserve capacity against
 pods of lower priority, so shapes must differ by priority. Encoded JSON contains no newline, so the separator is
 unambiguous."""
-_TRAILING = re.compile(r"([0-9]+)$", re.ASCII)
 
 
-def rank_index(pod: Pod, by_workload: int | None = None) -> int | None:
-    """Returns the index of a pod in its gang (gang-network.md 2.5); None for none. by_workload: index given by its
-    workload."""
-    labels, annotations = pod.metadata.labels, pod.metadata.annotations
-    for text in (
-        labels.get(keys.RANK_INDEX_LABEL),
-        annotations.get(keys.RANK_INDEX_ANNOTATION) or annotations.get(keys.RANK_INDEX_ANNOTATION_LONG),
-        str(by_workload) if by_workload is not None else "",
-        labels.get(keys.JOB_COMPLETION_INDEX),
-        annotations.get(keys.JOB_COMPLETION_INDEX),
-    ):
-        if text and (index := index_of(text)) is not None:
-            return index
-    match = _TRAILING.search(pod.metadata.name)
-    return number(match[1]) if match else None
-
-
-def total_requests(pods: Iterable[PodInfo]) -> Amounts:
-    """Returns the sum of the requests of pods."""
+def total_charges(pods: Iterable[PodInfo]) -> Amounts:
+    """Returns the sum of what quotas count for pods (`PodInfo.charged`)."""
     total: Amounts = {}
     for pod in pods:
-        add_amounts(total, pod.requests)
+        add_amounts(total, pod.charged)
     return total
 
 

@@ -7,6 +7,7 @@ Source: kube-parity.md section 2.5 (KEP-753 for sidecars, KEP-2837 for pod-level
 
 from collections.abc import Iterable, Mapping
 from operator import is_
+from typing import NamedTuple
 
 from koordpy.api.bounded_memory import forgotten_by
 from koordpy.api.field_faults import UnreadableError
@@ -16,6 +17,20 @@ from koordpy.api.reading_limits import RESOURCES
 
 Amounts = dict[str, int]
 """Resource name -> amount: millicores of cpu, whole units of every other resource."""
+
+
+class ClaimedAmounts(NamedTuple):
+    """Amounts that quotas count for a pod because of its resource claims, besides its requests. Must not be changed."""
+
+    total: Amounts
+    with_others: Amounts
+    """The part of `total` by claims that other pods name, too."""
+    after_others: Amounts
+    """The part of `total` that demand counts for an older pod, because it names the same unallocated claims."""
+
+
+NOTHING_CLAIMED = ClaimedAmounts({}, {}, {})
+"""For most pods."""
 
 DEFAULT_CPU_MILLI = 100
 """Default cpu request of a container without one, in millicores; used by scores only, as in kube-scheduler."""
@@ -43,6 +58,13 @@ def add_amounts(total: Amounts, more: Mapping[str, int], sign: int = 1) -> None:
     """Adds amounts to a sum in place; sign -1 subtracts them."""
     for name, amount in more.items():
         total[name] = total.get(name, 0) + sign * amount
+
+
+def sum_of(amounts: Mapping[str, int], more: Mapping[str, int], sign: int = 1) -> Amounts:
+    """Returns the sum of amounts as a new dict; sign -1 subtracts the second ones."""
+    total = dict(amounts)
+    add_amounts(total, more, sign)
+    return total
 
 
 def _maximum(total: Amounts, other: Mapping[str, int]) -> None:

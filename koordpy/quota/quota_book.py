@@ -253,11 +253,11 @@ class QuotaUse:
         sums = self._sums.get(owner)
         if sums is None:
             sums = self._sums[owner] = self._find_sums(pod)
-        for name, amount in pod.requests.items():
+        for name, amount in pod.charged.items():
             amount *= sign
             for total in sums:
                 total[name] = total.get(name, 0) + amount
-        if cards := sign * card_hundredths(pod.requests):
+        if cards := sign * card_hundredths(pod.charged):
             for total in sums:
                 total[CARDS] = total.get(CARDS, 0) + cards
 
@@ -337,11 +337,11 @@ class QuotaBook:
 
     def account(self, pod: PodInfo, sign: int) -> None:
         """Adds (1) or removes (-1) an assigned pod."""
-        self._count(self._held, pod, sign)
+        self._count(self._held, pod, pod.charged, sign)
 
     def wait(self, pod: PodInfo, sign: int) -> None:
         """Adds (1) or removes (-1) a pending pod of koordpy's schedulers."""
-        self._count(self._waiting, pod, sign)
+        self._count(self._waiting, pod, pod.demanded, sign)
 
     def view(self, total: Amounts, cards: int) -> Quotas:
         """Returns the quotas and sums at this moment.
@@ -350,10 +350,15 @@ class QuotaBook:
         """
         return Quotas(self.tree, total, self._held.frozen(), self._waiting.frozen(), cards)
 
-    def _count(self, tally: Tally[Owner, str], pod: PodInfo, sign: int) -> None:
+    def _count(self, tally: Tally[Owner, str], pod: PodInfo, amounts: Amounts, sign: int) -> None:
         """Adds (1) or removes (-1) a pod in sums by owner."""
         self.version += 1
-        tally.add_all(pod.owner, {COUNT: 1, CARDS: card_hundredths(pod.requests), **pod.requests}, sign)
+        tally.add_all(pod.owner, in_sums(amounts), sign)
+
+
+def in_sums(amounts: Amounts) -> Amounts:
+    """Returns the amounts of one pod in the form of `Quotas.usage`: with the number of pods and of accelerators."""
+    return {COUNT: 1, CARDS: card_hundredths(amounts), **amounts}
 
 
 def _marks(quota: ElasticQuota) -> object:

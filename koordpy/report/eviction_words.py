@@ -172,7 +172,7 @@ def nominations(unit: Unit, nodes: Mapping[str, int], round_state: RoundState) -
 def benefit(one: PreemptingUnit, round_state: RoundState) -> Benefit:
     """Returns the sentence on costs and benefit of one unit's plan with victims: pods evicted, and pods that start."""
     pods = [pod for victim in one.victims for pod in victim.unit.pods]
-    devices = sum(card_hundredths(pod.requests) for pod in pods)
+    devices = sum(card_hundredths(pod.charged) for pod in pods)
     broken = sum(victim.unit.kind is UnitKind.CORE for victim in one.victims)
     parts = [count_noun(len(pods), "pod"), count_noun(devices / 100, "accelerator")]
     if broken:

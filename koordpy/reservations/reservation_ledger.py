@@ -301,7 +301,7 @@ class ReservationLedger:
         out = self._unplaced_by_quota()
         for key, pod in self.draft.evicted.items() if without_terminating else ():
             if key not in self.draft.placed and (name := self.snapshot.quotas.quota_of(pod)) in BUILT_IN_QUOTAS:
-                add_amounts(out.setdefault(name, {}), pod.requests, -1)
+                add_amounts(out.setdefault(name, {}), pod.charged, -1)
         return _without_zeros(out, without_terminating=without_terminating)
 
     def committed_by_quota(self, *, without_terminating: bool) -> dict[str, Amounts]:
@@ -315,7 +315,7 @@ class ReservationLedger:
             for sign, keys in ((1, draft.placed), (-1, draft.evicted)):
                 for key in keys:
                     pod = self.snapshot.pods[key]
-                    add_amounts(out.setdefault(quotas.quota_of(pod), {}), pod.requests, sign)
+                    add_amounts(out.setdefault(quotas.quota_of(pod), {}), pod.charged, sign)
         else:
             used = draft.quotas.used
             for name in BUILT_IN_QUOTAS:
@@ -336,7 +336,7 @@ class ReservationLedger:
             (-1, [pod for pod in self.terminating if pod.key not in draft.evicted]),
         ):
             for pod in some:
-                add_amounts(out.setdefault(quotas.quota_of(pod), {}), pod.requests, sign)
+                add_amounts(out.setdefault(quotas.quota_of(pod), {}), pod.charged, sign)
         return out
 
 

@@ -68,12 +68,12 @@ def check_given_back(name: str, limit: Amounts, taken: Sequence[EvictedUnit], at
     over = {
         r: above
         for r, most in limit.items()
-        if (above := plan.draft.quotas.used(name, r) - sum(pod.requests.get(r, 0) for pod in leaving) - most) > 0
+        if (above := plan.draft.quotas.used(name, r) - sum(pod.charged.get(r, 0) for pod in leaving) - most) > 0
     }
 
     def enough(some: Sequence[EvictedUnit]) -> bool:
         """Returns True if the quota is within its limit once some units are gone."""
-        held = sum((Counter(pod.requests) for one in some for pod in one.pods), Counter[str]())
+        held = sum((Counter(pod.charged) for one in some for pod in one.pods), Counter[str]())
         return all(held[r] >= above for r, above in over.items())
 
     for one in taken:

@@ -61,7 +61,7 @@ def check_plan(
     placed = [(pods[key], node) for key, node in nodes.items()]
     faults = found(Check.CAPACITY, _capacity_faults(placed, round_state))
     if round_state.snapshot.quotas.tree.quotas:
-        faults += found(Check.QUOTAS, check_quotas([pod for pod, _ in placed], round_state))
+        faults += found(Check.QUOTAS, check_quotas([pod for pod, _ in placed], round_state, given))
     faults += check_filters(placed, round_state, whole=whole)
     if given or any(pod.asks for pod, _ in placed):
         seats = [(pod, index[node]) for pod, node in placed]

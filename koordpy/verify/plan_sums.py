@@ -30,7 +30,7 @@ class PlanSums(EvictionCheck):
         self.unit, self.nodes = unit, nodes
         self.placed = [self.snapshot.pods[key] for key in nodes]
         self.use = at.round_state.reservations.use(unit, self.draft.quotas, net=True)
-        self.requested = {r for pod in self.placed for r, amount in pod.requests.items() if amount > 0}
+        self.requested = {r for pod in self.placed for r, amount in pod.charged.items() if amount > 0}
         self.leaf = self.quotas.quota_of(self.placed[0]) if self.placed else ""
         self.added = self.sum_by_quota(self.placed)
         """Quota -> requests of the placed members in it and below it."""
@@ -42,7 +42,7 @@ class PlanSums(EvictionCheck):
         out: dict[str, Counter[str]] = {}
         for pod in pods:
             for name in self.tree.path(self.quotas.quota_of(pod)):
-                out.setdefault(name, Counter()).update(pod.requests)
+                out.setdefault(name, Counter()).update(pod.charged)
         return out
 
     def _not_in(self, path: Sequence[str], other: Sequence[str]) -> list[str]:
@@ -70,7 +70,7 @@ class PlanSums(EvictionCheck):
         freed: Counter[str] = Counter()
         for pod in gone if self.config.quota.no_quota_yields != "never" else ():
             if self.quotas.quota_of(pod) not in self.tree.quotas:
-                freed.update(pod.requests)
+                freed.update(pod.charged)
         return self.round_state.admission.admission_limits_after(freed)
 
     def faults_below_min(self, names: Iterable[str], lost: Sums) -> list[str]:

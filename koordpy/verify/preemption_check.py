@@ -212,7 +212,7 @@ class VictimCheck(PlanSums):
         out: dict[ShareQueue, Counter[str]] = {}
         for pod in pods:
             for tenant in shares.path(pod):
-                out.setdefault(tenant, Counter()).update(shares.amounts(pod.requests))
+                out.setdefault(tenant, Counter()).update(shares.amounts(pod.charged))
         return out
 
     def _tenants_below(self, pod: PodInfo, other: PodInfo, shares: Entitlements) -> list[ShareQueue]:
@@ -232,7 +232,7 @@ class VictimCheck(PlanSums):
         touched: dict[ShareQueue, set[str]] = {}
         for pod in own:
             for tenant in self._tenants_below(pod, self.placed[0], shares):
-                touched.setdefault(tenant, set()).update(r for r, n in shares.amounts(pod.requests).items() if n)
+                touched.setdefault(tenant, set()).update(r for r, n in shares.amounts(pod.charged).items() if n)
         faults = []
         for tenant, resources in touched.items():
             for resource in sorted(resources):
@@ -257,7 +257,7 @@ class VictimCheck(PlanSums):
         first, own = self.placed[0], [pod for one in taken for pod in one.pods]
         asked: Counter[str] = Counter()
         for pod in self.placed:
-            asked.update(shares.amounts(pod.requests))
+            asked.update(shares.amounts(pod.charged))
         wanted = sorted(r for r, amount in asked.items() if amount > 0)
         faults = self.faults_below_min([name for pod in own for name in self.victim_quotas(pod)], lost)
         less = self._usage_by_tenant(gone, shares)
@@ -285,7 +285,7 @@ class VictimCheck(PlanSums):
         for unit in sorted({self._unit_of(pod) for pod in own} & self._gainers):
             faults.append(f"{self.unit.id} reclaims from {unit} what it was evicted for")
         for one in taken:
-            if not any(shares.amounts(pod.requests).get(r) for pod in one.pods for r in wanted):
+            if not any(shares.amounts(pod.charged).get(r) for pod in one.pods for r in wanted):
                 faults.append(f"{one.pods[0].key} uses no requested resource")
         for tenant in losers:
             inside = [held[tenant] for one in taken if tenant in (held := self._usage_by_tenant(one.pods, shares))]

@@ -54,10 +54,10 @@ def check_harm(placed: Sequence[PodInfo], taken: Sequence[EvictedUnit], config: 
 def _counted(pod: PodInfo, kind: str) -> Fraction:
     """Returns the amount of one measure (`_KINDS`) in a pod: accelerators in devices, each card counted once."""
     if kind != "accelerators":
-        return Fraction(pod.requests.get("cpu", 0) if kind == "cpu" else 1)
+        return Fraction(pod.charged.get("cpu", 0) if kind == "cpu" else 1)
     most = {True: Fraction(0), False: Fraction(0)}
     for name in keys.ACCELERATORS:
-        amount = Fraction(pod.requests.get(name, 0), 100 if name in keys.HUNDREDTHS else 1)
+        amount = Fraction(pod.charged.get(name, 0), 100 if name in keys.HUNDREDTHS else 1)
         of_gpus = name in keys.GPU_RESOURCES
         most[of_gpus] = max(most[of_gpus], amount)
     return most[True] + most[False]

@@ -9,12 +9,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from koordpy.feasibility.round_state import RoundState
+from koordpy.pods.claim_refs import CLAIMS
+from koordpy.pods.family_books import AllocatedDevices
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts
+from koordpy.verify.claim_amounts import planned_amounts
 
 
-def check_quotas(placed: Iterable[PodInfo], round_state: RoundState) -> list[str]:
-    """Returns the faults of pods that are to be placed on the draft as it is; empty if no quota is exceeded."""
+def check_quotas(
+    placed: Iterable[PodInfo], round_state: RoundState, given: Mapping[str, AllocatedDevices] | None = None
+) -> list[str]:
+    """Returns the faults of pods that are to be placed on the draft as it is; empty if no quota is exceeded.
+
+    given: pod key -> devices of each family that the plan allocates by name.
+    """
     snapshot, draft = round_state.snapshot, round_state.draft
     quotas = snapshot.quotas
     tree = quotas.tree
@@ -22,11 +30,16 @@ def check_quotas(placed: Iterable[PodInfo], round_state: RoundState) -> list[str
         return []
     asked: dict[str, Counter[str]] = {}
     rigid: dict[str, Counter[str]] = {}
+    claims = snapshot.families.get(CLAIMS)
     for pod in placed:
+        request = Counter(pod.requests)
+        devices = (given or {}).get(pod.key, {}).get(CLAIMS)
+        if devices:
+            request.update(planned_amounts(devices, claims, round_state.config.dra))
         for name in tree.path(quotas.quota_of(pod)):
-            asked.setdefault(name, Counter()).update(pod.requests)
+            asked.setdefault(name, Counter()).update(request)
             if pod.owner.rigid:
-                rigid.setdefault(name, Counter()).update(pod.requests)
+                rigid.setdefault(name, Counter()).update(request)
     faults = []
     limits = _limits(round_state)
     for name, request in asked.items():
@@ -65,8 +78,8 @@ def _limits(round_state: RoundState) -> Mapping[str, Amounts]:
     kept = [pods[key] for key in ledger.feasible if key not in draft.placed]
     freed: Counter[str] = Counter()
     for pod in gone:
-        freed.update(pod.requests)
+        freed.update(pod.charged)
     for pod in kept:
         if quotas.quota_of(pod) not in quotas.tree.quotas:
-            freed.subtract(pod.requests)
+            freed.subtract(pod.charged)
     return admission.limits_after({r: amount for r, amount in freed.items() if amount > 0})

@@ -128,18 +128,18 @@ class TenantCheck:
         able: dict[bytes, bool] = {}
         for pod in self.snapshot.pods.values():
             if pod.bound and pod.node in names:
-                self._add(held, pod)
+                self._add(held, pod.owner, pod.charged)
             elif pod.pending:
                 if pod.shape not in able:
                     able[pod.shape] = any(self._could_hold(node, pod) for node in nodes)
                 if able[pod.shape]:
-                    self._add(waiting, pod)
+                    self._add(waiting, pod.owner, pod.demanded)
         return replace(self.quotas, total=dict(total), cards=cards, usage=held, demand=waiting)
 
     @staticmethod
-    def _add(sums: Sums, pod: PodInfo) -> None:
-        """Adds a pod to sums by owner."""
-        sums.setdefault(pod.owner, Counter()).update({**pod.requests, "pods": 1, CARDS: card_hundredths(pod.requests)})
+    def _add(sums: Sums, owner: Owner, amounts: Mapping[str, int]) -> None:
+        """Adds the amounts of a pod to sums by owner."""
+        sums.setdefault(owner, Counter()).update({**amounts, "pods": 1, CARDS: card_hundredths(amounts)})
 
     def _usage_on(self, names: frozenset[str] | None) -> QuotaUse:
         """Returns the usage of tenants on the named nodes (None: all), on the draft before the plan, with reservations.
@@ -184,7 +184,7 @@ class TenantCheck:
         """Returns the requests of the placed members, for resources that are shared out to their tenant."""
         own, asked = self.tenant(self.placed[0]), Counter[str]()
         for pod in self.placed:
-            asked.update(scene.entitlements.amounts(pod.requests))
+            asked.update(scene.entitlements.amounts(pod.charged))
         return {r: n for r, n in asked.items() if n > 0 and own is not None and scene.entitlements.counted(own, r)}
 
     def _used_by(self, tenant: ShareQueue, pods: Iterable[PodInfo], scene: _UsableShares) -> Counter[str]:
@@ -192,7 +192,7 @@ class TenantCheck:
         out = Counter[str]()
         for pod in pods:
             if self.tenant(pod) == tenant and (scene.names is None or pod.node in scene.names):
-                out.update(scene.entitlements.amounts(pod.requests))
+                out.update(scene.entitlements.amounts(pod.charged))
         return out
 
     def _gain(self, tenant: ShareQueue, scene: _UsableShares) -> Counter[str]:
@@ -200,7 +200,7 @@ class TenantCheck:
         out = Counter[str]()
         for pod in self.placed:
             if self.tenant(pod) == tenant:
-                out.update(scene.entitlements.amounts(pod.requests))
+                out.update(scene.entitlements.amounts(pod.charged))
         return out
 
     # --- the rules ----------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ __all__ = ["anti", "asked", "near", "node", "planned", "pod", "reasons", "states
 def states(objects: Sequence[Wire], config: KoordpyConfiguration | None = None) -> ClusterState:
     """A state that knows the objects, those of storage too."""
     owners = config is not None and config.filters.pod_topology_spread.reads_owners
-    state = make_state(owners=owners)
+    state = make_state(owners=owners, dra=config.dra if config is not None else None)
     if config is not None:
         state.look_for(spread_keys(config.filters.pod_topology_spread.constraints))
     for obj in objects:

@@ -133,7 +133,7 @@ def _raises(case: Case, name: str, side: str, resources: list[str]) -> list[Rais
     out = []
     for resource in resources:
         rigid = side == "min"
-        asked = sum(pod.requests.get(resource, 0) for pod in inside if pod.owner.rigid or not rigid)
+        asked = sum(pod.charged.get(resource, 0) for pod in inside if pod.owner.rigid or not rigid)
         used = use.rigid_used(name, resource) if rigid else use.used(name, resource)
         needed, limit = used + asked, quota.least(resource) if rigid else quota.max.get(resource)
         if limit is not None and asked and needed > limit:
@@ -235,13 +235,13 @@ def _quota_pods_ended(case: Case, refusals: list[QuotaRefusal]) -> Iterator[Clus
             for pod in case.snapshot.pods.values()
             if may_end(pod, case)
             and refusal.quota in quotas.tree.path(quotas.quota_of(pod))
-            and any(pod.requests.get(r) for r in lacks)
+            and any(pod.charged.get(r) for r in lacks)
             and (pod.owner.rigid or refusal.limit_name != "min")
         ]
         # the smallest pod that is enough alone, else the largest pods until they are enough together
-        inside.sort(key=lambda pod: (sum(pod.requests.get(r, 0) for r in lacks), natural_key(pod.key)))
-        gone = [one for one in inside if all(one.requests.get(r, 0) >= n for r, n in lacks.items())][:1]
-        while not gone or any(sum(pod.requests.get(r, 0) for pod in gone) < n for r, n in lacks.items()):
+        inside.sort(key=lambda pod: (sum(pod.charged.get(r, 0) for r in lacks), natural_key(pod.key)))
+        gone = [one for one in inside if all(one.charged.get(r, 0) >= n for r, n in lacks.items())][:1]
+        while not gone or any(sum(pod.charged.get(r, 0) for pod in gone) < n for r, n in lacks.items()):
             if not inside or len(gone) >= ADVICE_NAMED:
                 gone = []
                 break
@@ -265,7 +265,7 @@ def _pending_removed(case: Case, refusals: list[QuotaRefusal]) -> Iterator[Clust
         if name in quotas.tree.quotas and name not in inside and pod.key not in own:
             waiting.setdefault(name, []).append(pod)
     asked = {
-        name: {r: n for r in sorted(resources) if (n := sum(pod.requests.get(r, 0) for pod in pods))}
+        name: {r: n for r in sorted(resources) if (n := sum(pod.charged.get(r, 0) for pod in pods))}
         for name, pods in waiting.items()
     }
     order = sorted((name for name in asked if asked[name]), key=lambda n: (sum(asked[n].values()), natural_key(n)))

@@ -204,7 +204,7 @@ def _excess(name: str, limit: Amounts, round_state: RoundState) -> Amounts:
     """
     quotas, use = round_state.snapshot.quotas, round_state.draft.quotas
     ending = [
-        pod.requests for pod in round_state.reservations.terminating if name in quotas.tree.path(quotas.quota_of(pod))
+        pod.charged for pod in round_state.reservations.terminating if name in quotas.tree.path(quotas.quota_of(pod))
     ]
     leaving = {r: sum(asked.get(r, 0) for asked in ending) for r in limit}
     return {r: amount for r, most in limit.items() if (amount := use.used(name, r) - leaving[r] - most) > 0}

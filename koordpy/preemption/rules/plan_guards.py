@@ -63,8 +63,8 @@ class PlanGuards:
         self._moves = config.consolidation.enabled or config.preemption.across_users == "overShare"
         """True if running units may be moved (steps 3 and 5b)."""
         # what the plan places: the gain that harm is compared with
-        self.accelerators = sum(card_hundredths(pod.requests) for pod in pods)
-        self.cpu = sum(pod.requests.get(CPU, 0) for pod in pods)
+        self.accelerators = sum(card_hundredths(pod.charged) for pod in pods)
+        self.cpu = sum(pod.charged.get(CPU, 0) for pod in pods)
         self.pods = len(pods)
         spares = config.preemption.surplus_victims == "pods" and not exempt and Guard.SURPLUS not in waived
         self._spares_gangs = spares and places_surplus(unit, pods)
@@ -95,7 +95,7 @@ class PlanGuards:
         """
         if self.accelerators:
             return unit.devices
-        return sum(pod.requests.get(CPU, 0) for pod in unit.pods) if self.cpu else len(unit.pods)
+        return sum(pod.charged.get(CPU, 0) for pod in unit.pods) if self.cpu else len(unit.pods)
 
     def most(self, rule: RuleName) -> int | None:
         """Returns the maximum harm of the victims of a rule, in the unit of `harm`; None without a limit."""

@@ -58,7 +58,7 @@ class Reclaim:
         self.requests: dict[Tenant, Amounts] = {}
         """Tenant -> requests of the preemptor in it and below it."""
         for pod in pods:
-            amounts = {resource: n for resource, n in entitlements.amounts(pod.requests).items() if n > 0}
+            amounts = {resource: n for resource, n in entitlements.amounts(pod.charged).items() if n > 0}
             add_amounts(self.requested, amounts)
             for tenant in (
                 entitlements.path(pod) if (entitlements.pod_by_pod if pod_by_pod is None else pod_by_pod) else self.path

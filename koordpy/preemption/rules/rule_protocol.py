@@ -172,7 +172,7 @@ class RuleInputs:
         asked: dict[str, Amounts] = {}
         for pod in self.pods:
             for tenant in self.mins.entitlements.path(pod) if pod.owner.rigid else ():
-                add_amounts(asked.setdefault(tenant.quota, {}), pod.requests)
+                add_amounts(asked.setdefault(tenant.quota, {}), pod.charged)
         for name, amounts in asked.items():
             quota = self.tree.quotas[name]
             for resource in quota.max:

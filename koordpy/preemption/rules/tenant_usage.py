@@ -51,10 +51,10 @@ class TenantUsage:
         found = self._held.get(i)
         if found is None:
             pods = self.units[i].pods
-            kind = (pods[0].owner, *pods[0].requests.items()) if len(pods) == 1 else i
+            kind = (pods[0].owner, *pods[0].charged.items()) if len(pods) == 1 else i
             found = self._held[i] = self._of_kind.setdefault(kind, {})
             for pod in pods if not found else ():
-                add_amounts(found.setdefault(self.entitlements.path(pod), {}), self.entitlements.amounts(pod.requests))
+                add_amounts(found.setdefault(self.entitlements.path(pod), {}), self.entitlements.amounts(pod.charged))
         return found
 
     def below(self, i: int, other: Path) -> Mapping[Tenant, Amounts]:

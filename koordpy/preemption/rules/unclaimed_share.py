@@ -30,7 +30,7 @@ def unclaimed_share(pods: Sequence[PodInfo], round_state: RoundState, entitlemen
         return ""
     own, asked = path[-1], Amounts()
     for pod in pods:
-        add_amounts(asked, entitlements.amounts(pod.requests))
+        add_amounts(asked, entitlements.amounts(pod.charged))
     asked = {r: n for r, n in asked.items() if n > 0 and entitlements.counted(own, r)}
     if not asked or any(entitlements.use(use, own, r) + n > entitlements.share(own, r) for r, n in asked.items()):
         return ""

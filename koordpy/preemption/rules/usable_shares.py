@@ -22,7 +22,7 @@ from koordpy.pods.resource_amounts import Amounts, add_amounts
 from koordpy.preemption.rules.tenant_usage import TenantUsage
 from koordpy.preemption.search.victim_pool import Pool
 from koordpy.preemption.selection.victim_units import VictimUnit
-from koordpy.quota.quota_book import CARDS, COUNT, Quotas, QuotaUse, card_hundredths
+from koordpy.quota.quota_book import Quotas, QuotaUse, card_hundredths, in_sums
 
 Nodes = NDArray[np.bool_]
 ALL = None
@@ -133,12 +133,12 @@ class UsableHoldings(TenantUsage):
         found = self._held.get(i)
         if found is None:
             pods = self.units[i].pods
-            kind = (self._tenants.counts(pods[0]), pods[0].owner, *pods[0].requests.items()) if len(pods) == 1 else i
+            kind = (self._tenants.counts(pods[0]), pods[0].owner, *pods[0].charged.items()) if len(pods) == 1 else i
             found = self._held[i] = self._of_kind.setdefault(kind, {})
             for pod in pods if not found else ():
                 own = found.setdefault(self.entitlements.path(pod), {})
                 if self._tenants.counts(pod):
-                    add_amounts(own, self.entitlements.amounts(pod.requests))
+                    add_amounts(own, self.entitlements.amounts(pod.charged))
         return found
 
     def owned(self, i: int) -> frozenset[Tenancy]:
@@ -210,17 +210,12 @@ class TenantShares:
         for pod in snapshot.pods.values():
             # a pod on an unknown node is on none of the given nodes
             if pod.bound and (index[pod.node] in counted if pod.node in index else not inside):
-                add_amounts(held.setdefault(pod.owner, {}), _sums(pod), sign)
+                add_amounts(held.setdefault(pod.owner, {}), in_sums(pod.charged), sign)
         waiting = {owner: dict(sums) for owner, sums in every.demand.items()}
         able: dict[bytes, bool] = {}
         for pod in snapshot.pending:
             if pod.shape not in able:
                 able[pod.shape] = bool((round_state.could_hold(pod) & nodes).any())
             if not able[pod.shape]:
-                add_amounts(waiting.setdefault(pod.owner, {}), _sums(pod), -1)
+                add_amounts(waiting.setdefault(pod.owner, {}), in_sums(pod.demanded), -1)
         return replace(every, total=total, usage=held, demand=waiting, cards=cards)
-
-
-def _sums(pod: PodInfo) -> Amounts:
-    """Returns the requests of a pod in the form of `Quotas.usage`: with the number of pods and of accelerators."""
-    return {COUNT: 1, CARDS: card_hundredths(pod.requests), **pod.requests}

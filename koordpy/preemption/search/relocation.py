@@ -52,7 +52,7 @@ def as_pending(pod: PodInfo, round_state: RoundState) -> PodInfo:
     snapshot = round_state.snapshot
     names, looked_for = snapshot.scheduler_names, snapshot.looked_for
     info = pod_info(fresh, scheduler_names=names, looked_for=looked_for, readers=snapshot.readers)
-    return changed(info, owner=pod.owner)
+    return changed(info, owner=pod.owner, claimed=pod.claimed)
 
 
 def movable(pool: Pool, free: Mask, round_state: RoundState, *, priority: int) -> Mask:

@@ -59,7 +59,7 @@ class VictimUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def devices(self) -> int:
         """Accelerators that the unit's pods request, in hundredths of a device."""
-        return sum([card_hundredths(pod.requests) for pod in self.pods])
+        return sum([card_hundredths(pod.charged) for pod in self.pods])
 
     @cached_property
     def priorities(self) -> int:

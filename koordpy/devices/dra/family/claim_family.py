@@ -20,6 +20,7 @@ from koordpy.devices.device_family import Family, FamilyRound
 from koordpy.devices.dra.family.member_limits import MemberLimitReader
 from koordpy.devices.dra.filters.claim_filter import DynamicResources, Mask
 from koordpy.devices.dra.filters.claim_refusal import claims_refusal
+from koordpy.devices.dra.filters.counted_devices import DeviceCount
 from koordpy.devices.dra.filters.extended_amounts import device_amounts, served_by_devices
 from koordpy.devices.dra.ledger.claim_book import ClaimBook, claim_ledger, claim_view
 from koordpy.framework.device_limits import MemberLimits
@@ -99,7 +100,7 @@ class ClaimedDevices(Family):
     def book(self, config: KoordpyConfiguration) -> ClaimBook:
         """Implements `Family.book`."""
         amounts = device_amounts if config.dra.extended_resources else None
-        return ClaimBook(amounts, frees=config.dra.preemption)
+        return ClaimBook(amounts, frees=config.dra.preemption, count=DeviceCount(config.dra))
 
     def refusal(self, pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
         """Implements `Family.refusal`: a claim is missing, in use, or beyond the supported features."""

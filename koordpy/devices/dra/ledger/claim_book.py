@@ -4,7 +4,7 @@
 A view is its state in a snapshot, a ledger (`claim_ledger.py`) has the allocations of a draft.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -16,6 +16,7 @@ from koordpy.api.claim_objects import (
 )
 from koordpy.api.objects import Node, Pod, Wire
 from koordpy.api.pod_groups import UpstreamPodGroup
+from koordpy.devices.dra.ledger.claim_charges import ClaimCharges, ClaimCount
 from koordpy.devices.dra.ledger.claim_ledger import ClaimLedger, ClaimView
 from koordpy.devices.dra.ledger.device_book import CLAIM_KINDS, DeviceBook
 from koordpy.devices.dra.ledger.device_objects import DeviceObjects
@@ -27,7 +28,7 @@ from koordpy.pods.claim_refs import (
 from koordpy.pods.family_books import Amendment, DeviceLedger, FamilyBook, FamilyView
 from koordpy.pods.object_book import object_key
 from koordpy.pods.pod_info import PodInfo
-from koordpy.pods.resource_amounts import Amounts
+from koordpy.pods.resource_amounts import Amounts, ClaimedAmounts, add_amounts
 
 
 class _NodeName(NamedTuple):
@@ -35,6 +36,15 @@ class _NodeName(NamedTuple):
 
     name: str
     labels: Mapping[str, str]
+
+
+class _NodeState(NamedTuple):
+    """What the totals of devices depend on."""
+
+    stated: Mapping[str, object]
+    """Allocatable amounts as the node states them."""
+    going: bool
+    """True if the node is being deleted."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +68,19 @@ class ClaimBook(FamilyBook):
     kinds = CLAIM_KINDS
 
     def __init__(
-        self, amounts: Callable[[DeviceOffers, Any], dict[str, int]] | None = None, *, frees: bool = True
+        self,
+        amounts: Callable[[DeviceOffers, Any], dict[str, int]] | None = None,
+        *,
+        frees: bool = True,
+        count: ClaimCount | None = None,
     ) -> None:
         """amounts: returns extended resource -> number of devices of a node that may serve it; None if devices serve no
-        extended resources. frees: True if evictions free devices."""
+        extended resources. frees: True if evictions free devices. count: what quotas count; None for nothing."""
+        self._count = count
+        self._charges = ClaimCharges(count) if count is not None else None
+        self._states: dict[str, _NodeState] = {}
+        self._total: tuple[object, dict[str, int]] | None = None
+        """(offers, amounts) of the last `added_total`; None after a change of a node."""
         self._frees = frees
         self.is_idle = True
         self.objects = DeviceBook()
@@ -104,12 +123,17 @@ class ClaimBook(FamilyBook):
     def put_node(self, node: Node) -> None:
         name, labels = node.metadata.name, node.metadata.labels
         known = self._nodes.get(name)
+        state = _NodeState(node.status.allocatable or node.status.capacity, bool(node.metadata.deletion_timestamp))
+        if self._states.get(name) != state:
+            self._states[name], self._total = state, None
         if known is None or known.labels != labels:
-            self._nodes[name] = _NodeName(name, labels)
+            self._nodes[name], self._total = _NodeName(name, labels), None
             self._counted[1].add(name)
 
     def drop_node(self, name: str) -> None:
         self._nodes.pop(name, None)
+        self._states.pop(name, None)
+        self._total = None
 
     @property
     def amended(self) -> Collection[str]:
@@ -125,6 +149,33 @@ class ClaimBook(FamilyBook):
         assert self._amounts is not None
         found = self._amounts(self.objects.view().offers, self._nodes[node])
         return DeviceAmounts(tuple(found.items())) if found else None
+
+    def charges(self, pods: Iterable[PodInfo]) -> Mapping[str, ClaimedAmounts]:
+        if self._charges is None:
+            return {}
+        return self._charges.of_pods(pods, self.objects.view(), self._assumed)
+
+    def added_total(self) -> Mapping[str, int]:
+        offers = self.objects.view().offers
+        if self._count is None:
+            return {}
+        if self._total is None or self._total[0] is not offers:
+            self._total = offers, self._count_total(self._count, offers)
+        return self._total[1]
+
+    def _count_total(self, count: ClaimCount, offers: DeviceOffers) -> dict[str, int]:
+        """Returns the devices of all nodes that are not being deleted, less what amendments add to single nodes."""
+        nodes = [node for name, node in self._nodes.items() if not self._states[name].going]
+        served: dict[str, set[str]] = {}
+        for node in nodes:
+            for resource, amount in self._states[node.name].stated.items():
+                if str(amount) != "0":
+                    served.setdefault(resource, set()).add(node.name)
+        total = dict(count.totals(offers, nodes, served))
+        for node in nodes if self._amounts is not None else ():
+            found = self._amounts(offers, node) if self._amounts is not None else {}
+            add_amounts(total, {r: n for r, n in found.items() if node.name not in served.get(r, ())}, -1)
+        return {resource: amount for resource, amount in total.items() if amount}
 
     def hold(self, pod: PodInfo, given: Any) -> None:
         if given:
