@@ -36,7 +36,7 @@ class Claim:
     """Position of the parent in the list of claims; -1 at the top."""
 
 
-class _Family:
+class _QueueTree:
     """The tree of queues, and the maximum amount that each queue can use (`caps`).
 
     That is its request limited by `limit`; for a queue with children, the sum over the children in place of a request.
@@ -98,23 +98,23 @@ def exact_and_whole_shares(
     with the largest remainders get one unit more. Ties go to the smaller past usage, then to the older queue. Queues
     with children get the sum of their children. k: how much past usage bends weights; 0 for not at all.
     """
-    family = _Family(claims)
-    shares = family.share_out(total, lambda amount, group: _exact_siblings(amount, family, group, k))
-    return shares, _whole_shares(family, shares, unit)
+    tree = _QueueTree(claims)
+    shares = tree.share_out(total, lambda amount, group: _exact_siblings(amount, tree, group, k))
+    return shares, _whole_shares(tree, shares, unit)
 
 
-def _exact_siblings(total: Rational, family: _Family, group: list[int], k: Rational) -> list[Rational]:
+def _exact_siblings(total: Rational, tree: _QueueTree, group: list[int], k: Rational) -> list[Rational]:
     """Returns unrounded shares of siblings: guarantees first, then the rest by weight; both by descending priority."""
     # all amounts as integers: multiplied by the common denominator (`scale`)
-    claims = [family.claims[i] for i in group]
+    claims = [tree.claims[i] for i in group]
     quotas = [total if claim.quota is None else claim.quota for claim in claims]
-    caps = [family.caps[i] for i in group]
+    caps = [tree.caps[i] for i in group]
     scale = _scale((total,), quotas, caps)
     rest = int(total * scale)
     wanted, most = [int(x * scale) for x in quotas], [int(x * scale) for x in caps]
     base = [min(quota, cap) for quota, cap in zip(wanted, most, strict=True)]
     shares: list[Rational] = [0] * len(group)
-    buckets = family.buckets(group)
+    buckets = tree.buckets(group)
     # guarantees; if the rest is too small for those of one priority, it is shared in proportion to the quotas, and ends
     for bucket in buckets:
         need = sum(base[at] for at in bucket)
@@ -187,15 +187,15 @@ def _fill(rest: int, needs: list[int], weights: list[int]) -> tuple[list[Rationa
     return gains, 0
 
 
-def _whole_shares(family: _Family, shares: Sequence[Rational], unit: Rational) -> list[Rational]:
+def _whole_shares(tree: _QueueTree, shares: Sequence[Rational], unit: Rational) -> list[Rational]:
     """Returns shares in multiples of `unit`, from the top down: floors, then one more each by largest remainder.
 
     Siblings get together what their parent has, but at most the sum of their unrounded shares, rounded up; at the top
     that sum rounded down.
     """
-    claims = family.claims
+    claims = tree.claims
     units: list[int] = [0] * len(claims)
-    for parent, group in family.groups():
+    for parent, group in tree.groups():
         scaled = [shares[i] / Fraction(unit) if unit != 1 else shares[i] for i in group]
         scale = _scale(scaled)
         parts = [x.numerator * (scale // x.denominator) for x in scaled]
@@ -210,35 +210,38 @@ def _whole_shares(family: _Family, shares: Sequence[Rational], unit: Rational) -
                 floors[at] += 1
         for i, number in zip(group, floors, strict=True):
             units[i] = number
-    for i in reversed(family.downwards):
-        if i in family.children:
-            units[i] = sum(units[j] for j in family.children[i])
+    for i in reversed(tree.downwards):
+        if i in tree.children:
+            units[i] = sum(units[j] for j in tree.children[i])
     return [number * unit for number in units]
 
 
 def kai_shares(total: Rational, claims: Sequence[Claim], *, k: Rational = 0, unit: Rational = 1) -> list[Rational]:
-    """Returns shares by the formula of KAI-Scheduler, for mode kai. Parts by weight are rounded to `unit`.
+    """Returns shares by the formula of KAI-Scheduler, for mode kai.
 
-    Unlike exact shares, guarantees that exceed the total are granted in full.
+    Guarantees, and parts by weight that reach a queue's maximum, are not rounded. All other parts by weight are
+    rounded down to multiples of `unit`, and the amount left over is given out in units (the last may be smaller), by
+    largest remainder. So a share is a multiple of `unit` only if quotas and requests are. Unlike exact shares,
+    guarantees that exceed the total are granted in full.
     """
-    family = _Family(claims)
-    return family.share_out(total, lambda amount, group: _kai_siblings(amount, family, group, k, unit))
+    tree = _QueueTree(claims)
+    return tree.share_out(total, lambda amount, group: _kai_siblings(amount, tree, group, k, unit))
 
 
-def _kai_siblings(total: Rational, family: _Family, group: list[int], k: Rational, unit: Rational) -> list[Rational]:
-    """Returns the shares of siblings by KAI-Scheduler's formula; `unit` rounds only the parts by weight.
+def _kai_siblings(total: Rational, tree: _QueueTree, group: list[int], k: Rational, unit: Rational) -> list[Rational]:
+    """Returns the shares of siblings by KAI-Scheduler's formula, rounded as `kai_shares` describes.
 
     Guarantees first. Then, by descending priority, rounds of shares by weight, rounded down to units, until no queue
     leaves a part of its share unused. Last, units by largest remainder, also by descending priority.
     """
-    claims = [family.claims[i] for i in group]
+    claims = [tree.claims[i] for i in group]
     quotas = [total if claim.quota is None else claim.quota for claim in claims]
-    scale = _scale((total, unit), quotas, [family.caps[i] for i in group])
-    step, caps = int(unit * scale), [int(family.caps[i] * scale) for i in group]
+    scale = _scale((total, unit), quotas, [tree.caps[i] for i in group])
+    step, caps = int(unit * scale), [int(tree.caps[i] * scale) for i in group]
     shares = [min(int(quota * scale), cap) for quota, cap in zip(quotas, caps, strict=True)]
     rest = max(0, int(total * scale) - sum(shares))
     remainders: list[dict[int, int]] = []
-    for bucket in family.buckets(group):
+    for bucket in tree.buckets(group):
         left: dict[int, int] = {}
         again = True
         while again and rest > 0:

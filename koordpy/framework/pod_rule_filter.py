@@ -98,8 +98,8 @@ class Rule(ABC):
         """Returns a key that is equal for shapes that share `capacity` and take 1 of it each; None for no sharing."""
         return None
 
-    def takes_after(self, others: Sequence[PodInfo], node: int) -> bool:
-        """Returns True if a node takes the pod after other pods of its plan; called if not `is_in_problem`."""
+    def fits_after(self, others: Sequence[PodInfo], node: int) -> bool:
+        """Returns True if the pod fits on a node next to other pods of its plan; called if not `is_in_problem`."""
         for other in others:
             self.change(other, node, 1)
         fits = bool(self.verdict().fits[node])

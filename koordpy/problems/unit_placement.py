@@ -152,7 +152,7 @@ def _serves(node: int, pods: Sequence[PodInfo], round_state: RoundState) -> bool
     if not fit_together(node, pods, round_state):
         return False
     return all(
-        rule.takes_after(pods[:number], node)
+        rule.fits_after(pods[:number], node)
         for number, pod in enumerate(pods)
         for rule in round_state.rules(pod)
         if not rule.is_in_problem

@@ -154,19 +154,19 @@ cases = st.sampled_from(PRESETS).flatmap(
 
 @given(cases)
 def test_what_is_taken_is_free_and_as_many_as_asked(case: tuple[Preset, int, int, bool]) -> None:
-    preset, request, free, several = case
-    best = cost(preset, request, free, several)
+    preset, request, free, multi_pod = case
+    best = cost(preset, request, free, multi_pod)
     if best is None:
         with pytest.raises(ValueError, match="cannot serve"):
-            take(preset, request, free, several)
+            take(preset, request, free, multi_pod)
         return
-    taken = take(preset, request, free, several)
+    taken = take(preset, request, free, multi_pod)
     assert taken & ~free == 0
     assert taken.bit_count() == request
     assert best >= 0
 
 
-def possible(preset: Preset, request: int, free: int, several: bool) -> bool:
+def possible(preset: Preset, request: int, free: int, multi_pod: bool) -> bool:
     """Whether any set of chips keeps to the product's groups: by trying them all."""
     own = chips(free)
     for tried in combinations(own, request):
@@ -176,7 +176,7 @@ def possible(preset: Preset, request: int, free: int, several: bool) -> bool:
                 good = request == preset.size or max(count) == request
             case PickRule.HALVES:
                 pairs = all((k ^ 8) in tried for k in tried)
-                good = max(count) == request if request <= 8 else pairs or (several and count[0] == count[1])
+                good = max(count) == request if request <= 8 else pairs or (multi_pod and count[0] == count[1])
             case PickRule.DIES:
                 good = request == 1 or all(n in (0, 2) for n in count)
             case PickRule.DUO:
@@ -202,14 +202,14 @@ small = st.sampled_from([preset for preset in PRESETS if preset.size <= 8 or pre
 
 @given(small)
 def test_a_node_serves_exactly_when_some_set_of_its_chips_does(case: tuple[Preset, int, int, bool]) -> None:
-    preset, request, free, several = case
-    assert (cost(preset, request, free, several) is not None) == possible(preset, request, free, several)
+    preset, request, free, multi_pod = case
+    assert (cost(preset, request, free, multi_pod) is not None) == possible(preset, request, free, multi_pod)
 
 
 @given(cases)
 def test_copies_are_as_many_as_fit_together(case: tuple[Preset, int, int, bool]) -> None:
-    preset, request, free, several = case
-    number = copies(preset, request, free, several)
-    want = Demand(preset, request, several)
+    preset, request, free, multi_pod = case
+    number = copies(preset, request, free, multi_pod)
+    want = Demand(preset, request, multi_pod)
     assert divide((want,) * number, free) is not None
     assert divide((want,) * (number + 1), free) is None

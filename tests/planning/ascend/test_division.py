@@ -21,7 +21,7 @@ def keeps_to_groups(demand: Demand, tried: tuple[int, ...]) -> bool:
         case PickRule.RINGS | PickRule.CARD:
             return request == preset.size or max(count) == request
         case PickRule.HALVES:
-            across = count[0] == count[1] if demand.several else all((k ^ 8) in tried for k in tried)
+            across = count[0] == count[1] if demand.multi_pod else all((k ^ 8) in tried for k in tried)
             return max(count) == request if request <= 8 else across
         case PickRule.DIES:
             return request == 1 or all(n in (0, 2) for n in count)
@@ -76,10 +76,10 @@ def test_the_table_decides_while_it_strands_nobody(case: tuple[tuple[Demand, ...
     found = divide(demands, free)
     for i, demand in enumerate(demands):
         own = free & demand.usable
-        if cost(demand.preset, demand.request, own, demand.several) is None:
+        if cost(demand.preset, demand.request, own, demand.multi_pod) is None:
             assert found is None
             return
-        first = take(demand.preset, demand.request, own, demand.several)
+        first = take(demand.preset, demand.request, own, demand.multi_pod)
         if not enumerated(demands[i + 1 :], free & ~first):
             return
         assert found is not None

@@ -34,7 +34,7 @@ def demand_of(pod: PodInfo, node: int, now: FamilyRound) -> tuple[Demand, int] |
         return None
     free = free_chips(now.inputs).of(rule.resource).free[node]
     lost = free & ~rule.free(node)
-    return Demand(preset, rule.request, job.several, ~lost), free
+    return Demand(preset, rule.request, job.multi_pod, ~lost), free
 
 
 def pick(pod: PodInfo, node: int, now: FamilyRound) -> Chips:
@@ -49,7 +49,7 @@ def pick(pod: PodInfo, node: int, now: FamilyRound) -> Chips:
     if asked is None:
         raise ValueError(f"{pod.key} cannot be served on node {now.inputs.snapshot.nodes[node].name}")
     demand, free = asked
-    return chip_numbers(take(demand.preset, demand.request, free & demand.usable, demand.several))
+    return chip_numbers(take(demand.preset, demand.request, free & demand.usable, demand.multi_pod))
 
 
 def deal_node(pods: Sequence[PodInfo], node: int, now: FamilyRound) -> dict[str, Chips] | None:

@@ -46,15 +46,15 @@ def check_npus(
         taken = used.get((node, resource))
         if taken is None:
             taken = used[node, resource] = _held(node, resource, inputs)
-        several = len(job.pods) > 1
-        good = _usable(node, resource, inputs, several=several)
+        multi_pod = len(job.pods) > 1
+        good = _usable(node, resource, inputs, multi_pod=multi_pod)
         for chip in given:
             if chip in taken:
                 faults.append(f"{pod.key}: chip {chip} of node {node} is already in use")
             elif chip not in good:
                 faults.append(f"{pod.key}: chip {chip} of node {node} is missing or unhealthy")
             taken.add(chip)
-        fault = _group_fault(resource, set(given), job, inputs, node, several=several)
+        fault = _group_fault(resource, set(given), job, inputs, node, multi_pod=multi_pod)
         if fault:
             faults.append(f"{pod.key}: chips {', '.join(map(str, given))} of node {node} {fault}")
     return faults
@@ -80,20 +80,20 @@ def _numbers(text: str, resource: str) -> set[int]:
     return {int(tail) for part in parts if part.startswith(prefix) and (tail := part[len(prefix) :]).isdigit()}
 
 
-def _usable(node: str, resource: str, inputs: FilterInputs, *, several: bool) -> set[int]:
+def _usable(node: str, resource: str, inputs: FilterInputs, *, multi_pod: bool) -> set[int]:
     """Returns the chips of a node that may be allocated: listed by its report, and healthy.
 
-    several: the job has more than one NPU pod, so its chips also need a healthy network.
+    multi_pod: True if the job has more than one NPU pod, so that its chips also need a healthy network.
     """
     report = npus_of(inputs.snapshot).reports.get(node, {}).get(resource)
     if report is None:
         return set()
     out = set(chip_numbers(report.listed)) - set(chip_numbers(report.unhealthy))
-    return out - set(chip_numbers(report.unlinked)) if several else out
+    return out - set(chip_numbers(report.unlinked)) if multi_pod else out
 
 
 def _group_fault(
-    resource: str, chips: set[int], job: AscendJob, inputs: FilterInputs, node: str, *, several: bool
+    resource: str, chips: set[int], job: AscendJob, inputs: FilterInputs, node: str, *, multi_pod: bool
 ) -> str:
     """Returns why a set of chips is not legal on the product of a node; empty if it is legal.
 
@@ -102,7 +102,7 @@ def _group_fault(
     number = len(chips)
     labels = job.keys.labels
     if resource == keys.NPU_RESOURCES[0]:
-        return _product_fault(inputs.snapshot.nodes[inputs.snapshot.index[node]].labels, chips, several=several)
+        return _product_fault(inputs.snapshot.nodes[inputs.snapshot.index[node]].labels, chips, multi_pod=multi_pod)
     if resource == keys.NPU_RESOURCES[1] and labels.get(keys.NPU_310_STRATEGY) == _SINGLE_CARD:
         return _spread_fault(chips, 4, "card")
     if resource == keys.NPU_RESOURCES[2] and labels.get(keys.NPU_DUO) == "true":
@@ -117,7 +117,7 @@ def _group_fault(
     return ""
 
 
-def _product_fault(labels: Mapping[str, str], chips: set[int], *, several: bool) -> str:
+def _product_fault(labels: Mapping[str, str], chips: set[int], *, multi_pod: bool) -> str:
     """Returns why chips are not legal on an Ascend910 product, by the node's label; empty if they are legal."""
     number = len(chips)
     match labels.get(keys.ACCELERATOR_TYPE) or "module":
@@ -130,10 +130,10 @@ def _product_fault(labels: Mapping[str, str], chips: set[int], *, several: bool)
                 return _spread_fault(chips, 8, "ring")
             left = {chip for chip in chips if chip < 8}
             right = {chip - 8 for chip in chips if chip >= 8}
-            alike = len(left) == len(right) if several else left == right
+            alike = len(left) == len(right) if multi_pod else left == right
             return "" if alike else "do not face each other across the rings"
         case "module-a3-16" | "module-a3-16-super-pod" | "module-a3-8-super-pod":
-            return "" if number == 1 and not several else _incomplete_fault(chips, 2, "cards")
+            return "" if number == 1 and not multi_pod else _incomplete_fault(chips, 2, "cards")
         case "card" | "module-910b-8":
             return ""
     return "are of an unknown product"

@@ -184,7 +184,7 @@ def _chip_notes(job: AscendJob, pod: PodInfo, chips: tuple[int, ...]) -> dict[st
     resource = npu_resource(pod.requests)
     if resource is None:
         raise ValueError(f"{pod.key} requests no NPUs")
-    notes = {resource: chip_ids(chips, resource), keys.DISTRIBUTED_JOB: "true" if job.several else "false"}
-    if job.several:
+    notes = {resource: chip_ids(chips, resource), keys.DISTRIBUTED_JOB: "true" if job.multi_pod else "false"}
+    if job.multi_pod:
         notes[keys.RANK_INDEX] = str(job.ranks[pod.key])
     return notes

@@ -56,7 +56,7 @@ class AscendChips(Rule):
     def __init__(self, pod: PodInfo, job: AscendJob, jobs: AscendJobs, stock: FreeChips) -> None:
         """pod: one pod of the shape, of `job`. jobs: the jobs of the snapshot. stock: the free chips on the draft."""
         want = job.want(pod)
-        self._stock, self._several = stock, job.several
+        self._stock, self._multi_pod = stock, job.multi_pod
         self.resource, self.request = want.resource, want.request
         """NPU resource that the pod requests, and the number of chips."""
         product = f"node(s) had an Ascend product that cannot serve {want.request} chips"
@@ -112,10 +112,10 @@ class AscendChips(Rule):
         assert preset is not None
         chips = self._chips
         before = self._which[node], self.affinity[node], self._copies[node]
-        free = chips.for_job(node, several=self._several)
-        best = affinity(preset, self.request, free, chips.height[node], self._several)
+        free = chips.for_job(node, multi_pod=self._multi_pod)
+        best = affinity(preset, self.request, free, chips.height[node], self._multi_pod)
         self.affinity[node] = -1 if best is None else best
-        self._copies[node] = copies(preset, self.request, free, self._several)
+        self._copies[node] = copies(preset, self.request, free, self._multi_pod)
         self._which[node] = 4 if chips.disagrees[node] else 5 if best is None else 0
         return before != (self._which[node], self.affinity[node], self._copies[node])
 
@@ -140,11 +140,11 @@ class AscendChips(Rule):
         number.
         """
         preset = self.presets[node]
-        free = self._chips.for_job(node, several=self._several)
+        free = self._chips.for_job(node, multi_pod=self._multi_pod)
         amount = pod.requests[self.resource]
         taken = 0
-        if sign > 0 and preset is not None and affinity(preset, amount, free, 0, self._several) is not None:
-            taken = take(preset, amount, free, self._several)
+        if sign > 0 and preset is not None and affinity(preset, amount, free, 0, self._multi_pod) is not None:
+            taken = take(preset, amount, free, self._multi_pod)
         self._stock.reserve(pod, node, taken)
 
     def verdict(self) -> Verdict:
@@ -156,8 +156,8 @@ class AscendChips(Rule):
         not pods."""
         return Verdict(np.where(self._which <= 3, self._which, 0).astype(np.int32), self._refusals)
 
-    def takes_after(self, others: Sequence[PodInfo], node: int) -> bool:
-        """Implements `Rule.takes_after`."""
+    def fits_after(self, others: Sequence[PodInfo], node: int) -> bool:
+        """Implements `Rule.fits_after`."""
         return True  # `Family.fit_together` decides for all pods of a node together
 
     def height(self, node: int) -> int:
@@ -170,7 +170,7 @@ class AscendChips(Rule):
 
     def free(self, node: int) -> int:
         """Returns the mask of the chips that a pod may get on a node."""
-        return self._stock.of(self.resource).for_job(node, several=self._several)
+        return self._stock.of(self.resource).for_job(node, multi_pod=self._multi_pod)
 
     @property
     def sub_healthy(self) -> NDArray[np.bool_]:

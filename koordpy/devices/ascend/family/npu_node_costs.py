@@ -98,7 +98,7 @@ class _ChipTable:
         taken = total = 0
         for (demand, free, height), own in zip(states, chips, strict=True):
             left = free & demand.usable & ~taken
-            score = affinity(demand.preset, demand.request, left, height, demand.several)
+            score = affinity(demand.preset, demand.request, left, height, demand.multi_pod)
             assert score is not None
             taken |= own
             total += _MOST - score

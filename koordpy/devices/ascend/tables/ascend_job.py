@@ -81,7 +81,7 @@ class AscendJob:
     """Logical SuperPoDs; None if the pods are placed as in ascend.md 3."""
 
     @property
-    def several(self) -> bool:
+    def multi_pod(self) -> bool:
         """True if the job has more than one NPU pod."""
         return len(self.pods) > 1
 
@@ -108,7 +108,7 @@ class AscendJob:
         found = self._signatures.get(pod.shape)
         if found is None:
             names = ",".join(preset.name for preset in self.want(pod).presets)
-            found = f"{names} {self.several} {self.tor.value} {self.needs_super_pod} {self.blocks}"
+            found = f"{names} {self.multi_pod} {self.tor.value} {self.needs_super_pod} {self.blocks}"
             self._signatures[pod.shape] = found
         return found
 

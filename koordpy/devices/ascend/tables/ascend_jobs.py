@@ -188,7 +188,7 @@ class AscendJobs:
         for pod in reversed(shapes.values()):
             asked = asked_of(pod)
             if asked not in wants:
-                wants[asked] = self._want(asked, own, several=len(pods) > 1)
+                wants[asked] = self._want(asked, own, multi_pod=len(pods) > 1)
         in_blocks = keys.SP_BLOCK in own.annotations or (policy or "").endswith("-sp")
         if tor is not Tor.NONE:
             self._check_switches(tor, pods, in_blocks=in_blocks)
@@ -197,19 +197,19 @@ class AscendJobs:
         blocks = self._blocks(own, pods, wants) if in_blocks else None
         return AscendJob(name, pods, own, wants, tor, in_blocks, blocks)
 
-    def _want(self, asked: ChipRequest, own: JobKeys, *, several: bool) -> Want:
+    def _want(self, asked: ChipRequest, own: JobKeys, *, multi_pod: bool) -> Want:
         """Returns the request of pods with its legal product rows. Raises `JobFaultError` if the request is legal for
         none."""
         resource, request, selected = asked
         options = self._options(asked, own)
         if not options:
             raise JobFaultError(f"{resource} request {request} is illegal for unknown accelerator-type {selected}")
-        if table.DUO_CHIP in options and several and own.labels.get(keys.NPU_DISTRIBUTED) == "true":
+        if table.DUO_CHIP in options and multi_pod and own.labels.get(keys.NPU_DISTRIBUTED) == "true":
             raise JobFaultError(
                 f"{resource} request {request} is illegal for {table.DUO_CHIP.name}:"
                 f" a job labelled {keys.NPU_DISTRIBUTED} has one NPU pod"
             )
-        legal = tuple(p for p in options if p.resource == resource and p.is_legal(request, several=several))
+        legal = tuple(p for p in options if p.resource == resource and p.is_legal(request, multi_pod=multi_pod))
         if not legal:
             names = ", ".join(preset.name for preset in options)
             raise JobFaultError(f"{resource} request {request} is illegal for {names}{_served(options[0], resource)}")

@@ -3,7 +3,7 @@
 
 A cost says how well a request fits the free chips: a lower cost is better, None means infeasible. AscendAffinity is a
 score made from it: higher is better. All functions are pure: they depend on a preset (row of the product table), a
-request (number of chips) and a bit mask of free chips. `several` is True if the job has more than one NPU pod, which
+request (number of chips) and a bit mask of free chips. `multi_pod` is True if the job has more than one NPU pod, which
 some products restrict. There is one branch for each `PickRule`. O(chips), and cached, because the nodes of a cluster
 have few different masks.
 """
@@ -42,10 +42,10 @@ def _fill(groups: Iterable[int], number: int) -> int:
 
 
 @lru_cache(maxsize=1 << 16)
-def cost(preset: Preset, request: int, free: int, several: bool) -> int | None:
+def cost(preset: Preset, request: int, free: int, multi_pod: bool) -> int | None:
     """Returns the cost of a request on a node's free chips; None if they cannot serve it.
 
-    several: the job has more than one NPU pod.
+    multi_pod: True if the job has more than one NPU pod.
     """
     count = free.bit_count()
     if count < request:
@@ -61,7 +61,7 @@ def cost(preset: Preset, request: int, free: int, several: bool) -> int | None:
         case PickRule.FIT | PickRule.CARDS_TIGHT:
             return count - request
         case PickRule.HALVES:
-            return _halves(request, free, several)
+            return _halves(request, free, multi_pod)
         case PickRule.DIES:
             return _dies(preset.size, request, free)
         case PickRule.DUO:
@@ -78,7 +78,7 @@ def _by_table(preset: Preset, request: int, group: int) -> int | None:
     return row[count - 1] if row is not None and 0 < count <= len(row) else None
 
 
-def _halves(request: int, free: int, several: bool) -> int | None:
+def _halves(request: int, free: int, multi_pod: bool) -> int | None:
     """Returns the cost on two rings of eight chips; None if it is infeasible.
 
     Up to 8 chips come from one ring. More than 8 are divided equally among both rings, and 16 need all chips. The chips
@@ -90,7 +90,7 @@ def _halves(request: int, free: int, several: bool) -> int | None:
         return min(fits, default=None)
     if request == 16:
         return 0 if left == right == 0xFF else None
-    across = min(left.bit_count(), right.bit_count()) if several else (left & right).bit_count()
+    across = min(left.bit_count(), right.bit_count()) if multi_pod else (left & right).bit_count()
     return across - request // 2 if across >= request // 2 else None
 
 
@@ -169,9 +169,9 @@ def mesh_score(preset: Preset, request: int, best: int) -> int:
 
 
 @lru_cache(maxsize=1 << 16)
-def affinity(preset: Preset, request: int, free: int, height: int, several: bool) -> int | None:
+def affinity(preset: Preset, request: int, free: int, height: int, multi_pod: bool) -> int | None:
     """Returns AscendAffinity of a node; None if it cannot serve the request."""
-    best = cost(preset, request, free, several)
+    best = cost(preset, request, free, multi_pod)
     if best is None:
         return None
     if preset.rule is PickRule.MESH:
@@ -180,9 +180,9 @@ def affinity(preset: Preset, request: int, free: int, height: int, several: bool
 
 
 @lru_cache(maxsize=1 << 16)
-def take(preset: Preset, request: int, free: int, several: bool) -> int:
+def take(preset: Preset, request: int, free: int, multi_pod: bool) -> int:
     """Returns the mask of the free chips that a request gets. Raises `ValueError` if they cannot serve it."""
-    if cost(preset, request, free, several) is None:
+    if cost(preset, request, free, multi_pod) is None:
         raise ValueError(f"free chips {free:#x} of {preset.name} cannot serve a request of {request}")
     match preset.rule:
         case PickRule.RINGS | PickRule.CARD:
@@ -195,7 +195,7 @@ def take(preset: Preset, request: int, free: int, several: bool) -> int:
         case PickRule.CARDS_TIGHT:
             return _fill(sorted(groups_of(free, preset.group), key=int.bit_count), request)
         case PickRule.HALVES:
-            return _take_halves(request, free, several)
+            return _take_halves(request, free, multi_pod)
         case PickRule.DIES:
             if request == 1:
                 half = [card for card in groups_of(free, DIES) if card.bit_count() == 1]
@@ -212,7 +212,7 @@ def _full(free: int, size: int) -> list[int]:
     return [group for group in groups_of(free, size) if group.bit_count() == size]
 
 
-def _take_halves(request: int, free: int, several: bool) -> int:
+def _take_halves(request: int, free: int, multi_pod: bool) -> int:
     """Returns the chips of a request on two rings of eight; above 8 chips pairs (k, k + 8) are used first."""
     left, right = free & 0xFF, free >> 8 & 0xFF
     if request <= 8:
@@ -223,7 +223,7 @@ def _take_halves(request: int, free: int, several: bool) -> int:
     rest = each - pairs.bit_count()
     one = pairs | _lowest(left & ~pairs, rest)
     other = pairs | _lowest(right & ~pairs, rest)
-    assert several or not rest, "a job of one pod gets only pairs"
+    assert multi_pod or not rest, "a job of one pod gets only pairs"
     return one | other << 8
 
 
@@ -250,10 +250,10 @@ def _take_mesh(request: int, free: int) -> int:
 
 
 @lru_cache(maxsize=1 << 14)
-def copies(preset: Preset, request: int, free: int, several: bool) -> int:
+def copies(preset: Preset, request: int, free: int, multi_pod: bool) -> int:
     """Returns how many equal requests the free chips serve one after the other, each taking its best chips."""
     number = 0
-    while cost(preset, request, free, several) is not None:
-        free &= ~take(preset, request, free, several)
+    while cost(preset, request, free, multi_pod) is not None:
+        free &= ~take(preset, request, free, multi_pod)
         number += 1
     return number

@@ -31,7 +31,7 @@ class Demand(NamedTuple):
     """Product row of the node."""
     request: int
     """Number of chips."""
-    several: bool
+    multi_pod: bool
     """True if the pod's job has more than one NPU pod."""
     usable: int = _EVERY
     """Mask of the chips that the pod may use."""
@@ -52,9 +52,9 @@ def divide(demands: Sequence[Demand], free: int) -> tuple[int, ...] | None:
     taken: list[int] = []
     for demand in demands:
         own = free & demand.usable
-        if cost(demand.preset, demand.request, own, demand.several) is None:
+        if cost(demand.preset, demand.request, own, demand.multi_pod) is None:
             break
-        taken.append(take(demand.preset, demand.request, own, demand.several))
+        taken.append(take(demand.preset, demand.request, own, demand.multi_pod))
         free &= ~taken[-1]
     if len(taken) == len(demands):
         return tuple(taken)
@@ -77,11 +77,11 @@ def options(demand: Demand, free: int, rest: Sequence[Demand] = ()) -> Iterator[
     Of sets that leave an equal remainder only one is yielded. rest: demands of later pods on the same node. A flexible
     pod also gets the option of leaving the chips that these need.
     """
-    preset, request, several = demand.preset, demand.request, demand.several
+    preset, request, multi_pod = demand.preset, demand.request, demand.multi_pod
     own = free & demand.usable
-    if cost(preset, request, own, several) is None:
+    if cost(preset, request, own, multi_pod) is None:
         return
-    first = take(preset, request, own, several)
+    first = take(preset, request, own, multi_pod)
     yield first
     if demand.flexible and rest:
         spared = _sparing_choice(demand, free, rest)
@@ -92,9 +92,9 @@ def options(demand: Demand, free: int, rest: Sequence[Demand] = ()) -> Iterator[
         return
     ranked: dict[int, tuple[int, int]] = {}
     for group in groups_of(own, size):
-        worth = cost(preset, request, group, several)
+        worth = cost(preset, request, group, multi_pod)
         if worth is not None:
-            ranked.setdefault(group.bit_count(), (worth, take(preset, request, group, several)))
+            ranked.setdefault(group.bit_count(), (worth, take(preset, request, group, multi_pod)))
     for _, mask in sorted(ranked.values()):
         if mask != first:
             yield mask

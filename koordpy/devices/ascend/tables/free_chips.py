@@ -36,9 +36,12 @@ class Chips:
     capacity: list[int]
     """Number of chips that the node states."""
 
-    def for_job(self, node: int, *, several: bool) -> int:
-        """Returns the mask of the chips that a pod may get on a node. several: its job has more than one NPU pod."""
-        return self.free[node] & ~self.unlinked[node] if several else self.free[node]
+    def for_job(self, node: int, *, multi_pod: bool) -> int:
+        """Returns the mask of the chips that a pod may get on a node.
+
+        multi_pod: True if its job has more than one NPU pod.
+        """
+        return self.free[node] & ~self.unlinked[node] if multi_pod else self.free[node]
 
 
 @dataclass

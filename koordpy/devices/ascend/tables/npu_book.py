@@ -341,11 +341,11 @@ class NpuBook(FamilyBook):
         chips: dict[tuple[str, str, bool], dict[str, tuple[int, ...]]] = {}
         for pod, node, given, annotations in planned:
             if given:
-                several = annotations.get(keys.DISTRIBUTED_JOB) == "true"
-                chips.setdefault((node, pod.ask(NPUS), several), {})[pod.key] = given
+                multi_pod = annotations.get(keys.DISTRIBUTED_JOB) == "true"
+                chips.setdefault((node, pod.ask(NPUS), multi_pod), {})[pod.key] = given
         return any(
-            self._is_taken(node, resource, own, ending, several=several)
-            for (node, resource, several), own in chips.items()
+            self._is_taken(node, resource, own, ending, multi_pod=multi_pod)
+            for (node, resource, multi_pod), own in chips.items()
         )
 
     def _is_taken(
@@ -355,11 +355,11 @@ class NpuBook(FamilyBook):
         chips: Mapping[str, Iterable[int]],
         ending: Collection[str],
         *,
-        several: bool,
+        multi_pod: bool,
     ) -> bool:
         """Returns whether allocated chips of a node are in use by other pods by now, or may no longer be allocated.
 
-        ending: keys of pods that are about to end. several: True if the job has several NPU pods, which also need the
+        ending: keys of pods that are about to end. multi_pod: True if the job has several NPU pods, which also need the
         network of their chips.
         """
         wanted = sum(1 << k for own in chips.values() for k in own)
@@ -371,7 +371,7 @@ class NpuBook(FamilyBook):
         report = self._report(node).get(resource)
         if report is None:
             return True
-        lost = report.unhealthy | (report.unlinked if several else 0)
+        lost = report.unhealthy | (report.unlinked if multi_pod else 0)
         return bool(wanted & (~report.listed | lost))
 
     def _report(self, node: str) -> dict[str, ChipReport]:

@@ -67,9 +67,9 @@ class Preset:
     table: Mapping[int, tuple[int | None, ...]] = field(default_factory=dict)
     """Request -> cost for 1, 2, ... free chips of a group; None for infeasible."""
 
-    def is_legal(self, request: int, *, several: bool) -> bool:
-        """Returns whether a request is legal in a job of one NPU pod or, with `several`, of more."""
-        return request in self.legal or (not several and request in self.single_pod_requests)
+    def is_legal(self, request: int, *, multi_pod: bool) -> bool:
+        """Returns whether a request is legal in a job of one NPU pod or, with `multi_pod`, of more."""
+        return request in self.legal or (not multi_pod and request in self.single_pod_requests)
 
 
 def _upto(most: int, step: int = 1) -> frozenset[int]:

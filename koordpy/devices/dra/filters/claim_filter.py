@@ -333,8 +333,8 @@ class DynamicResources(Rule):
         waiting = set(self.open_keys())
         return [key for key in self.keys if key not in waiting]
 
-    def takes_after(self, others: Sequence[PodInfo], node: int) -> bool:
-        """Implements `Rule.takes_after`: the claims of all pods find devices together."""
+    def fits_after(self, others: Sequence[PodInfo], node: int) -> bool:
+        """Implements `Rule.fits_after`: the claims of all pods find devices together."""
         claims: dict[str, UnallocatedClaim] = {}
         for pod in (*others, self.pod):
             if CLAIMS in pod.asks:
