@@ -23,6 +23,27 @@ from koordpy.workloads.workload_runs import WorkloadRun
 
 
 @dataclass(frozen=True, slots=True)
+class MinimumSetting:
+    """The setting of a workload that states a minimum, or that may state one."""
+
+    name: str
+    """`annotation KEY` or `spec.FIELD`; empty if no setting states the minimum."""
+    number: int
+    """The number that the setting states; 0 if no setting states one."""
+    shares: tuple[tuple[str, int], ...]
+    """(role, number of pods in the spec) of the roles that share a total, in their order. Empty for the annotation of a
+    single role. Without a setting: all roles, which would share a total."""
+
+    def shared(self, number: int) -> dict[str, int]:
+        """Returns role -> its part of a total."""
+        out = {}
+        for role, most in self.shares:
+            out[role] = min(most, number)
+            number -= out[role]
+        return out
+
+
+@dataclass(frozen=True, slots=True)
 class Minimum:
     """Minimum number of pods of one role; callers limit it to the number of pods that are wanted now."""
 
@@ -34,6 +55,8 @@ class Minimum:
     """Why the setting cannot be read, which blocks the gang; empty for none."""
     doubt: str = ""
     """Warning if the setting may differ from its author's intent; empty for none."""
+    setting: MinimumSetting | None = None
+    """None if a change of one setting would change this minimum in a way that is not known."""
 
 
 MIN_REPLICAS = "minReplicas"
@@ -57,7 +80,8 @@ def _read(key: str, value: Any, most: int | None, title: str) -> Minimum:
     else:
         idle = key.startswith(ANNOTATION) and number <= 0  # valid, but probably not intended
         doubt = f"{key} is {value}: its pods start one by one" if idle else ""
-        return Minimum(max(0, number), key.removeprefix(ANNOTATION).removeprefix(SPEC), doubt=doubt)
+        setting = MinimumSetting(key, number, ())
+        return Minimum(max(0, number), key.removeprefix(ANNOTATION).removeprefix(SPEC), doubt=doubt, setting=setting)
     return Minimum(0, "", f"{key} cannot be read: {fault}")
 
 
@@ -99,8 +123,16 @@ def minima(run: WorkloadRun, roles: Sequence[Role], title: str, *, several: bool
     own = _owns(run, roles, title, several=several)
     templates = [role.template.annotations for role in roles]
     total = _total(run, [*templates, *list(run.oldest.values())[:1]], most, title)
+    shares = tuple((role.name, role.number) for role in roles)
     if total is None:
-        return {role.name: own.get(role.name) or Minimum(role.least, MIN_REPLICAS) for role in roles}
+        unset = MinimumSetting("", 0, shares)
+        return {
+            role.name: own.get(role.name)
+            or Minimum(role.least, MIN_REPLICAS, setting=unset if role.half_of is None else None)
+            for role in roles
+        }
+    shared = None if own or total.setting is None else replace(total.setting, shares=shares)
+    total, own = replace(total, setting=shared), {name: replace(one, setting=None) for name, one in own.items()}
     # roles with a minimum of their annotation keep it; the other roles share what is left of the total
     left = max(0, (total.number or 0) - sum(found.number or 0 for found in own.values()))
     return own | dict(_filled(total, left, (role for role in roles if role.name not in own)))
@@ -129,5 +161,6 @@ def _owns(run: WorkloadRun, roles: Sequence[Role], title: str, *, several: bool)
             continue
         most = _most(run, parts)
         found = _read(ANNOTATION + GANG_MIN, text, most, f"role {name}" if name and several else title)
-        out |= dict(_filled(found, found.number or 0, parts)) if len(parts) > 1 else {first.name: found}
+        whole_role = replace(found, setting=None)
+        out |= dict(_filled(whole_role, found.number or 0, parts)) if len(parts) > 1 else {first.name: found}
     return out

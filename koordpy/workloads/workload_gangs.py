@@ -24,11 +24,12 @@ from koordpy.config.configuration import Gangs
 from koordpy.config.gang_topology import parse_topology_wish
 from koordpy.decoding.annotation_settings import index_of
 from koordpy.workloads.deployment_rollouts import ROLLED, asks
-from koordpy.workloads.gang_minimum import minima, totals_of_others
+from koordpy.workloads.gang_minimum import MinimumSetting, minima, totals_of_others
 from koordpy.workloads.kinds.kind_registry import GANG_KINDS
+from koordpy.workloads.live_members import live_counts, surplus_pods
 from koordpy.workloads.workload_hints import unread_of
 from koordpy.workloads.workload_manifest import Head
-from koordpy.workloads.workload_model import Filling, JobPart, Role, SharedDomain
+from koordpy.workloads.workload_model import JobPart, Role, SharedDomain
 from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun
 
 
@@ -83,6 +84,8 @@ class WorkloadGang:
     total_minimum: tuple[str, int] | None = None
     """(PodGroup, number of members) that the gangs of all its tasks must reach in sum; None if only `min_member`
     applies."""
+    minimum_setting: MinimumSetting | None = None
+    """Where `min_member` is or may be set; None if no setting of the workload changes it in a known way."""
     domains: tuple[SharedDomain, ...] = ()
     hard_keys: tuple[str, ...] = ()
     """Node labels of which all pods share one value, from spec.scheduling of the Job. Only for pods that name no
@@ -207,7 +210,7 @@ class Derivation:
         no gang, yields only groups of surplus pods, which the controller will delete."""
         if not self._is_read:
             return
-        self.run, self._live_counts = run, _live_counts(run)
+        self.run, self._live_counts = run, live_counts(run)
         if self._workload.sets:
             self.top = run.head
         born = [role for role in self._roles if not role.after or run.members.get(role.name)]  # that exist (6)
@@ -253,10 +256,10 @@ class Derivation:
                 own = [one for one in members if one.seat.part == head.name]
                 makers = {one.pod.metadata.controller for one in own} - {None}
                 if all(maker is not None and maker.name == head.name for maker in makers):
-                    found.append((head, numbers[head.name], _last(role, own, numbers[head.name])))
+                    found.append((head, numbers[head.name], surplus_pods(role, own, numbers[head.name])))
         elif not self._by_labels and any(one.head.uid == self.top.uid for one in self.run.chain):
             wanted = sum(number for _, number in parts)
-            found.append((self.top, wanted, _last(role, members, wanted)))
+            found.append((self.top, wanted, surplus_pods(role, members, wanted)))
         return [one for one in found if one[2]]
 
     def _unwanted(self, gang: WorkloadGang, maker: Head, wanted: int, pods: tuple[str, ...]) -> WorkloadGang:
@@ -311,6 +314,7 @@ class Derivation:
             foreign_pods=self._foreign_bound,
             has_lost_members=any(map(self._has_lost, members)),
             failed_since=failed_since((one.pod for one in failed), (one.pod for one in members if one.bound)),
+            minimum_setting=said.setting,
             domains=role.domains,
             outgoing=tuple(one.key for one in older if one.is_live),
             superseded=tuple(one.key for one in older if one.alive and not one.is_live),
@@ -359,40 +363,6 @@ class Derivation:
         if self._workload.sets:  # a rollout takes pods from a ReplicaSet: these pods are not lost
             number = min(number, self._wanted_by_set.get(one.seat.part, 0))
         return one.bound and self._live_counts[said.get(keys.BIND_GROUP_ID, "")] < number
-
-
-def _last(role: Role, members: Sequence[WorkloadPod], wanted: int) -> tuple[str, ...]:
-    """Returns the pending members of a role above a number, those of the last indexes."""
-    alive = [one for one in members if one.alive]
-    if len(alive) <= wanted:
-        return ()
-    alive.sort(key=lambda one: (not one.bound, one.seat.index is None, one.seat.index or 0, natural_key(one.key)))
-    by_index = any(part.filling is Filling.INDEX for part in role.parts)
-    there: dict[object, WorkloadPod] = {}
-    for one in alive:  # two pods of one index count as one
-        index = one.seat.index if by_index else None
-        there.setdefault(one.key if index is None else index, one)
-    return tuple(one.key for one in list(there.values())[wanted:] if not one.bound)
-
-
-def _live_counts(run: WorkloadRun) -> dict[str, int]:
-    """Returns, for each BIND_GROUP_ID (an annotation that pods bound together share), the number of pods of their
-    roles that are bound or Succeeded. Succeeded pods that only the status of the workload counts are included. For
-    ReplicaSets of one Deployment, only pods of the ReplicaSets with this group id are counted."""
-    roles: dict[str, set[tuple[str, str]]] = {}
-    live: dict[tuple[str, str], int] = {}
-    recorded = {role.name: sum(part.succeeded for part in role.parts) for role in run.roles}
-    for role, found in run.members.items():
-        ended: dict[tuple[str, str], int] = {}
-        for one in found:
-            part = role, one.seat.part if run.workload.sets else ""
-            live[part] = live.get(part, 0) + one.is_live
-            ended[part] = ended.get(part, 0) + one.succeeded
-            if one.bound:
-                roles.setdefault(one.pod.metadata.annotations.get(keys.BIND_GROUP_ID, ""), set()).add(part)
-        for part, succeeded in ended.items():
-            live[part] += max(succeeded, recorded.get(role, 0))
-    return {mark: sum(live[part] for part in parts) for mark, parts in roles.items()}
 
 
 def renamed(gang: WorkloadGang, suffix: str) -> WorkloadGang:

@@ -222,7 +222,17 @@ def _unselect(one: Cluster, job: Job, match: re.Match[str]) -> None:
 
 
 def _ask_less(one: Cluster, job: Job, match: re.Match[str]) -> None:
-    _each_amount(one, job, lambda amounts: amounts.update({match[2]: match[1]} if match[2] in amounts else {}))
+    def edit(amounts: Document) -> None:
+        if match["what"] in amounts:
+            amounts[match["what"]] = match["less"]
+
+    _each_amount(
+        one, job, edit, lambda pod: match["of"] in ("it", f"each pod of gang {_gang_of(pod)}", _job_of_pod(pod))
+    )
+
+
+def _job_of_pod(pod: Document) -> str:
+    return f"pod {pod['metadata'].get('namespace', 'default')}/{pod['metadata']['name']}"
 
 
 def _rename(one: Cluster, job: Job, match: re.Match[str]) -> None:
@@ -233,8 +243,10 @@ def _rename(one: Cluster, job: Job, match: re.Match[str]) -> None:
     _each_amount(one, job, edit)
 
 
-def _each_amount(one: Cluster, job: Job, edit: Callable[[Document], None]) -> None:
-    for spec in _specs(one, job):
+def _each_amount(
+    one: Cluster, job: Job, edit: Callable[[Document], None], chosen: Callable[[Document], bool] = lambda pod: True
+) -> None:
+    for spec in (pod["spec"] for pod in job.own_pods(one) if chosen(pod)):
         for container in (*spec["containers"], *spec.get("initContainers", [])):
             for amounts in container.get("resources", {}).values():
                 edit(amounts)
@@ -512,7 +524,7 @@ FORMS: dict[str, Doing] = {
     r"host port (\d+) were given up": _give_up_port,
     r"(?:node selector (\S+)=(\S*)|its node selector|its required node affinity|"
     r"its node selector and its required node affinity) were left out(?: \(no node has it[^)]*\))?": _unselect,
-    r"it requested (\S+) (\S+) \(it requests \S+\)": _ask_less,
+    r"(?P<of>it|each pod of gang \S+|pod \S+) requested (?P<less>\S+) (?P<what>\S+) \(it requests \S+\)": _ask_less,
     r"it requested (\S+): no node has (\S+)": _rename,
     r"(?:the pod|its members) were preemptible": _evictable,
     r"annotation (\S+) were left out": _unannotate,

@@ -24,6 +24,8 @@ from koordpy.plan.limits import ADVICE_MEMBERS, ADVICE_NAMED
 from koordpy.pods.gang_refs import GangSource
 from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.problem_building import unit_multiples
+from koordpy.workloads.gang_minimum import MinimumSetting
+from koordpy.workloads.workload_gangs import WorkloadGang
 
 
 def member_changes(case: Case) -> Iterator[ClusterChange]:
@@ -40,6 +42,7 @@ def _fewer(case: Case) -> Iterator[ClusterChange]:
     """
     core = {pod.key for pod in case.core}
     gangs = [gang for gang in case.unit.gangs if any(pod.key in core for pod in gang.pods)]
+    yield from _smaller_totals(case, gangs)
     for size, gang in enumerate(gangs[:ADVICE_NAMED]):
         stated = _stated(gang, alone=len(case.unit.gangs) == 1)
         numbers = _numbers(case, gang)
@@ -70,9 +73,47 @@ def _stated(gang: Gang, *, alone: bool) -> str:
     if gang.workload_gang is None:
         return f"{_place(gang.oldest.pod.metadata)}{of}" if gang.ref.source is GangSource.NAMED else ""
     own = gang.workload_gang
-    if alone and own.source == "workload" and own.title is not None and own.total_minimum is None:
-        return f"annotation {keys.GANG_MIN} of {own.title}"
-    return ""
+    setting = own.minimum_setting
+    if own.source != "workload" or own.title is None or setting is None or (setting.name and setting.shares):
+        return ""
+    if not setting.name and len(setting.shares) == 1:
+        return f"annotation {keys.GANG_MIN} of {own.title}" if alone else ""
+    return f"annotation {keys.GANG_MIN} on the pod template of {f'role {own.role} of ' if own.role else ''}{own.title}"
+
+
+def _smaller_totals(case: Case, gangs: Sequence[Gang]) -> Iterator[ClusterChange]:
+    """Yields, for a workload with a minimum over several roles, the largest smaller number with which the unit starts.
+
+    The roles get their parts of the number in their order (workloads.md 5.2).
+    """
+    by_setting: dict[tuple[object, MinimumSetting], list[WorkloadGang]] = {}
+    for gang in gangs:
+        own = gang.workload_gang
+        if own is not None and own.source == "workload" and own.title is not None:
+            setting = own.minimum_setting
+            if setting is not None and setting.name and setting.shares:
+                by_setting.setdefault((own.run, setting), []).append(own)
+    for (run, setting), some in list(by_setting.items())[:ADVICE_NAMED]:
+        bound = sum(len(gang.bound) for gang in gangs if gang.workload_gang in some)
+        numbers = range(setting.number - 1, max(bound, 0), -1)
+        if numbers:
+            change = partial(_with_total, run, setting, f"{setting.name} of {some[0].title}")
+            yield replace(change(numbers[-1]), reduce=partial(_largest, change, numbers))
+
+
+def _with_total(run: object, setting: MinimumSetting, stated: str, number: int) -> ClusterChange:
+    """Returns the change of a minimum over all roles of a run. stated: the setting, for the text."""
+
+    def edit(snapshot: Snapshot) -> Snapshot:
+        shares, gangs = setting.shared(number), dict(snapshot.workload_gangs)
+        only = next(iter(shares.values()))  # a gang of a workload with a single role has no role
+        for ref, one in snapshot.workload_gangs.items():
+            if one.run == run and one.minimum_setting == setting:
+                gangs[ref] = replace(one, min_member=min(one.min_member, shares.get(one.role, only)))
+        return replace(snapshot, workload_gangs=gangs, memo={})
+
+    text = f"{stated} were {number} (it is {setting.number})"
+    return ClusterChange(text, Effort.FEWER_MEMBERS, of_snapshot(edit), 0, "fewer members")
 
 
 def _place(meta: ObjectMeta) -> str:

@@ -21,7 +21,7 @@ from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort, World
 from koordpy.fairness.quota_admission import Admission
 from koordpy.infeasibility.empty_nodes import NODE_CONDITIONS
-from koordpy.plan.limits import ADVICE_LESS, ADVICE_NAMED
+from koordpy.plan.limits import ADVICE_KINDS, ADVICE_LESS, ADVICE_NAMED
 from koordpy.plugins.node_filters import repels, taint_text
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.pod_rules import Respec, in_containers, rules_of, with_affinity
@@ -54,11 +54,16 @@ def _change(
     *,
     amount: float = 0.0,
     means: Iterable[str] = (),
+    only: Iterable[PodInfo] | None = None,
 ) -> ClusterChange:
-    """Returns a change that edits every pending pod of the unit by `respec`. Other arguments: as of ClusterChange."""
+    """Returns a change that edits every pending pod of the unit by `respec`.
+
+    only: the pods to edit; None for all. Other arguments: as of ClusterChange.
+    """
+    chosen = case.unit.pending if only is None else tuple(only)
 
     def make(world: World) -> World:
-        pods = (world.snapshot.pods[pod.key] for pod in case.unit.pending)
+        pods = (world.snapshot.pods[pod.key] for pod in chosen)
         changed = ((pod, respec(pod.pod)) for pod in pods)
         new = [read_again(old, pod, world.snapshot, world.config) for old, pod in changed if pod != old.pod]
         return World(with_pods(world.snapshot, new), world.config, world.only)
@@ -219,24 +224,54 @@ def _evictable(pod: Pod) -> Pod:
 def _smaller(case: Case) -> Iterator[ClusterChange]:
     """Yields smaller requests of one resource: the most that any node has in total, or the most that any has free.
 
-    For accelerators also smaller numbers. Only for units with a single shape, and for a resource that a single
-    container requests.
+    For accelerators also smaller numbers. Only for a resource that a single container requests. Of a unit with pods
+    that request different amounts, those of one role, gang or pod are changed.
     """
-    if len({pod.shape for pod in case.unit.pending}) > 1:
-        return
     draft, snapshot = case.round_state.draft, case.snapshot
-    for name, amount in sorted(case.pod.requests.items()):
+    for name in sorted({name for pod in case.kinds for name in pod.requests}) if snapshot.nodes else ():
         column = snapshot.columns[name]
-        if _only_holder(case.pod, name) is None or not len(snapshot.nodes):
-            continue
         whole, free = int(snapshot.allocatable[:, column].max()), int(draft.free()[:, column].max())
-        parts = _parts(min(amount - 1, whole)) if name in keys.ACCELERATORS else []
-        for less in sorted({whole, free, *parts}, reverse=True):
-            if 0 < less < amount:
-                text = f"it requested {quantity_text(name, less)} {name} (it requests {quantity_text(name, amount)})"
-                edit = partial(_with_less, name=name, text=quantity_text(name, less))
-                share = (amount - less) / amount
-                yield _change(case, text, Effort.SMALLER, edit, family=f"less {name}", amount=share)
+        for title, pods in _requesting(case, name).items():
+            amount = pods[0].requests[name]
+            parts = _parts(min(amount - 1, whole)) if name in keys.ACCELERATORS else []
+            for less in sorted({whole, free, *parts}, reverse=True):
+                if 0 < less < amount:
+                    text = f"{title} requested {quantity_text(name, less)} {name}"
+                    text += f" (it requests {quantity_text(name, amount)})"
+                    edit = partial(_with_less, name=name, text=quantity_text(name, less))
+                    share = (amount - less) / amount
+                    family = f"less {name}{title}"
+                    yield _change(case, text, Effort.SMALLER, edit, family=family, amount=share, only=pods)
+
+
+def _requesting(case: Case, name: str) -> dict[str, list[PodInfo]]:
+    """Returns the pods that request a resource, by what the text calls them: `it`, or `each pod of role worker`.
+
+    Pods of which several containers request the resource are left out, and so are groups with different amounts.
+    """
+    pending = case.unit.pending
+    if len({pod.requests.get(name, 0) for pod in pending}) == 1:
+        groups = {"it": list(pending)}
+    else:
+        groups = {}
+        for pod in pending:
+            if pod.requests.get(name):
+                groups.setdefault(_group_title(pod, case), []).append(pod)
+    return {
+        title: pods
+        for title, pods in list(groups.items())[:ADVICE_KINDS]
+        if len({pod.requests.get(name) for pod in pods}) == 1 and all(_only_holder(pod, name) for pod in pods)
+    }
+
+
+def _group_title(pod: PodInfo, case: Case) -> str:
+    """Returns `each pod of role worker`, `each pod of gang default/a` if the unit has several gangs, or the pod."""
+    gang = next((one for one in case.unit.gangs if one.ref == pod.gang), None)
+    if gang is None:
+        return f"pod {pod.key}"
+    if gang.workload_gang is not None and gang.workload_gang.role:
+        return f"each pod of role {gang.workload_gang.role}"
+    return f"each pod of gang {gang.key}" if len(case.unit.gangs) > 1 else f"pod {pod.key}"
 
 
 def _parts(most: int) -> list[int]:
