@@ -12,10 +12,10 @@ from operator import attrgetter
 
 from koordpy.api import keys
 from koordpy.devices.gpu.choice.gpu_choosers import chooser_of
-from koordpy.devices.gpu.choice.gpu_submasks import bits_of
 from koordpy.devices.gpu.choice.gpu_wants import Sets, want_on
 from koordpy.devices.gpu.gpu_machine import GPUS, Machine
 from koordpy.devices.gpu.gpu_nodes import GpuNodes, want_of
+from koordpy.devices.links.device_masks import bits_of
 from koordpy.plan.round_plan import FamilyAllocation
 from koordpy.pods.gang_refs import GroupKey
 from koordpy.pods.pod_info import PodInfo

@@ -35,6 +35,7 @@ from koordpy.devices.gpu.gpu_partitions import (
     has_built_in_table,
     read_table,
 )
+from koordpy.devices.links.link_pattern import Pattern, pattern_of
 
 GPUS = "gpus"
 """Name of the family."""
@@ -124,21 +125,6 @@ def gpu_ask(pod: Pod, resources: Collection[str] = keys.GPU_RESOURCES) -> GpuAsk
 
 
 # -- the machine ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """Link classes of a machine, without bandwidths; equal for machines with equally grouped links."""
-
-    ranks: tuple[bytes, ...]
-    """[GPUs][GPUs] class of each pair, 0 for the slowest; the diagonal is 0 and unused."""
-    classes: int
-    """Number of classes."""
-
-    @property
-    def size(self) -> int:
-        """Number of GPUs."""
-        return len(self.ranks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,19 +231,6 @@ def _links(text: str, size: int, figures: Bandwidths) -> Links | MatrixFault:
         return fault
 
 
-def _pattern(value: Sequence[Sequence[int]], floors: Mapping[int, int]) -> tuple[Pattern, tuple[int, ...]]:
-    """Returns the pattern of a matrix of values, and the lowest value of each class.
-
-    value: [GPUs][GPUs]. floors: value -> lowest value of its class.
-    """
-    ordered = sorted(set(floors.values()))
-    rank = {floor: i for i, floor in enumerate(ordered)}
-    rows = tuple(
-        bytes(rank[floors[cell]] if i != j else 0 for j, cell in enumerate(row)) for i, row in enumerate(value)
-    )
-    return Pattern(rows, max(1, len(ordered))), tuple(ordered) or (0,)
-
-
 def _pairs(value: Sequence[Sequence[int]]) -> list[int]:
     """Returns the values of all pairs of a symmetric matrix."""
     return [row[j] for i, row in enumerate(value) for j in range(i)]
@@ -267,7 +240,7 @@ def _pairs(value: Sequence[Sequence[int]]) -> list[int]:
 def _measured_matrix(found: Measured, gap: float, width: float, links: Links | None) -> Matrix:
     """Returns the links by measured values, grouped into classes. gap, width: see `class_floors`."""
     floors = class_floors(_pairs(found.value), gap=gap, width=width)
-    pattern, levels = _pattern(found.value, floors)
+    pattern, levels = pattern_of(found.value, floors)
     return Matrix(pattern, levels, found.lowest, BANDWIDTH, links, found.value)
 
 
@@ -275,7 +248,7 @@ def _measured_matrix(found: Measured, gap: float, width: float, links: Links | N
 def _link_matrix(links: Links, source: str) -> Matrix:
     """Returns the links by link classes: each assumed bandwidth is a class."""
     value = tuple(tuple(one.bandwidth_kbs if one is not None else 0 for one in row) for row in links)
-    pattern, levels = _pattern(value, {v: v for v in _pairs(value)})
+    pattern, levels = pattern_of(value, {v: v for v in _pairs(value)})
     return Matrix(pattern, levels, value, source, links)
 
 

@@ -20,13 +20,13 @@ from koordpy.config.configuration import Gpu
 from koordpy.devices.gpu.choice.gpu_choice import Chooser
 from koordpy.devices.gpu.choice.gpu_choosers import chooser_of
 from koordpy.devices.gpu.choice.gpu_judge import LinkClasses, link_classes_of
-from koordpy.devices.gpu.choice.gpu_submasks import bits_of
 from koordpy.devices.gpu.choice.gpu_wants import PodWant, want_on
 from koordpy.devices.gpu.choice.large_chooser import LargeChooser
 from koordpy.devices.gpu.gpu_links import MAX_GBS, kbs
 from koordpy.devices.gpu.gpu_machine import GPUS, Machine
 from koordpy.devices.gpu.gpu_partitions import quantity
 from koordpy.devices.gpu.gpu_view import GpuView, NodeGpus, gpu_view
+from koordpy.devices.links.device_masks import bits_of
 from koordpy.plan.limits import EXACT_GPUS
 from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.pods.gang_refs import GroupKey

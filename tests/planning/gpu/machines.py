@@ -10,9 +10,9 @@ from koordpy.api.objects import ObjectMeta
 from koordpy.config.configuration import Gpu
 from koordpy.devices.gpu.choice.gpu_choice import Objective
 from koordpy.devices.gpu.choice.gpu_choosers import chooser_of
-from koordpy.devices.gpu.choice.gpu_submasks import bits_of
 from koordpy.devices.gpu.choice.gpu_wants import PodWant, want_on
 from koordpy.devices.gpu.gpu_machine import Machine, read_machine
+from koordpy.devices.links.device_masks import bits_of
 
 M = [
     [750.48, 48.39, 48.33, 96.41, 15.77, 15.52, 96.4, 15.74],

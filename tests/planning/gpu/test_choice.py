@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from koordpy.api import keys
 from koordpy.devices.gpu.choice.gpu_choosers import chooser_of
-from koordpy.devices.gpu.choice.gpu_submasks import bits_of
 from koordpy.devices.gpu.choice.gpu_wants import PodWant, want_on
+from koordpy.devices.links.device_masks import bits_of
 from tests.planning.gpu.brute import best_choice
 from tests.planning.gpu.machines import BRIDGES, UNIFORM, M, chosen, machine, mask
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpy.devices.gpu.choice.gpu_choosers import chooser_of
-from koordpy.devices.gpu.choice.gpu_submasks import bits_of
 from koordpy.devices.gpu.choice.gpu_wants import PodWant, want_on
 from koordpy.devices.gpu.choice.large_chooser import LargeChooser
+from koordpy.devices.links.device_masks import bits_of
 from koordpy.plan.round_plan import Proof
 from tests.planning.gpu.machines import chosen, machine, mask
 from tests.scenarios.cluster import group

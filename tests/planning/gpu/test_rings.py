@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.devices.gpu.choice.gpu_rings import best_rings
+from koordpy.devices.links.link_rings import best_rings
 
 
 def _brute(ranks: list[list[int]], gpus: tuple[int, ...]) -> int:

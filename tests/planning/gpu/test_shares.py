@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpy.devices.gpu.choice.gpu_partitioning import Partitioner
-from koordpy.devices.gpu.choice.gpu_submasks import bits_of, masks_of_size
+from koordpy.devices.links.device_masks import bits_of, masks_of_size
 
 GPUS = 7
 

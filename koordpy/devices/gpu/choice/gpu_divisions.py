@@ -9,9 +9,9 @@ GPU gets the lowest. Source: gpu-topology.md 4.
 
 from itertools import combinations
 
-from koordpy.devices.gpu.choice.gpu_submasks import bits_of
 from koordpy.devices.gpu.choice.gpu_wants import GpuWant
 from koordpy.devices.gpu.gpu_machine import Matrix
+from koordpy.devices.links.device_masks import bits_of
 
 
 def division_choice(matrix: Matrix, size: int, free: int, wants: tuple[GpuWant, ...]) -> tuple[int, ...] | None:

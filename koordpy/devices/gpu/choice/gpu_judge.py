@@ -12,10 +12,10 @@ from functools import lru_cache
 import numpy as np
 
 from koordpy.devices.gpu.choice.gpu_splits import Divider, Kinds, counted
-from koordpy.devices.gpu.choice.gpu_submasks import Masks, masks_of_size
-from koordpy.devices.gpu.choice.gpu_tables import tables
 from koordpy.devices.gpu.choice.gpu_wants import GpuWant, Sets
-from koordpy.devices.gpu.gpu_machine import Pattern
+from koordpy.devices.links.device_masks import Masks, masks_of_size
+from koordpy.devices.links.link_pattern import Pattern
+from koordpy.devices.links.link_tables import tables
 from koordpy.plan.limits import JUDGEMENTS_KEPT
 
 

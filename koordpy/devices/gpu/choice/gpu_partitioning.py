@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.devices.gpu.choice.gpu_submasks import Masks, parts, reversed_bits
+from koordpy.devices.links.device_masks import Masks, parts, reversed_bits
 
 Numbers = NDArray[np.int64]
 """[sets] whole numbers."""

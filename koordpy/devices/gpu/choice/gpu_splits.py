@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.devices.gpu.choice.gpu_partitioning import Charge, Partitioner
-from koordpy.devices.gpu.choice.gpu_submasks import Masks
-from koordpy.devices.gpu.choice.gpu_tables import Tables
 from koordpy.devices.gpu.choice.gpu_wants import GpuWant
+from koordpy.devices.links.device_masks import Masks
+from koordpy.devices.links.link_tables import Tables
 
 Kinds = tuple[tuple[GpuWant, int], ...]
 """Pods with equal requests: (request, number of pods)."""

@@ -7,9 +7,9 @@ A want has the number of GPUs, a minimum bandwidth, and the sets of GPUs that a 
 from dataclasses import dataclass
 from functools import lru_cache
 
-from koordpy.devices.gpu.choice.gpu_submasks import bits_of
 from koordpy.devices.gpu.gpu_machine import Machine, Matrix
 from koordpy.devices.gpu.gpu_partitions import Partition
+from koordpy.devices.links.device_masks import bits_of
 
 
 @dataclass(frozen=True, slots=True)

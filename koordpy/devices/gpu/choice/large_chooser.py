@@ -14,8 +14,8 @@ from itertools import combinations, islice
 
 from koordpy.devices.gpu.choice.gpu_choice import Board, Objective
 from koordpy.devices.gpu.choice.gpu_judge import LinkClasses, link_classes_of
-from koordpy.devices.gpu.choice.gpu_submasks import bits_of
 from koordpy.devices.gpu.choice.gpu_wants import GpuWant, Sets
+from koordpy.devices.links.device_masks import bits_of
 from koordpy.plan.limits import CLIQUE_STEPS, JUDGEMENTS_KEPT
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.devices.gpu.choice.gpu_submasks import Masks, members
+from koordpy.devices.links.device_masks import Masks, members
 
 
 def best_rings(ranks: NDArray[np.int64], masks: Masks, size: int, *, only_best: bool = False) -> NDArray[np.int64]:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.devices.gpu.choice.gpu_rings import best_rings
-from koordpy.devices.gpu.choice.gpu_submasks import Masks, bits_of, masks_of_size, parts
-from koordpy.devices.gpu.gpu_machine import Pattern
+from koordpy.devices.links.device_masks import Masks, bits_of, masks_of_size, parts
+from koordpy.devices.links.link_pattern import Pattern
+from koordpy.devices.links.link_rings import best_rings
 from koordpy.plan.limits import EXACT_GPUS, GPU_RING
 
 
