@@ -38,18 +38,18 @@ def accept(
     # 1. devices of each pod on its node
     names = {key: round_state.snapshot.nodes[node].name for key, node in nodes.items()}
     pods = round_state.snapshot.pods
-    given = allocate(nodes, round_state) if any(pods[key].asks for key in nodes) else NOTHING_ALLOCATED
-    own = merge_notes(given.notes, notes) if notes else given.notes
+    allocation = allocate(nodes, round_state) if any(pods[key].asks for key in nodes) else NOTHING_ALLOCATED
+    own = merge_notes(allocation.notes, notes) if notes else allocation.notes
     # 2. the check of nodes, devices and gang rules, on the draft without the plan
-    faults = [*found(Check.DEVICES, given.faults), *check_plan(unit, names, round_state, given.devices, own)]
+    faults = [*found(Check.DEVICES, allocation.faults), *check_plan(unit, names, round_state, allocation.devices, own)]
     if faults:
         return rejected_plan(unit, faults, nodes, round_state, runs, preemption)
     # 3. the plan on the draft, and then the check of claims that its pods share
     mark = round_state.draft.mark()
     for key, node in nodes.items():
         pod = pods[key]
-        allocation = given.devices.get(key, NO_DEVICES)
-        round_state.draft.assign(pod, node, round_state.claims_at(pod, node), allocation)
+        devices = allocation.devices.get(key, NO_DEVICES)
+        round_state.draft.assign(pod, node, round_state.claims_at(pod, node), devices)
     faults = check_claims([pods[key] for key in nodes], round_state.draft)
     if faults:
         round_state.draft.undo(mark)

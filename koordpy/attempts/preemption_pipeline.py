@@ -298,7 +298,7 @@ def _carry_out(unit: Unit, plan: PreemptionPlan, search: PreemptionSearch) -> Pl
     if needless:
         search.not_minimal.append(unit.id)
     for back in plan.back:
-        draft.assign(back.pod, back.node, given=back.devices)
+        draft.assign(back.pod, back.node, devices=back.devices)
     attempt = outcome.attempt if plan.way is None else replace(outcome.attempt, method=f"victims-{plan.way}")
     if not plan.victims:
         return replace(outcome, attempt=attempt)

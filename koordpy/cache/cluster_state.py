@@ -182,16 +182,16 @@ class ClusterState(PodBook):
         node: str,
         annotations: dict[str, str] | None = None,
         claims: Mapping[str, str] | None = None,
-        given: AllocatedDevices = NO_DEVICES,
+        devices: AllocatedDevices = NO_DEVICES,
     ) -> None:
         """Changes a pod as a confirmed Binding does, for offline runs: sets nodeName and annotations in one step.
 
         The pod's volume claims are bound to their volumes; a claim with an empty volume gets the selected node. The
-        planned devices are allocated to its resource claims, which are reserved for the pod. given: device family ->
+        planned devices are allocated to its resource claims, which are reserved for the pod. devices: device family ->
         allocation.
         """
         for family, book in self.families.items():
-            book.bind(self._pods[key].pod, node, given.get(family))
+            book.bind(self._pods[key].pod, node, devices.get(family))
         for claim_name, volume_name in (claims or {}).items():
             claim = self.get(PersistentVolumeClaim, claim_name)
             volume = self.get(PersistentVolume, volume_name) if volume_name else None

@@ -101,11 +101,11 @@ class Draft:
         info: PodInfo,
         node: int,
         claims: Mapping[str, str] | None = None,
-        given: AllocatedDevices = NO_DEVICES,
+        devices: AllocatedDevices = NO_DEVICES,
     ) -> None:
         """Places a pending pod on a node (position). Raises ValueError if the pod is already placed.
 
-        claims: volume claim -> its volume, empty for a volume to be provisioned. given: device family -> allocation.
+        claims: volume claim -> its volume, empty for a volume to be provisioned. devices: device family -> allocation.
         """
         if info.key in self.placed:
             raise ValueError(f"{info.key} is placed already")
@@ -115,7 +115,7 @@ class Draft:
                 self.volume_claims[volume] = claim
         if claims:
             self._claims[info.key] = tuple(claims)
-        for family, what in given.items():
+        for family, what in devices.items():
             self.ledgers[family].assign(info, node, what)
         self._change(info, node, 1)
         self.placed[info.key] = node
@@ -238,8 +238,8 @@ class Draft:
         try:
             yield
         finally:
-            for key, node, claims, given in known:
-                self.assign(pods[key], node, claims, given)
+            for key, node, claims, devices in known:
+                self.assign(pods[key], node, claims, devices)
                 self._journal.pop()  # the journal already has the entry of the first placement
             self.placed = {key: self.placed[key] for key in order}
 

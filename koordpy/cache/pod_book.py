@@ -301,21 +301,21 @@ class PodBook:
                 book.release(info)
             return
         found = self.expected.assumption(info.key)
-        given = found.devices if found is not None else NO_DEVICES
+        devices = found.devices if found is not None else NO_DEVICES
         for family, book in self.families.items():
-            book.hold(info, given.get(family))
+            book.hold(info, devices.get(family))
 
     def assume(
         self,
         key: str,
         node: str,
         claims: Mapping[str, str] | None = None,
-        given: AllocatedDevices = NO_DEVICES,
+        devices: AllocatedDevices = NO_DEVICES,
         annotations: Mapping[str, str] | None = None,
     ) -> None:
         """Accounts a pending pod to a node until the watch confirms it, or `forget` removes the assumption.
 
-        claims: claim -> its volume, empty for a volume to be provisioned on the node; given: devices of each family;
+        claims: claim -> its volume, empty for a volume to be provisioned on the node; devices: devices of each family;
         annotations: annotations of the Binding, which later plans read if they state the devices.
 
         Raises KeyError for an unknown pod, and ValueError for a pod that has a node.
@@ -331,7 +331,7 @@ class PodBook:
             ClosedTo.ALL,
             node=node,
             volumes=taken,
-            devices=given,
+            devices=devices,
             annotations=said,
         )
         self.placed(self.expected.assume(info.pod, assumed), node)

@@ -78,11 +78,11 @@ def with_nodes(snapshot: Snapshot, nodes: Iterable[NodeInfo], like: Mapping[str,
     nodes: the new states; a known name replaces that node. like: new node -> existing node with the same devices; a new
     node that is left out has no devices.
     """
-    layers, given = snapshot.tree.layers, {node.name: node for node in nodes}
+    layers, changed = snapshot.tree.layers, {node.name: node for node in nodes}
     known = {node.name: node for node in snapshot.nodes}
-    infos = {**known, **given}
-    new = [name for name in given if name not in known]
-    if layers.places is not None and (new or any(known[n].labels != given[n].labels for n in given if n in known)):
+    infos = {**known, **changed}
+    new = [name for name in changed if name not in known]
+    if layers.places is not None and (new or any(known[n].labels != changed[n].labels for n in changed if n in known)):
         raise VariantError
     labels = {name: info.labels for name, info in infos.items()}
     tree = build_tree(layers, labels, has_object=snapshot.tree.has_object)
@@ -95,17 +95,17 @@ def with_nodes(snapshot: Snapshot, nodes: Iterable[NodeInfo], like: Mapping[str,
         if before is not None:
             allocatable[row], used[row] = snapshot.allocatable[before], snapshot.used[before]
             scored[row], staying[row] = snapshot.score_used[before], snapshot.unevictable_used[before]
-        if name in given:
+        if name in changed:
             allocatable[row] = 0
-            for resource, amount in given[name].allocatable.items():
+            for resource, amount in changed[name].allocatable.items():
                 allocatable[row, snapshot.columns[resource]] = amount
     total, cards = dict(snapshot.quotas.total), snapshot.quotas.cards
-    for name, info in given.items():
+    for name, info in changed.items():
         for node, sign in ((known.get(name), -1), (info, 1)):
             if node is not None and not node.going:
                 add_amounts(total, node.allocatable, sign)
                 cards += sign * card_hundredths(node.allocatable)
-    changed = replace(
+    variant = replace(
         snapshot,
         nodes=tuple(infos[name] for name in tree.node_names),
         tree=tree,
@@ -118,7 +118,7 @@ def with_nodes(snapshot: Snapshot, nodes: Iterable[NodeInfo], like: Mapping[str,
         capacity_version=snapshot.capacity_version - 1,
         memo={},
     )
-    return _with_devices(changed, {name: (like or {}).get(name, "") for name in new})
+    return _with_devices(variant, {name: (like or {}).get(name, "") for name in new})
 
 
 def new_node(template: NodeInfo, name: str) -> NodeInfo:
@@ -135,27 +135,27 @@ def with_daemons(snapshot: Snapshot, pods: Iterable[PodInfo]) -> Snapshot:
 
     Raises `VariantError` for a pod with devices or resource claims, because it is not known which ones it gets.
     """
-    given = {pod.key: pod for pod in pods}
-    if not given:
+    changed = {pod.key: pod for pod in pods}
+    if not changed:
         return snapshot
-    if any(not pod.bound or pod.extended or pod.asks or pod.pod.spec.resource_claims for pod in given.values()):
+    if any(not pod.bound or pod.extended or pod.asks or pod.pod.spec.resource_claims for pod in changed.values()):
         raise VariantError
     used, scored, staying = (one.copy() for one in (snapshot.used, snapshot.score_used, snapshot.unevictable_used))
-    for pod in given.values():
+    for pod in changed.values():
         node = snapshot.index[pod.node]
         for column, amount in snapshot.vector(pod.requests):
             used[node, column] += amount
             staying[node, column] += amount
         scored[node] += pod.score_requests
-    counts = _counts(given.values(), snapshot, sign=-1)
+    counts = _counts(changed.values(), snapshot, sign=-1)
     return replace(
         snapshot,
         used=used,
         score_used=scored,
         unevictable_used=staying,
-        pods={**snapshot.pods, **given},
+        pods={**snapshot.pods, **changed},
         selectors=counts_without(snapshot.selectors, counts.selectors),
-        quotas=_with_requests(snapshot.quotas, come=given.values()),
+        quotas=_with_requests(snapshot.quotas, come=changed.values()),
         classes=counts_without(snapshot.classes, counts.classes),
         terms=counts_without(snapshot.terms, counts.terms),
         ports=counts_without(snapshot.ports, counts.ports),
@@ -168,26 +168,26 @@ def with_daemons(snapshot: Snapshot, pods: Iterable[PodInfo]) -> Snapshot:
 
 def with_pods(snapshot: Snapshot, pods: Iterable[PodInfo]) -> Snapshot:
     """Returns the snapshot with new or changed pending pods; a known key replaces that pod. Gangs keep their order."""
-    given = {pod.key: pod for pod in pods}
-    before = [snapshot.pods[key] for key in given if key in snapshot.pods]
-    if any(pod.bound for pod in (*before, *given.values())):
+    changed = {pod.key: pod for pod in pods}
+    before = [snapshot.pods[key] for key in changed if key in snapshot.pods]
+    if any(pod.bound for pod in (*before, *changed.values())):
         raise VariantError
     # changed pods are removed from their gangs and added again, at their former positions
-    members: dict[GangRef, tuple[PodInfo, ...]] = _filtered(snapshot.members, given)
+    members: dict[GangRef, tuple[PodInfo, ...]] = _filtered(snapshot.members, changed)
     order = {key: place for place, key in enumerate(snapshot.pods)}
-    for pod in given.values():
+    for pod in changed.values():
         if pod.gang is not None:
             members[pod.gang] = (*members.get(pod.gang, ()), pod)
-    for ref in {pod.gang for pod in given.values() if pod.gang is not None}:
+    for ref in {pod.gang for pod in changed.values() if pod.gang is not None}:
         members[ref] = tuple(sorted(members[ref], key=lambda pod: order.get(pod.key, len(order))))
-    waiting = {pod.key: given.get(pod.key, pod) for pod in snapshot.pending}
-    waiting |= given
+    waiting = {pod.key: changed.get(pod.key, pod) for pod in snapshot.pending}
+    waiting |= changed
     return replace(
         snapshot,
-        pods={**snapshot.pods, **given},
+        pods={**snapshot.pods, **changed},
         pending=tuple(pod for pod in waiting.values() if pod.pending),
         members=members,
-        quotas=_with_requests(snapshot.quotas, gone=before, come=given.values()),
+        quotas=_with_requests(snapshot.quotas, gone=before, come=changed.values()),
         memo={},
     )
 

@@ -25,8 +25,8 @@ to the family, unless its docstring says otherwise. All results apply to the cur
 of nodes recomputes them for the nodes of `Draft.touched_since`.
 
 Names of arguments: inputs is the draft, snapshot and configuration of the round (`FilterInputs`); now is the part of
-the round that a family may use (`FamilyRound`); given is an allocation: the devices that a pod gets, in the form of the
-family, such as bit masks of GPUs.
+the round that a family may use (`FamilyRound`); allocated is an allocation: the devices that a pod gets, in the form of
+the family, such as bit masks of GPUs.
 """
 
 from abc import ABC, abstractmethod
@@ -274,13 +274,13 @@ class Family(ABC):
         """
 
     def check(
-        self, placed: Placed, given: Mapping[str, Any], notes: Mapping[str, Mapping[str, str]], now: FamilyRound
+        self, placed: Placed, allocated: Mapping[str, Any], notes: Mapping[str, Mapping[str, str]], now: FamilyRound
     ) -> Iterable[str]:
         """Yields faults of the devices that a plan allocates, on the draft before the plan.
 
-        Verifies the result of `allocate` and must not share code with it. placed: every pod of the plan. given: pod key
-        -> allocation of this family. notes: pod key -> annotations of the Binding. Called if a pod of the plan has a
-        request to the family or an allocation of it.
+        Verifies the result of `allocate` and must not share code with it. placed: every pod of the plan. allocated:
+        pod key -> allocation of this family. notes: pod key -> annotations of the Binding. Called if a pod of the plan
+        has a request to the family or an allocation of it.
         """
         return ()
 
@@ -391,10 +391,10 @@ class Family(ABC):
         """Yields warnings about parts of a pod's device request that are unreadable or have no effect."""
         return ()
 
-    def cells(self, node: str, given: Any, families: Mapping[str, Any]) -> Collection[int]:
+    def cells(self, node: str, allocated: Any, families: Mapping[str, Any]) -> Collection[int]:
         """Returns the devices that a plan allocates to a pod, as positions among all devices of the node, for the web
         UI.
 
-        given: allocation of the pod. families: family name -> view of the snapshot.
+        allocated: allocation of the pod. families: family name -> view of the snapshot.
         """
         return ()

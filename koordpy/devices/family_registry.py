@@ -225,17 +225,17 @@ def allocate(nodes: Mapping[str, int], now: FamilyRound) -> PlanAllocation:
             asking.setdefault(family, {})[key] = node
     if not asking:
         return NOTHING_ALLOCATED
-    given: dict[str, dict[str, Any]] = {}
+    allocated: dict[str, dict[str, Any]] = {}
     notes: list[Mapping[str, Mapping[str, str]]] = []
     faults: list[str] = []
     for family in FAMILIES:
         if family in asking:
             found = family.allocate(asking[family], now)
             for key, own in found.devices.items():
-                given.setdefault(key, {})[family.name] = own
+                allocated.setdefault(key, {})[family.name] = own
             notes.append(found.notes)
             faults += found.faults
-    return PlanAllocation(given, merge_notes(*notes), tuple(faults))
+    return PlanAllocation(allocated, merge_notes(*notes), tuple(faults))
 
 
 def merge_notes(*parts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
@@ -249,20 +249,20 @@ def merge_notes(*parts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, 
 
 def faults_of_devices(
     placed: Sequence[tuple[PodInfo, int]],
-    given: Mapping[str, AllocatedDevices],
+    allocated: Mapping[str, AllocatedDevices],
     notes: Mapping[str, Mapping[str, str]],
     now: FamilyRound,
 ) -> Iterator[tuple[str, str]]:
     """Yields (family, fault) of the devices that a plan allocates, on the draft before the plan.
 
-    given: pod key -> family -> allocation. A family is asked if a pod of the plan requests its devices, or has an
+    allocated: pod key -> family -> allocation. A family is asked if a pod of the plan requests its devices, or has an
     allocation of it without a request.
     """
-    named = {name for own in given.values() for name in own}
+    named = {name for own in allocated.values() for name in own}
     named |= {name for pod, _ in placed for name in pod.asks}
     for family in FAMILIES if named else ():
         if family.name in named:
-            own = {key: found[family.name] for key, found in given.items() if family.name in found}
+            own = {key: found[family.name] for key, found in allocated.items() if family.name in found}
             for text in family.check(placed, own, notes, now):
                 yield family.name, text
 
@@ -364,8 +364,8 @@ def remedies(snapshot: Snapshot) -> Iterator[tuple[str, Callable[[Snapshot], Sna
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def cells(node: str, given: AllocatedDevices, snapshot: Snapshot) -> Collection[int]:
+def cells(node: str, allocated: AllocatedDevices, snapshot: Snapshot) -> Collection[int]:
     """Returns the devices that a plan allocates to a pod, as positions among all devices of the node; of the first
     family."""
-    found = (_BY_NAME[name].cells(node, own, snapshot.families) for name, own in given.items())
+    found = (_BY_NAME[name].cells(node, own, snapshot.families) for name, own in allocated.items())
     return next((own for own in found if own), ())

@@ -143,8 +143,8 @@ def free_for_gangs(
     pod = asking({resource: str(most * unit)}, config.scheduler_names[0])
     info = pod_info(pod, scheduler_names=frozenset(config.scheduler_names), readers=snapshot.readers)
     draft = Draft(snapshot)
-    for key, (node, given) in (placed or {}).items():
-        draft.assign(snapshot.pods[key], snapshot.index[node], given=given)
+    for key, (node, devices) in (placed or {}).items():
+        draft.assign(snapshot.pods[key], snapshot.index[node], devices=devices)
     per_node = RoundState(draft, config).of(info).slots
     slots = [level.sums(per_node) for level in snapshot.tree.levels[: snapshot.tree.depth]]
     return FreeForGangs(

@@ -261,8 +261,8 @@ class EmptyCluster(EmptyShortage):
         try:
             for pod in unit.members:
                 if pod.bound and pod.key in self._round_state.draft.placed:
-                    given = self._round_state.draft.devices_of(pod.key)
-                    empty.draft.assign(self._snapshot.pods[pod.key], self._snapshot.index[pod.node], given=given)
+                    devices = self._round_state.draft.devices_of(pod.key)
+                    empty.draft.assign(self._snapshot.pods[pod.key], self._snapshot.index[pod.node], devices=devices)
             # does it fit? (above, placements of this round are repeated on the empty cluster)
             problem = replace(build(unit, empty), deterministic_time=EMPTIED_TIME, device_costs=None)
             fits = has_placement(unit, problem, empty)

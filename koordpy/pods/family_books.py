@@ -38,9 +38,9 @@ class DeviceLedger:
         self.allocations: dict[str, Any] = {}
         """Pod key -> allocation, of the pods that the Draft has placed."""
 
-    def assign(self, pod: PodInfo, node: int, given: Any) -> None:
+    def assign(self, pod: PodInfo, node: int, allocated: Any) -> None:
         """Records the allocation of a placed pod on a node (position)."""
-        self.allocations[pod.key] = given
+        self.allocations[pod.key] = allocated
 
     def release(self, pod: PodInfo) -> None:
         """Undoes `assign`."""
@@ -203,17 +203,17 @@ class FamilyBook:
     def drop_group(self, key: str) -> None:
         """Removes an upstream PodGroup (`namespace/name`)."""
 
-    def hold(self, pod: PodInfo, given: Any) -> None:
+    def hold(self, pod: PodInfo, allocated: Any) -> None:
         """Adds a pod that is bound or assumed to a node.
 
-        given: allocation of an assumed pod; None if the annotations of the pod state it.
+        allocated: allocation of an assumed pod; None if the annotations of the pod state it.
         """
 
     def release(self, pod: PodInfo) -> None:
         """Removes a pod that was added by `hold`."""
 
-    def bind(self, pod: Pod, node: str, given: Any) -> None:
-        """Applies a confirmed Binding to the family's objects, in offline runs. given: allocation; None for none."""
+    def bind(self, pod: Pod, node: str, allocated: Any) -> None:
+        """Applies a confirmed Binding to the family's objects, in offline runs. allocated: None for none."""
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
@@ -311,9 +311,9 @@ class LateBook(FamilyBook):
         if self._book is not None:
             self._book.drop_node(name)
 
-    def hold(self, pod: PodInfo, given: Any) -> None:
+    def hold(self, pod: PodInfo, allocated: Any) -> None:
         if self._book is not None or not self._resources.isdisjoint(pod.requests):
-            self._started().hold(pod, given)
+            self._started().hold(pod, allocated)
 
     def release(self, pod: PodInfo) -> None:
         if self._book is not None:

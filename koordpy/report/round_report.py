@@ -192,8 +192,8 @@ def _placements(one: DecidedUnit, after: Unit, round_state: RoundState) -> list[
         pod = snapshot.pods[key]
         own = {**_cleared_annotations(pod, own), **own}
         claims = round_state.draft.claims(key)
-        given = round_state.draft.devices_of(key)
-        out.append(Placement(key, pod.uid, snapshot.nodes[node].name, one.unit.id, own, claims, given))
+        devices = round_state.draft.devices_of(key)
+        out.append(Placement(key, pod.uid, snapshot.nodes[node].name, one.unit.id, own, claims, devices))
     return out
 
 

@@ -174,8 +174,8 @@ class ClaimsOfNominated:
         claims: dict[str, str] = {}
         if claims_of(pod) and claims_refusal(pod, storage) is None:
             claims = VolumeBinding(pod, draft, storage, self._reach).choice(node)
-        given = self._devices(pod, node, draft) or NO_DEVICES
-        if not claims and not given:
+        devices = self._devices(pod, node, draft) or NO_DEVICES
+        if not claims and not devices:
             return reservation
-        draft.assign(pod, node, claims, given)
-        return replace(reservation, volumes={claim: draft.claim_volumes[claim] for claim in claims}, devices=given)
+        draft.assign(pod, node, claims, devices)
+        return replace(reservation, volumes={claim: draft.claim_volumes[claim] for claim in claims}, devices=devices)

@@ -39,7 +39,7 @@ def check_plan(
     unit: Unit,
     nodes: Mapping[str, str],
     round_state: RoundState,
-    given: Mapping[str, AllocatedDevices] | None = None,
+    devices: Mapping[str, AllocatedDevices] | None = None,
     notes: Mapping[str, Mapping[str, str]] | None = None,
     *,
     whole: bool = False,
@@ -47,7 +47,7 @@ def check_plan(
     """Returns the faults of a plan; empty for a valid plan.
 
     nodes: pod key -> node name of each member that the plan places. round_state: with the draft as it was before the
-    plan. given: pod key -> devices of each family allocated by name. notes: pod key -> annotations of its Binding.
+    plan. devices: pod key -> devices of each family allocated by name. notes: pod key -> annotations of its Binding.
     whole: True if a single pod is checked against all pods of the cluster, too; plans of several pods always are.
     """
     pods = {pod.key: pod for pod in unit.members}
@@ -61,11 +61,11 @@ def check_plan(
     placed = [(pods[key], node) for key, node in nodes.items()]
     faults = found(Check.CAPACITY, _capacity_faults(placed, round_state))
     if round_state.snapshot.quotas.tree.quotas:
-        faults += found(Check.QUOTAS, check_quotas([pod for pod, _ in placed], round_state, given))
+        faults += found(Check.QUOTAS, check_quotas([pod for pod, _ in placed], round_state, devices))
     faults += check_filters(placed, round_state, whole=whole)
-    if given or any(pod.asks for pod, _ in placed):
+    if devices or any(pod.asks for pod, _ in placed):
         seats = [(pod, index[node]) for pod, node in placed]
-        found_faults = faults_of_devices(seats, given or {}, notes or {}, round_state)
+        found_faults = faults_of_devices(seats, devices or {}, notes or {}, round_state)
         faults += [PlanFault(text, check_of(name)) for name, text in found_faults]
     if unit.plain is None:
         faults += found(Check.GANG, _minimum_faults(unit, nodes))

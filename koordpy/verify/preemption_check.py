@@ -386,9 +386,9 @@ class VictimCheck(PlanSums):
         """Returns True if the members pass every filter on their nodes with only these units evicted."""
         names = {key: self.snapshot.nodes[node].name for key, node in self.nodes.items()}
         with self.draft.trial(without=(pod for one in taken for pod in one.pods)):
-            given = allocate(self.nodes, self.round_state)
-            return not given.faults and not check_plan(
-                self.unit, names, self.round_state, given.devices, given.notes, whole=True
+            allocation = allocate(self.nodes, self.round_state)
+            return not allocation.faults and not check_plan(
+                self.unit, names, self.round_state, allocation.devices, allocation.notes, whole=True
             )
 
 

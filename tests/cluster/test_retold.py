@@ -109,7 +109,7 @@ def test_only_the_last_state_of_a_pod_counts(history: list[tuple[str, dict[str, 
     for name, version in history:
         pod = made(name, version)
         if assumed and (info := state.pod(pod.key)) is not None and info.pending:
-            state.assume(pod.key, "n1", given={GPUS: (4, 5)} if info.ask(GPUS) is not None else {})
+            state.assume(pod.key, "n1", devices={GPUS: (4, 5)} if info.ask(GPUS) is not None else {})
         elif state.assumed_node(pod.key):
             state.forget(pod.key)
         state.upsert(pod)

@@ -67,7 +67,7 @@ def test_a_job_of_one_pod_needs_no_network() -> None:
 def test_what_a_pod_is_assumed_to_hold_is_its_own() -> None:
     world = World().add(npu_node("n1"), npu_pod("p", 3))
     (placement,) = world.plan().placements
-    world.state.assume(placement.pod_key, "n1", given=placement.devices, annotations=placement.annotations)
+    world.state.assume(placement.pod_key, "n1", devices=placement.devices, annotations=placement.annotations)
     assert devices_lost(world.state, [placement]) == ""
     changed(world.state, npu_pod("x", 1, at="n1", holds=(2,)))
     assert devices_lost(world.state, [placement]) == "npus"

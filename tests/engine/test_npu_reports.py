@@ -72,7 +72,7 @@ def test_an_assumed_pod_holds_its_chips_until_it_is_forgotten() -> None:
     world = World().add(npu_node("n1"), npu_pod("p", 5))
     placement = world.plan().placements[0]
     world.state.assume(
-        "default/p", "n1", given=placement.devices, annotations={**placement.annotations, keys.SHARED_TOR: "2"}
+        "default/p", "n1", devices=placement.devices, annotations={**placement.annotations, keys.SHARED_TOR: "2"}
     )
     held = world.snapshot().pods["default/p"]
     assert held.pod.metadata.annotations[keys.SHARED_TOR] == "2"

@@ -41,7 +41,7 @@ def whole_check(search: PreemptionSearch, unit: Unit, relief: PreemptionPlan) ->
     faults = check_plan(unit, names, round_state, given.devices, {**given.notes, **relief.notes}, whole=True)
     if not faults and not given.faults:
         for key, node in relief.nodes:
-            draft.assign(round_state.snapshot.pods[key], node, given=given.devices.get(key, {}))
+            draft.assign(round_state.snapshot.pods[key], node, devices=given.devices.get(key, {}))
         faults = search.faults_of_returns(relief)
     draft.undo(mark)
     faults += [PlanFault(f"{key} need not go", Check.UNITS) for key in search.needless(unit, relief)]

@@ -96,7 +96,7 @@ class MinimalityProof(VictimCheck):
                     refused |= bool(there and check_filters(there, self.round_state, whole=True))
         if self.back and not refused:
             for pod in self.placed:
-                draft.assign(pod, nodes[pod.key], given=given.devices.get(pod.key, {}))
+                draft.assign(pod, nodes[pod.key], devices=given.devices.get(pod.key, {}))
             back = {pod.key: names[self.back[pod.key]].name for pod in moved}
             refused = bool(check_returns([(pod, back[pod.key]) for pod in moved], self.round_state)) or any(
                 check_moves(self.round_state.groups.unit(gang), back, self.round_state)

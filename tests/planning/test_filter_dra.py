@@ -226,7 +226,7 @@ def test_devices_of_a_round_are_taken_once_and_written_with_the_binding() -> Non
     assert messages(plan) == {"q": "0/1 nodes are available: 1 cannot allocate all claims."}
     granted = Granted("r", DeviceId(DRIVER, "n1", "g0"))
     assert [dict(one.devices["claims"]) for one in plan.placements] == [{"default/a": (granted,)}]
-    state.bind("default/p", "n1", given=plan.placements[0].devices)
+    state.bind("default/p", "n1", devices=plan.placements[0].devices)
     written = state.get(ResourceClaim, "default/a")
     assert isinstance(written, ResourceClaim) and written.status.allocation is not None
     assert [one.device for one in written.status.allocation.devices.results] == ["g0"]

@@ -425,7 +425,7 @@ def test_what_the_round_did_before_counts(case: Later) -> None:
     round_state = RoundState(Draft(snapshot), KoordpyConfiguration())
     for name, chips in case.placed.items():
         pod = snapshot.pods[f"default/{name}"]
-        round_state.draft.assign(pod, snapshot.index["n1"], given=given_to_pod(pod, chips))
+        round_state.draft.assign(pod, snapshot.index["n1"], devices=given_to_pod(pod, chips))
     for name in case.evicted:
         round_state.draft.evict(snapshot.pods[f"default/{name}"])
     unit = next(unit for unit in Groups(snapshot).units() if unit.id == "default/p")

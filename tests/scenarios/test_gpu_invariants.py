@@ -75,7 +75,7 @@ class GpuMachine(RuleBasedStateMachine):
     @rule()
     def a_round_is_assumed(self) -> None:
         for placement in self.world.plan().placements:
-            self.world.state.assume(placement.pod_key, placement.node, given=placement.devices)
+            self.world.state.assume(placement.pod_key, placement.node, devices=placement.devices)
             self.assumed[placement.pod_key] = placement
 
     @rule(confirm=st.booleans())

@@ -244,7 +244,7 @@ def test_a_node_without_known_gpus_is_no_place_for_delivery_by_env() -> None:
 def test_assumed_pods_hold_their_gpus_until_they_are_forgotten() -> None:
     world = GpuWorld().add(measured("n1"), gpu_pod("p", 2), gpu_pod("q", 2, created=1))
     first = next(p for p in world.plan().placements if p.pod_key == "default/p")
-    world.state.assume("default/p", "n1", given=first.devices)
+    world.state.assume("default/p", "n1", devices=first.devices)
     assert given(world.plan()) == {"q": ("n1", (1, 2))}
     book, pod = world.state.families[GPUS], world.state.pod("default/q")
     assert pod is not None

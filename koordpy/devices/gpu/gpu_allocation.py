@@ -25,7 +25,7 @@ WHOLE_CARD = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _Chosen:
     """GPUs of one pod. mask: all of them. containers: mask of each container of `GpuAsk.per_container`."""
 
     pod: PodInfo
@@ -73,37 +73,37 @@ def allocate(placed: Sequence[tuple[PodInfo, int]], gpus: GpuNodes) -> FamilyAll
         machine = gpus.state(node).by_name
         if machine is None:
             continue
-        given = _choose_on_node(pods, node, machine, gpus)
-        if given is None:
+        chosen = _choose_on_node(pods, node, machine, gpus)
+        if chosen is None:
             name = gpus.draft.snapshot.nodes[node].name
             faults.append(f"{pods[0].key}: the free GPUs of node {name} do not serve all of its pods together")
             continue
-        for one in given:
+        for one in chosen:
             chips[one.pod.key] = machine.minors_of(one.mask)
-            visible = _visible_mask(one, given, node, gpus)
+            visible = _visible_mask(one, chosen, node, gpus)
             notes[one.pod.key] = _annotations(one, visible, machine, gpus)
     return FamilyAllocation(chips, notes, tuple(faults))
 
 
-def _choose_on_node(pods: Sequence[PodInfo], node: int, machine: Machine, gpus: GpuNodes) -> list[_Given] | None:
+def _choose_on_node(pods: Sequence[PodInfo], node: int, machine: Machine, gpus: GpuNodes) -> list[_Chosen] | None:
     """Chooses GPUs for the pods of one node; None if its free GPUs cannot serve all of them.
 
     The sets of `choice_sets` choose one after the other. If a set finds too few GPUs left, all pods choose together.
     """
     sets = choice_sets(pods)
-    given = _choose_in_turn(sets, node, machine, gpus)
-    if given is None and len(sets) > 1:
-        given = _choose_in_turn([[pod for one in sets for pod in one]], node, machine, gpus)
-    return given
+    chosen = _choose_in_turn(sets, node, machine, gpus)
+    if chosen is None and len(sets) > 1:
+        chosen = _choose_in_turn([[pod for one in sets for pod in one]], node, machine, gpus)
+    return chosen
 
 
 def _choose_in_turn(
     sets: Sequence[Sequence[PodInfo]], node: int, machine: Machine, gpus: GpuNodes
-) -> list[_Given] | None:
+) -> list[_Chosen] | None:
     """Chooses GPUs for one set of pods after the other; None if the GPUs that are left cannot serve a set."""
     state = gpus.state(node)
     free = state.free
-    out: list[_Given] = []
+    out: list[_Chosen] = []
     for pods in sets:
         group = pods[0].group
         held = state.groups.get(group, 0) if group is not None else 0
@@ -112,27 +112,27 @@ def _choose_in_turn(
         if chosen is None:
             return None
         for pod, (mask, containers) in zip(pods, chosen, strict=True):
-            out.append(_Given(pod, mask, containers))
+            out.append(_Chosen(pod, mask, containers))
             free &= ~mask
     return out
 
 
-def _visible_mask(one: _Given, given: Sequence[_Given], node: int, gpus: GpuNodes) -> int:
+def _visible_mask(one: _Chosen, chosen: Sequence[_Chosen], node: int, gpus: GpuNodes) -> int:
     """Returns the mask of the GPUs that a pod sees: those of its group on the node, or only its own.
 
-    Only its own without a group, or if `gpu.groupVisibility` is `own`. given: the allocations of the plan on the node.
+    Only its own without a group, or if `gpu.groupVisibility` is `own`. chosen: the allocations of the plan on the node.
     """
     group: GroupKey | None = one.pod.group
     if group is None or gpus.config.group_visibility == "own":
         return one.mask
     out = gpus.state(node).groups.get(group, 0)
-    for other in given:
+    for other in chosen:
         if other.pod.group == group:
             out |= other.mask
     return out
 
 
-def _annotations(one: _Given, visible: int, machine: Machine, gpus: GpuNodes) -> dict[str, str]:
+def _annotations(one: _Chosen, visible: int, machine: Machine, gpus: GpuNodes) -> dict[str, str]:
     """Returns all annotations of gpu-topology.md 7 for one pod."""
     own = one.places()
 

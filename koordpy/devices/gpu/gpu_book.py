@@ -116,11 +116,10 @@ class GpuBook(FamilyBook):
         self._changed_devices.add(name)
         self._machines_changed = True
 
-    def hold(self, info: PodInfo, given: Any) -> None:
-        """Implements `FamilyBook.hold`. given: minors that an assumed pod is allocated; None if its annotations state
-        them."""
+    def hold(self, info: PodInfo, allocated: Any) -> None:
+        """Implements `FamilyBook.hold`. allocated: minors of an assumed pod; None if its annotations state them."""
         key, node = info.key, info.node
-        found = holding_of(info, given or ())
+        found = holding_of(info, allocated or ())
         self.is_idle &= found is None and info.group is None
         if found is not None:
             self._holders.setdefault(node, {})[key] = found
@@ -146,29 +145,31 @@ class GpuBook(FamilyBook):
     ) -> bool:
         """Implements `FamilyBook.is_lost`."""
         by_node: dict[str, dict[str, GpuHolding]] = {}
-        for pod, node, given, _ in planned:
+        for pod, node, allocated, _ in planned:
             count = pod.ask(GPUS).count
-            by_node.setdefault(node, {})[pod.key] = GpuHolding(count, given or None, pod.group)
+            by_node.setdefault(node, {})[pod.key] = GpuHolding(count, allocated or None, pod.group)
         return any(self._is_lost_on(node, found, ending) for node, found in by_node.items())
 
-    def _is_lost_on(self, node: str, given: Mapping[str, GpuHolding], ending: Collection[str]) -> bool:
+    def _is_lost_on(self, node: str, allocated: Mapping[str, GpuHolding], ending: Collection[str]) -> bool:
         """Returns whether allocated GPUs of a node are in use by other pods by now, unhealthy or gone.
 
-        given: pod key -> allocation. A pod with unknown GPUs may use any GPU, so it invalidates every allocation by
+        allocated: pod key -> allocation. A pod with unknown GPUs may use any GPU, so it invalidates every allocation by
         name. Pods that are allocated a number without names need as many healthy GPUs in total. ending: keys of
         pods that are about to end.
         """
-        named = {minor for one in given.values() for minor in one.minors or ()}
-        staying = [one for key, one in self._holders.get(node, {}).items() if key not in given and key not in ending]
+        named = {minor for one in allocated.values() for minor in one.minors or ()}
+        staying = [
+            one for key, one in self._holders.get(node, {}).items() if key not in allocated and key not in ending
+        ]
         machine = self._machine(node)
         if named:
             if machine is None or not named <= set(machine.minors_of(machine.healthy)):
                 return True
             if any(one.minors is None or not named.isdisjoint(one.minors) for one in staying):
                 return True
-        if machine is None or all(one.minors for one in given.values()):
+        if machine is None or all(one.minors for one in allocated.values()):
             return False
-        return sum(one.count for one in (*staying, *given.values())) > machine.healthy.bit_count()
+        return sum(one.count for one in (*staying, *allocated.values())) > machine.healthy.bit_count()
 
     @property
     def amended(self) -> Collection[str]:
@@ -266,7 +267,7 @@ class GpuBook(FamilyBook):
                 continue
             if machine is None:
                 if any(entry.type == "gpu" for entry in device.spec.devices):
-                    text = "spec.devices: a GPU without a minor, or a minor or id given twice"
+                    text = "spec.devices: a GPU without a minor, or a minor or id allocated twice"
                     warnings.append((f"Device/{name}", text))
             else:
                 warnings += [(f"Device/{name}", text) for _, text in machine.faults]

@@ -40,12 +40,12 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
     taken: dict[str, set[int]] = {}
     counted: dict[str, int] = {}
     for pod, node in placed:
-        given = chips.get(pod.key, ())
+        allocated = chips.get(pod.key, ())
         known = gpu_view(draft.snapshot).nodes.get(node)
-        if pod.ask(GPUS) is not None and not given and is_injected(pod.pod, pod.ask(GPUS).resources):
+        if pod.ask(GPUS) is not None and not allocated and is_injected(pod.pod, pod.ask(GPUS).resources):
             faults.append(f"{pod.key}: reads its GPUs from environment variables, but the plan names none")
         if pod.ask(GPUS) is not None:
-            unmet = _unmet_wishes(pod, given, node, draft)
+            unmet = _unmet_wishes(pod, allocated, node, draft)
             faults += [f"{pod.key}: {fault} of node {node}" for fault in unmet]
         if pod.ask(GPUS) is not None and node in gpu_view(draft.snapshot).shared:
             several = [n for _, n, *_ in (*pod.ask(GPUS).containers, *pod.ask(GPUS).inits) if n > 1]
@@ -54,22 +54,22 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
             ]
         # pods that request no GPU, and nodes without known GPUs
         if pod.ask(GPUS) is None or known is None:
-            if given and known is not None:
+            if allocated and known is not None:
                 faults.append(f"{pod.key}: gets GPUs that it does not request")
             continue
-        if not given:
+        if not allocated:
             if not _is_count_only(node, draft):
                 faults.append(f"{pod.key}: the plan names no GPU of node {node}")
             counted[node] = counted.get(node, 0) + pod.ask(GPUS).count
             continue
         # GPUs by name: the right number, healthy, and used by no other pod
-        if len(set(given)) != pod.ask(GPUS).count:
-            faults.append(f"{pod.key}: gets {len(set(given))} of {pod.ask(GPUS).count} GPUs")
+        if len(set(allocated)) != pod.ask(GPUS).count:
+            faults.append(f"{pod.key}: gets {len(set(allocated))} of {pod.ask(GPUS).count} GPUs")
         healthy = {entry.minor for entry in known.machine.entries if entry.health}
         used = taken.get(node)
         if used is None:
             used = taken[node] = _minors_in_use(node, draft)
-        for minor in given:
+        for minor in allocated:
             if minor not in healthy:
                 faults.append(f"{pod.key}: GPU {minor} of node {node} is missing or unhealthy")
             elif minor in used:
@@ -118,7 +118,7 @@ def takes_promised(
     return False
 
 
-def _unmet_wishes(pod: PodInfo, given: Sequence[int], node: str, draft: Draft) -> list[str]:
+def _unmet_wishes(pod: PodInfo, allocated: Sequence[int], node: str, draft: Draft) -> list[str]:
     """Returns which requirements of a pod its GPUs (minors) do not meet: minimum bandwidth, listed set, delivery.
 
     Sources: gpu-topology.md 6, 8 and 10.
@@ -132,18 +132,20 @@ def _unmet_wishes(pod: PodInfo, given: Sequence[int], node: str, draft: Draft) -
     if known is not None:
         machine = known.machine
         place = {minor: i for i, minor in enumerate(machine.minors)}
-        pairs = [machine.matrix.lowest[place[a]][place[b]] for a, b in combinations(given, 2) if {a, b} <= place.keys()]
+        pairs = [
+            machine.matrix.lowest[place[a]][place[b]] for a, b in combinations(allocated, 2) if {a, b} <= place.keys()
+        ]
         slowest = min(pairs, default=0) if machine.has_matrix else 0
         least = quantity(spec["ringBusBandwidth"]) if spec.get("ringBusBandwidth") is not None else -1
         listed = machine.table.sets if machine.table is not None else ()
         fast = [one for one in listed if (-1 if one.ring_bandwidth is None else one.ring_bandwidth) >= least]
         sets = [set(machine.minors_of(one.mask)) for one in fast]
-    text = ", ".join(map(str, given)) or "without names"
+    text = ", ".join(map(str, allocated)) or "without names"
     gbs = notes.get(GPU_MIN_BANDWIDTH, "0")
     if pod.ask(GPUS).count > 1 and slowest + 1 < float(gbs) * KBS_PER_GBS:
         faults.append(f"GPUs {text} are not linked at {gbs} GB/s")
     honor = draft.snapshot.nodes[draft.snapshot.index[node]].labels.get(GPU_PARTITION_POLICY) == "Honor"
-    if (honor or spec.get("allocatePolicy") == "Restricted") and set(given) not in sets:
+    if (honor or spec.get("allocatePolicy") == "Restricted") and set(allocated) not in sets:
         faults.append(f"GPUs {text} are not a listed set")
     return faults
 

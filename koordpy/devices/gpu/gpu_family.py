@@ -145,13 +145,13 @@ class Gpus(Family):
         return allocate([(pods[key], node) for key, node in nodes.items()], gpu_nodes(now.inputs))
 
     def check(
-        self, placed: Placed, given: Mapping[str, Any], notes: Mapping[str, Mapping[str, str]], now: FamilyRound
+        self, placed: Placed, allocated: Mapping[str, Any], notes: Mapping[str, Mapping[str, str]], now: FamilyRound
     ) -> Iterator[str]:
         """Implements `Family.check`: yields faults of the GPUs of pods, then of the annotations of their containers."""
         draft = now.inputs.draft
         named = [(pod, draft.snapshot.nodes[node].name) for pod, node in placed]
-        yield from check_gpus(named, given, draft)
-        yield from check_containers(named, given, notes, draft)
+        yield from check_gpus(named, allocated, draft)
+        yield from check_containers(named, allocated, notes, draft)
 
     def uses_reserved_devices(
         self, placed: Placed, reserved: Mapping[int, Mapping[str, int]], inputs: FilterInputs
@@ -214,10 +214,10 @@ class Gpus(Family):
         for name in sorted((name for name in machines if not machines[name].machine.delivers), key=natural_key):
             yield f"Device {name} had no condition {DELIVERY_UNAVAILABLE}", partial(_with_delivery, name)
 
-    def cells(self, node: str, given: Any, families: Mapping[str, Any]) -> Sequence[int]:
+    def cells(self, node: str, allocated: Any, families: Mapping[str, Any]) -> Sequence[int]:
         """Implements `Family.cells`."""
         view: GpuView = families[GPUS]
-        return view.cells(node, given)
+        return view.cells(node, allocated)
 
     def warnings(self, pod: PodInfo) -> Sequence[str]:
         """Implements `Family.warnings`: returns the faults of the GPU request.

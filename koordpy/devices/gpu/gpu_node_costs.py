@@ -199,11 +199,13 @@ class _GpuTable:
                 self._count_class(slow, gpus.group_class(node, group))
             return (*slow, 0, *own)
         pods = [kind.pod for kind, number in zip(self._kinds, counts, strict=True) for _ in range(number)]
-        given = [pod for pod in pods if pod.ask(GPUS) is not None]
+        gpu_pods = [pod for pod in pods if pod.ask(GPUS) is not None]
         asking = next(kind.pod for kind in self._kinds if kind.want is not None)
-        left = gpus.usable_gpus(node, asking) - sum(pod.ask(GPUS).count for pod in given if pod.ask(GPUS) is not None)
+        left = gpus.usable_gpus(node, asking) - sum(
+            pod.ask(GPUS).count for pod in gpu_pods if pod.ask(GPUS) is not None
+        )
         served: set[GroupKey] = set()
-        for together, wants in self._choice_groups(given):
+        for together, wants in self._choice_groups(gpu_pods):
             worth = gpus.link_classes(node, wants, together)
             if worth is None:
                 return None
@@ -223,6 +225,6 @@ class _GpuTable:
         if rank < self._classes:
             numbers[rank] += 1
 
-    def _choice_groups(self, given: Sequence[PodInfo]) -> list[tuple[GroupKey | None, tuple[PodWant, ...]]]:
+    def _choice_groups(self, gpu_pods: Sequence[PodInfo]) -> list[tuple[GroupKey | None, tuple[PodWant, ...]]]:
         """Returns (group or None, what each pod requests) of each set of pods for which GPUs are chosen together."""
-        return [(pods[0].group, tuple(want_of(pod) for pod in pods)) for pods in choice_sets(given)]
+        return [(pods[0].group, tuple(want_of(pod) for pod in pods)) for pods in choice_sets(gpu_pods)]

@@ -87,13 +87,13 @@ def _lowest(steps: Sequence[Callable[[], ClusterChange]]) -> ClusterChange:
     return replace(changes[-1], reduce=reduced)
 
 
-def _of_class(case: Case, given: PriorityClass) -> ClusterChange:
+def _of_class(case: Case, priority_class: PriorityClass) -> ClusterChange:
     """Returns the change to a PriorityClass."""
-    name, value = given.metadata.name, given.value
+    name, value = priority_class.metadata.name, priority_class.value
     text = f"its priority class were {name} (priority {value}; it has {case.unit.priority})"
-    if given.preemption_policy != NEVER and any(_is_own_policy(pod, case) for pod in case.unit.pending):
+    if priority_class.preemption_policy != NEVER and any(_is_own_policy(pod, case) for pod in case.unit.pending):
         text += f" and its preemptionPolicy were {keys.PREEMPT_LOWER_PRIORITY}"
-    policy = given.preemption_policy or keys.PREEMPT_LOWER_PRIORITY
+    policy = priority_class.preemption_policy or keys.PREEMPT_LOWER_PRIORITY
     return _change(case, text, Effort.PRIORITY, value, lambda *_: (name, policy))
 
 

@@ -127,11 +127,11 @@ class DryRun:
         """
         draft, round_state = self.round_state.draft, self.round_state
         seats = {self.preemptors.unit.members[rank].key: node for rank, node in sorted(nodes.items())}
-        given = allocate(seats, round_state)
-        if given.faults:
+        allocation = allocate(seats, round_state)
+        if allocation.faults:
             return None
         for key, node in seats.items():
-            draft.assign(round_state.snapshot.pods[key], node, given=given.devices.get(key, NO_DEVICES))
+            draft.assign(round_state.snapshot.pods[key], node, devices=allocation.devices.get(key, NO_DEVICES))
         back = Returning(round_state, planned=moved.returns, devices=self.preemptors.devices)
         return back.place([self.pool.units[i] for i in units])
 

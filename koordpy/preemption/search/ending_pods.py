@@ -116,9 +116,13 @@ def _as_nominated(unit: Unit, round_state: RoundState) -> dict[str, int]:
                 draft.assign(pods[key], node)
         if any(not round_state.of(pods[key]).slots[node] for key, node in nodes.items()):
             return {}
-        given = allocate(nodes, round_state)
+        allocation = allocate(nodes, round_state)
         named = {key: names[node].name for key, node in nodes.items()}
-        return {} if given.faults or check_plan(unit, named, round_state, given.devices, given.notes) else nodes
+        return (
+            {}
+            if allocation.faults or check_plan(unit, named, round_state, allocation.devices, allocation.notes)
+            else nodes
+        )
 
 
 def waits_on_nominated(pod: PodInfo, round_state: RoundState) -> bool:

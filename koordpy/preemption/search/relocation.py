@@ -225,7 +225,7 @@ class Returning:
             return None
         out = [Back(pod, nodes[pod.key], dealt.get(pod.key, NO_DEVICES)) for pod in pods]
         for one in out:
-            round_state.draft.assign(one.pod, one.node, given=one.devices)
+            round_state.draft.assign(one.pod, one.node, devices=one.devices)
         return out
 
     def _nodes_for(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> dict[str, int]:

@@ -37,26 +37,26 @@ def check_npus(
         if not isinstance(job, AscendJob):
             faults.append(f"{pod.key}: its job is illegal")
             continue
-        given = chips.get(pod.key, ())
-        if len(given) != pod.requests[resource] or len(set(given)) != len(given):
-            faults.append(f"{pod.key}: gets {len(set(given))} of {pod.requests[resource]} chips")
+        own_chips = chips.get(pod.key, ())
+        if len(own_chips) != pod.requests[resource] or len(set(own_chips)) != len(own_chips):
+            faults.append(f"{pod.key}: gets {len(set(own_chips))} of {pod.requests[resource]} chips")
             continue
-        if list(given) != sorted(given):
+        if list(own_chips) != sorted(own_chips):
             faults.append(f"{pod.key}: its chips are not in ascending order")
         taken = used.get((node, resource))
         if taken is None:
             taken = used[node, resource] = _held(node, resource, inputs)
         multi_pod = len(job.pods) > 1
         good = _usable(node, resource, inputs, multi_pod=multi_pod)
-        for chip in given:
+        for chip in own_chips:
             if chip in taken:
                 faults.append(f"{pod.key}: chip {chip} of node {node} is already in use")
             elif chip not in good:
                 faults.append(f"{pod.key}: chip {chip} of node {node} is missing or unhealthy")
             taken.add(chip)
-        fault = _group_fault(resource, set(given), job, inputs, node, multi_pod=multi_pod)
+        fault = _group_fault(resource, set(own_chips), job, inputs, node, multi_pod=multi_pod)
         if fault:
-            faults.append(f"{pod.key}: chips {', '.join(map(str, given))} of node {node} {fault}")
+            faults.append(f"{pod.key}: chips {', '.join(map(str, own_chips))} of node {node} {fault}")
     return faults
 
 

@@ -158,21 +158,21 @@ class NpuFamily(Family):
         return FamilyAllocation(chips, notes)
 
     def check(
-        self, placed: Placed, given: Mapping[str, Any], notes: Mapping[str, Mapping[str, str]], now: FamilyRound
+        self, placed: Placed, allocated: Mapping[str, Any], notes: Mapping[str, Mapping[str, str]], now: FamilyRound
     ) -> list[str]:
         """Implements `Family.check`: returns faults of the chips, then faults of nodes under switches or in
         SuperPoDs."""
         names = now.inputs.snapshot.nodes
         own = [(pod, names[node].name) for pod, node in placed]
-        return [*check_npus(own, given, now.inputs), *check_places(own, notes, now)]
+        return [*check_npus(own, allocated, now.inputs), *check_places(own, notes, now)]
 
     def node_warnings(self, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         """Implements `Family.node_warnings`: yields nodes with an unknown or misspelt label `accelerator-type`."""
         return odd_npu_labels(snapshot)
 
-    def cells(self, node: str, given: Any, families: Mapping[str, Any]) -> Collection[int]:
+    def cells(self, node: str, allocated: Any, families: Mapping[str, Any]) -> Collection[int]:
         """Implements `Family.cells`: returns the chip numbers, which are positions already."""
-        return list(given)
+        return list(allocated)
 
 
 def _chip_notes(job: AscendJob, pod: PodInfo, chips: tuple[int, ...]) -> dict[str, str]:

@@ -88,5 +88,5 @@ def hold_returns(returns: Mapping[str, int], round_state: RoundState) -> None:
         pod = round_state.snapshot.pods[key]
         resource = npu_resource(pod.requests) or ""
         round_state.draft.assign(
-            pod, node, given={NPUS: chip_numbers(free_chips(round_state.inputs).of(resource).free[node])}
+            pod, node, devices={NPUS: chip_numbers(free_chips(round_state.inputs).of(resource).free[node])}
         )

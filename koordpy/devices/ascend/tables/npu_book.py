@@ -141,7 +141,7 @@ def chip_numbers(mask: int) -> tuple[int, ...]:
 
 
 def chip_ids(chips: Iterable[int], resource: str) -> str:
-    """Returns ids such as `Ascend910-0,Ascend910-1`, in the given order."""
+    """Returns ids such as `Ascend910-0,Ascend910-1`, in the allocated order."""
     prefix = resource.partition("/")[2]
     return ",".join(f"{prefix}-{k}" for k in chips)
 
@@ -289,8 +289,8 @@ class NpuBook(FamilyBook):
         self._reports.pop(node, None)
         self._view = None
 
-    def hold(self, info: PodInfo, given: Any) -> None:
-        """Adds a pod on its node. Its chips are read from the annotations of its Binding, so `given` is unused."""
+    def hold(self, info: PodInfo, allocated: Any) -> None:
+        """Adds a pod on its node. Its chips are read from the annotations of its Binding, so `allocated` is unused."""
         self._account(info, 1)
 
     def release(self, info: PodInfo) -> None:
@@ -339,10 +339,10 @@ class NpuBook(FamilyBook):
             if resource and resource not in pod.pod.metadata.annotations:
                 return True  # the pod uses unknown chips
         chips: dict[tuple[str, str, bool], dict[str, tuple[int, ...]]] = {}
-        for pod, node, given, annotations in planned:
-            if given:
+        for pod, node, allocated, annotations in planned:
+            if allocated:
                 multi_pod = annotations.get(keys.DISTRIBUTED_JOB) == "true"
-                chips.setdefault((node, pod.ask(NPUS), multi_pod), {})[pod.key] = given
+                chips.setdefault((node, pod.ask(NPUS), multi_pod), {})[pod.key] = allocated
         return any(
             self._is_taken(node, resource, own, ending, multi_pod=multi_pod)
             for (node, resource, multi_pod), own in chips.items()

@@ -188,5 +188,5 @@ class ClaimedDevices(Family):
                     faults.append(f"{key} on {draft.snapshot.nodes[node].name}: no devices for its claims")
                     found = {}
                 given[key] = found
-                draft.assign(pod, node, given={CLAIMS: found})
+                draft.assign(pod, node, devices={CLAIMS: found})
         return FamilyAllocation(given, faults=tuple(faults))
