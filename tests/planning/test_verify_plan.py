@@ -336,6 +336,18 @@ CASES: dict[str, Case] = {
         ["default/p: gets GPUs that it does not request"],
         chips={"p": (0,)},
     ),
+    "GPUs for a pod that asks for none, on a node without known ones": Case(
+        [node("n1", **{"nvidia.com/gpu": "8"}), pod("p")],
+        {"p": "n1"},
+        ["default/p: gets GPUs that it does not request"],
+        chips={"p": (0,)},
+    ),
+    "GPUs by name on a node without known ones": Case(
+        [node("n1", **{"nvidia.com/gpu": "8"}), gpu_pod("p", 2)],
+        {"p": "n1"},
+        ["default/p: gets GPUs 0, 1 of node n1, but the GPUs of the node are unknown"],
+        chips={"p": (0, 1)},
+    ),
 }
 
 

@@ -54,8 +54,11 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
             ]
         # pods that request no GPU, and nodes without known GPUs
         if pod.ask(GPUS) is None or known is None:
-            if allocated and known is not None:
+            if allocated and pod.ask(GPUS) is None:
                 faults.append(f"{pod.key}: gets GPUs that it does not request")
+            elif allocated:
+                numbers = ", ".join(map(str, allocated))
+                faults.append(f"{pod.key}: gets GPUs {numbers} of node {node}, but the GPUs of the node are unknown")
             continue
         if not allocated:
             if not _is_count_only(node, draft):
