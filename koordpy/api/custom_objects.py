@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.objects import Condition, KubernetesObject, LabelSelector, Quantities, Wire, condition_of
+from koordpy.api.objects import Condition, KubernetesObject, LabelSelector, Quantities, Quantity, Wire, condition_of
 
 
 class HierarchyEntry(Wire, frozen=True):
@@ -177,3 +177,39 @@ def is_delivery_unavailable(device: Device) -> bool:
     """Returns whether the node's agent reports that containers cannot be given GPUs now."""
     found = condition_of(device.status.conditions, DELIVERY_UNAVAILABLE)
     return found is not None and found.status == "True"
+
+
+# NodeResourceTopology of topology.node.k8s.io, which is read only. v1alpha1 and v1alpha2 are read alike. The object has
+# the name of its node, and its fields are not in a spec.
+
+
+class ZoneResource(Wire, frozen=True):
+    """Amounts of one resource in a zone. None: the amount is not stated."""
+
+    name: str = ""
+    capacity: Quantity | None = None
+    allocatable: Quantity | None = None
+    available: Quantity | None = None
+
+
+class TopologyZone(Wire, frozen=True):
+    """A part of the machine; a NUMA node has type Node."""
+
+    name: str = ""
+    type: str = ""
+    resources: list[ZoneResource] = msgspec.field(default_factory=list)
+
+
+class TopologyAttribute(Wire, frozen=True):
+    """A setting of the kubelet."""
+
+    name: str = ""
+    value: str = ""
+
+
+class NodeResourceTopology(KubernetesObject, frozen=True):
+    """The zones of a node, with free amounts at the time of the report."""
+
+    topology_policies: list[str] = msgspec.field(default_factory=list)
+    zones: list[TopologyZone] = msgspec.field(default_factory=list)
+    attributes: list[TopologyAttribute] = msgspec.field(default_factory=list)

@@ -51,7 +51,8 @@ _ANY_POD = _places(
     ),
     (
         keys.RANK_INDEX_ANNOTATION, keys.RANK_INDEX_ANNOTATION_LONG, keys.TOPOLOGY_SELECTOR, keys.GPU_MIN_BANDWIDTH,
-        keys.GPU_PARTITION_SPEC, keys.DEFRAG, *keys.ASCEND_ANNOTATIONS,
+        keys.GPU_PARTITION_SPEC, keys.NUMA_SPEC, keys.NUMA_SPEC_ALIAS, keys.KAI_PLACEMENT, keys.DEFRAG,
+        *keys.ASCEND_ANNOTATIONS,
     ),
 )  # fmt: skip
 # sets of keys that several kinds of objects share
@@ -75,7 +76,7 @@ READ: Mapping[Holder, Places] = {
         (keys.QUOTA_PARENT, keys.QUOTA_IS_PARENT, keys.QUOTA_LENDS, keys.QUOTA_TREE_ID, keys.QUOTA_FORCE),
         (keys.QUOTA_WEIGHT, keys.QUOTA_NAMESPACES, keys.QUOTA_TOTAL, keys.QUOTA_CHILDREN_FROM),
     ),
-    Holder.NODE: _places((keys.GPU_PARTITION_POLICY, keys.GPU_MODEL), ()),
+    Holder.NODE: _places((keys.GPU_PARTITION_POLICY, keys.GPU_MODEL, keys.NUMA_POLICY), ()),
     Holder.DEVICE: _places((keys.GPU_DELIVERY,), (keys.GPU_PARTITIONS,)),
     Holder.WORKLOAD: _OF_GANG | _AUTO | _places(keys.ASCEND_LABELS, (keys.GANG_MIN, *keys.ASCEND_ANNOTATIONS)),
 }
@@ -97,7 +98,7 @@ _OF_CONTROLLERS = (
     "batch.kubernetes.io/", "ray.io/", "grove.io/",
 )  # fmt: skip
 """Prefixes of keys that controllers of workloads write; some of these keys are read."""
-_SILENT = frozenset((*keys.WRITTEN, *keys.KOORDINATOR_KEYS))
+_SILENT = frozenset((*keys.WRITTEN, *keys.KOORDINATOR_KEYS, *keys.NUMA_REPORT))
 """Keys with a prefix of koordpy that never get a warning."""
 
 

@@ -154,10 +154,21 @@ DEVICE_BOOT = "scheduling.koordinator.sh/boot-id"
 NVIDIA_VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
+# NUMA zones of nodes
+NUMA_POLICY = "node.koordinator.sh/numa-topology-policy"  # label of a node: policy if no report states one
+NUMA_SPEC = "scheduling.koordinator.sh/numa-topology-spec"  # annotation of a pod, JSON: alignment that it demands
+NUMA_SPEC_ALIAS = "volcano.sh/numa-topology-policy"  # the same, as a word
+RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"  # of a Binding, JSON: amounts of the pod by zone
+KAI_PLACEMENT = "kai.scheduler/numa-placement-observed"  # of a pod, JSON: amounts by zone as an exporter saw them
+CPU_MANAGER_POLICY = "kubelet.koordinator.sh/cpu-manager-policy"  # of a report, JSON: CPU Manager of the kubelet
+CPU_TOPOLOGY = "node.koordinator.sh/cpu-topology"  # of a report, JSON: zone of each CPU
+POD_CPU_ALLOCS = "node.koordinator.sh/pod-cpu-allocs"  # of a report, JSON: CPUs of each pod
+NUMA_REPORT = (CPU_MANAGER_POLICY, CPU_TOPOLOGY, POD_CPU_ALLOCS)
+
 # Annotations that koordpy writes for other programs, and prefixes of such annotations
 WRITTEN = (
     BOUND_DOMAIN, BOUND_RANK, BIND_GROUP_ID, BIND_MEMBER_COUNT, BOUND_EPOCH, BOUND_LEASE, GPU_ALLOCATION,
-    GPU_NVIDIA_VISIBLE, DEVICE_ALLOCATED, DEVICE_BOOT, UNREADABLE,
+    GPU_NVIDIA_VISIBLE, DEVICE_ALLOCATED, DEVICE_BOOT, UNREADABLE, RESOURCE_STATUS,
 )  # fmt: skip
 WRITTEN_PREFIXES = (GPU_CUDA_VISIBLE_PREFIX,)
 
@@ -186,7 +197,7 @@ KOORDINATOR_KEYS = (
     *(
         "scheduling.koordinator.sh/" + name
         for name in (
-            "resource-status", "bind-gang-group-id", "bind-gang-member-count", "bind-timestamp", "gpu-minors",
+            "bind-gang-group-id", "bind-gang-member-count", "bind-timestamp", "gpu-minors",
             "reservation-allocated", "reservation-current-owner", "reservation-ignored", "eviction-cost",
             "soft-eviction", "load-estimated-scaling-factors", "load-estimated-seconds-after-pod-scheduled",
             "load-estimated-seconds-after-initialized",
@@ -253,6 +264,7 @@ GROUP_SIGS = "scheduling.sigs.k8s.io"
 GROUP_X = "scheduling.x-k8s.io"
 GROUP_UPSTREAM = "scheduling.k8s.io"
 GROUP_VOLCANO_TOPOLOGY = "topology.volcano.sh"
+GROUP_NODE_TOPOLOGY = "topology.node.k8s.io"
 
 # Topology
 CLUSTER_LAYER = "ClusterTopologyLayer"

@@ -228,6 +228,8 @@ class ClusterState(PodBook):
     def snapshot(self, now: float) -> Snapshot:
         """Returns a snapshot of the current state. now: seconds since the epoch."""
         nodes, neighbours = self.nodes, self.neighbours
+        if self.readers.dormant:
+            self._wake_readers()
         self.regroup(now)
         # device families correct the amounts that nodes state, before the arrays are built; idle ones are left out
         books = {family: devices for family, devices in self.families.items() if not devices.is_idle}
@@ -309,6 +311,15 @@ class ClusterState(PodBook):
                 account(info, 1)
             self._file(info)
         self._charged = tuple(charges)
+
+    def _wake_readers(self) -> None:
+        """Reads the device requests of all pods again if a family with a late reader has its first objects."""
+        awake = [family for family in self.readers.dormant if not self.families[family].is_idle]
+        if not awake:
+            return
+        self.readers = self.readers.with_late(awake)
+        read, pods = self.readers.read, self._pods.values()
+        self._put_again([one.key for one in pods if read(one.pod, one.requests, pending=one.pending) != one.asks])
 
     def quota_view(self) -> Quotas:
         """Returns the quotas with the current total of all nodes and devices."""

@@ -45,6 +45,7 @@ from koordpy.config.config_values import (
 from koordpy.config.dra_settings import Dra
 from koordpy.config.gang_topology import GatherRule
 from koordpy.config.node_failures import Autoscaling, Repair
+from koordpy.config.numa_settings import NumaSettings
 from koordpy.config.part_names import FAMILIES
 
 
@@ -394,5 +395,6 @@ class KoordpyConfiguration(Section, frozen=True):
     fairness: Fairness = Fairness()
     quota: Quota = Quota()
     gpu: Gpu = Gpu()
+    numa: NumaSettings = NumaSettings()
     ascend: Ascend = Ascend()
     dra: Dra = Dra()

@@ -23,6 +23,7 @@ from koordpy.devices.device_family import Family, FamilyRound, Obstruction, Unit
 from koordpy.devices.dra.family.claim_family import ClaimedDevices
 from koordpy.devices.gpu.gpu_family import Gpus
 from koordpy.devices.gpu.part_family import PartAsks
+from koordpy.devices.numa.numa_family import NumaZones
 from koordpy.framework.device_limits import MemberLimits
 from koordpy.plan.round_plan import NOTHING_ALLOCATED, PlanAllocation
 from koordpy.plugins.filter_inputs import FilterInputs
@@ -35,6 +36,7 @@ FAMILIES: tuple[Family, ...] = (
     PartAsks(),
     Gpus(),
     NpuFamily(),
+    NumaZones(),
 )
 """All families, in the order in which they are asked and in which a pod's requests are stored."""
 PLUGINS = frozenset(family.plugin for family in FAMILIES if family.plugin)

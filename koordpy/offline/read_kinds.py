@@ -13,7 +13,7 @@ from koordpy.api.claim_objects import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
-from koordpy.api.custom_objects import ClusterNetworkTopology, Device, ElasticQuota, HyperNode
+from koordpy.api.custom_objects import ClusterNetworkTopology, Device, ElasticQuota, HyperNode, NodeResourceTopology
 from koordpy.api.objects import ConfigMap, KubernetesObject, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 from koordpy.api.owner_objects import ReplicaSet, ReplicationController, Service, StatefulSet
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
@@ -78,6 +78,9 @@ _KINDS: dict[tuple[str, str], Kind] = {
     ("resource.k8s.io", "DeviceClass"): Kind("DeviceClass", DeviceClass, namespaced=False),
     ("resource.k8s.io", "DeviceTaintRule"): Kind("DeviceTaintRule", DeviceTaintRule, namespaced=False),
     ("resource.nvidia.com", "ComputeDomain"): Kind("ComputeDomain", ComputeDomain),
+    (keys.GROUP_NODE_TOPOLOGY, "NodeResourceTopology"): Kind(
+        "NodeResourceTopology", NodeResourceTopology, namespaced=False
+    ),
     (keys.GROUP_VOLCANO_TOPOLOGY, "HyperNode"): Kind("HyperNode", HyperNode, namespaced=False),
 }
 _WITHOUT_GROUP: dict[str, Kind] = {}

@@ -8,7 +8,7 @@ resource, a resource claim, or an annotation of a reader is not passed to any re
 devices.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from koordpy.api.objects import Pod
@@ -44,6 +44,9 @@ class AskReader:
     """Annotations that request devices without a resource."""
     gang_annotations: tuple[str, ...] = ()
     """Annotations of gangs that `gather_rules` reads."""
+    is_late: bool = False
+    """True if the reader reads all pods, but only in clusters with objects of the family (`AskReaders.with_late`). In
+    other clusters it reads pods with one of `annotations`."""
 
     def read(self, pod: Pod, requests: Amounts, *, pending: bool) -> Any:
         """Returns the device request of a pod, a comparable value; None for none.
@@ -71,18 +74,35 @@ class AskReader:
 class AskReaders:
     """The readers of all families, in the order of the registry. Each method combines the results of the readers."""
 
-    def __init__(self, readers: Sequence[AskReader] = ()) -> None:
+    def __init__(self, readers: Sequence[AskReader] = (), late: frozenset[str] = frozenset()) -> None:
+        """late: families with objects in the cluster, of which a late reader reads all pods."""
         self._readers = tuple(readers)
         self._by_family = {reader.family: reader for reader in readers}
+        self._late = tuple(one for one in readers if one.is_late and one.family in late)
+        self.dormant = frozenset(one.family for one in readers if one.is_late and one.family not in late)
+        """Families with a late reader that have no objects in the cluster yet."""
         self._annotations = frozenset[str]().union(*(reader.annotations for reader in readers))
 
     def read(self, pod: Pod, requests: Amounts, *, pending: bool) -> Asks:
         """Returns the device requests of a pod by family; `NO_ASKS` for most pods."""
-        if not self._may_ask(pod, requests):
+        if self._may_ask(pod, requests):
+            shown = [one for one in self._readers if self._may_read(one, pod, requests)]
+        elif self._late:
+            shown = list(self._late)
+        else:
             return NO_ASKS
-        shown = (one for one in self._readers if one.resources is None or not one.resources.isdisjoint(requests))
         found = ((reader.family, reader.read(pod, requests, pending=pending)) for reader in shown)
         return {family: ask for family, ask in found if ask is not None} or NO_ASKS
+
+    def with_late(self, families: Collection[str]) -> "AskReaders":
+        """Returns the readers for a cluster that has objects of some families by now."""
+        return AskReaders(self._readers, frozenset(one.family for one in self._late) | frozenset(families))
+
+    def _may_read(self, reader: AskReader, pod: Pod, requests: Amounts) -> bool:
+        """Returns whether a reader is called for a pod."""
+        if reader.family in self.dormant:
+            return not reader.annotations.isdisjoint(pod.metadata.annotations)
+        return reader.resources is None or not reader.resources.isdisjoint(requests)
 
     def shape(self, pod: Pod, asks: Asks) -> list[Any]:
         """Returns what distinguishes the shape of a pod, one value for each family in `asks`."""

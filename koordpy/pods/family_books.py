@@ -275,12 +275,13 @@ class LateBook(FamilyBook):
         self,
         make: Callable[[], FamilyBook],
         *,
-        resources: frozenset[str],
+        resources: frozenset[str] = frozenset(),
+        labels: frozenset[str] = frozenset(),
         kinds: tuple[type[Wire], ...] = (),
     ) -> None:
-        """make: creates the book. resources: resources of nodes and pods that belong to the family. kinds: as those of
-        the book."""
-        self._make, self._resources = make, resources
+        """make: creates the book. resources: resources of nodes and pods that belong to the family. labels: labels of
+        nodes that do. kinds: as those of the book."""
+        self._make, self._resources, self._labels = make, resources, labels
         self.is_idle = True
         self.kinds = kinds
         self._book: FamilyBook | None = None
@@ -302,9 +303,16 @@ class LateBook(FamilyBook):
     def get(self, kind: type[Wire], key: str) -> Any:
         return self._book.get(kind, key) if self._book is not None else None
 
+    def objects_of(self, kind: type[Wire]) -> Mapping[str, Any]:
+        return self._book.objects_of(kind) if self._book is not None else {}
+
     def put_node(self, node: Node) -> None:
         status = node.status
-        if self._book is not None or not self._resources.isdisjoint({*status.allocatable, *status.capacity}):
+        if (
+            self._book is not None
+            or not self._resources.isdisjoint({*status.allocatable, *status.capacity})
+            or not self._labels.isdisjoint(node.metadata.labels)
+        ):
             self._started().put_node(node)
 
     def drop_node(self, name: str) -> None:

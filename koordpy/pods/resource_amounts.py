@@ -91,7 +91,7 @@ def _container(container: Container, status: ContainerStatus | None, infeasible:
     return held
 
 
-def _sum(pod: Pod, apps: Iterable[Amounts], inits: Iterable[Amounts]) -> Amounts:
+def sum_of_containers(pod: Pod, apps: Iterable[Amounts], inits: Iterable[Amounts]) -> Amounts:
     """Returns the request of a pod from its containers (KEP-753).
 
     It is the larger of all containers with all restartable init containers, and of each init container with the
@@ -192,7 +192,7 @@ def _requests(pod: Pod, missing: Mapping[str, int]) -> Amounts:
         own = _container(container, stated.get(container.name), infeasible)
         return {**missing, **own} if missing else own
 
-    total = _sum(pod, map(asked, spec.containers), map(asked, spec.init_containers))
+    total = sum_of_containers(pod, map(asked, spec.containers), map(asked, spec.init_containers))
     _pod_level(pod, total, infeasible)
     if spec.overhead:
         add_amounts(total, amounts(spec.overhead))

@@ -24,3 +24,8 @@ def test_its_way_from_the_watch_event_to_the_binding_enters_few_modules() -> Non
 def test_a_cluster_without_npus_never_enters_their_room() -> None:
     for found in (of_a_plan(), of_a_gpu_gang(), of_a_binding()):
         assert not [name for name in found if ".ascend" in name]
+
+
+def test_a_cluster_without_numa_data_never_enters_their_room() -> None:
+    for found in (of_a_plan(), of_a_gpu_gang(), of_a_binding()):
+        assert not [name for name in found if ".numa" in name]

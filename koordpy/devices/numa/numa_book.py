@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The NUMA data of all nodes in the cache: reports, labels, and the pods that hold amounts which a node may align.
+
+A report shows the pods that were on the node when it last changed. So the book knows of each pod whether it was there
+then, or was placed later, and which pods have left since (numa.md 4.2). Until the first snapshot all pods count as
+there, because objects arrive in any order.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, cast
+
+from koordpy.api import keys
+from koordpy.api.custom_objects import NodeResourceTopology
+from koordpy.api.objects import Node, Wire
+from koordpy.cache.snapshot import Snapshot
+from koordpy.devices.numa.admission import Policy
+from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
+from koordpy.devices.numa.topology_report import NO_REPORT, TopologyReport, label_policy, read_report
+from koordpy.devices.numa.zone_records import StatedZones, stated_zones
+from koordpy.pods.family_books import FamilyBook, FamilyView, PlannedAllocation
+from koordpy.pods.pod_info import PodInfo
+
+
+class ZonePod(NamedTuple):
+    """A pod on a node that holds, or once requested, amounts that may be aligned."""
+
+    pod: PodInfo
+    ask: NumaAsk
+    stated: StatedZones
+    """Zones by its annotations."""
+
+
+@dataclass(frozen=True, eq=False)
+class NodeNuma:
+    """NUMA data of one node and the pods on it. Immutable; after any change it is another object."""
+
+    report: TopologyReport = NO_REPORT
+    label: Policy = Policy.NONE
+    """Policy by the label of the node."""
+    pods: Mapping[str, ZonePod] = field(default_factory=dict)
+    """Key -> pod that was on the node when the report last changed, and still is."""
+    left: tuple[ZonePod, ...] = ()
+    """Pods that were there then, and have left."""
+    since: Mapping[str, ZonePod] = field(default_factory=dict)
+    """Key -> pod that was placed later."""
+    memo: dict[object, Any] = field(default_factory=dict, repr=False)
+    """Values that other modules derive from this object."""
+
+    @property
+    def policy(self) -> Policy:
+        """Policy of the node: of the report, else of the label."""
+        return self.label if self.report.policy is None else self.report.policy
+
+    def without(self, keys_gone: Collection[str]) -> "NodeNuma":
+        """Returns the node as if some pods (keys) had left it."""
+        left = tuple(pod for key, pod in self.pods.items() if key in keys_gone)
+        return replace(
+            self,
+            pods={key: pod for key, pod in self.pods.items() if key not in keys_gone},
+            left=(*self.left, *left),
+            since={key: pod for key, pod in self.since.items() if key not in keys_gone},
+            memo={},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class NumaView(FamilyView):
+    """The NUMA data of all nodes with a report or a label, at one moment. Immutable. Methods without a docstring
+    implement those of `FamilyView`."""
+
+    nodes: Mapping[str, NodeNuma] = field(default_factory=dict)
+    """Node name -> its data."""
+    warnings: tuple[tuple[str, str], ...] = ()
+
+    def without_pods(self, gone: Collection[PodInfo]) -> "NumaView":
+        by_node: dict[str, set[str]] = {}
+        for pod in gone:
+            if pod.node in self.nodes:
+                by_node.setdefault(pod.node, set()).add(pod.key)
+        changed = {name: self.nodes[name].without(found) for name, found in by_node.items()}
+        return replace(self, nodes={**self.nodes, **changed}) if changed else self
+
+    def with_nodes(self, like: Mapping[str, str]) -> "NumaView":
+        added = {
+            new: NodeNuma(self.nodes[old].report, self.nodes[old].label)
+            for new, old in like.items()
+            if old in self.nodes
+        }
+        return replace(self, nodes={**self.nodes, **added}) if added else self
+
+    def state_of(self, node: str) -> object:
+        known = self.nodes.get(node)
+        return (known.report, known.label) if known is not None else None
+
+    def moved_pods(self, before: "NumaView") -> Iterator[str]:
+        for name, here in self.nodes.items():
+            if before.nodes.get(name) is not here:
+                yield from (*here.pods, *here.since)
+
+
+NO_NUMA = NumaView()
+"""View of a cluster without NUMA data."""
+
+
+def numa_view(snapshot: Snapshot) -> NumaView:
+    """Returns the NUMA data of a snapshot."""
+    return cast(NumaView, snapshot.families.get(NUMA, NO_NUMA))
+
+
+class NumaBook(FamilyBook):
+    """Methods without a docstring implement those of `FamilyBook`."""
+
+    kinds: tuple[type[Wire], ...] = (NodeResourceTopology,)
+
+    def __init__(self) -> None:
+        self._objects: dict[str, NodeResourceTopology] = {}
+        self._reports: dict[str, TopologyReport] = {}
+        self._labels: dict[str, tuple[Policy, str]] = {}
+        """Name of a node with the label -> policy, warning about the label or empty."""
+        self._pods: dict[str, dict[str, ZonePod]] = {}
+        """Node name -> key -> pod on it; of all nodes."""
+        self._since: dict[str, set[str]] = {}
+        """Node name -> keys of the pods that were placed there after its report last changed."""
+        self._left: dict[str, dict[str, ZonePod]] = {}
+        """Node name -> uid -> pod that has left since its report last changed."""
+        self._is_settled = False
+        """True after the first snapshot."""
+        self._views: dict[str, NodeNuma] = {}
+        self._dirty: set[str] = set()
+
+    def put(self, obj: Any) -> None:
+        name, old = obj.metadata.name, self._objects.get(obj.metadata.name)
+        report = read_report(obj)
+        self._objects[name] = obj
+        if old is not None and _content(old) == _content(obj):
+            return
+        self._reports[name] = report
+        self._forget_order(name)
+
+    def drop(self, kind: type[Wire], key: str) -> None:
+        if self._objects.pop(key, None) is not None:
+            del self._reports[key]
+            self._forget_order(key)
+
+    def _forget_order(self, node: str) -> None:
+        """Counts all pods on a node as shown by its report."""
+        self._since.pop(node, None)
+        self._left.pop(node, None)
+        self._dirty.add(node)
+
+    def get(self, kind: type[Wire], key: str) -> Any:
+        return self._objects.get(key)
+
+    def objects_of(self, kind: type[Wire]) -> Mapping[str, Any]:
+        return self._objects
+
+    def put_node(self, node: Node) -> None:
+        name = node.metadata.name
+        if (keys.NUMA_POLICY in node.metadata.labels) or name in self._labels:
+            self._labels.pop(name, None)
+            if keys.NUMA_POLICY in node.metadata.labels:
+                self._labels[name] = label_policy(node)
+            self._dirty.add(name)
+
+    def drop_node(self, name: str) -> None:
+        if self._labels.pop(name, None) is not None:
+            self._dirty.add(name)
+
+    def hold(self, pod: PodInfo, given: Any) -> None:
+        ask = pod.ask(NUMA)
+        if ask is None:
+            return
+        stated = stated_zones(pod.pod)
+        if given is not None:
+            stated = replace(stated, planned=given.by_zone)
+        self._pods.setdefault(pod.node, {})[pod.key] = ZonePod(pod, ask, stated)
+        returned = self._left.get(pod.node, {}).pop(pod.uid, None)
+        if self._is_settled and returned is None:
+            self._since.setdefault(pod.node, set()).add(pod.key)
+        self._dirty.add(pod.node)
+
+    def release(self, pod: PodInfo) -> None:
+        known = self._pods.get(pod.node, {}).pop(pod.key, None)
+        if known is None:
+            return
+        since = self._since.get(pod.node, set())
+        if pod.key in since:
+            since.discard(pod.key)
+        elif self._is_settled:
+            self._left.setdefault(pod.node, {})[known.pod.uid] = known
+        self._dirty.add(pod.node)
+
+    def view(self) -> NumaView:
+        self._is_settled = True
+        for name in self._dirty:
+            if name in self._reports or name in self._labels:
+                self._views[name] = self._node(name)
+            else:
+                self._views.pop(name, None)
+        self._dirty.clear()
+        return NumaView(self._views.copy(), tuple(self._warnings()))
+
+    def _node(self, name: str) -> NodeNuma:
+        """Returns the current data of a node."""
+        pods, since = self._pods.get(name, {}), self._since.get(name, set())
+        return NodeNuma(
+            self._reports.get(name, NO_REPORT),
+            self._labels.get(name, (Policy.NONE, ""))[0],
+            {key: pod for key, pod in pods.items() if key not in since},
+            tuple(self._left.get(name, {}).values()),
+            {key: pod for key, pod in pods.items() if key in since},
+        )
+
+    def _warnings(self) -> Iterator[tuple[str, str]]:
+        """Yields (object, text) of parts of reports, labels and pods that are ignored."""
+        for report in self._reports.values():
+            yield from report.warnings
+        for name, (_, text) in self._labels.items():
+            if text:
+                yield f"Node/{name}", text
+        for here in self._views.values():
+            for pod in (*here.pods.values(), *here.since.values()):
+                for key in pod.stated.unreadable:
+                    yield f"Pod/{pod.pod.key}", f"annotation {key} cannot be read: its zones are unknown"
+
+    def is_lost(
+        self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, beside: Sequence[PodInfo]
+    ) -> bool:
+        """Implements `FamilyBook.is_lost`: a plan is lost if the report of one of its nodes has changed and now lists
+        other zones, or another policy, than the plan was made for."""
+        return any(one.devices is not None and not one.devices.is_valid(self._node(one.node)) for one in planned)
+
+    def ground(self, nodes: Collection[str]) -> list[object]:
+        return [found for name in nodes for found in (self._reports.get(name), self._labels.get(name))]
+
+
+def _content(topology: NodeResourceTopology) -> tuple[object, ...]:
+    """Returns the parts of a report that are read."""
+    annotations = topology.metadata.annotations
+    texts = [annotations.get(key) for key in keys.NUMA_REPORT]
+    return topology.zones, topology.attributes, topology.topology_policies, texts

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An independent check of the zones that a plan expects the kubelet to use.
+
+It runs before a plan is carried out, and shares only the free amounts of the zones with the planner, not the admission:
+widths and sums are computed here by numbers of zones. A node that rejects misaligned pods must have the amounts of each
+request in as few zones as the request can need, in one zone under single-numa-node; and the recorded amounts must be
+what the pod holds, and free.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import Any
+
+from koordpy.api import keys
+from koordpy.api.quantity import units
+from koordpy.devices.device_family import Placed
+from koordpy.devices.numa.numa_nodes import ZoneState, ZoneTake, numa_nodes
+from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
+from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.pods.pod_info import PodInfo
+
+
+def check_zones(
+    placed: Placed, given: Mapping[str, Any], notes: Mapping[str, Mapping[str, str]], inputs: FilterInputs
+) -> Iterator[str]:
+    """Yields the faults of the zones of a plan's pods, on the draft before the plan.
+
+    placed: (pod, node position) in rank order. given: pod key -> `ZoneTake`. notes: pod key -> annotations.
+    """
+    numa = numa_nodes(inputs)
+    left: dict[int, dict[str, dict[int, int]]] = {}
+    for pod, node in placed:
+        state, ask = numa.state(node), pod.ask(NUMA)
+        name = inputs.snapshot.nodes[node].name
+        if state is None or ask is None or not state.node.has_data:
+            if pod.key in given:
+                yield f"{pod.key}: gets zones of node {name}, which has no NUMA data"
+            continue
+        take: ZoneTake | None = given.get(pod.key)
+        if take is None:
+            yield f"{pod.key}: the plan names no zones of node {name}"
+            continue
+        if node not in left:
+            numbers = state.node.numbers
+            left[node] = {res: dict(zip(numbers, row, strict=True)) for res, row in state.free.items()}
+        yield from _faults(pod, ask, state, take, left[node])
+        yield from _note_faults(pod, take, notes.get(pod.key, {}))
+        for resource, by_zone in take.by_zone.items():
+            for zone, amount in by_zone.items():
+                left[node][resource][zone] -= amount
+
+
+def _faults(
+    pod: PodInfo, ask: NumaAsk, state: ZoneState, take: ZoneTake, free: Mapping[str, Mapping[int, int]]
+) -> Iterator[str]:
+    """Yields what is wrong with the zones of one pod. free: resource -> zone -> amount before the pod."""
+    node = state.node
+    held = {name: amount for name, amount in ask.held if name in node.allocatable}
+    told = {name: sum(row.values()) for name, row in take.by_zone.items()}
+    if told != held:
+        yield f"{pod.key}: its zones have {told} of {held}"
+    strict = {"single-numa-node", "restricted"} & {node.policy.value, ask.demand.value}
+    if not strict:
+        return
+    for resource, row in take.by_zone.items():
+        for zone, amount in row.items():
+            if amount > max(0, free[resource].get(zone, 0)):
+                yield f"{pod.key}: zone {zone} lacks {resource}: {amount} of {free[resource].get(zone, 0)}"
+    sizes = {name: dict(zip(node.numbers, row, strict=True)) for name, row in node.zones.sizes}
+    requests = node_requests(ask, state)
+    if len(requests) != len(take.admission.sets):
+        yield f"{pod.key}: has {len(requests)} aligned requests and {len(take.admission.sets)} zone sets"
+        return
+    for amounts, mask in zip(requests, take.admission.sets, strict=True):
+        zones = [number for i, number in enumerate(node.numbers) if mask >> i & 1]
+        if "single-numa-node" in strict and len(zones) != 1:
+            yield f"{pod.key}: needs {len(zones)} zones, the policy allows one"
+        for resource, amount in amounts.items():
+            if sum(max(0, free[resource][zone]) for zone in zones) < amount:
+                yield f"{pod.key}: zones {zones} have too little {resource}"
+            if len(zones) != _least(resource, amounts, sizes):
+                yield f"{pod.key}: {resource} prefers another number of zones than {len(zones)}"
+
+
+def node_requests(ask: NumaAsk, state: ZoneState) -> list[dict[str, int]]:
+    """Returns resource -> amount of each request that a node aligns."""
+    rows = [ask.whole] if state.node.scope.value == "pod" else [request.amounts for request in ask.containers]
+    found = [{name: amount for name, amount in row if name in state.node.allocatable} for row in rows]
+    return [one for one in found if one]
+
+
+def _least(resource: str, amounts: Mapping[str, int], sizes: Mapping[str, Mapping[int, int]]) -> int:
+    """Returns the fewest zones that could hold an amount on an empty node; for memory types together."""
+    memory = [name for name in amounts if name == "memory" or name.startswith("hugepages-")]
+    together = memory if resource in memory else [resource]
+    zones = sorted(sizes[resource], key=lambda zone: -sizes[resource][zone])
+    for number in range(1, len(zones)):
+        choices = combinations(zones, number) if len(together) > 1 else [tuple(zones[:number])]
+        if any(all(sum(sizes[name][z] for z in some) >= amounts[name] for name in together) for some in choices):
+            return number
+    return len(zones)
+
+
+def _note_faults(pod: PodInfo, take: ZoneTake, notes: Mapping[str, str]) -> Iterator[str]:
+    """Yields what is wrong with the annotation that records the zones of a pod."""
+    text = notes.get(keys.RESOURCE_STATUS)
+    entries = json.loads(text)["numaNodeResources"] if text else []
+    told: dict[str, dict[int, int]] = {}
+    for entry in entries:
+        for name, amount in entry["resources"].items():
+            told.setdefault(name, {})[entry["node"]] = units(name, amount)
+    if told != {name: dict(row) for name, row in take.by_zone.items() if row}:
+        yield f"{pod.key}: annotation {keys.RESOURCE_STATUS} does not record its zones"

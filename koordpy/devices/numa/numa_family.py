@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NUMA zones as a device family: connects the modules of this package with the interface `Family` (numa.md).
+
+The kubelet chooses the zones. The family predicts its choice, charges each placed pod with these zones, and records
+them in the Binding, so that later plans know them before the next report.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from koordpy.api import keys
+from koordpy.api.custom_objects import NodeResourceTopology
+from koordpy.api.objects import Pod
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.devices.device_family import Family, FamilyRound, Placed
+from koordpy.devices.numa.admission import Admission
+from koordpy.devices.numa.numa_book import NumaBook
+from koordpy.devices.numa.numa_check import check_zones
+from koordpy.devices.numa.numa_filter import PLUGIN, Alignment
+from koordpy.devices.numa.numa_nodes import ZoneTake, numa_nodes
+from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk, numa_ask
+from koordpy.devices.numa.zone_records import status_text
+from koordpy.framework.filter_protocol import Code, Refusal
+from koordpy.framework.pod_rule_filter import Rule
+from koordpy.plan.round_plan import FamilyAllocation
+from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.pods.device_asks import AskReader
+from koordpy.pods.family_books import FamilyBook, LateBook
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.resource_amounts import Amounts
+
+
+class NumaAskReader(AskReader):
+    """Reads what may be aligned of a pod, in clusters with NUMA data; in other clusters only of pods that demand it."""
+
+    family = NUMA
+    annotations = frozenset((keys.NUMA_SPEC, keys.NUMA_SPEC_ALIAS))
+    is_late = True
+
+    def __init__(self, *, enabled: bool) -> None:
+        self._enabled = enabled
+
+    def read(self, pod: Pod, requests: Amounts, *, pending: bool) -> Any:
+        """Implements `AskReader.read`: returns a `NumaAsk`."""
+        return numa_ask(pod) if self._enabled else None
+
+    def shape(self, pod: Pod, ask: NumaAsk) -> Any:
+        """Implements `AskReader.shape`."""
+        return ask.containers, ask.whole, ask.held, ask.demand, ask.fault
+
+
+class NumaZones(Family):
+    """The NUMA zones of all nodes."""
+
+    name, title, plugin = NUMA, "NUMA zones", PLUGIN
+    counts_decide = False
+    distinguishes_victims = True
+
+    def reader(self, config: KoordpyConfiguration) -> AskReader:
+        """Implements `Family.reader`."""
+        return NumaAskReader(enabled=config.numa.enabled)
+
+    def book(self, config: KoordpyConfiguration) -> FamilyBook:
+        """Implements `Family.book`: created with the first report or labelled node."""
+        return LateBook(NumaBook, labels=frozenset((keys.NUMA_POLICY,)), kinds=(NodeResourceTopology,))
+
+    def refusal(self, pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
+        """Implements `Family.refusal`: a demand that cannot be read (numa.md 5.3)."""
+        fault = pod.ask(NUMA).fault
+        return Refusal(PLUGIN, Code.UNRESOLVABLE, (fault,)) if fault else None
+
+    def rules(self, pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
+        """Implements `Family.rules`."""
+        yield Alignment(pod, numa_nodes(inputs))
+
+    def allocate(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
+        """Implements `Family.allocate`: admits the pods of each node one after the other (numa.md 7 and 9)."""
+        numa, pods = numa_nodes(now.inputs), now.inputs.snapshot.pods
+        states = {node: numa.state(node) for node in nodes.values()}
+        given: dict[str, ZoneTake] = {}
+        notes: dict[str, dict[str, str]] = {}
+        faults: list[str] = []
+        for key, node in nodes.items():
+            state, ask = states[node], pods[key].ask(NUMA)
+            if state is None or not state.node.has_data:
+                continue
+            found = state.admit(ask)
+            if not isinstance(found, Admission):
+                faults.append(f"{key}: the zones of node {now.inputs.snapshot.nodes[node].name} cannot align the pod")
+                continue
+            states[node] = state.after(found.taken)
+            given[key] = ZoneTake(state.node.numbers, found, state.node.policy)
+            if text := status_text(state.node.numbers, found.taken):
+                notes[key] = {keys.RESOURCE_STATUS: text}
+        return FamilyAllocation(given, notes, tuple(faults))
+
+    def check(
+        self, placed: Placed, given: Mapping[str, Any], notes: Mapping[str, Mapping[str, str]], now: FamilyRound
+    ) -> Iterator[str]:
+        """Implements `Family.check`."""
+        return check_zones(placed, given, notes, now.inputs)
+
+    def is_counted(self, pods: Iterable[PodInfo], inputs: FilterInputs) -> bool:
+        """Implements `Family.is_counted`: sums do not decide where a node aligns pods."""
+        return False
+
+    def node_warnings(self, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+        """Implements `Family.node_warnings`: none besides those of the view."""
+        yield from ()
+
+    def warnings(self, pod: PodInfo) -> Iterator[str]:
+        """Implements `Family.warnings`."""
+        ask: NumaAsk = pod.ask(NUMA)
+        yield from ((ask.fault,) if ask.fault else ())
+        yield from ask.ignored

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The NUMA zones of all nodes on a draft: what is free in each zone, and which zones a pod would get.
+
+The state of a node is computed on first use, and again after the draft has changed the node. Pods that the draft
+places are charged with the zones of their allocation, else with those that section 3 gives them in turn.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from koordpy.cache.plan_draft import Draft
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.devices.gpu.gpu_nodes import GpuNodes, gpu_nodes
+from koordpy.devices.gpu.gpu_view import gpu_view
+from koordpy.devices.numa.admission import (
+    NOTHING_ALIGNED,
+    Admission,
+    Part,
+    PodAmounts,
+    Policy,
+    Zoned,
+    admit,
+    memory_sets,
+    minus,
+)
+from koordpy.devices.numa.aligned_node import AlignedNode, aligned_node
+from koordpy.devices.numa.free_amounts import free_amounts
+from koordpy.devices.numa.numa_book import NodeNuma, NumaView, ZonePod, numa_view
+from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
+from koordpy.devices.numa.zone_records import ByZone
+from koordpy.plugins.filter_inputs import FilterInputs
+
+Row = tuple[int, ...]
+_NO_NUMA = NodeNuma()
+
+
+@dataclass(frozen=True)
+class ZoneTake:
+    """Zones that a plan expects the kubelet to use for a pod: the allocation of the family."""
+
+    numbers: Row
+    """[zones] number of each zone of the node."""
+    admission: Admission
+    policy: Policy
+
+    @property
+    def taken(self) -> Zoned:
+        """Resource -> [zones] amount."""
+        return self.admission.taken
+
+    @property
+    def by_zone(self) -> ByZone:
+        """Resource -> number of a zone -> amount above 0."""
+        return {
+            name: {number: one for number, one in zip(self.numbers, row, strict=True) if one}
+            for name, row in self.taken.items()
+        }
+
+    def is_valid(self, numa: NodeNuma) -> bool:
+        """Returns whether the plan holds for the node as it is now: with the same policy and zones."""
+        zones = set(numa.report.zones)
+        return numa.policy is self.policy and (not zones or zones <= set(self.numbers))
+
+
+@dataclass(frozen=True, eq=False)
+class ZoneState:
+    """The zones of one node on a draft."""
+
+    node: AlignedNode
+    free: Zoned
+    """Resource -> [zones] amount; may be negative."""
+    groups: frozenset[int]
+    """Zone sets in which pods have memory."""
+    exact: bool
+    """True if the report shows exactly the pods that were on the node when it last changed."""
+
+    @cached_property
+    def key(self) -> object:
+        """A hashable value that is equal for nodes with equal answers."""
+        return self.node.policy, self.node.scope, self.node.zones, tuple(sorted(self.free.items())), self.groups
+
+    @cached_property
+    def empty(self) -> "ZoneState":
+        """The node without any pod."""
+        return replace(self, free=self.node.allocatable, groups=frozenset())
+
+    def policy_for(self, ask: NumaAsk) -> Policy:
+        """Returns the stricter of the node's policy and the pod's demand."""
+        return max(self.node.policy, ask.demand, key=lambda one: one.strictness)
+
+    def amounts_of(self, ask: NumaAsk) -> PodAmounts:
+        """Returns what the node aligns of a pod."""
+        return ask.on(self.node.resources, self.node.scope)
+
+    def admit(self, ask: NumaAsk) -> Admission | Part:
+        """Returns the zones that a pod gets, or the part of the pod that the kubelet rejects first."""
+        pod = self.amounts_of(ask)
+        if not self.node.has_data or not pod.requests:
+            return NOTHING_ALIGNED
+        return admit(pod, self.node.zones, self.free, self.policy_for(ask), self.groups)
+
+    def after(self, taken: Zoned) -> "ZoneState":
+        """Returns the state with one more pod. taken: resource -> [zones] amount of the pod."""
+        if not taken:
+            return self
+        return replace(self, free=minus(self.free, taken), groups=self.groups | memory_sets([taken]))
+
+    def after_pod(self, ask: NumaAsk, record: Zoned = {}) -> "ZoneState":  # noqa: B006 - it is not changed
+        """Returns the state with one more pod, whose zones are partly known.
+
+        record: resource -> [zones] amount. Other resources are taken as the kubelet would; if it rejects the pod, from
+        the zones in ascending order.
+        """
+        if not self.node.has_data:
+            return self
+        unknown = [(name, amount) for name, amount in self.amounts_of(ask).held if name not in record]
+        if not unknown:
+            return self.after(record)
+        found = self.admit(ask)
+        guess = found.taken if isinstance(found, Admission) and found.taken else self._in_order(unknown)
+        return self.after({**record, **{name: guess[name] for name, _ in unknown if name in guess}})
+
+    def _in_order(self, amounts: Iterable[tuple[str, int]]) -> Zoned:
+        """Returns amounts that are taken from the zones in ascending order, as much as each has free."""
+        out: dict[str, Row] = {}
+        for name, amount in amounts:
+            row = []
+            for have in self.free[name]:
+                row.append(min(amount, max(0, have)))
+                amount -= row[-1]
+            row[-1] += amount
+            out[name] = tuple(row)
+        return out
+
+
+def numa_nodes(inputs: FilterInputs) -> "NumaNodes":
+    """Returns the zones of every node on the draft of `inputs`, built once for it."""
+    found = inputs.memo.get(NumaNodes)
+    if not isinstance(found, NumaNodes):
+        found = inputs.memo[NumaNodes] = NumaNodes(inputs.draft, inputs.config, gpu_nodes(inputs))
+    return found
+
+
+class NumaNodes:
+    """The zones of all nodes on a draft. node: position of a node."""
+
+    def __init__(self, draft: Draft, config: KoordpyConfiguration, gpus: GpuNodes) -> None:
+        self.draft, self.config = draft, config
+        self.view: NumaView = numa_view(draft.snapshot)
+        self._gpus = gpus
+        self._machines = gpu_view(draft.snapshot).nodes
+        self._states: dict[int, ZoneState | None] = {}
+        self._seen = 0
+        """Version of the draft up to which states are current."""
+        self._changed: set[int] = set()
+        """Nodes that the draft has ever changed; the states of other nodes are those of the snapshot."""
+
+    def state(self, node: int) -> ZoneState | None:
+        """Returns the zones of a node on the current draft; None for a node without zones."""
+        if self._seen < self.draft.version:
+            for one in self.draft.touched_since(self._seen):
+                self._states.pop(one, None)
+                self._changed.add(one)
+            self._seen = self.draft.version
+        if node not in self._states:
+            self._states[node] = self._read(node)
+        return self._states[node]
+
+    def aligned(self, node: int) -> AlignedNode | None:
+        """Returns the zones of a node apart from the draft; None for a node without zones."""
+        info = self.draft.snapshot.nodes[node]
+        numa, gpus = self.view.nodes.get(info.name), self._machines.get(info.name)
+        if not self.config.numa.enabled or (numa is None and gpus is None):
+            return None
+        numa = numa or _NO_NUMA
+        if numa is _NO_NUMA:
+            return aligned_node(numa, gpus, info.allocatable, self.config.numa, self.config.gpu)
+        known = numa.memo.get(AlignedNode)
+        basis = (gpus, info.allocatable, self.config)
+        if known is None or any(one is not other for one, other in zip(known[0], basis, strict=True)):
+            found = aligned_node(numa, gpus, info.allocatable, self.config.numa, self.config.gpu)
+            known = numa.memo[AlignedNode] = basis, found
+        aligned: AlignedNode | None = known[1]
+        return aligned
+
+    def _read(self, node: int) -> ZoneState | None:
+        """Returns the state of a node on the current draft."""
+        aligned = self.aligned(node)
+        return self.state_without_bound(node, aligned, ()) if aligned is not None else None
+
+    def state_without_bound(self, node: int, aligned: AlignedNode, gone: Collection[str]) -> ZoneState:
+        """Returns the state of a node on the current draft without some further bound pods (keys)."""
+        draft = self.draft
+        evicted = draft.evicted.keys() | set(gone) if node in self._changed or gone else frozenset[str]()
+        state = self.state_without(node, aligned, evicted)
+        for key, pod in draft.placed_on.get(node, {}).items():
+            if (ask := pod.ask(NUMA)) is None:
+                continue
+            take = draft.family_devices_of(key, NUMA)
+            state = state.after_pod(ask, self._by_report(aligned, take.taken if take is not None else {}))
+        return state
+
+    def state_without(self, node: int, aligned: AlignedNode, gone: Collection[str]) -> ZoneState:
+        """Returns the state of a node on the snapshot without some of its pods (keys)."""
+        pods = [(pod, known) for pod, known in aligned.reported]
+        if gone:
+            pods = [(pod, known._replace(gone=known.gone or pod.pod.key in gone)) for pod, known in pods]
+        there = {name: row for name, row in aligned.allocatable.items() if name not in aligned.by_device}
+        found = free_amounts(there, aligned.available, [known for _, known in pods], ())
+        free = dict(found.free)
+        for name, scale in aligned.by_device.items():
+            mask = self._gpus.state(node).free
+            free[name] = tuple((mask & own).bit_count() * scale for own in aligned.gpu_zones)
+        groups = memory_sets([known.record for _, known in pods if not known.gone])
+        state = ZoneState(aligned, free, groups, found.exact)
+        if not aligned.has_data:
+            return state
+        for key, pod in aligned.numa.since.items():
+            if key not in gone:
+                state = state.after_pod(pod.ask, self._by_report(aligned, self._known(aligned, pod)))
+        return state
+
+    @staticmethod
+    def _known(aligned: AlignedNode, pod: ZonePod) -> Zoned:
+        return aligned.record_of(pod)
+
+    @staticmethod
+    def _by_report(aligned: AlignedNode, record: Zoned) -> Zoned:
+        """Returns a record as it changes free amounts: GPUs of which the Device states the free ones are left out,
+        because they are counted by name."""
+        return {
+            name: (0,) * len(row) if name in aligned.by_device else row
+            for name, row in record.items()
+            if name in aligned.allocatable
+        }
