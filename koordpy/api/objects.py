@@ -56,10 +56,7 @@ class ObjectMeta(Wire, frozen=True, gc=True, weakref=True):
     @property
     def controller(self) -> OwnerReference | None:
         """The controlling owner; None for none."""
-        for owner in self.owner_references:
-            if owner.controller:
-                return owner
-        return None
+        return next((owner for owner in self.owner_references if owner.controller), None)
 
     def __post_init__(self) -> None:
         """Drops annotations above the limit that koordpy does not read, because they would stay in memory."""
@@ -319,6 +316,7 @@ class PodStatus(Wire, frozen=True):
     start_time: Time | None = None
     nominated_node_name: str = ""
     resource_claim_statuses: list[PodResourceClaimStatus] = []
+    extended_resource_claim_status: dict[str, Any] | None = None
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
     allocated_resources: Quantities = {}

@@ -16,7 +16,9 @@ from typing import Any
 from koordpy.api.counted_nouns import count_noun
 from koordpy.api.times import SteadyTime
 from koordpy.engine.binding.binder import Binder, BindResult
-from koordpy.engine.binding.claim_writes import DeviceReleaser, DeviceReserver
+from koordpy.engine.binding.claim_calls import ClaimCalls
+from koordpy.engine.binding.claim_releases import DeviceReleaser
+from koordpy.engine.binding.claim_writes import DeviceReserver
 from koordpy.engine.binding.commit import Committer
 from koordpy.engine.binding.foreign_bindings import ForeignBinds
 from koordpy.engine.binding.volume_writes import ClaimBinder
@@ -147,8 +149,9 @@ class Scheduler:
 
         # writes to the API server
         self.binder = Binder(client, clock=clock, settle_seconds=settings.settle_seconds)
-        self.claims, self.reserver = ClaimBinder(context), DeviceReserver(context)
-        self.releaser = DeviceReleaser(context)
+        self.claims, claim_calls = ClaimBinder(context), ClaimCalls(context)
+        self.releaser = DeviceReleaser(context, claim_calls)
+        self.reserver = DeviceReserver(context, claim_calls, self.releaser)
         self.evictor = Evictor(context, self.writers.evicted) if self.writers is not None else None
         refusals = UnschedulableHandler(
             context,

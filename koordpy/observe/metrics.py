@@ -201,6 +201,7 @@ class Metrics:
         self.conflicts = counter(
             "koordpy_conflicts_total", "Plans and Bindings that conflicted with other changes.", ["kind"]
         )
+        self.claims = counter("koordpy_claims_total", "Writes of resource claims by outcome.", ["outcome"])
         self.watch_lag = histogram(
             "koordpy_watch_lag_seconds",
             "Seconds from the arrival of watch events until they were applied.",

@@ -153,6 +153,10 @@ async def test_nothing_that_koordpy_does_is_refused_and_nothing_is_granted_in_va
         ("events.k8s.io", "events", "patch"),
         # no path: the API server asks for it where an allocation is written to the status
         ("resource.k8s.io", "resourceclaims/binding", "patch"),
+        ("resource.k8s.io", "resourceclaims/binding", "update"),
+        # of extended resources that devices serve (test_devices.py)
+        ("resource.k8s.io", "resourceclaims", "create"),
+        ("resource.k8s.io", "resourceclaims", "delete"),
         *(() if api.serves_gangs else [("scheduling.k8s.io", "podgroups/status", "patch")]),
     }
     leases = {("coordination.k8s.io", "leases", verb) for verb in ("create", "update")}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.engine.binding.claim_writes import FINALIZER
+from koordpy.engine.binding.claim_calls import FINALIZER
 from tests.e2e.client import Client, condition, pod_manifest, pods_path
 from tests.e2e.conftest import CRDS
 from tests.e2e.controlplane import ControlPlane

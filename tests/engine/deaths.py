@@ -16,7 +16,16 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.engine.binding import binder, binding_confirmation, claim_writes, commit, unit_commit, volume_writes
+from koordpy.engine.binding import (
+    binder,
+    binding_confirmation,
+    claim_calls,
+    claim_releases,
+    claim_writes,
+    commit,
+    unit_commit,
+    volume_writes,
+)
 from koordpy.engine.evictions import eviction_calls, evictor, nominations
 from tests.engine.live import Live, gang
 from tests.engine.manifests import CLAIMS_OF_DEVICES, GPU, QUOTAS, nominated_node
@@ -32,6 +41,8 @@ MODULES: tuple[ModuleType, ...] = (
     binding_confirmation,
     binder,
     volume_writes,
+    claim_calls,
+    claim_releases,
     claim_writes,
     evictor,
     nominations,

@@ -6,7 +6,7 @@ import pytest
 from koordpy.api.claim_objects import ResourceClaim
 from koordpy.api.objects import ObjectMeta
 from koordpy.devices.family_registry import make_state
-from koordpy.engine.binding.claim_writes import take_reply
+from koordpy.engine.binding.claim_calls import take_reply
 
 
 def claim(version: str) -> ResourceClaim:

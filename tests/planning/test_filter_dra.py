@@ -355,16 +355,6 @@ def test_a_node_without_units_of_a_resource_serves_it_by_devices() -> None:
     assert [list(one) for one in given] == [["default/p0-extended-resources"], ["default/p1-extended-resources"]]
 
 
-def test_a_live_cluster_refuses_what_is_not_written_yet() -> None:
-    objects = [NODES[0], EXTENDED, offers("n1", "g0"), pod("p", requests={"gpu.example.com/card": "1"})]
-    state = make_state(live=True)
-    for one in objects:
-        state.upsert(one)
-    assert messages(plan_round(state.snapshot(0.0)))["p"].startswith(
-        "0/1 nodes are available: 1 unsupported: extended resources through devices."
-    )
-
-
 @pytest.mark.parametrize("facts", [{"binding_conditions": ["ready"]}, {"allow_multiple_allocations": True}])
 def test_a_live_cluster_does_not_allocate_devices_that_need_more_than_one_write(facts: dict[str, Any]) -> None:
     slices = offers("n1", "g0")

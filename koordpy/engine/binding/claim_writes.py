@@ -1,156 +1,224 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allocates ResourceClaims (DRA) before Bindings, and releases them after failed ones (kube-parity.md 4.9 and 6).
+"""Allocates and reserves the ResourceClaims (DRA) of a unit before its Bindings (kube-parity.md 4.9, dra.md 12).
 
-`DeviceReserver` writes the planned allocation and the pods' reservations (status.reservedFor), one write per claim for
-all pods of a unit. Other writers use the same claims, so after a conflict the claim is read and checked again. Only a
-contradiction voids the plan. `DeviceReleaser` removes reservations, and allocations without another user, because an
-allocated claim ties its pod to a node and occupies devices. It does so after a failed Binding, after a verdict that the
-pod fits nowhere (as kube-scheduler's PostFilter), and for deleted pods, also of an earlier leader.
+Each step is finished for all pods of the unit before the next one begins: claims for extended resources are created;
+each claim gets its finalizer, then allocation and reservations in one write; the replies are compared with what was
+sent; the status of pods names the created claims; devices that another scheduler took meanwhile are looked for.
+
+Other writers use the same claims, so after a conflict the claim is read and checked again. Only a contradiction voids
+the plan. What was written for a void plan is undone by `claim_releases.py`.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import cache
+from typing import Any, TypeVar
 
 import msgspec
 
-from koordpy.api.claim_objects import Allocation, ClaimConsumer, ResourceClaim
+from koordpy.api.claim_objects import Allocation, ResourceClaim
 from koordpy.api.label_selectors import term_matches
-from koordpy.cache.cluster_state import ClusterState
-from koordpy.devices.dra.ledger.claim_book import claim_book
-from koordpy.engine.binding.volume_writes import ClaimsFailed, PodClaims, failing, obstacle_text
+from koordpy.devices.dra.ledger.claim_book import ClaimBook, claim_book
+from koordpy.devices.dra.ledger.device_objects import whole_devices
+from koordpy.engine.binding.claim_calls import ClaimCalls, NotServed, take_reply
+from koordpy.engine.binding.claim_needs import ClaimNeed, claim_needs
+from koordpy.engine.binding.claim_releases import DeviceReleaser
+from koordpy.engine.binding.volume_writes import ClaimsFailed, PodClaims, obstacle_text
 from koordpy.engine.client.api_client import Body
 from koordpy.engine.client.api_errors import ApiError, Unreachable
-from koordpy.engine.client.api_replies import is_older
-from koordpy.engine.client.api_resources import RESOURCE_CLAIMS, Resource
+from koordpy.engine.client.api_replies import is_older, reached
 from koordpy.engine.client.backoff import Backoff
 from koordpy.engine.engine_context import Context, begin
 from koordpy.engine.wakeups import Wake
-from koordpy.pods.claim_refs import MAX_CONSUMERS, DeviceId, consumer_of, resource_claims
-from koordpy.pods.object_book import object_key
-from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.claim_refs import MAX_CONSUMERS, DeviceId, Grant
 
 logger = logging.getLogger(__name__)
 
-FINALIZER = "resource.kubernetes.io/delete-protection"
-"""Finalizer of an allocated claim, which keeps the claim until the claim controller has deallocated it."""
 MAX_RESERVE_TRIES = 5  # conflicts (409) of one claim before a plan is void
-MAX_RELEASE_TRIES = 6  # failed calls before a release is given up; the sweep tries again
 POLL_SECONDS = 0.2
 """Interval of the checks of a claim that another unit's pod allocates; that takes one write."""
-ASKED_AGAIN_SWEEPS = 20
-"""Number of sweeps after which finished pods that were found to exist (`_alive`) are read again."""
-
-
-def take_reply(state: ClusterState, claim: ResourceClaim) -> None:
-    """Stores a claim from a reply, so that no plan uses the older state.
-
-    A newer known claim is kept: otherwise an older reply would restore a released reservation, and its pod would be
-    bound without it. A claim that the watch has deleted is not restored.
-    """
-    known = state.get(ResourceClaim, object_key(claim))
-    if known is not None and not is_older(claim.metadata.resource_version, known.metadata.resource_version):
-        state.upsert(claim)
+SEEN_SECONDS = 5.0
+"""Time in which the watch is expected to deliver the written claims."""
+T = TypeVar("T")
 
 
 class DeviceReserver:
     """Allocates and reserves the resource claims of units. Owned by the event loop."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, calls: ClaimCalls, releaser: DeviceReleaser) -> None:
         self._client, self._feeds, self._state = context.client, context.feeds, context.state
-        self._may_write, self._settings = context.may_write, context.settings
+        self._may_write, self._settings, self._metrics = context.may_write, context.settings, context.metrics
+        self._calls, self._releaser = calls, releaser
         self._unprotected = False  # True if this process may not set the finalizer
         self._asking: set[asyncio.Task[None]] = set()
 
+    @property
+    def _book(self) -> ClaimBook:
+        return claim_book(self._state.families)
+
     async def reserve(self, pods: Sequence[PodClaims], *, obstacle: Callable[[], str]) -> None:
-        """Writes the planned allocations and reserves every claim that the pods name.
+        """Writes the planned allocations and reserves every claim that the pods use.
 
         obstacle: returns why the unit cannot be bound any more; empty if it can. Raises ClaimsFailed; claims written
-        before stay as they are, and the next plan continues from there.
+        before stay as they are until they are released.
         """
+        needs = claim_needs(pods, self._state.gangs.upstream)
         try:
             async with asyncio.timeout(self._settings.config.filters.volume_binding.bind_timeout):
-                for key, of_claim in _by_claim(pods).items():
-                    await self._reserve(key, of_claim, obstacle)
+                await self._each(self._create, [need for need in needs if need.is_implicit])
+                written = await self._each(lambda need: self._reserve(need, obstacle), needs)
+                await self._each(self._name, [need for need in needs if need.is_implicit])
+                await self._each(self._unname, [pod for pod in pods if _has_stale_status(pod)])
+                await self._check_devices([claim for claim in written if claim is not None])
         except TimeoutError:
             raise ClaimsFailed("timeout", "timed out waiting for resource claims") from None
 
-    async def _reserve(self, key: str, pods: Sequence[PodClaims], obstacle: Callable[[], str]) -> None:
-        """Allocates one claim, and reserves it for these pods. Tries again after conflicts."""
-        claim, uid, tries = self._state.get(ResourceClaim, key), "", 0
+    async def _each(self, work: Callable[[Any], Awaitable[T]], items: Iterable[Any]) -> list[T]:
+        """Does one step for several items in parallel. Raises the first error after all of them have ended."""
+        ended = await asyncio.gather(*map(work, items), return_exceptions=True)
+        for outcome in ended:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return ended  # type: ignore[return-value]
+
+    # -- claims for extended resources --------------------------------------------------------------------------------
+
+    async def _create(self, need: ClaimNeed) -> None:
+        """Creates the claim for a pod's extended resources. One that an earlier attempt left is deleted before."""
+        info, grant = need.pods[0].info, need.grant
+        assert grant is not None
+        await self._releaser.delete_leftovers(info)
+        self._check_may_write(need.key)
+        try:
+            made = await self._calls.create(info, self._book.objects.extended(info.pod, grant).devices)
+        except (ApiError, Unreachable, NotServed) as error:
+            if _is_unsure(error):
+                self._releaser.unsure[info.uid] = info.namespace
+            what = f"resource claim for the extended resources of {info.key}"
+            raise self._failed(error, what, "create", "resourceclaims") from None
+        take_reply(self._state, made, created=True)
+        need.key = f"{info.namespace}/{made.metadata.name}"
+
+    async def _name(self, need: ClaimNeed) -> None:
+        """Writes the name of the created claim, and which request serves which container, to the pod's status."""
+        info, grant = need.pods[0].info, need.grant
+        assert grant is not None
+        mappings = [
+            {"containerName": one.container, "resourceName": one.resource, "requestName": one.request}
+            for one in self._book.objects.extended(info.pod, grant).mappings
+        ]
+        body = {"resourceClaimName": need.key.partition("/")[2], "requestMappings": mappings}
+        await self._write_pod(need.pods[0], body)
+
+    async def _unname(self, pod: PodClaims) -> None:
+        """Removes the name of a deleted claim from the status of a pod that needs none on its node."""
+        await self._write_pod(pod, None)
+
+    async def _write_pod(self, pod: PodClaims, body: Body | None) -> None:
+        self._check_may_write(f"of {pod.info.key}")
+        try:
+            written = await self._calls.write_pod(pod.info, body)
+        except (ApiError, Unreachable) as error:
+            raise self._failed(error, f"status of pod {pod.info.key}", "patch", "pods/status") from None
+        if body is not None and written.status.extended_resource_claim_status is None:
+            raise ClaimsFailed("write", f"pod {pod.info.key}: the API server dropped extendedResourceClaimStatus")
+
+    # -- allocation and reservation -----------------------------------------------------------------------------------
+
+    async def _reserve(self, need: ClaimNeed, obstacle: Callable[[], str]) -> ResourceClaim | None:
+        """Allocates one claim, and reserves it for its consumers. Returns the claim as allocated; None if it was
+        allocated before."""
+        uid = ""
         while True:
             if why := obstacle():
-                raise ClaimsFailed(why, f"resource claim {key} was not reserved: {obstacle_text(why)}")
-            if claim is None or (uid and claim.metadata.uid != uid) or claim.metadata.deletion_timestamp:
-                raise ClaimsFailed("void", f"resource claim {key} does not exist any more")
+                raise ClaimsFailed(why, f"resource claim {need.key} was not reserved: {obstacle_text(why)}")
+            async with self._calls.lock(need.key):
+                claim = self._existing(need, self._state.get(ResourceClaim, need.key), uid)
+                if not self._waits(need, claim):
+                    return await self._write(need, claim, obstacle)
             uid = claim.metadata.uid
-            if self._waits(key, claim, pods):
-                await asyncio.sleep(POLL_SECONDS)
-                claim = self._state.get(ResourceClaim, key)
-                continue
-            body = self._patch_of(key, claim, pods)
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _existing(self, need: ClaimNeed, claim: ResourceClaim | None, uid: str) -> ResourceClaim:
+        """Returns the claim if it exists. uid: that it must have; empty for any. Raises ClaimsFailed."""
+        if claim is None or (uid and claim.metadata.uid != uid) or claim.metadata.deletion_timestamp:
+            raise ClaimsFailed("void", f"claim {need.key} got deleted in the meantime")
+        return claim
+
+    def _waits(self, need: ClaimNeed, claim: ResourceClaim) -> bool:
+        """Returns True if a pod of another unit is about to allocate the claim. Raises ClaimsFailed if none is."""
+        if claim.status.allocation is not None or need.granting is not None:
+            return False
+        if need.key not in self._book.grants():
+            raise ClaimsFailed("void", f"resource claim {need.key}: the pod that was to allocate it was not bound")
+        return True
+
+    async def _write(self, need: ClaimNeed, claim: ResourceClaim, obstacle: Callable[[], str]) -> ResourceClaim | None:
+        """Writes allocation and reservations of a claim. Tries again after conflicts. Returns as `_reserve`."""
+        key, uid, tries, share_id = need.key, claim.metadata.uid, 0, cache(lambda i: str(uuid.uuid4()))
+        while True:
+            body = self._patch_of(need, claim, share_id)
             if body is None:
-                return
-            if "allocation" in body["status"]:
+                return None
+            allocates = "allocation" in body["status"]
+            if allocates:
                 body["metadata"]["resourceVersion"] = await self._protect(key, claim)
                 if why := obstacle():
                     raise ClaimsFailed(why, f"resource claim {key} was not reserved: {obstacle_text(why)}")
-            devices = next((pod.devices[key] for pod in pods if key in pod.devices), None)
-            if devices is not None and "allocation" in body["status"]:
+                assert need.grant is not None
                 # the pod may be deleted before the reply arrives
-                claim_book(self._state.families).write(key, devices)
+                self._book.write(need.plan_key, need.grant)
             try:
-                written = await self._write(key, body, final=tries == MAX_RESERVE_TRIES)
+                written = await self._send(key, body, final=tries == MAX_RESERVE_TRIES)
             except (ClaimsFailed, asyncio.CancelledError):
-                self._read_later(key)
+                self._read_later(need)
                 raise
             if written is not None:
                 # the pods' watch may be faster than the claims' watch: the devices must not look free until then
                 take_reply(self._state, written)
-            claim_book(self._state.families).written(key)
+            self._book.written(need.plan_key)
             if written is not None:
-                return
+                self._metrics.claims.labels("allocated" if allocates else "reserved").inc()
+                return written if allocates else None
+            self._metrics.claims.labels("conflict").inc()
             tries += 1
-            claim = await self._read(key)
+            claim = self._existing(need, await self._read(key), uid)
 
-    def _waits(self, key: str, claim: ResourceClaim, pods: Sequence[PodClaims]) -> bool:
-        """Returns True if a pod of another unit is about to allocate the claim. Raises ClaimsFailed if none is."""
-        if claim.status.allocation is not None or any(key in pod.devices for pod in pods):
-            return False
-        if key not in claim_book(self._state.families).grants():
-            raise ClaimsFailed("void", f"resource claim {key}: the pod that was to allocate it was not bound")
-        return True
-
-    def _patch_of(self, key: str, claim: ResourceClaim, pods: Sequence[PodClaims]) -> Body | None:
+    def _patch_of(self, need: ClaimNeed, claim: ResourceClaim, share_id: Callable[[int], str]) -> dict[str, Any] | None:
         """Returns the patch of a claim's status; None if no write is needed. Raises ClaimsFailed if the plan is
         void."""
         status: dict[str, object] = {}
-        allocation = claim.status.allocation
-        for pod in pods:
-            if key in pod.devices:
-                planned = claim_book(self._state.families).objects.allocation(claim, pod.node, pod.devices[key])
-                if allocation is None:
-                    self._check_free(key, planned)
-                    allocation = planned
-                    status["allocation"] = msgspec.to_builtins(planned)
-                elif _devices(allocation) != _devices(planned):
-                    raise ClaimsFailed("conflict", f"resource claim {key} was allocated differently")
+        allocation, granting, key = claim.status.allocation, need.granting, need.key
+        if granting is not None:
+            assert need.grant is not None
+            planned = self._book.objects.allocation(claim, granting.node, need.grant, share_id)
+            if allocation is None:
+                self._check_free(key, need.grant)
+                allocation = planned
+                status["allocation"] = msgspec.to_builtins(planned)
+            elif _devices(allocation) != _devices(planned):
+                raise ClaimsFailed("conflict", f"claim {key} got allocated elsewhere in the meantime")
         assert allocation is not None
-        for pod in pods:
+        for pod in need.pods:
             if not self._is_available(allocation, pod.node):
                 raise ClaimsFailed("void", f"resource claim {key} is not available on {pod.node}")
         reserved = claim.status.reserved_for
         known = {consumer.uid for consumer in reserved}
-        new = [consumer_of(pod.info.pod) for pod in pods if pod.info.uid not in known]
+        new = [consumer for consumer in need.consumers if consumer.uid not in known]
         if len(reserved) + len(new) > MAX_CONSUMERS:
             raise ClaimsFailed("conflict", f"resource claim {key} is in use by too many pods")
         if new:
             status["reservedFor"] = msgspec.to_builtins([*reserved, *new])
         return {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status} if status else None
 
-    def _check_free(self, key: str, planned: Allocation) -> None:
-        if used := claim_book(self._state.families).objects.view().allocated & _devices(planned):
-            raise ClaimsFailed("conflict", f"device {min(used).device} is not free for resource claim {key} any more")
+    def _check_free(self, key: str, grant: Grant) -> None:
+        for one in grant:
+            if not one.admin and self._book.objects.holders(one.device):
+                raise ClaimsFailed(
+                    "conflict", f"device {one.device.device} is not free for resource claim {key} any more"
+                )
 
     def _is_available(self, allocation: Allocation, name: str) -> bool:
         selector, node = allocation.node_selector, self._state.nodes.get(name)
@@ -163,38 +231,84 @@ class DeviceReserver:
         version = claim.metadata.resource_version
         if self._unprotected or not self._may_write():
             return version
-        # finalizers are merged as a set; the version protects against a replaced claim
-        body = {"metadata": {"resourceVersion": version, "finalizers": [FINALIZER]}}
-        with failing(f"resource claim {key}"):
-            try:
-                written = await self._client.patch(self._path(key), body, kind="strategic", type=ResourceClaim)
-            except ApiError as error:
-                if error.status not in (403, 409):
-                    raise
-                # after a conflict the next write conflicts, too, and then the claim is read again
-                if error.status == 403:
-                    logger.warning("resource claims are not protected from deletion while in use: %s", error)
-                    self._unprotected = True
-                return version
-        assert written is not None
-        return written.metadata.resource_version
+        try:
+            return (await self._calls.protect(key, version)).metadata.resource_version
+        except ApiError as error:
+            if error.status == 403:
+                logger.warning("resource claims are not protected from deletion while in use: %s", error)
+                self._unprotected = True
+            elif error.status != 409:
+                raise self._failed(error, f"resource claim {key}", "patch", "resourceclaims") from None
+            # after a conflict the next write conflicts, too, and then the claim is read again
+            return version
+        except (Unreachable, NotServed) as error:
+            raise self._failed(error, f"resource claim {key}", "patch", "resourceclaims") from None
+
+    # -- devices that another scheduler took --------------------------------------------------------------------------
+
+    async def _check_devices(self, written: Sequence[ResourceClaim]) -> None:
+        """Raises ClaimsFailed if an earlier write of another scheduler allocated one of the devices.
+
+        Checked once the watch has delivered the own writes, and with them every earlier one.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + SEEN_SECONDS
+        while not all(self._is_seen(claim) for claim in written):
+            if loop.time() >= end:
+                await self._list_claims()
+                break
+            await asyncio.sleep(0.01)
+        for claim in written:
+            version = claim.metadata.resource_version
+            own = f"{claim.metadata.namespace}/{claim.metadata.name}"
+            for device in whole_devices(claim):
+                for key in self._book.objects.holders(device):
+                    other = self._state.get(ResourceClaim, key)
+                    if key != own and other is not None and is_older(other.metadata.resource_version, version):
+                        self._metrics.claims.labels("conflict").inc()
+                        text = f"device {device.device} was allocated to claim {key} in the meantime"
+                        raise ClaimsFailed("conflict", f"resource claim {own}: {text}")
+
+    def _is_seen(self, claim: ResourceClaim) -> bool:
+        """Returns whether the watch has delivered a written claim."""
+        resource = self._calls.resource
+        return resource is None or reached(self._feeds.version(resource), claim.metadata.resource_version)
+
+    async def _list_claims(self) -> None:
+        """Stores all claims as listed, because the watch is late."""
+        try:
+            for claim in await self._calls.list_claims():
+                take_reply(self._state, claim, created=True)
+        except (ApiError, Unreachable, NotServed) as error:
+            raise self._failed(error, "resource claims", "list", "resourceclaims") from None
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
-    async def _write(self, key: str, body: Body, *, final: bool) -> ResourceClaim | None:
-        """Returns the claim after a write; None if its version had changed."""
+    def _check_may_write(self, what: str) -> None:
         if not self._may_write():
-            raise ClaimsFailed("not_sent", f"resource claim {key} was not written: not the leader")
-        with failing(f"resource claim {key}"):
-            try:
-                return await self._client.patch(self._path(key, "status"), body, type=ResourceClaim)
-            except ApiError as error:
-                if error.status != 409 or final:
-                    raise
-                return None
+            raise ClaimsFailed("not_sent", f"resource claim {what} was not written: not the leader")
 
-    def _read_later(self, key: str) -> None:
+    async def _send(self, key: str, body: Body, *, final: bool) -> ResourceClaim | None:
+        """Returns the claim after a write of its status; None if its version had changed."""
+        self._check_may_write(key)
+        try:
+            return await self._calls.write_status(key, body)
+        except (ApiError, Unreachable, NotServed) as error:
+            if isinstance(error, ApiError) and error.status == 409 and not final:
+                return None
+            raise self._failed(error, f"resource claim {key}", "patch", "resourceclaims/status") from None
+
+    def _failed(self, error: Exception, what: str, verb: str, resource: str) -> ClaimsFailed:
+        """Returns the failure of a write. verb, resource: the right that a 403 lacks."""
+        if isinstance(error, ApiError) and error.status == 403:
+            self._client.complained(error, verb, resource)
+            return ClaimsFailed("write", f"{what}: no right to {verb} {resource}: {error.message}")
+        cause = "conflict" if isinstance(error, ApiError) and error.status in (404, 409) else "write"
+        return ClaimsFailed("void" if isinstance(error, NotServed) else cause, f"{what}: {error}")
+
+    def _read_later(self, need: ClaimNeed) -> None:
         """Starts to read a claim after a write that may have taken effect, until a read succeeds."""
+        key, plan_key = need.key, need.plan_key
 
         async def ask() -> None:
             backoff = Backoff(0.05, 2.0)
@@ -208,7 +322,7 @@ class DeviceReserver:
                     continue
                 if claim is not None:
                     take_reply(self._state, claim)
-                claim_book(self._state.families).written(key)
+                self._book.written(plan_key)
                 # its devices may be free now
                 self._feeds.queue.broadcast(Wake.DYNAMIC_DEVICE, "ClaimRead")
                 return
@@ -216,186 +330,22 @@ class DeviceReserver:
         begin(ask(), f"read of claim {key}", self._asking)
 
     async def _read(self, key: str) -> ResourceClaim | None:
-        with failing(f"resource claim {key}"):
-            return await self._client.get_or_none(self._path(key), type=ResourceClaim)
-
-    def _path(self, key: str, subresource: str = "") -> str:
-        resource = self._feeds.served.get(RESOURCE_CLAIMS)
-        if resource is None:
-            raise ClaimsFailed("void", "resource claims are not served any more")
-        namespace, _, name = key.partition("/")
-        return resource.path(namespace, name, subresource)
+        try:
+            return await self._calls.read(key)
+        except (ApiError, Unreachable, NotServed) as error:
+            raise self._failed(error, f"resource claim {key}", "get", "resourceclaims") from None
 
 
-def _by_claim(pods: Sequence[PodClaims]) -> dict[str, list[PodClaims]]:
-    """Returns resource claim -> the pods that use it."""
-    users: dict[str, list[PodClaims]] = {}
-    for pod in pods:
-        for key in resource_claims(pod.info):
-            users.setdefault(key, []).append(pod)
-    return users
+def _is_unsure(error: Exception) -> bool:
+    """Returns whether a failed write may still take effect."""
+    return error.sent if isinstance(error, Unreachable) else isinstance(error, ApiError) and error.status >= 500
+
+
+def _has_stale_status(pod: PodClaims) -> bool:
+    """Returns whether a pod's status names a claim for extended resources, and the plan needs none."""
+    has_none = not any(need.is_implicit for need in claim_needs([pod], {}))
+    return has_none and pod.info.pod.status.extended_resource_claim_status is not None
 
 
 def _devices(allocation: Allocation) -> frozenset[DeviceId]:
     return frozenset(DeviceId(one.driver, one.pool, one.device) for one in allocation.devices.results)
-
-
-class DeviceReleaser:
-    """Releases reservations and allocations, one claim at a time. Owned by the event loop."""
-
-    def __init__(self, context: Context) -> None:
-        self.released = 0
-        self._client, self._feeds, self._state = context.client, context.feeds, context.state
-        self._may_write, self._sweep_seconds = context.may_write, context.settings.sweep_seconds
-        self._turn = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._sweeps = 0
-        self._alive: set[str] = set()
-        """uids of pods that exist but are not in the state, because they are finished."""
-
-    async def release(self, pods: Sequence[PodClaims]) -> None:
-        """Releases claims that were written for pods that were not bound. Repeats failed calls.
-
-        A claim with other users, or one that was allocated before this plan, keeps its allocation.
-        """
-        # a pod that another process has bound needs its claims
-        known = ((pod, self._state.pod(pod.info.key)) for pod in pods)
-        unbound = [pod for pod, now in known if now is None or now.uid != pod.info.uid or not now.pod.spec.node_name]
-        for key, of_claim in _by_claim(unbound).items():
-            ours = any(key in pod.devices for pod in of_claim)
-            await self._release_claim(key, {pod.info.uid for pod in of_claim}, deallocate=ours, unused=False)
-
-    def unstick(self, pods: Sequence[PodInfo]) -> None:
-        """Starts to deallocate claims that tie pods which fit nowhere to a node, if only these pods use them."""
-        uids = {pod.uid for pod in pods}
-        stuck = dict.fromkeys(key for pod in pods for key in resource_claims(pod) if self._ties(key, uids))
-        if stuck and self._may_write():
-            begin(self._unstick(list(stuck), uids), "claims of unschedulable pods", self._tasks)
-
-    async def run(self) -> None:
-        """Releases reservations of deleted pods periodically, until cancelled."""
-        try:
-            while True:
-                try:
-                    await self.sweep()
-                except (ApiError, Unreachable) as error:
-                    logger.warning("could not release claims of deleted pods: %s", error)
-                await asyncio.sleep(self._sweep_seconds)
-        finally:
-            for task in self._tasks:
-                task.cancel()
-
-    async def sweep(self) -> None:
-        """Releases reservations of deleted pods. Raises as the client does."""
-        if self._sweeps % ASKED_AGAIN_SWEEPS == 0:
-            self._alive.clear()
-        self._sweeps += 1
-        resource = self._feeds.served.get(RESOURCE_CLAIMS)
-        for claim in self._feeds.objects(resource) if resource is not None else ():
-            namespace = claim.metadata.namespace
-            gone: set[str] = set()
-            for consumer in claim.status.reserved_for:
-                if not _is_pod(consumer):
-                    continue
-                known = self._state.pod(f"{namespace}/{consumer.name}")
-                if known is not None and known.uid == consumer.uid:
-                    continue
-                if consumer.uid not in self._alive and await self._is_gone(namespace, consumer):
-                    gone.add(consumer.uid)
-            if gone:
-                await self._release_claim(f"{namespace}/{claim.metadata.name}", gone, deallocate=True)
-
-    # -- implementation -----------------------------------------------------------------------------------------------
-
-    async def _is_gone(self, namespace: str, consumer: ClaimConsumer) -> bool:
-        pod = await self._client.read_pod(namespace, consumer.name)
-        if pod is not None and pod.metadata.uid == consumer.uid:
-            self._alive.add(consumer.uid)
-            return False
-        return True
-
-    def _ties(self, key: str, uids: set[str]) -> bool:
-        """Returns True if a claim is allocated to some nodes only, and these pods are its only users."""
-        claim = self._state.get(ResourceClaim, key)
-        if claim is None or key in claim_book(self._state.families).grants():
-            return False
-        allocation = claim.status.allocation
-        return (
-            allocation is not None
-            and allocation.node_selector is not None
-            and {consumer.uid for consumer in claim.status.reserved_for} <= uids
-        )
-
-    async def _unstick(self, keys: list[str], uids: set[str]) -> None:
-        for key in keys:
-            if self._ties(key, uids):
-                await self._release_claim(key, uids, deallocate=True)
-
-    async def _release_claim(self, key: str, uids: set[str], *, deallocate: bool, unused: bool = True) -> None:
-        """Removes reservations from a claim; with `deallocate` also the allocation, if no reservation remains.
-
-        unused: False to deallocate only if one of these reservations existed, as both are written together.
-        """
-        backoff = Backoff(0.05, 1.0)
-        async with self._turn:
-            while self._may_write() and (resource := self._feeds.served.get(RESOURCE_CLAIMS)) is not None:
-                try:
-                    if await self._try(resource, key, uids, deallocate=deallocate, unused=unused):
-                        return
-                except (ApiError, Unreachable) as error:
-                    if backoff.tries + 1 >= MAX_RELEASE_TRIES:
-                        logger.warning("resource claim %s was not released: %s", key, error)
-                        return
-                await asyncio.sleep(backoff.next())
-
-    async def _try(self, resource: Resource, key: str, uids: set[str], *, deallocate: bool, unused: bool) -> bool:
-        """Tries one read and write. Returns False if another writer changed the claim in between."""
-        namespace, _, name = key.partition("/")
-        path, status_path = resource.path(namespace, name), resource.path(namespace, name, "status")
-        claim = await self._client.get_or_none(path, type=ResourceClaim)
-        if claim is None:
-            return True
-        remaining = [consumer for consumer in claim.status.reserved_for if consumer.uid not in uids]
-        status: dict[str, object] = {}
-        reserved = len(remaining) < len(claim.status.reserved_for)
-        if reserved:
-            status["reservedFor"] = msgspec.to_builtins(remaining) or None
-        if deallocate and (reserved or unused) and not remaining and claim.status.allocation is not None:
-            status["allocation"] = None
-        if not status:
-            take_reply(self._state, claim)
-            return True
-        if not self._may_write():
-            return True  # the lease may have expired during the read
-        body = {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status}
-        try:
-            written = await self._client.patch(status_path, body, type=ResourceClaim)
-        except ApiError as error:
-            if error.status in (404, 409):
-                return False
-            raise
-        assert written is not None
-        # the watch may be slower than the next round, which must not use the released state
-        take_reply(self._state, written)
-        self.released += 1
-        logger.info("resource claim %s: released%s", key, " and deallocated" if "allocation" in status else "")
-        if "allocation" in status and self._may_write():
-            await self._unprotect(path, written)
-        return True
-
-    async def _unprotect(self, path: str, claim: ResourceClaim) -> None:
-        """Removes the finalizer. Errors are ignored, because a claim controller removes it, too."""
-        meta = claim.metadata
-        removal = {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}
-        body = {"metadata": {"resourceVersion": meta.resource_version, **removal}}
-        try:
-            written = await self._client.patch(path, body, kind="strategic", type=ResourceClaim)
-        except (ApiError, Unreachable) as error:
-            logger.debug("resource claim %s keeps its finalizer: %s", meta.name, error)
-            return
-        if written is not None and not meta.deletion_timestamp:
-            take_reply(self._state, written)
-
-
-def _is_pod(consumer: ClaimConsumer) -> bool:
-    return not consumer.api_group and consumer.resource == "pods"

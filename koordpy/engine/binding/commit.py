@@ -15,13 +15,16 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from koordpy.api.counted_nouns import count_noun
 from koordpy.api.keys import BOUND_EPOCH, BOUND_LEASE
 from koordpy.devices.family_registry import moment_annotations
 from koordpy.engine.binding.binder import Binder, Binding, BindOutcome, BindResult
 from koordpy.engine.binding.binding_confirmation import Confirmations
-from koordpy.engine.binding.claim_writes import DeviceReleaser, DeviceReserver
+from koordpy.engine.binding.claim_needs import has_resource_claims
+from koordpy.engine.binding.claim_releases import DeviceReleaser
+from koordpy.engine.binding.claim_writes import DeviceReserver
 from koordpy.engine.binding.foreign_bindings import lease_name
 from koordpy.engine.binding.unit_commit import (
     EXPECTED,
@@ -37,6 +40,7 @@ from koordpy.engine.queue_entry import queued_pod
 from koordpy.engine.status.scheduler_events import SCHEDULED
 from koordpy.engine.wakeups import Wake
 from koordpy.plan.round_plan import Placement
+from koordpy.pods.claim_refs import CLAIMS
 from koordpy.pods.pod_info import PodInfo
 
 logger = logging.getLogger(__name__)
@@ -108,8 +112,7 @@ class Committer:
                 self._queue.broadcast(Wake.CAPACITY_FREED, "NominationEnd")
             self._state.assume(key, placement.node, placement.claims, placement.devices, placement.annotations)
             if not self._dry_run:
-                claiming = info.ties or info.pod.spec.resource_claims
-                unbound = unbound_claims(self._state, info, placement) if claiming else None
+                unbound = unbound_claims(self._state, info, placement) if _may_claim(info) else None
                 if unbound is not None:
                     claims.append(unbound)
                 mark = self._feeds.pods.foreign_marks.get(placement.node, 0)
@@ -170,8 +173,8 @@ class Committer:
             if error.cause == "conflict":
                 self._metrics.conflicts.labels("claim").inc()
             # with a back-off, because the change that voided the plan may not be in the cache yet
-            self._withdraw(commit, errors=0 if error.cause in STALE_CAUSES else 1)
-            self._tell(claims, commit, error)
+            errors = 0 if error.cause in STALE_CAUSES else 1
+            self._withdraw(commit, errors=errors, after=partial(self._tell, claims, commit, error))
         except Exception:
             logger.exception("%s: its claims were not bound", commit.unit)
             self._withdraw(commit, errors=1)
@@ -179,12 +182,12 @@ class Committer:
             commit.deadline = self._clock() + waiting_seconds
             self._line_up(commit)
 
-    def _withdraw(self, commit: UnitCommit, *, errors: int) -> None:
-        """Ends the assumptions of a unit before any of its Bindings was sent."""
+    def _withdraw(self, commit: UnitCommit, *, errors: int, after: Callable[[], None] = lambda: None) -> None:
+        """Ends the assumptions of a unit before any of its Bindings was sent. after: called when they have ended."""
         commit.withdrawn = True
         for job in commit.jobs:
             self._metrics.attempts.labels("error", job.queued.profile).inc()
-        self._give_back(*commit.jobs, errors=errors)
+        self._give_back(*commit.jobs, errors=errors, after=after)
 
     def _tell(self, claims: Sequence[PodClaims], commit: UnitCommit, error: ClaimsFailed) -> None:
         """Reports pods with claims that could not be bound, unless the cause is a change of the cluster."""
@@ -253,10 +256,15 @@ class Committer:
             self._feeds.pods.read(outcome.pod)
         # a first failure that is mostly temporary gets no condition, because the next try is likely to succeed
         errors, again = 0 if result is BindResult.NOT_SENT else 1, job.queued.failures > 0
-        self._give_back(job, errors=errors, at_least_seconds=outcome.retry_after or 0.0, gone=result is BindResult.GONE)
-        now = self._state.pod(key)
-        if result is BindResult.REFUSED and (again or not outcome.passing) and now is not None and now.pending:
-            self._failed(now, job.commit.unit, f"to {node}: {outcome.message}")
+        is_told = result is BindResult.REFUSED and (again or not outcome.passing)
+
+        def tell() -> None:
+            now = self._state.pod(key)
+            if is_told and now is not None and now.pending:
+                self._failed(now, job.commit.unit, f"to {node}: {outcome.message}")
+
+        pause, gone = outcome.retry_after or 0.0, result is BindResult.GONE
+        self._give_back(job, errors=errors, at_least_seconds=pause, gone=gone, after=tell)
 
     def _bound(self, job: PendingBinding, outcome: BindOutcome) -> None:
         """Handles a Binding that has taken effect on the planned node."""
@@ -289,16 +297,25 @@ class Committer:
         note = f"Successfully assigned {job.info.key} to {job.placement.node}"
         self._announcer.tell(SCHEDULED, job.info, note)
 
-    def _give_back(self, *jobs: PendingBinding, errors: int, at_least_seconds: float = 0.0, gone: bool = False) -> None:
+    def _give_back(
+        self,
+        *jobs: PendingBinding,
+        errors: int,
+        at_least_seconds: float = 0.0,
+        gone: bool = False,
+        after: Callable[[], None] = lambda: None,
+    ) -> None:
         """Ends the assumptions of pods that are not bound. Their written resource claims are released first.
 
         errors: 1 if the pods wait for their back-off, 0 if they are planned again at once. at_least_seconds: pause that
-        the API server asks for. gone: True if the API server says that the pods do not exist any more.
+        the API server asks for. gone: True if the API server says that the pods do not exist any more. after: called
+        when the assumptions have ended.
         """
         reserved = [job.claims for job in jobs if job.claims is not None and job.commit.reserving]
-        if not any(claims.info.pod.spec.resource_claims for claims in reserved) or not self._may_write():
+        if not has_resource_claims(reserved) or not self._may_write():
             for job in jobs:
                 self._take_back(job, errors=errors, at_least_seconds=at_least_seconds, gone=gone)
+            after()
             return
 
         async def release() -> None:
@@ -309,6 +326,7 @@ class Committer:
                 logger.exception("%s: its resource claims were not released", jobs[0].commit.unit)
             for job in jobs:
                 self._take_back(job, errors=errors, at_least_seconds=at_least_seconds, gone=gone)
+            after()
 
         begin(release(), f"release of {jobs[0].commit.unit}", self._releasing)
 
@@ -346,3 +364,10 @@ class Committer:
                 # the outcome of its pods is already recorded, so no Binding counts as failed
                 logger.exception("%s: handling the end of its Bindings failed", commit.unit)
         commit.jobs = []  # breaks the reference cycle
+
+
+def _may_claim(info: PodInfo) -> bool:
+    """Returns whether volume or resource claims may have to be written for a pod before its Binding."""
+    pod = info.pod
+    named = info.ties or pod.spec.resource_claims or pod.status.extended_resource_claim_status
+    return bool(named or CLAIMS in info.asks)

@@ -114,7 +114,9 @@ class _Awaited:
 
 def unbound_claims(state: ClusterState, info: PodInfo, placement: Placement) -> PodClaims | None:
     """Returns the claims that must be bound or reserved before a pod is bound; None for none."""
-    reserves = bool(info.pod.spec.resource_claims)
+    devices = placement.devices.get(CLAIMS, {})
+    # a name of a claim that is left in the status is removed, unless a new claim replaces it
+    reserves = bool(info.pod.spec.resource_claims or devices or info.pod.status.extended_resource_claim_status)
     chosen = placement.claims
     followed: list[str] = []
     for volume in info.ties.volumes:
@@ -125,7 +127,7 @@ def unbound_claims(state: ClusterState, info: PodInfo, placement: Placement) -> 
                 followed.append(key)
     if not chosen and not followed and not reserves:
         return None
-    return PodClaims(info, placement.node, chosen, tuple(dict.fromkeys(followed)), placement.devices.get(CLAIMS, {}))
+    return PodClaims(info, placement.node, chosen, tuple(dict.fromkeys(followed)), devices)
 
 
 def claim_reference(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Body | None:

@@ -21,7 +21,7 @@ from koordpy.cache.reservations import reserved_devices
 from koordpy.cache.snapshot import Ints
 from koordpy.config.dra_settings import Dra
 from koordpy.devices.dra.filters import claim_refusal as refusal_texts
-from koordpy.devices.dra.filters.claim_refusal import ELSEWHERE, NOT_WRITTEN, PLUGIN, refuse
+from koordpy.devices.dra.filters.claim_refusal import ELSEWHERE, PLUGIN, refuse
 from koordpy.devices.dra.filters.claim_requests import (
     AttemptFault,
     UnallocatedClaim,
@@ -162,13 +162,9 @@ class DynamicResources(Rule):
         for wants in self.wants():
             if not wants.claims:
                 continue
-            if self.view.live and any(one.key == implicit_key(self.pod) for one in wants.claims):
-                refusals.append(NOT_WRITTEN)
-                answer = np.full(count, len(refusals), dtype=np.int32)
-            else:
-                found = self._answers(wants, closed)
-                answer = np.where(found.which > 0, found.which + len(refusals), 0).astype(np.int32)
-                refusals += found.refusals
+            found = self._answers(wants, closed)
+            answer = np.where(found.which > 0, found.which + len(refusals), 0).astype(np.int32)
+            refusals += found.refusals
             here = which == 0 if wants.at is None else (which == 0) & wants.at
             which[here] = answer[here]
         return Verdict(which, tuple(refusals)) if refusals else Verdict(which)

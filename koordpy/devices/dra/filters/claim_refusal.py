@@ -29,7 +29,6 @@ def wait_for(text: str) -> Refusal:
 CANNOT_TEXT = "cannot allocate all claims"
 INVALID_TEXT = "invalid resource pools were encountered"
 ELSEWHERE = refuse("resourceclaim not available on the node")
-NOT_WRITTEN = refuse("unsupported: extended resources through devices")
 IN_USE = "resourceclaim in use"
 
 

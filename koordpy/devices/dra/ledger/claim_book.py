@@ -19,12 +19,9 @@ from koordpy.api.pod_groups import UpstreamPodGroup
 from koordpy.devices.dra.ledger.claim_charges import ClaimCharges, ClaimCount
 from koordpy.devices.dra.ledger.claim_ledger import ClaimLedger, ClaimView
 from koordpy.devices.dra.ledger.device_book import CLAIM_KINDS, DeviceBook
-from koordpy.devices.dra.ledger.device_objects import DeviceObjects
+from koordpy.devices.dra.ledger.device_objects import DeviceObjects, grant_of
 from koordpy.devices.dra.ledger.offered_devices import DeviceOffers
-from koordpy.pods.claim_refs import (
-    CLAIMS,
-    Grant,
-)
+from koordpy.pods.claim_refs import CLAIMS, IMPLICIT, Grant
 from koordpy.pods.family_books import Amendment, DeviceLedger, FamilyBook, FamilyView
 from koordpy.pods.object_book import object_key
 from koordpy.pods.pod_info import PodInfo
@@ -90,6 +87,8 @@ class ClaimBook(FamilyBook):
         """(offers of the last `amended`, names of nodes that changed since)."""
         self._assumed: dict[str, Mapping[str, Grant]] = {}
         """Pod key -> claim -> devices allocated with the assumed pod."""
+        self._uids: dict[str, str] = {}
+        """Key of an assumed pod with devices -> its uid."""
         self._in_writing: dict[str, Grant] = {}
         """Claim -> devices of an allocation that is being written to the API server."""
 
@@ -179,10 +178,11 @@ class ClaimBook(FamilyBook):
 
     def hold(self, pod: PodInfo, given: Any) -> None:
         if given:
-            self._assumed[pod.key] = given
+            self._assumed[pod.key], self._uids[pod.key] = given, pod.uid
 
     def release(self, pod: PodInfo) -> None:
         self._assumed.pop(pod.key, None)
+        self._uids.pop(pod.key, None)
 
     def bind(self, pod: Pod, node: str, given: Any) -> None:
         self.objects.allocate(pod, node, given or {})
@@ -200,8 +200,21 @@ class ClaimBook(FamilyBook):
 
     def grants(self) -> dict[str, Grant]:
         """Returns claim -> devices that are allocated for an assumed pod, or by a write in progress."""
-        taken = {claim: devices for own in self._assumed.values() for claim, devices in own.items()}
-        return self._in_writing | taken
+        found = self._in_writing.copy()
+        for key, own in self._assumed.items():
+            for claim, devices in own.items():
+                if not claim.endswith(IMPLICIT) or not self._is_made(self._uids[key], devices):
+                    found[claim] = devices
+        return found
+
+    def _is_made(self, uid: str, devices: Grant) -> bool:
+        """Returns whether a claim for the extended resources of a pod has these devices in its status."""
+        for key in self.objects.implicit.get(uid, ()):
+            allocation = self.objects.get(ResourceClaim, key).status.allocation
+            made = grant_of(allocation) if allocation is not None else ()
+            if [(one.request, one.device) for one in made] == [(one.request, one.device) for one in devices]:
+                return True
+        return False
 
     def view(self) -> ClaimView:
         return ClaimView(self.objects.view(), self.live, self._frees, self.grants())

@@ -4,7 +4,7 @@
 Source: dra.md 8, 13.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,11 +21,12 @@ from koordpy.api.objects import ObjectMeta, OwnerReference, Pod, Wire
 from koordpy.api.pod_groups import UpstreamPodGroup
 from koordpy.api.uids import made_up_uid
 from koordpy.devices.dra.ledger.claim_allocation import SIMULATED_SHARE, allocation_of
-from koordpy.devices.dra.ledger.device_objects import DeviceObjects
-from koordpy.devices.dra.ledger.extended_claims import MADE, extended_claim, served_resources
+from koordpy.devices.dra.ledger.device_objects import DeviceObjects, whole_devices
+from koordpy.devices.dra.ledger.extended_claims import MADE, ExtendedClaim, extended_claim, served_resources
 from koordpy.devices.dra.ledger.offered_devices import DeviceOffers
 from koordpy.pods.claim_refs import (
     IMPLICIT,
+    DeviceId,
     Grant,
     claim_group,
     claim_names,
@@ -53,29 +54,53 @@ class DeviceBook:
         self._claims: ObjectBook[Mapping[str, ResourceClaim]] = ObjectBook((ResourceClaim,), _claims_of)
         self._view: DeviceObjects | None = None
         self._groups: dict[str, UpstreamPodGroup] = {}
-        self.implicit: dict[str, str] = {}
-        """uid of a pod -> key of the claim for its extended resources."""
+        self.implicit: dict[str, dict[str, None]] = {}
+        """uid of a pod -> keys of the claims for its extended resources; several only after a write with a lost
+        reply."""
+        self._holders: dict[DeviceId, dict[str, None]] = {}
+        """Device -> claims to which it is allocated whole; several only by a mistake of two schedulers."""
 
     def put(self, obj: Any) -> None:
         """Adds or updates an object."""
         if not isinstance(obj, ResourceClaim):
             self._offers.put(obj)
             return
+        key = object_key(obj)
+        self._forget(key)
         self._claims.put(obj)
         owner = obj.metadata.controller
         if owner is not None and MADE in obj.metadata.annotations:
-            self.implicit[owner.uid] = object_key(obj)
+            self.implicit.setdefault(owner.uid, {})[key] = None
+        for device in whole_devices(obj):
+            self._holders.setdefault(device, {})[key] = None
 
     def drop(self, kind: type[Wire], key: str) -> None:
         """Removes an object; an unknown key is ignored."""
         if kind is not ResourceClaim:
             self._offers.drop(kind, key)
             return
-        claim = self._claims.get(ResourceClaim, key)
-        owner = claim.metadata.controller if claim is not None else None
-        if owner is not None and self.implicit.get(owner.uid) == key:
-            del self.implicit[owner.uid]
+        self._forget(key)
         self._claims.drop(kind, key)
+
+    def _forget(self, key: str) -> None:
+        """Removes a claim from the indexes."""
+        claim = self._claims.get(ResourceClaim, key)
+        if claim is None:
+            return
+        owner = claim.metadata.controller
+        if owner is not None and key in (known := self.implicit.get(owner.uid, {})):
+            del known[key]
+            if not known:
+                del self.implicit[owner.uid]
+        for device in whole_devices(claim):
+            holders = self._holders[device]
+            holders.pop(key, None)
+            if not holders:
+                del self._holders[device]
+
+    def holders(self, device: DeviceId) -> Collection[str]:
+        """Returns the claims (`namespace/name`) to which a device is allocated whole."""
+        return self._holders.get(device, {})
 
     def put_group(self, key: str, group: UpstreamPodGroup | None) -> None:
         """Adds or updates an upstream PodGroup; None removes it. Only groups with claims are stored."""
@@ -118,10 +143,14 @@ class DeviceBook:
                 status = replace(status, reserved_for=[*status.reserved_for, consumer])
             self.put(replace(claim, status=status))
 
+    def extended(self, pod: Pod, grant: Grant) -> ExtendedClaim:
+        """Returns the claim for the extended resources of a pod that planned devices serve."""
+        return extended_claim(pod, served_resources(pod, grant), self._offers.view())
+
     def _make_implicit(self, pod: Pod, node: str, grant: Grant) -> None:
         """Creates the allocated claim for a pod's extended resources."""
         meta = pod.metadata
-        spec = extended_claim(pod, served_resources(pod, grant), self._offers.view())
+        spec = self.extended(pod, grant)
         name = free_name(f"{meta.name}{IMPLICIT}-sim", lambda one: self.get(ResourceClaim, f"{meta.namespace}/{one}"))
         owner = OwnerReference(api_version="v1", kind="Pod", name=meta.name, uid=meta.uid, controller=True)
         claim = ResourceClaim(
@@ -154,13 +183,9 @@ class DeviceBook:
             if (text := SIMULATED_SHARE.format(number)) not in used:
                 yield text
 
-    def allocation(self, claim: ResourceClaim, node: str, taken: Grant) -> Allocation:
-        """Returns the allocation of a claim for its status. shareIDs depend on claim and position, so that a
-        repeated write is the same."""
-        meta = claim.metadata
-        return allocation_of(
-            claim, node, taken, self._offers.view(), lambda i: made_up_uid("share", meta.uid, meta.name, node, str(i))
-        )
+    def allocation(self, claim: ResourceClaim, node: str, taken: Grant, share_id: Callable[[int], str]) -> Allocation:
+        """Returns the allocation of a claim for its status. share_id: returns the shareID of the i-th result."""
+        return allocation_of(claim, node, taken, self._offers.view(), share_id)
 
 
 def free_name(stem: str, known: Callable[[str], object | None]) -> str:

@@ -35,6 +35,13 @@ def grant_of(allocation: Allocation) -> Grant:
     )
 
 
+def whole_devices(claim: ResourceClaim) -> list[DeviceId]:
+    """Returns the devices that the allocation in a claim's status takes whole: no shares, no admin access."""
+    allocation = claim.status.allocation
+    taken = grant_of(allocation) if allocation is not None else ()
+    return [one.device for one in taken if not one.admin and one.consumed is None]
+
+
 class DeviceObjects:
     """Claims, and the offers of devices, at one moment. Immutable."""
 

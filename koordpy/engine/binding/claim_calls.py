@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to the API server about resource claims, which reservations and releases share (dra.md 12).
+
+Each call is one request. A claim is changed under its lock (`lock`), so that a release and a reservation of one claim
+do not overlap in this process. Callers handle errors.
+"""
+
+import asyncio
+from typing import Any
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from koordpy.api.claim_objects import DeviceClaim, ResourceClaim
+from koordpy.api.objects import Pod
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.devices.dra.ledger.extended_claims import MADE
+from koordpy.engine.client.api_client import Body
+from koordpy.engine.client.api_errors import ApiError
+from koordpy.engine.client.api_replies import is_older
+from koordpy.engine.client.api_resources import PODS, RESOURCE_CLAIMS, Resource
+from koordpy.engine.engine_context import Context
+from koordpy.pods.claim_refs import IMPLICIT
+from koordpy.pods.object_book import object_key
+from koordpy.pods.pod_info import PodInfo
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+"""Finalizer of an allocated claim, which keeps the claim until the claim controller has deallocated it."""
+
+
+MAX_IN_FLIGHT = 64
+"""Maximum number of parallel requests about claims."""
+
+
+class NotServed(Exception):
+    """The API server does not serve resource claims any more."""
+
+
+def take_reply(state: ClusterState, claim: ResourceClaim, *, created: bool = False) -> None:
+    """Stores a claim from a reply, so that no plan uses the older state.
+
+    A newer known claim is kept: otherwise an older reply would restore a released reservation, and its pod would be
+    bound without it. A claim that the watch has deleted is not restored. created: True for the reply to a creation,
+    whose claim the watch may not have delivered yet.
+    """
+    known = state.get(ResourceClaim, object_key(claim))
+    if known is None:
+        if created:
+            state.upsert(claim)
+    elif not is_older(claim.metadata.resource_version, known.metadata.resource_version):
+        state.upsert(claim)
+
+
+class ClaimCalls:
+    """Reads and writes resource claims. Owned by the event loop."""
+
+    def __init__(self, context: Context) -> None:
+        self._client, self._feeds = context.client, context.feeds
+        self._places = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def lock(self, key: str) -> asyncio.Lock:
+        """Returns the lock of a claim (`namespace/name`)."""
+        found = self._locks.get(key)
+        if found is None:
+            found = self._locks[key] = asyncio.Lock()
+        return found
+
+    @property
+    def resource(self) -> Resource | None:
+        """The served version of resource claims; None if they are not served."""
+        return self._feeds.served.get(RESOURCE_CLAIMS)
+
+    def path(self, key: str, subresource: str = "") -> str:
+        """Returns the path of a claim. Raises `NotServed`."""
+        resource = self.resource
+        if resource is None:
+            raise NotServed("resource claims are not served any more")
+        namespace, _, name = key.partition("/")
+        return resource.path(namespace, name, subresource)
+
+    async def read(self, key: str) -> ResourceClaim | None:
+        """Returns a claim; None if it does not exist."""
+        path = self.path(key)
+        async with self._places:
+            return await self._client.get_or_none(path, type=ResourceClaim)
+
+    async def create(self, info: PodInfo, devices: DeviceClaim) -> ResourceClaim:
+        """Creates the claim for a pod's extended resources, under a generated name."""
+        resource = self.resource
+        if resource is None:
+            raise NotServed("resource claims are not served any more")
+        requests = [_request(msgspec.to_builtins(one), resource.version) for one in devices.requests]
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": info.name, "uid": info.uid, "controller": True}
+        body = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {
+                "generateName": f"{info.name}{IMPLICIT}-",
+                "namespace": info.namespace,
+                "annotations": {MADE: "true"},
+                "ownerReferences": [owner],
+            },
+            "spec": {"devices": {"requests": requests}},
+        }
+        async with self._places:
+            made = await self._client.post(resource.path(info.namespace), body, type=ResourceClaim)
+        assert made is not None
+        return made
+
+    async def protect(self, key: str, version: str) -> ResourceClaim:
+        """Sets the finalizer of a claim. version: resourceVersion that the claim must have."""
+        # finalizers are merged as a set; the version protects against a replaced claim
+        body = {"metadata": {"resourceVersion": version, "finalizers": [FINALIZER]}}
+        return await self._patch(self.path(key), body, strategic=True)
+
+    async def unprotect(self, key: str, **expected: str) -> ResourceClaim:
+        """Removes the finalizer of a claim. expected: `resourceVersion` or `uid` that the claim must have."""
+        body = {"metadata": {**expected, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}}
+        return await self._patch(self.path(key), body, strategic=True)
+
+    async def write_status(self, key: str, body: Body) -> ResourceClaim:
+        """Patches the status of a claim. body: with the resourceVersion that the claim must have."""
+        return await self._patch(self.path(key, "status"), body)
+
+    async def _patch(self, path: str, body: Body, *, strategic: bool = False) -> ResourceClaim:
+        kind: Any = "strategic" if strategic else "merge"
+        async with self._places:
+            written = await self._client.patch(path, body, kind=kind, type=ResourceClaim)
+        assert written is not None
+        return written
+
+    async def delete_implicit(self, key: str, pod_uid: str) -> bool:
+        """Deletes a claim for the extended resources of a pod; returns False if it is gone, or of another pod."""
+        claim = await self.read(key)
+        owner = claim.metadata.controller if claim is not None else None
+        if claim is None or owner is None or owner.uid != pod_uid or MADE not in claim.metadata.annotations:
+            return False
+        uid = claim.metadata.uid
+        try:
+            await self.unprotect(key, uid=uid)
+            await self._client.delete(self.path(key), uid=uid)
+        except ApiError as error:
+            if error.status not in (404, 409) or await self._exists(key, uid):
+                raise
+        return True
+
+    async def _exists(self, key: str, uid: str) -> bool:
+        claim = await self.read(key)
+        return claim is not None and claim.metadata.uid == uid and not claim.metadata.deletion_timestamp
+
+    async def list_claims(self, namespace: str = "") -> list[ResourceClaim]:
+        """Returns the claims of a namespace, read from the API server; empty for all namespaces."""
+        resource, found, token = self.resource, list[ResourceClaim](), ""
+        while resource is not None:
+            path = resource.path(namespace)
+            page = await self._client.list_page(path, type=ResourceClaim, continue_token=token)
+            found += page.items or ()
+            token = page.metadata.continue_
+            if not token:
+                break
+        return found
+
+    async def write_pod(self, info: PodInfo, extended: Body | None) -> Pod:
+        """Writes the claim for a pod's extended resources to the status of the pod; None removes it."""
+        body = {"metadata": {"uid": info.uid}, "status": {"extendedResourceClaimStatus": extended}}
+        async with self._places:
+            written = await self._client.patch(PODS.path(info.namespace, info.name, "status"), body, type=Pod)
+        assert written is not None
+        return written
+
+
+def _request(request: dict[str, Any], version: str) -> dict[str, Any]:
+    """Returns a request in the form of an API version: v1beta1 has the fields of `exactly` in the request itself."""
+    if version != "v1beta1":
+        return request
+    return {**{key: value for key, value in request.items() if key != "exactly"}, **request["exactly"]}

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the pods of a unit need of each resource claim: devices to allocate, and consumers to reserve it for.
+
+A claim is needed once for all pods of the unit that use it. The claim for a pod's extended resources has the key of the
+plan until it is created under a generated name. Source: dra.md 7, 8, 12.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from koordpy.api.claim_objects import ClaimConsumer
+from koordpy.api.pod_groups import UpstreamPodGroup
+from koordpy.engine.binding.volume_writes import PodClaims
+from koordpy.pods.claim_refs import Grant, claim_group, claim_names, consumer_of, implicit_key
+
+
+@dataclass(eq=False)
+class ClaimNeed:
+    """One claim, with the pods of a unit that use it."""
+
+    key: str
+    """`namespace/name`; of a claim for extended resources the key of the plan, then that of the created claim."""
+    is_implicit: bool = False
+    """True for the claim that serves the extended resources of its only pod."""
+    group: UpstreamPodGroup | None = None
+    """PodGroup that the claim is reserved for instead of its pods; None for pods."""
+    pods: list[PodClaims] = field(default_factory=list)
+
+    @property
+    def granting(self) -> PodClaims | None:
+        """The pod with which the claim is allocated; None if the claim has an allocation, or another unit's pod has
+        it."""
+        return next((pod for pod in self.pods if self.plan_key in pod.devices), None)
+
+    @property
+    def plan_key(self) -> str:
+        """Key of the claim in a plan."""
+        return implicit_key(self.pods[0].info) if self.is_implicit else self.key
+
+    @property
+    def grant(self) -> Grant | None:
+        """Devices to allocate; None for none."""
+        pod = self.granting
+        return pod.devices[self.plan_key] if pod is not None else None
+
+    @property
+    def consumers(self) -> list[ClaimConsumer]:
+        """Consumers to reserve the claim for, each once."""
+        if self.group is not None:
+            return [consumer_of(self.pods[0].info.pod, self.group)]
+        return [consumer_of(pod.info.pod) for pod in self.pods]
+
+
+def claim_needs(pods: Iterable[PodClaims], groups: Mapping[str, UpstreamPodGroup]) -> list[ClaimNeed]:
+    """Returns what pods need of each claim: claims that the pods name, then those for extended resources.
+
+    groups: upstream PodGroups by `namespace/name`.
+    """
+    named: dict[str, ClaimNeed] = {}
+    implicit: list[ClaimNeed] = []
+    for pod in pods:
+        group = claim_group(pod.info.pod, groups)
+        for one in claim_names(pod.info.pod, group):
+            if one.name is None:
+                continue
+            key = f"{pod.info.namespace}/{one.name}"
+            need = named.setdefault(key, ClaimNeed(key, group=group if one.grouped else None))
+            if not need.pods or need.pods[-1] is not pod:
+                need.pods.append(pod)
+        key = implicit_key(pod.info)
+        if key in pod.devices:
+            implicit.append(ClaimNeed(key, is_implicit=True, pods=[pod]))
+    return [*named.values(), *implicit]
+
+
+def has_resource_claims(pods: Sequence[PodClaims]) -> bool:
+    """Returns whether resource claims are written for any of the pods."""
+    return any(pod.info.pod.spec.resource_claims or pod.devices for pod in pods)
