@@ -304,7 +304,7 @@ def protect_nominations(
     awaits = outcome.nodes if promised else {}
     draft.reserve(awaits, waits_for={pod for pod, _ in closed})
     key, plugins = min(closed, key=lambda one: natural_key(one[0]))
-    text = f"its placement would invalidate the nomination of pod {key}"
+    text = f"placing it would block the nominated pod {key}"
     refusal = f"0/{len(round_state.snapshot.nodes)} nodes are available: {text}."
     held = Gate(refusal, GangStatus.UNSCHEDULABLE, Reason.HELD_BACK, plugins)
     return WaitingUnit(Attempt(unit, Proof.UNKNOWN, rejected=outcome.attempt.rejected), held, awaits=awaits)

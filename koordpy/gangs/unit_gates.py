@@ -46,7 +46,8 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
     for gang, others in zip(unit.gangs, named, strict=True):
         if not gang.exists or not lost.isdisjoint(others):
             key = next(key for key in (gang.key, *others) if not gang.exists or key in lost)
-            return Gate(f"gang {key}: PodGroup not found", GangStatus.INCOMPLETE)
+            linked = f", listed in groups of gang {gang.key}" if key != gang.key else ""
+            return Gate(f"gang {key}: PodGroup not found{linked}", GangStatus.INCOMPLETE)
     # 2. limits on the size of a unit, which bound the time of a round
     if fault := too_many(len(unit.gangs), LINKED_GANGS, "gangs"):
         return Gate(f"gang {unit.gangs[0].key}: its GangGroup has {fault}", GangStatus.INVALID)

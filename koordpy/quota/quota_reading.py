@@ -217,15 +217,20 @@ class _QuotaReading:
                 continue
             parent = self.quotas.get(quota.parent)
             if parent is None:
-                self._fault(quota.key, where, f"parent {quota.parent} not found", remedy + "create it or name another")
+                self._fault(
+                    quota.key,
+                    where,
+                    f"parent {quota.parent} not found",
+                    remedy + "create that quota, or correct the label",
+                )
                 loose.append(quota)
             elif quota.name in (circle := self._cycle(quota.name)):
                 text = f"parents form a cycle: {' -> '.join([*circle, quota.name])}"
-                self._fault(quota.key, where, text, remedy + "take one of them out of the cycle")
+                self._fault(quota.key, where, text, remedy + "change the parent of one of them")
                 loose.append(quota)
             elif not parent.is_parent:
                 text = f'parent {quota.parent} lacks the label {keys.QUOTA_IS_PARENT}: "true"'
-                self._fault(quota.key, where, text, remedy + "label the parent or name another")
+                self._fault(quota.key, where, text, remedy + "set this label on the parent, or name another parent")
                 loose.append(quota)
         for quota in loose:
             self.quotas[quota.name] = replace(quota, parent=TOP, min={})

@@ -535,7 +535,7 @@ FORMS: dict[str, Doing] = {
     rf"nodes? ({NAMES}) had labels? (\S+=\S+(?: and \S+=\S+)*)": _label,
     rf"there were (?P<new>\d+ more nodes? with (?P<amount>\S+) (?P<resource>\S+) in \S+(?: [\w./-]+?)?"
     rf"(?:(?:, | and )\d+ in \S+ [\w./-]+)*), like nodes? (?P<like>{NAMES})"
-    r"(?:, for [\w.-]+; [^;:]+ fits?)?": _new_nodes,
+    r"(?: \(needed for [\w.-]+; [^;:]+ fits?\))?": _new_nodes,
     rf"node [\w.-]+ had [^:]*, for example after {COMPLETED}": _completed,
     rf"\d+ more slots? were free in [^,]+, for example after {COMPLETED}": _completed,
     rf"{COMPLETED}(?: on node [\w.-]+|, which counts? in quota \S+)?": _completed,

@@ -140,7 +140,9 @@ def test_gangs_of_a_group_start_together_or_not_at_all(tmp_path: Path) -> None:
     whole, _ = simulated([*documents("server.yaml"), *pods["prefill"], *pods["decode"]], tmp_path)
     assert len(whole["bindings"]) == 6
     alone, _ = simulated([documents("server.yaml")[0], *pods["prefill"]], tmp_path)
-    assert {one["message"] for one in alone["pending"]} == {"gang default/decode: PodGroup not found"}
+    assert {one["message"] for one in alone["pending"]} == {
+        "gang default/decode: PodGroup not found, listed in groups of gang default/prefill"
+    }
 
 
 # What it says in words

@@ -356,9 +356,9 @@ async def test_a_plan_that_is_dropped_tells_who_had_gone_before(caplog: pytest.L
         cluster.server.faults.fail(403, method="DELETE", path="*/pods/old-2")
         async with cluster.running():
             cluster.create(worker("vip", high=True, gpus=2))
-            await until(lambda: "is dropped" in caplog.text)
-        (line,) = (record.getMessage() for record in caplog.records if "is dropped" in record.getMessage())
-        assert line.endswith("; evicted before: default/old-3")
+            await until(lambda: "preemption cancelled" in caplog.text)
+        (line,) = (record.getMessage() for record in caplog.records if "preemption cancelled" in record.getMessage())
+        assert line.endswith("; already evicted: default/old-3")
 
 
 @in_virtual_time

@@ -213,7 +213,10 @@ async def test_linked_gangs_are_bound_together_or_not_at_all() -> None:
     async with live([small("n1")]) as cluster, cluster.running():
         cluster.create(*gang("a", 2, gpus=1, annotations=notes))
         await until(lambda: cluster.condition("a-0"))
-        assert cluster.condition("a-0")["message"] == "gang default/b: PodGroup not found"
+        assert (
+            cluster.condition("a-0")["message"]
+            == "gang default/b: PodGroup not found, listed in groups of gang default/a"
+        )
         cluster.create(*gang("b", 2, gpus=1, annotations=notes))
         await until(lambda: cluster.bound("a-0", "a-1", "b-0", "b-1"))
         ids = {obj["metadata"]["annotations"][keys.BIND_GROUP_ID] for obj in cluster.pods().values()}

@@ -203,7 +203,7 @@ async def test_a_fault_and_over_use_are_conditions_with_the_remedy() -> None:
         found = conditions(cluster, "a")
         assert found["OverUsed"] == ("True", "used is above runtime: cpu 2 > 1")
         assert found["Valid"][0] == "False"
-        said = "parent gone not found (it is placed at the top with min 0: create it or name another)"
+        said = "parent gone not found (it is placed at the top with min 0: create that quota, or correct the label)"
         assert said in found["Valid"][1]
         assert b"koordpy_quotas_invalid 1.0" in scheduler.metrics.render()
 

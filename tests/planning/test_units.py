@@ -60,7 +60,7 @@ def test_a_label_that_names_no_group_holds_the_pod() -> None:
 def test_a_listed_gang_that_is_absent_holds_the_group() -> None:
     linked = {keys.GANG_GROUPS: json.dumps(["default/g", "default/h"])}
     plan = World().add(node("n1:9"), group("g", 1, linked), pod("p-0", gang="g")).plan()
-    assert messages(plan) == {"p-0": "gang default/h: PodGroup not found"}
+    assert messages(plan) == {"p-0": "gang default/h: PodGroup not found, listed in groups of gang default/g"}
 
 
 def test_gated_pods_are_no_members() -> None:

@@ -139,7 +139,9 @@ def test_gangs_are_linked_from_either_side_and_through_others() -> None:
 
 def test_a_listed_gang_that_is_absent_holds_all() -> None:
     plan = World().add(node("n1:9"), group("g", 1, linked("gone")), pod("a", gang="g"), pod("b", gang="g")).plan()
-    assert messages(plan) == dict.fromkeys("ab", "gang default/gone: PodGroup not found")
+    assert messages(plan) == dict.fromkeys(
+        "ab", "gang default/gone: PodGroup not found, listed in groups of gang default/g"
+    )
     assert status(plan) == {"g": GangStatus.INCOMPLETE}
 
 

@@ -27,12 +27,13 @@ NPUS = {"huawei.com/Ascend910": "8"}
         (
             {"acelerator-type": "half"},
             {},
-            "label acelerator-type is not read, did you mean label accelerator-type?: treated as module",
+            "label acelerator-type is not read, did you mean label accelerator-type? The node counts as product module",
         ),
         (
             {},
             {"accelerator-type": "half"},
-            "annotation accelerator-type is not read, did you mean label accelerator-type?: treated as module",
+            "annotation accelerator-type is not read, did you mean label accelerator-type? "
+            "The node counts as product module",
         ),
     ],
 )

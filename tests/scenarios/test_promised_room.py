@@ -227,7 +227,7 @@ def test_nobody_closes_a_promised_place_by_where_he_stands() -> None:
     back = waits("back", labels=app | belongs(user="bob"))
     plan = planned(*nodes, runs("full", "n1", priority=9), high, back)
     assert bound(plan) == {"high": "n2"}
-    assert "would invalidate the nomination of pod default/high" in whole_messages(plan)["back"]
+    assert "would block the nominated pod default/high" in whole_messages(plan)["back"]
 
 
 def test_a_quota_lends_nothing_above_its_runtime_beside_room_that_is_being_made_in_it() -> None:
@@ -256,7 +256,7 @@ def test_nobody_starts_who_shuns_a_nominated_pod_from_afar() -> None:
     there[-1] = replace(vip, metadata=replace(vip.metadata, labels={"app": "x"}))
     plan = planned(*there, shy)
     assert bound(plan) == {}
-    assert "its placement would invalidate the nomination of pod default/vip" in whole_messages(plan)["shy"]
+    assert "placing it would block the nominated pod default/vip" in whole_messages(plan)["shy"]
 
 
 def test_nobody_closes_a_place_that_is_made_in_the_same_round() -> None:
@@ -266,7 +266,7 @@ def test_nobody_closes_a_place_that_is_made_in_the_same_round() -> None:
     there = [gpus("n1", 1, only="n1"), gpus("n2", 1, only="n2"), runs("full", "n2", priority=9)]
     plan = planned(*there, runs("old", "n1", labels={"app": "x"}), vip, near)
     assert (evicted(plan), bound(plan)) == (["old"], {"vip": "n1"})
-    assert "its placement would invalidate the nomination of pod default/vip" in whole_messages(plan)["near"]
+    assert "placing it would block the nominated pod default/vip" in whole_messages(plan)["near"]
 
 
 def test_a_nominated_pod_that_waits_for_anothers_place_keeps_its_own() -> None:
@@ -342,7 +342,7 @@ def test_nobody_beside_the_quotas_takes_what_a_promised_place_needs_of_its_own()
     old, vip = ending(runs("old", "n1", gpu=2, labels=A)), waits("vip", to="n1", gpu=3, labels=A, priority=5)
     plan = planned(*beside_quotas(), old, vip)
     assert bound(plan) == {}
-    assert "its placement would invalidate the nomination of pod default/vip" in whole_messages(plan)["free"]
+    assert "placing it would block the nominated pod default/vip" in whole_messages(plan)["free"]
     assert bound(planned(*beside_quotas(), vip)) == {"vip": "n1", "free": "n2"}
     # who is more important may
     assert bound(planned(*beside_quotas(priority=9), old, vip)) == {"free": "n2"}

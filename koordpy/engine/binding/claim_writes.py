@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from koordpy.api.claim_objects import Allocation, ResourceClaim
+from koordpy.api.counted_nouns import name_first
 from koordpy.api.label_selectors import term_matches
 from koordpy.devices.dra.ledger.claim_book import ClaimBook, claim_book
 from koordpy.devices.dra.ledger.device_objects import whole_devices
@@ -73,7 +74,8 @@ class DeviceReserver:
                 await self._each(self._unname, [pod for pod in pods if _has_stale_status(pod)])
                 await self._check_devices([claim for claim in written if claim is not None])
         except TimeoutError:
-            raise ClaimsFailed("timeout", "timed out waiting for resource claims") from None
+            named = name_first([need.key for need in needs if need.key] or ["to be created"])
+            raise ClaimsFailed("timeout", f"timed out waiting for resource claims: {named}") from None
 
     async def _each(self, work: Callable[[Any], Awaitable[T]], items: Iterable[Any]) -> list[T]:
         """Does one step for several items in parallel. Raises the first error after all of them have ended."""

@@ -36,6 +36,8 @@ LOOK_SECONDS = 1.0
 """Interval of the checks for nominations that have ended."""
 CONFIRM_SECONDS = 30.0
 """Maximum wait for the Binding of a victim that is still assumed."""
+_LOST = {"node": "a node of the plan was removed or changed"}
+"""What was lost of a plan (`PlanGround.lost`) -> its text in messages; other words are device families."""
 OUTDATED = "capacity was freed while the plan was made"
 """Reason of a dropped plan that may not need its victims any more. Its unit is planned again without a back-off."""
 
@@ -138,8 +140,8 @@ class Evictor:
             self._metrics.preemption_victims.observe(len(gone))
         # a dropped plan gives back its nominations; otherwise they reserve the capacity until the unit is bound
         if why:
-            before = f"; evicted before: {', '.join(sorted(gone))}" if gone else ""
-            logger.warning("%s: its plan with victims is dropped: %s%s", plan.unit, why, before)
+            before = f"; already evicted: {', '.join(sorted(gone))}" if gone else ""
+            logger.warning("%s: preemption cancelled: %s%s", plan.unit, why, before)
             await self._withdraw(plan, gone)
         elif plan.nominations:
             longest = max((victim.grace_seconds for victim in plan.evictions), default=0)
@@ -223,7 +225,7 @@ class Evictor:
             # Raises Dropped if the plan's nodes or devices are lost, or if a member is not pending with its nomination
             # any more. `waiting` has the members as last checked, so that the check costs nothing without a change.
             if why := plan.stale_reason():
-                raise Dropped(f"overtaken_{why}")
+                raise Dropped(_LOST.get(why, f"planned devices ({why}) are no longer available"))
             if len(waiting) < len(keys) or not all(map(is_, map(self._state.pod, keys), waiting)):
                 waiting[:] = map(self._waits, plan.nominations)
 

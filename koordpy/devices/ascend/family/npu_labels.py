@@ -29,5 +29,5 @@ def odd_npu_labels(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         for place, own in (("label", node.labels), ("annotation", node.node.metadata.annotations)):
             for key in own:
                 if key == label or meant(key, (label,)):
-                    text = f"{place} {key} is not read, did you mean label {label}?: treated as module"
+                    text = f"{place} {key} is not read, did you mean label {label}? The node counts as product module"
                     yield f"Node/{node.name}", text
