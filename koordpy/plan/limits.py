@@ -62,6 +62,12 @@ ADVICE_ENDING = 8
 """Maximum number of pods of one node that are tried as ended, to gain one more slot."""
 ADVICE_ENDING_TRIED = 16
 """Maximum number of pods of one node that are each tried as ended alone, the largest pods first."""
+ADVICE_DOMAINS = 8
+"""Maximum number of domains in which the fewest pods that could end are searched."""
+ADVICE_SET = 3
+"""Maximum number of pods of one node of which all sets are searched by their requests."""
+ADVICE_SETS_TRIED = 4
+"""Maximum number of such sets that are tried as ended on one node, the smallest sets first."""
 ADVICE_NODES_TRIED = 32
 """Maximum number of nodes on which pods that could end are searched, those with the most free capacity first."""
 ADVICE_POOL = 48

@@ -390,13 +390,17 @@ def _completed(one: Cluster, job: Job, match: re.Match[str]) -> None:
         _drop(one, partial(_runs_in, name, job.gangs))
         assert size - len(one.documents) == int(number), match[0]
         size = len(one.documents)
-    listed = re.search(rf"pods? ({NAMES})$", re.sub("|".join(GANG_PART), "", text))
-    for key in _names(listed[1]) if listed else ():
-        first, _, last = key.partition(" to ")
-        stem, _, start = first.rpartition("-")
-        keys = [f"{stem}-{n}" for n in range(int(start), int(last.rpartition("-")[2]) + 1)] if last else [first]
-        for name in keys:
-            _drop(one, partial(_is_pod, name))
+    rest = re.sub("|".join(GANG_PART), "", text)
+    for listed, gang, every in re.findall(rf"pods? ({NAMES})(?: of gang ([\w./-]+) \(of (\d+)\))?", rest):
+        members = [pod for pod in job.cluster.of("Pod").values() if _runs_in(gang, job.gangs, pod)] if gang else []
+        assert len(members) == int(every or 0), match[0]
+        for key in _names(listed):
+            first, _, last = key.partition(" to ")
+            stem, _, start = first.rpartition("-")
+            keys = [f"{stem}-{n}" for n in range(int(start), int(last.rpartition("-")[2]) + 1)] if last else [first]
+            assert not gang or all(any(_is_pod(name, pod) for pod in members) for name in keys), match[0]
+            for name in keys:
+                _drop(one, partial(_is_pod, name))
 
 
 GANG_PART = (

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Suggestions on running pods, priorities and minMember: the least change that helps is named, and has been tried."""
 
+import random
+import re
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -42,7 +45,7 @@ IN_B0 = "more slots were free in blockLayer s/b0, for example after"
     [
         (0, 6, f"6 {IN_B0} the 6 pods of gang default/big (of 24) in blockLayer s/b0 completed"),
         (1, 6, f"5 {IN_B0} the 5 pods of gang default/big (of 23) in blockLayer s/b0 completed"),
-        (0, 4, f"4 {IN_B0} pods default/big-0 to default/big-3 completed"),
+        (0, 4, f"4 {IN_B0} pods default/big-0 to default/big-3 of gang default/big (of 24) completed"),
     ],
 )
 def test_a_part_of_a_larger_gang_is_named(free: int, needed: int, line: str) -> None:
@@ -67,6 +70,45 @@ def test_a_larger_set_of_pods_is_not_named_beside_a_smaller_one() -> None:
     busy = [pod("a", at="n1", cpu="2"), pod("b", at="n2", cpu="4"), pod("c", at="n2", cpu="4")]
     lines = said(node("n1:2"), node("n2:8"), busy, pod("p", cpu="2"), name="p")
     assert completed(lines) == ["node n1 had 2 more cpu (free 0), for example after pod default/a completed"]
+
+
+def number_of(line: str) -> int:
+    """The number of pods that a line names."""
+    names = re.findall(r"default/r-\d+(?: to default/r-\d+)?", line)
+    ends = [re.findall(r"\d+", one) for one in names]
+    return sum(int(one[-1]) - int(one[0]) + 1 for one in ends)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_smaller_set_of_pods_helps(seed: int) -> None:
+    """Every subset of the running pods is tried as ended, by the sums of one resource."""
+    dice = random.Random(seed)
+    size, needed, places = (
+        dice.randint(2, 4),
+        dice.choice([1, 1, 2, 3, 4]),
+        [f"n{i}" for i in range(dice.randint(2, 3))],
+    )
+    busy, free = list[tuple[str, int]](), dict.fromkeys(places, 8)
+    for place in places:
+        for _ in range(dice.randint(2, 4)):
+            cpu = dice.randint(1, 4)
+            if free[place] >= cpu:
+                busy.append((place, cpu))
+                free[place] -= cpu
+
+    def slots(ended: tuple[int, ...]) -> int:
+        now = dict(free)
+        for i in ended:
+            now[busy[i][0]] += busy[i][1]
+        return sum(amount // size for amount in now.values())
+
+    every = (few for number in range(len(busy) + 1) for few in combinations(range(len(busy)), number))
+    least = next((len(few) for few in every if slots(few) >= needed), None)
+    there = [pod(f"r-{i}", at=place, cpu=str(cpu)) for i, (place, cpu) in enumerate(busy)]
+    own = [pod("p-0", cpu=str(size))] if needed == 1 else [group("g", needed), *gang_pods("g", needed, cpu=str(size))]
+    lines = completed(said([node(f"{name}:8") for name in places], there, own, name="p-0"))
+    assert least is not None
+    assert (number_of(lines[0]) if lines else 0) == least
 
 
 def of_class(name: str, value: int, policy: str = "") -> PriorityClass:

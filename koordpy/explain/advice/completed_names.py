@@ -41,12 +41,17 @@ def completed(pods: Sequence[PodInfo], case: Case) -> str:
         if len(there) > ADVICE_NAMED and all(pod.key in left for pod in there):
             parts.append(f"all {len(there)} pods on node {name} that can complete")
             left = _without(left, there)
-    names = _ranges(list(left))
-    if len(parts) + len(names) > ADVICE_NAMED + 2:
-        return ""
-    if names:
-        parts.append(f"pod{'s' if len(left) > 1 else ''} {join_words(names)}")
-    return f"{join_words(parts)} completed"
+    by_gang: dict[GangRef | None, list[str]] = {}
+    for pod in left.values():
+        in_gang = pod.gang is not None and len(running(pod.gang, case)) > 1
+        by_gang.setdefault(pod.gang if in_gang else None, []).append(pod.key)
+    named = len(parts)
+    for gang, keys in sorted(by_gang.items(), key=lambda one: (one[0] is None, natural_key(one[1][0]))):
+        names = _ranges(keys)
+        named += len(names)
+        of = "" if gang is None else f" of gang {gang.key} (of {len(running(gang, case))})"
+        parts.append(f"pod{'s' if len(keys) > 1 else ''} {join_words(names)}{of}")
+    return f"{join_words(parts)} completed" if named <= ADVICE_NAMED + 2 else ""
 
 
 def _without(pods: Mapping[str, PodInfo], gone: Sequence[PodInfo]) -> dict[str, PodInfo]:

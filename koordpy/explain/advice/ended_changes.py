@@ -8,11 +8,14 @@ short text can name it (`completed_names.py`). Of equally large sets, one that b
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
+
+import numpy as np
 
 from koordpy.api.counted_nouns import count_noun
 from koordpy.api.natural_order import natural_key
 from koordpy.api.quantity import quantity_text
-from koordpy.cache.snapshot import Snapshot
+from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.cache.snapshot_variants import without_pods
 from koordpy.devices.family_registry import find_obstruction
 from koordpy.explain.advice.advice_case import Case
@@ -22,11 +25,14 @@ from koordpy.explain.advice.part_needs import part_needs
 from koordpy.explain.advice.reductions import shortest_start, without_unneeded
 from koordpy.framework.filter_protocol import Code
 from koordpy.plan.limits import (
+    ADVICE_DOMAINS,
     ADVICE_ENDING,
     ADVICE_ENDING_TRIED,
     ADVICE_NAMED,
     ADVICE_NODES_TRIED,
     ADVICE_POOL,
+    ADVICE_SET,
+    ADVICE_SETS_TRIED,
     ADVICE_UNITS_ENDED,
 )
 from koordpy.pods.pod_info import PodInfo
@@ -101,23 +107,24 @@ class _RemovalSearch:
         with self._case.round_state.draft.trial(gone):
             return int(self._case.round_state.of(self._pod).slots[node])
 
-    def freed(self, node: int, gone: Sequence[PodInfo] = (), most: int = ADVICE_ENDING) -> list[PodInfo] | None:
-        """Returns the pods to remove from a node, besides those in `gone`, so that it has one more slot.
+    def freed(self, node: int, gone: Sequence[PodInfo] = (), number: int = 1) -> list[PodInfo] | None:
+        """Returns the fewest pods to remove from a node, besides those in `gone`, for `number` more slots.
 
-        Each of them is necessary. None if `most` pods are not enough. One pod is tried first, the smallest that
-        suffices. Otherwise pods are added, the largest first, and then those that are not needed are dropped. The size
-        of a pod is counted in shares of the requests of the kind.
+        None if `ADVICE_ENDING` pods are not enough. Small sets are found by the sums of requests, and checked; of sets
+        of equal size one that breaks no gang, then the smallest requests. Otherwise pods are added, the largest first,
+        and those that are not needed are dropped. The size of a pod is counted in shares of the requests of the kind.
         """
-        case, asked = self._case, self._pod.requests
+        case = self._case
         there = [pod for pod in case.snapshot.pods_on.get(case.snapshot.nodes[node].name, ()) if may_end(pod, case)]
         there = [pod for pod in there if pod not in gone]
-        there.sort(key=lambda pod: (-sum(pod.requests.get(r, 0) / n for r, n in asked.items() if n), pod.key))
+        there.sort(key=lambda pod: (-self._share(pod), pod.key))
         del there[ADVICE_ENDING_TRIED:]
-        before, more = self._slots(node, gone), list[PodInfo]()
-        single = next((pod for pod in reversed(there) if self._slots(node, [*gone, pod]) > before), None)
-        if single is not None:
-            return [single]
-        for pod in there[:most]:
+        before = self._slots(node, gone) + number - 1
+        for few in self._small_sets(node, gone, there, before):
+            if self._slots(node, [*gone, *few]) > before:
+                return list(few)
+        more = list[PodInfo]()
+        for pod in there[:ADVICE_ENDING]:
             more.append(pod)
             if self._slots(node, [*gone, *more]) > before:
                 break
@@ -128,6 +135,69 @@ class _RemovalSearch:
             if left and self._slots(node, [*gone, *left]) > before:
                 more = left
         return more
+
+    def fewest(self, nodes: Sequence[int], slots: int) -> list[PodInfo]:
+        """Returns the fewest pods to remove from some nodes for `slots` more slots; empty if that takes too many.
+
+        Dynamic programming over nodes and slots, O(nodes x slots^2), on the sets of `_gains`.
+        """
+        best: dict[int, list[PodInfo]] = {0: []}
+        for node in nodes:
+            options = list(self._gains(node, slots))
+            for have, pods in sorted(best.items(), reverse=True):
+                for gained, gone in options:
+                    total, both = min(slots, have + gained), [*pods, *gone]
+                    if total not in best or len(both) < len(best[total]):
+                        best[total] = both
+        found = best.get(slots, [])
+        return found if len(found) <= ADVICE_ENDING * ADVICE_NAMED else []
+
+    def _gains(self, node: int, slots: int) -> Iterator[tuple[int, list[PodInfo]]]:
+        """Yields (slots that a node gains, fewest pods to remove for them), with up to `slots` slots.
+
+        A set that is too large for a direct search contains the set for fewer slots.
+        """
+        before, gained, gone = self._slots(node, ()), 0, list[PodInfo]()
+        while gained < slots:
+            more = self.freed(node, number=gained + 1)
+            if more is None or len(more) > ADVICE_SET:
+                added = self.freed(node, gone)
+                more = more if added is None else [*gone, *added]
+            if more is None:
+                return
+            gone = more
+            gained = self._slots(node, gone) - before
+            yield min(slots, gained), gone
+
+    def _share(self, pod: PodInfo) -> float:
+        """Returns the sum, over resources, of a pod's request divided by the request of the kind."""
+        return sum(pod.requests.get(name, 0) / amount for name, amount in self._pod.requests.items() if amount)
+
+    def _small_sets(
+        self, node: int, gone: Sequence[PodInfo], there: Sequence[PodInfo], slots: int
+    ) -> list[tuple[PodInfo, ...]]:
+        """Returns a few of the smallest sets of pods whose requests give a node more than `slots` slots.
+
+        Empty if no set of `ADVICE_SET` pods does. A set may still give no slot, for example because of a host port.
+        """
+        case, names = self._case, list(self._pod.requests)
+        columns = [0, *(case.snapshot.columns[name] for name in names)]
+        asked = np.array([1, *self._pod.requests.values()])
+
+        def amounts(pods: Sequence[PodInfo]) -> Ints:  # [pods, resources]
+            rows = [[1, *(pod.requests.get(name, 0) for name in names)] for pod in pods]
+            return np.array(rows, dtype=np.int64).reshape(-1, len(columns))
+
+        free = case.round_state.draft.free()[node][columns] + amounts(gone).sum(axis=0)
+        lacks, given = (slots + 1) * asked - free, amounts(there)
+        for size in range(1, min(ADVICE_SET, len(there)) + 1):
+            sets = np.array(list(combinations(range(len(there)), size)))
+            enough = sets[(given[sets].sum(axis=1) >= lacks).all(axis=1)].tolist()
+            found = [tuple(there[i] for i in one) for one in enough]
+            found.sort(key=lambda few: sum(map(self._share, few)))
+            if found:
+                return sorted(found[:ADVICE_POOL], key=lambda few: breaks_gangs(few, case))[:ADVICE_SETS_TRIED]
+        return []
 
 
 def _able(case: Case, pod: PodInfo) -> list[int]:
@@ -151,11 +221,29 @@ def _open_nodes(case: Case, pod: PodInfo) -> list[int]:
     return sorted(filter(case.may_hold, open_nodes), key=lambda i: (lacks(i), natural_key(snapshot.nodes[i].name)))
 
 
+def _least_number(case: Case, pod: PodInfo, node: int) -> int:
+    """Returns a lower bound on the pods that must end on a node for one more pod of a kind.
+
+    More than the node has if all of them are too few.
+    """
+    free, most = case.round_state.draft.free()[node], 0
+    there = [one for one in case.snapshot.pods_on.get(_name(case, node), ()) if may_end(one, case)]
+    for name, amount in pod.requests.items():
+        lacks, number = amount - int(free[case.snapshot.columns[name]]), 0
+        for given in sorted((one.requests.get(name, 0) for one in there), reverse=True):
+            if lacks <= 0:
+                break
+            lacks, number = lacks - given, number + 1
+        most = max(most, number if lacks <= 0 else len(there) + 1)
+    return most
+
+
 def _on_one_node(case: Case) -> Iterator[ClusterChange]:
     """Yields, for a plain pod, the nodes on which the fewest pods must end; the text says what the node lacks."""
     pod, snapshot = case.pod, case.snapshot
     room = _RemovalSearch(case, pod)
-    found = [(gone, i) for i in _able(case, pod) if not room.slots[i] and (gone := room.freed(i))]
+    nodes = sorted(_open_nodes(case, pod), key=lambda i: _least_number(case, pod, i))[:ADVICE_NODES_TRIED]
+    found = [(gone, i) for i in nodes if not room.slots[i] and (gone := room.freed(i))]
     for gone, i in sorted(found, key=lambda one: (len(one[0]), breaks_gangs(one[0], case)))[:ADVICE_NAMED]:
         names = completed(gone, case)
         if not names:
@@ -176,30 +264,20 @@ def _on_one_node(case: Case) -> Iterator[ClusterChange]:
 def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
     """Yields, for a gang and a few hard domains, a small set of pods that must end there so that the gang fits.
 
-    Slots of the scarcest kind are gained one by one, each on the node where the fewest pods must end for it.
+    The set is the smallest that gives the missing slots for the scarcest kind.
     """
     reference = case.scarcest
     tree, hard = case.snapshot.tree, case.hard
     able = _able(case, reference)
     room = _RemovalSearch(case, reference)
     domains = dict.fromkeys(case.domain_of[i] for i in able)
-    for domain in sorted(domains, key=lambda d: -case.slots[d])[:ADVICE_NAMED]:
+    found: list[tuple[int, ClusterChange]] = []
+    for domain in sorted(domains, key=lambda d: -case.slots[d])[:ADVICE_DOMAINS]:
         nodes = [i for i in able if case.domain_of[i] == domain]
-        lacking = case.needed - int(case.slots[domain])
-        gone: list[PodInfo] = []
-        slots = max(1, lacking)
+        slots = max(1, case.needed - int(case.slots[domain]))
         if slots > ADVICE_ENDING * ADVICE_NAMED:
             continue
-        # node -> pods to end for the next slot there
-        by_node = {i: more for i in nodes if (more := room.freed(i))}
-        for _ in range(slots):
-            if not by_node or len(gone) > ADVICE_ENDING * ADVICE_NAMED:
-                gone = []
-                break
-            node = min(by_node, key=lambda i: (len(by_node[i]), i))
-            gone += by_node.pop(node)
-            if more := room.freed(node, [pod for pod in gone if pod.node == _name(case, node)]):
-                by_node[node] = more
+        gone = room.fewest(nodes, slots)
         names = completed(gone, case) if gone else ""
         if gone and not names:
             gone = _with_whole_parts(gone, case, domain)
@@ -207,7 +285,8 @@ def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
         if names:
             place = f"{tree.layer_name(hard)} {tree.path(hard, domain)}" if hard else "the cluster"
             text = f"{count_noun(slots, 'more slot')} were free in {place}, for example after {names}"
-            yield completion(gone, case, text)
+            found.append((len(gone), completion(gone, case, text)))
+    yield from [change for _, change in sorted(found, key=lambda one: one[0])[:ADVICE_NAMED]]
 
 
 def _with_whole_parts(pods: Sequence[PodInfo], case: Case, domain: int) -> list[PodInfo]:
