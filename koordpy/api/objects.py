@@ -299,6 +299,7 @@ class ContainerState(Wire, frozen=True):
 
 class ContainerStatus(Wire, frozen=True):
     name: str = ""
+    container_id: str = msgspec.field(name="containerID", default="")
     allocated_resources: Quantities = {}
     resources: ResourceRequirements | None = None
     state: ContainerState | None = None

@@ -13,7 +13,7 @@ from typing import Any, cast
 from msgspec.structs import replace as changed
 
 from koordpy.api import keys
-from koordpy.api.custom_objects import ClusterNetworkTopology, ElasticQuota, HyperNode
+from koordpy.api.custom_objects import ClusterNetworkTopology, Device, ElasticQuota, HyperNode
 from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Namespace, Node, OwnerReference, Pod, PodDisruptionBudget, PriorityClass, Wire
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
@@ -21,6 +21,7 @@ from koordpy.api.storage_objects import PersistentVolume, PersistentVolumeClaim,
 from koordpy.cache.expected_pods import annotated
 from koordpy.cache.node_book import NodeBook
 from koordpy.cache.pod_book import PodBook
+from koordpy.cache.rejection_book import RejectionBook
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import Gangs, Quota
 from koordpy.config.node_failures import Repair
@@ -34,6 +35,7 @@ from koordpy.pods.resource_amounts import NOTHING_CLAIMED, ClaimedAmounts, add_a
 from koordpy.pods.volume_book import VolumeBook
 from koordpy.quota.preemption_history import PreemptionHistory
 from koordpy.quota.quota_book import Quotas, card_hundredths
+from koordpy.rejections.closed_nodes import NOTHING_CLOSED, ClosedNodes
 
 
 class ClusterState(PodBook):
@@ -74,6 +76,9 @@ class ClusterState(PodBook):
         self._charged: tuple[str, ...] = ()
         """Keys of the pods for which quotas count devices of claims."""
         self._storage = VolumeBook()
+        self._repair = repair or Repair()
+        self.rejections: RejectionBook | None = None
+        """Rejections by kubelets, and the nodes that they close; None before the first."""
         self.preemption_history = PreemptionHistory()
         """Preemption history: which units were evicted for which."""
         # namespace -> labels; (kind, key) -> object of a kind without a book; kind -> book of storage or owners
@@ -82,7 +87,7 @@ class ClusterState(PodBook):
         self._books: dict[type[Wire], ObjectBook[Any]] = {}
         self._handlers: dict[type[Wire], tuple[Callable[[Any], None], Callable[[str], object]]] = {
             Node: (self._put_node, self._drop_node),
-            Pod: (self.put_pod, self.drop_pod),
+            Pod: (self.put_pod if live else self._put_whole_pod, self.drop_pod),
             ClusterNetworkTopology: (self.nodes.put_topology, self.nodes.drop_topology),
             HyperNode: (self.nodes.put_hypernode, self.nodes.drop_hypernode),
             PodGroup: (self.gangs.put_group, partial(self.gangs.drop_group, GangSource.GROUP)),
@@ -136,6 +141,35 @@ class ClusterState(PodBook):
     def objects_of(self, kind: type[W]) -> Mapping[str, W]:
         """Returns the objects of a kind that a device family stores, by key. Must not be changed."""
         return self._family_books[kind].objects_of(kind)
+
+    def _put_whole_pod(self, pod: Pod) -> None:
+        """Stores a pod with all its fields. The live watch reduces pods, and reports failed ones before."""
+        if pod.status.phase == "Failed":
+            self.saw_failed(pod)
+        self.put_pod(pod)
+
+    def saw_failed(self, pod: Pod) -> None:
+        """Learns from a Failed pod, with all its fields, if its kubelet rejected it (numa.md 8)."""
+        if self.rejections is None:
+            self.rejections = RejectionBook(
+                self._repair.rejections,
+                self.nodes,
+                self.usage,
+                pod_of=self.pod,
+                device_of=self._device_spec,
+                scheduler_names=self.scheduler_names,
+                live=self.live,
+            )
+        self.rejections.saw(pod)
+
+    def closed_nodes(self, now: float) -> ClosedNodes:
+        """Returns the nodes that are closed because of rejections. now: seconds since the epoch."""
+        return (self.rejections.update(now) or NOTHING_CLOSED) if self.rejections is not None else NOTHING_CLOSED
+
+    def _device_spec(self, node: str) -> object:
+        """Returns the devices of a node as its Device states them; None without a Device."""
+        device = self.get(Device, node)
+        return device.spec if device is not None else None
 
     def _put_node(self, node: Node) -> None:
         self.nodes.put(node)
@@ -282,6 +316,7 @@ class ClusterState(PodBook):
             evicted_for=self.preemption_history.view(now) if self.preemption_history.times else {},
             scheduler_names=self.scheduler_names,
             lost_nodes=nodes.lost(now),
+            closed_nodes=self.closed_nodes(now),
             topology_warnings=nodes.hypernode_faults,
             topology_fault="; ".join(map(str, nodes.topology_faults)),
             node_warnings=(

@@ -28,6 +28,7 @@ from koordpy.pods.resource_amounts import Amounts
 from koordpy.pods.volume_book import ClaimVolume, CsiVolume, Disk, VolumeObjects
 from koordpy.quota.preemption_history import EvictedFor
 from koordpy.quota.quota_book import Quotas
+from koordpy.rejections.closed_nodes import NOTHING_CLOSED, ClosedNodes
 from koordpy.topology.topology_tree import Tree
 from koordpy.workloads.workload_gangs import WorkloadGang
 
@@ -172,6 +173,8 @@ class Snapshot:
     """Readers of device requests, by family."""
     lost_nodes: Mapping[str, LostNode] = field(default_factory=dict)
     """Node name -> why the node is lost; only of lost nodes (repair.md 4.1)."""
+    closed_nodes: ClosedNodes = NOTHING_CLOSED
+    """Nodes that take no pods of request shapes that they rejected lately (numa.md 8)."""
     budgets: tuple[PodDisruptionBudget, ...] = ()
     """PodDisruptionBudgets in natural order."""
     priority_classes: tuple[PriorityClass, ...] = ()
@@ -196,7 +199,7 @@ class Snapshot:
     @property
     def closes_nodes(self) -> bool:
         """True if the filter NodeRepair may refuse a node. False in most rounds, which then skip it."""
-        return bool(self.lost_nodes)
+        return bool(self.lost_nodes) or self.closed_nodes is not NOTHING_CLOSED
 
     @cached_property
     def offered_resources(self) -> tuple[str, ...]:

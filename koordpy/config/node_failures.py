@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of the sections `autoscaling` and `repair`: reasons of pending pods, and gangs that lose nodes.
 
-The reasons are those of repair.md 1.2. Only `autoscaling.reasons` and `autoscaling.fixedLayers` have an effect
-in this version; `unsupported_fields` lists the other fields that a file changes, and the reader of the file rejects
-them.
+The reasons are those of repair.md 1.2. Some fields have no effect in this version; `unsupported_fields` lists those
+that a file changes, and the reader of the file rejects them.
 """
 
 from collections.abc import Iterator
@@ -46,11 +45,11 @@ class Autoscaling(Section, frozen=True):
 
 
 class Rejections(Section, frozen=True):
-    """Nodes that reject pods."""
+    """Nodes that reject pods (numa.md 8)."""
 
-    backoff: Seconds = 120.0
-    max_backoff: Seconds = 3600.0
-    shapes: Size = 3
+    backoff: Seconds = 120.0  # closure of a request shape on a node after its first rejection; 0 learns nothing
+    max_backoff: Seconds = 3600.0  # maximum, because each further rejection doubles the closure
+    shapes: int = 3  # rejected request shapes after which a node is closed to other shapes, too; 0 never
 
 
 class Repair(Section, frozen=True):
@@ -62,6 +61,10 @@ class Repair(Section, frozen=True):
     lost_conditions: tuple[str, ...] = ()
     sick_devices: Literal["tell", "evict"] = "tell"
     rejections: Rejections = Rejections()
+
+
+_SUPPORTED = frozenset({"rejections"})
+"""Fields of `autoscaling.provisioning` and `repair` that have an effect."""
 
 
 def faults_across_fields(autoscaling: Autoscaling, repair: Repair) -> Iterator[tuple[str, ...]]:
@@ -79,6 +82,8 @@ def faults_across_fields(autoscaling: Autoscaling, repair: Repair) -> Iterator[t
     if autoscaling.reasons == "upstream" and own.mode != "off":
         text = "upstream does not go with provisioning"
         yield "autoscaling.reasons", "autoscaling.provisioning.mode", text
+    if repair.rejections.shapes < 0:
+        yield "repair.rejections.shapes", "must be 0 or more"
     if repair.rejections.max_backoff < repair.rejections.backoff:
         yield "repair.rejections.maxBackoff", "repair.rejections.backoff", shorter
 
@@ -90,5 +95,5 @@ def unsupported_fields(autoscaling: Autoscaling, repair: Repair) -> Iterator[tup
         ("repair", repair, Repair()),
     ):
         for field in msgspec.structs.fields(default):
-            if getattr(given, field.name) != getattr(default, field.name):
+            if field.name not in _SUPPORTED and getattr(given, field.name) != getattr(default, field.name):
                 yield f"{path}.{field.encode_name}", NOT_SUPPORTED

@@ -235,10 +235,15 @@ class FilledInput:
         self.read.check(self._priorities)
         self.objects = [
             self.read.known.identified(
-                with_identity(self._filled(manifest), kind=manifest.kind.name, created=times[manifest.order])
+                with_identity(self._filled(manifest), kind=manifest.kind.name, created=self._creation(manifest))
             )
             for manifest in loaded.manifests
         ]
+
+    def _creation(self, manifest: Manifest) -> datetime | None:
+        """Returns the creation time of an object without one. None for nodes: their age decides what is known about
+        them, so it is not made up."""
+        return None if isinstance(manifest.obj, Node) else self.births[manifest.order]
 
     def growth(
         self,

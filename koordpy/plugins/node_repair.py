@@ -6,10 +6,10 @@ first that refuses a node gives the reason of the node. To add a reason, write a
 its answer differs between pods of one shape, also one line in `DISTINCTIONS`. `Snapshot.closes_nodes` must be True in
 rounds in which a reason may apply. Unlike the other filters of a node alone,
 the answers change with time and with each round, so they are not cached between rounds.
-Source: repair.md 4.1 and 5.
+Sources: repair.md 4.1 and 5, numa.md 8.6 and 8.7.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,23 +17,70 @@ import numpy as np
 from koordpy.framework.filter_protocol import Code, Refusal, Verdict, chain, refused_where
 from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.pods.pod_info import PodInfo
+from koordpy.rejections.request_shapes import RequestShape, request_shape
 
 PLUGIN = "NodeRepair"
 REPORTED_BROKEN = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) were reported broken",))
+REJECTED_SHAPE = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) rejected pods of this shape lately",))
+REJECTED = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) rejected pods lately",))
 
 
 def check_reported(pod: PodInfo, inputs: FilterInputs) -> Verdict | None:
     """Refuses nodes that a condition marks as lost."""
+    lost_nodes = inputs.snapshot.lost_nodes
+    return _refused([name for name, lost in lost_nodes.items() if lost.condition], REPORTED_BROKEN, inputs)
+
+
+def check_rejected_shape(pod: PodInfo, inputs: FilterInputs) -> Verdict | None:
+    """Refuses nodes that rejected pods of the same request shape (numa.md 8.6)."""
+    closed = inputs.snapshot.closed_nodes.shapes
+    if not closed:
+        return None
+    key = shape_of(pod, inputs).key
+    return _refused([name for name, shapes in closed.items() if key in shapes], REJECTED_SHAPE, inputs)
+
+
+def check_rejecting_node(pod: PodInfo, inputs: FilterInputs) -> Verdict | None:
+    """Refuses nodes that rejected pods of several shapes, if the pod requests what all of them request
+    (numa.md 8.7)."""
+    found = [
+        name
+        for name, closed in inputs.snapshot.closed_nodes.nodes.items()
+        if not closed.resources or any(pod.requests.get(resource, 0) for resource in closed.resources)
+    ]
+    return _refused(found, REJECTED, inputs)
+
+
+def _refused(names: Sequence[str], refusal: Refusal, inputs: FilterInputs) -> Verdict | None:
+    """Returns the refusal of nodes by name; unknown names are ignored. None if no node is left."""
     snapshot = inputs.snapshot
-    broken = [snapshot.index[name] for name, lost in snapshot.lost_nodes.items() if lost.condition]
-    if not broken:
+    found = [snapshot.index[name] for name in names if name in snapshot.index]
+    if not found:
         return None
     mask = np.zeros(len(snapshot.nodes), dtype=bool)
-    mask[broken] = True
-    return refused_where(mask, REPORTED_BROKEN)
+    mask[found] = True
+    return refused_where(mask, refusal)
 
 
-REASONS: tuple[Callable[[PodInfo, FilterInputs], Verdict | None], ...] = (check_reported,)
+def shape_of(pod: PodInfo, inputs: FilterInputs) -> RequestShape:
+    """Returns the request shape of a pending pod, cached for the round."""
+    known = inputs.memo.setdefault(_Shapes, _Shapes())
+    assert isinstance(known, _Shapes)
+    found = known.get(pod.key)
+    if found is None:
+        found = known[pod.key] = request_shape(pod.pod)
+    return found
+
+
+class _Shapes(dict[str, RequestShape]):
+    """Key of a pod -> its request shape."""
+
+
+REASONS: tuple[Callable[[PodInfo, FilterInputs], Verdict | None], ...] = (
+    check_reported,
+    check_rejected_shape,
+    check_rejecting_node,
+)
 """Functions that return the nodes that one reason refuses, in order of precedence; None if it refuses no node."""
 
 
@@ -46,7 +93,12 @@ class Distinction(NamedTuple):
     """Returns a text that is equal for pods with the same verdict."""
 
 
-DISTINCTIONS: tuple[Distinction, ...] = ()
+DISTINCTIONS: tuple[Distinction, ...] = (
+    Distinction(
+        lambda inputs: bool(inputs.snapshot.closed_nodes.shapes),
+        lambda pod, inputs: shape_of(pod, inputs).key.hex(),
+    ),
+)
 """One entry for each reason with different verdicts for pods of one shape."""
 
 

@@ -41,13 +41,13 @@ PREEMPT = keys.PREEMPT_LOWER_PRIORITY
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 
 
-def with_identity(obj: T, *, kind: str, created: datetime) -> T:
-    """Returns the object with uid and creationTimestamp, generated if they are missing."""
+def with_identity(obj: T, *, kind: str, created: datetime | None) -> T:
+    """Returns the object with uid and creationTimestamp, generated if they are missing. created: None for no time."""
     meta = obj.metadata
     changes: dict[str, Any] = {}
     if not meta.uid:
         changes["uid"] = made_up_uid(kind, meta.namespace, meta.name)
-    if not meta.creation_timestamp:
+    if not meta.creation_timestamp and created is not None:
         changes["creation_timestamp"] = exact_time(created)
     return replace(obj, metadata=replace(meta, **changes)) if changes else obj
 

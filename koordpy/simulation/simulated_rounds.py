@@ -90,6 +90,8 @@ class SimulationResult:
     """Usage and fair share of each tenant at the end; empty if fairness is off."""
     claims: tuple[dict[str, Any], ...] = ()
     """Every ResourceClaim at the end, as in the document."""
+    backed_off: tuple[dict[str, object], ...] = ()
+    """Nodes that take no pods of some request shapes at the end, as in the document."""
     recreated: int = 0
     """Number of recreated pods, including those of earlier runs."""
 
@@ -130,6 +132,7 @@ class SimulationResult:
             "shares": [asdict(share) for share in self.shares],
             "final": [{**pod_fields(key), "node": node} for key, node in self.final],
             "claims": list(self.claims),
+            "backedOff": list(self.backed_off),
         }
 
 
@@ -278,6 +281,7 @@ class _Run:
             ),
             quotas=self._quotas(),
             claims=self.claim_rounds.document(),
+            backed_off=tuple(self.state.closed_nodes(self.now.timestamp()).document()),
             shares=tenant_shares(self.state.snapshot(self.now.timestamp()), self.config.fairness),
             recreated=self.recreated,
         )

@@ -23,6 +23,7 @@ from koordpy.plugins import node_filters as node_filters
 from koordpy.pods.claim_refs import CLAIMS
 from koordpy.pods.family_books import AllocatedDevices
 from koordpy.pods.pod_info import PodInfo
+from koordpy.rejections.closed_nodes import NOTHING_CLOSED
 from koordpy.topology.topology_tree import domain_parts
 from koordpy.verify.claim_check import faults_of_claims
 from koordpy.verify.plan_fault import Check, PlanFault, check_of
@@ -163,7 +164,10 @@ def _node_faults(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState)
     """Returns the faults by taints, node selector and node affinity; equal pods are checked once per node."""
     faults = []
     seen: set[tuple[bytes, str]] = set()
+    closed = round_state.snapshot.closed_nodes
     for pod, name in placed:
+        if closed is not NOTHING_CLOSED and closed.takes_no(pod.pod, pod.requests, name):
+            faults.append(f"{pod.key}: node {name} rejected such pods lately")
         if (pod.shape, name) in seen:
             continue
         seen.add((pod.shape, name))

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Feeds the memory of rejections (`koordpy.rejections`) from the cache: rejected pods, free capacity, running pods.
+
+Source: numa.md 8. Costs nothing while no pod is rejected: facts are computed only for nodes with rejections.
+"""
+
+from collections.abc import Callable, Collection
+
+from koordpy.api.field_faults import UnreadableError
+from koordpy.api.keys import BOUND_EPOCH
+from koordpy.api.objects import Pod, condition_of
+from koordpy.api.times import seconds
+from koordpy.cache.node_book import NodeBook
+from koordpy.cache.node_usage import Usage
+from koordpy.cache.snapshot import PODS
+from koordpy.config.node_failures import Rejections
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.resource_amounts import Amounts, add_amounts
+from koordpy.rejections.closed_nodes import ClosedNodes
+from koordpy.rejections.rejection_memory import NodeFacts, RejectedPod, RejectionMemory, RunningPod
+from koordpy.rejections.rejection_reading import bind_time, rejection_reason, rejection_time
+from koordpy.rejections.request_shapes import request_shape
+from koordpy.rejections.strikes import Rejection
+
+
+class RejectionBook:
+    """Rejections of pods of our schedulers, with the facts of their nodes."""
+
+    def __init__(
+        self,
+        settings: Rejections,
+        nodes: NodeBook,
+        usage: Usage,
+        *,
+        pod_of: Callable[[str], PodInfo | None],
+        device_of: Callable[[str], object],
+        scheduler_names: Collection[str],
+        live: bool,
+    ) -> None:
+        """pod_of: returns a stored pod by key. device_of: returns a value that changes with the devices or NUMA zones
+        of a node, by its name. live: True if only pods count that koordpy itself has bound."""
+        self.memory = RejectionMemory(settings)
+        self._nodes, self._usage, self._pod_of, self._device_of = nodes, usage, pod_of, device_of
+        self._scheduler_names, self._live = scheduler_names, live
+
+    def saw(self, pod: Pod) -> bool:
+        """Records a pod if it is ours and its kubelet has rejected it; returns True if so.
+
+        Live ours are the pods with the epoch of a Binding of koordpy, because tenants cannot write it. A pod that
+        cannot be read is ignored.
+        """
+        reason = rejection_reason(pod)
+        if not reason:
+            return False
+        ours = pod.spec.scheduler_name in self._scheduler_names
+        if not ours or (self._live and BOUND_EPOCH not in pod.metadata.annotations):
+            return False
+        try:
+            shape = request_shape(pod)
+        except UnreadableError:
+            return False
+        # the time is cut at that of the next update
+        rejection = Rejection(rejection_time(pod, float("inf")), pod.metadata.uid, reason)
+        self.memory.saw(RejectedPod(pod.spec.node_name, shape, rejection))
+        return True
+
+    def update(self, now: float) -> ClosedNodes:
+        """Returns which nodes are closed at a time, in seconds since the epoch."""
+        if self.memory.is_idle:
+            return self.memory.closed
+        return self.memory.update(now, self.facts_of, len(self._nodes))
+
+    def facts_of(self, name: str) -> NodeFacts | None:
+        """Returns what rejections of a node are compared with; None for an unknown node."""
+        info = self._nodes.get(name)
+        if info is None:
+            return None
+        count, used = self._usage.usage_of(name)
+        free = dict(info.allocatable)
+        add_amounts(free, {PODS: count, **used}, -1)
+        unstarted: Amounts = {}
+        running: list[RunningPod] = []
+        for key in self._usage.pods_on(name):
+            pod = self._pod_of(key)
+            if pod is None:
+                continue
+            if pod.pod.status.phase == "Running":
+                if bound := bind_time(pod.pod):
+                    running.append(RunningPod(pod.uid, bound, pod.requests))
+            elif self._live:
+                add_amounts(unstarted, pod.requests)
+        ready = condition_of(info.node.status.conditions, "Ready")
+        since = seconds(ready.last_transition_time) if ready is not None and ready.status == "True" else 0.0
+        return NodeFacts(
+            free=free,
+            unstarted=unstarted,
+            fresh=max(seconds(info.node.metadata.creation_timestamp), since),
+            running=running,
+            state=(info.allocatable, self._device_of(name)) if self._live else None,
+        )

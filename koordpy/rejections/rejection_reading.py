@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recognizes pods that a kubelet rejected, and reads when they were rejected and when running pods were bound.
+
+Source: numa.md 8.1 and 8.5. Reasons about ports, labels, taints and the pod's own spec are no rejections: filters see
+labels and taints, and a node that rejects a spec would reject it forever.
+"""
+
+from koordpy.api.objects import Pod, condition_of
+from koordpy.api.times import seconds
+
+UNEXPECTED = "UnexpectedAdmissionError"
+"""Reason of a kubelet with a device plugin or a resource manager that failed."""
+_REASONS = {
+    UNEXPECTED: UNEXPECTED,
+    "TopologyAffinityError": "TopologyAffinityError",
+    "Topology Affinity Error": "TopologyAffinityError",  # before Kubernetes 1.22
+    "SMTAlignmentError": "SMTAlignmentError",
+}
+OUT_OF = "OutOf"
+"""Beginning of reasons that name a resource, such as OutOfcpu."""
+
+
+def rejection_reason(pod: Pod) -> str:
+    """Returns the reason for which a kubelet rejected a pod; empty if it did not, or if the pod ran.
+
+    A reason that begins with `OUT_OF` counts only if the totals of the node do not explain it, which the caller checks.
+    """
+    status = pod.status
+    if status.phase != "Failed" or not pod.spec.node_name:
+        return ""
+    if any(one.container_id for one in (*status.container_statuses, *status.init_container_statuses)):
+        return ""
+    return status.reason if status.reason.startswith(OUT_OF) else _REASONS.get(status.reason, "")
+
+
+def rejection_time(pod: Pod, now: float) -> float:
+    """Returns when a pod was rejected, in seconds since the epoch, at most `now`: the latest transition of its
+    conditions, else its startTime, else its creation."""
+    status = pod.status
+    latest = max((seconds(one.last_transition_time) for one in status.conditions), default=0.0)
+    return min(now, latest or seconds(status.start_time) or seconds(pod.metadata.creation_timestamp))
+
+
+def bind_time(pod: Pod) -> float:
+    """Returns when a running pod was bound, in seconds since the epoch: by its condition PodScheduled, else startTime.
+
+    0 if neither is known.
+    """
+    scheduled = condition_of(pod.status.conditions, "PodScheduled")
+    at = seconds(scheduled.last_transition_time) if scheduled is not None and scheduled.status == "True" else 0.0
+    return at or seconds(pod.status.start_time)
