@@ -148,8 +148,8 @@ class ClusterState(PodBook):
             self.saw_failed(pod)
         self.put_pod(pod)
 
-    def saw_failed(self, pod: Pod) -> None:
-        """Learns from a Failed pod, with all its fields, if its kubelet rejected it (numa.md 8)."""
+    def saw_failed(self, pod: Pod) -> bool:
+        """Learns from a Failed pod, with all its fields, if its kubelet rejected it (numa.md 8). Returns True if so."""
         if self.rejections is None:
             self.rejections = RejectionBook(
                 self._repair.rejections,
@@ -160,7 +160,7 @@ class ClusterState(PodBook):
                 scheduler_names=self.scheduler_names,
                 live=self.live,
             )
-        self.rejections.saw(pod)
+        return self.rejections.saw(pod)
 
     def closed_nodes(self, now: float) -> ClosedNodes:
         """Returns the nodes that are closed because of rejections. now: seconds since the epoch."""

@@ -44,13 +44,13 @@ class RejectionBook:
         self._scheduler_names, self._live = scheduler_names, live
 
     def saw(self, pod: Pod) -> bool:
-        """Records a pod if it is ours and its kubelet has rejected it; returns True if so.
+        """Records a pod if it is ours and its kubelet has rejected it; returns True if so. False if nothing is learnt.
 
         Live ours are the pods with the epoch of a Binding of koordpy, because tenants cannot write it. A pod that
         cannot be read is ignored.
         """
         reason = rejection_reason(pod)
-        if not reason:
+        if not reason or not self.memory.settings.backoff:
             return False
         ours = pod.spec.scheduler_name in self._scheduler_names
         if not ours or (self._live and BOUND_EPOCH not in pod.metadata.annotations):

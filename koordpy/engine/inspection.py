@@ -31,6 +31,7 @@ from koordpy.observe.metrics import DEGRADED_NAMED, LONGEST_NAMED
 from koordpy.plan.round_plan import GangStatus
 from koordpy.pods.gang_refs import GangRef
 from koordpy.quota.quota_book import card_hundredths
+from koordpy.rejections.closed_nodes import NOTHING_CLOSED
 
 STUCK_SECONDS = 120.0
 """/livez fails if the loop has not started a turn for this long. An idle loop starts one at least every 60 s."""
@@ -189,6 +190,9 @@ class Inspection:
         unreadable = Counter(one.resource.kind for one in self._feeds.unreadable())
         metrics.set_gauge(metrics.unreadable_objects, {(kind,): count for kind, count in unreadable.items()})
         metrics.quotas_invalid.set(len({fault.key for fault in self._state.quota_view().tree.faults}))
+        closed = self._state.rejections.memory.closed if self._state.rejections is not None else NOTHING_CLOSED
+        metrics.nodes_backed_off.labels("shape").set(len(closed.shapes))
+        metrics.nodes_backed_off.labels("node").set(len(closed.nodes))
         self._set_ages()
         metrics.leader.labels(lease_name(self._settings.election)).set(self._leading())
 

@@ -33,6 +33,7 @@ from koordpy.engine.evictions.evictor import Evictor
 from koordpy.engine.evictions.timed_rounds import Watches
 from koordpy.engine.forgetting import Forgetting
 from koordpy.engine.inspection import Inspection
+from koordpy.engine.rejection_watch import RejectionWatch
 from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.scheduling_loop import Planner, SchedulingLoop
 from koordpy.engine.scheduling_queue import UnitQueue
@@ -144,7 +145,7 @@ class Scheduler:
             now=time_of_day,
         )
         self._takeover = Takeover(context, self.elector)
-        self._watches = Watches(context, wake=due.set)
+        self._watches, self._rejections = Watches(context, wake=due.set), RejectionWatch(context)
         self.writers = Writers(context, self._watches.stale) if self._watches.stale is not None else None
 
         # writes to the API server
@@ -328,7 +329,7 @@ class Scheduler:
                 "evictions": self.evictor.run,
                 "timed checks": self._watches.run,
             }
-        return jobs | {"rounds": self._loop.run}
+        return jobs | {"rejections": self._rejections.run, "rounds": self._loop.run}
 
     async def _drain(self, planning: list[asyncio.Task[Any]]) -> None:
         """Stops planning, and finishes the writes in flight.

@@ -73,6 +73,8 @@ class Wake(enum.Flag):
     """A node declares other features of Kubernetes."""
     NODE_CONDITIONS = enum.auto()
     """The status of some condition of a node changed."""
+    NODE_OPENED = enum.auto()
+    """A node takes pods again of a request shape that it rejected."""
     ATTACHABLE = enum.auto()
     """A node may accept more volumes."""
     DYNAMIC_DEVICE = enum.auto()
@@ -102,11 +104,13 @@ EMPTY_CLUSTER = (
 """Changes that decide whether a unit could ever fit (gang-network.md 6): nodes with their devices, the tree, quotas.
 Pods that are created or deleted do not matter."""
 # changes that cannot affect spread constraints and pod affinity, which depend on other pods, nodes and namespaces
-_NO_NEIGHBOURS = Wake.QUOTA | Wake.DEMAND_FELL | Wake.DEVICE | Wake.DEVICE_REPORT | Wake.TOPOLOGY | _CLAIMED
+_NO_NEIGHBOURS = (
+    Wake.QUOTA | Wake.DEMAND_FELL | Wake.DEVICE | Wake.DEVICE_REPORT | Wake.TOPOLOGY | Wake.NODE_OPENED | _CLAIMED
+)
 BY_FILTER: dict[str, Wake] = {
     "NodeUnschedulable": Wake.NODE_ADDED | Wake.NODE_TAINTS,
     "NodeName": Wake.NODE_ADDED,
-    "NodeRepair": Wake.NODE_ADDED | Wake.NODE_CONDITIONS,
+    "NodeRepair": Wake.NODE_ADDED | Wake.NODE_CONDITIONS | Wake.NODE_OPENED,
     "TaintToleration": Wake.NODE_ADDED | Wake.NODE_TAINTS,
     "NodeAffinity": Wake.NODE_ADDED | Wake.NODE_LABELS,
     "NodePorts": Wake.NODE_ADDED | Wake.CAPACITY_FREED,

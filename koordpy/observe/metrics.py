@@ -202,6 +202,16 @@ class Metrics:
             "koordpy_conflicts_total", "Plans and Bindings that conflicted with other changes.", ["kind"]
         )
         self.claims = counter("koordpy_claims_total", "Writes of resource claims by outcome.", ["outcome"])
+        self.rejections = counter(
+            "koordpy_rejections_total",
+            "Pods that kubelets rejected although they fit the totals of their nodes, by reason.",
+            ["reason"],
+        )
+        self.nodes_backed_off = gauge(
+            "koordpy_nodes_backed_off",
+            "Nodes that take no pods of shapes that they rejected (shape), or no other pods either (node).",
+            ["scope"],
+        )
         self.watch_lag = histogram(
             "koordpy_watch_lag_seconds",
             "Seconds from the arrival of watch events until they were applied.",

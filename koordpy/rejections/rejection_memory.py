@@ -122,6 +122,8 @@ class RejectionMemory:
         """Changes of closures since the reader cleared it; the oldest are dropped if it does not."""
         self.counted: deque[tuple[str, str]] = deque(maxlen=MOST_SHAPES)
         """(node, reason) of rejections that were learnt since the reader cleared it."""
+        self.explained: deque[str] = deque(maxlen=MOST_SHAPES)
+        """Reasons of rejected pods that the node's totals explain, since the reader cleared it."""
         self.closed = NOTHING_CLOSED
         """Result of the last `update`."""
 
@@ -174,6 +176,7 @@ class RejectionMemory:
             asked = {"pods": 1, **shape.total}
             fits = all(amount <= there.free.get(resource, 0) for resource, amount in asked.items())
             if rejection.reason.startswith(OUT_OF) and not fits:
+                self.explained.append(rejection.reason)
                 continue
             record = self._nodes.setdefault(node, _NodeRecord())
             own = record.shapes.setdefault(shape.key, _ShapeRecord(shape)).rejections

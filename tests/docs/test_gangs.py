@@ -291,5 +291,5 @@ def test_every_event_of_a_gang_is_told() -> None:
         scheduler_events.INVALID_SPEC,
         "Preempted",
     }
-    of_others |= {"ForeignBinding", "TopologyDegraded", "TopologyRepaired"}
+    of_others |= {"ForeignBinding", "TopologyDegraded", "TopologyRepaired", "NodeBackedOff", "NodeGivenBack"}
     assert scheduler_events.EVENTS.keys() - of_others <= told

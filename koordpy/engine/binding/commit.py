@@ -19,6 +19,7 @@ from functools import partial
 
 from koordpy.api.counted_nouns import count_noun
 from koordpy.api.keys import BOUND_EPOCH, BOUND_LEASE
+from koordpy.api.objects import Pod
 from koordpy.devices.family_registry import moment_annotations
 from koordpy.engine.binding.binder import Binder, Binding, BindOutcome, BindResult
 from koordpy.engine.binding.binding_confirmation import Confirmations
@@ -78,6 +79,9 @@ class Committer:
         self._obstacles = Obstacles(context, may_send=self._may_send)
         self._confirmations = Confirmations(context)
         self._jobs: asyncio.Queue[PendingBinding] = asyncio.Queue()
+        self._commits: dict[str, UnitCommit] = {}
+        """Key of a pod -> its unit with Bindings that have no known outcome; only of gangs."""
+        context.feeds.listeners.rejected.append(self._rejected)
         self.open = 0
         """Number of queued and sent Bindings without a known outcome. Units that wait for claims are not counted."""
 
@@ -118,6 +122,8 @@ class Committer:
                 mark = self._feeds.pods.foreign_marks.get(placement.node, 0)
                 node = self._state.nodes.get(placement.node)
                 commit.jobs.append(PendingBinding(commit, info, placement, queued, mark, node, unbound))
+        if gang:
+            self._commits |= dict.fromkeys((job.placement.pod_key for job in commit.jobs), commit)
         self._queue.broadcast(Wake.POD_BOUND, "AssignedPodAdd")
         if self._dry_run:
             for placement in placements:
@@ -195,6 +201,14 @@ class Committer:
             now = self._state.pod(pod.info.key)
             if error.cause not in STALE_CAUSES and now is not None and now.uid == pod.info.uid and now.pending:
                 self._failed(now, commit.unit, f"claims: {error}")
+
+    def _rejected(self, pod: Pod) -> None:
+        """Withdraws the Bindings of a gang that were not sent yet, because a kubelet rejected one of its pods: the rest
+        of the plan may be rejected, too (numa.md 8.8)."""
+        commit = self._commits.get(pod.key)
+        planned = any(job.placement.uid == pod.metadata.uid for job in commit.jobs) if commit is not None else False
+        if commit is not None and planned:
+            commit.withdrawn = True
 
     # -- a Binding ----------------------------------------------------------------------------------------------------
 
@@ -363,6 +377,9 @@ class Committer:
             except Exception:
                 # the outcome of its pods is already recorded, so no Binding counts as failed
                 logger.exception("%s: handling the end of its Bindings failed", commit.unit)
+        for job in commit.jobs:
+            if self._commits.get(job.placement.pod_key) is commit:
+                del self._commits[job.placement.pod_key]
         commit.jobs = []  # breaks the reference cycle
 
 

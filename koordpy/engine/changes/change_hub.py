@@ -7,6 +7,7 @@ Listeners let other components react to changes, such as status writers, without
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from koordpy.api.objects import Pod
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.scheduling_queue import UnitQueue
@@ -35,7 +36,9 @@ class Listeners:
     claimed: list[Callable[[str], None]] = field(default_factory=list)
     """Called with the key of a changed volume claim or resource claim, or of another storage or device object."""
     conflict: list[Callable[[str], None]] = field(default_factory=list)
-    """Called with the reason when a kubelet rejects one of our pods."""
+    """Called with the reason when a kubelet rejects one of our pods, and nothing is learnt from that."""
+    rejected: list[Callable[[Pod], None]] = field(default_factory=list)
+    """Called with a pod that its kubelet rejected (numa.md 8.1); it may be called again for a pod."""
 
 
 @dataclass(frozen=True, slots=True)

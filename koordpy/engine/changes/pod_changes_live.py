@@ -24,7 +24,8 @@ logger = logging.getLogger(__name__)
 REJECTIONS = frozenset(
     {"OutOfcpu", "OutOfmemory", "OutOfpods", "UnexpectedAdmissionError", "NodeAffinity", "NodePorts"}
 )
-"""Reasons with which a kubelet rejects a pod because another scheduler used its capacity (kube-parity.md 4.10)."""
+"""Reasons with which a kubelet rejects a pod because another scheduler used its capacity (kube-parity.md 4.10). Pods
+that are rejections by numa.md 8.1 are counted by `RejectionWatch` instead."""
 
 
 class PodChanges:
@@ -51,8 +52,12 @@ class PodChanges:
 
     def take_in(self, pod: Pod) -> Pod | None:
         """Returns the pod reduced to the fields in use; None if it is not stored at all (`PodIntake`)."""
-        if pod.status.phase == "Failed" and pod.status.reason in REJECTIONS:
-            self._count_rejection(pod)
+        if pod.status.phase == "Failed":
+            if self._state.saw_failed(pod):
+                for listener in self._hub.listeners.rejected:
+                    listener(pod)
+            elif pod.status.reason in REJECTIONS:
+                self._count_rejection(pod)
         return self._intake(pod)
 
     def _count_rejection(self, pod: Pod) -> None:

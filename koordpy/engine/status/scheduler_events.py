@@ -29,6 +29,7 @@ GANG_SCHEDULED, GANG_UNSCHEDULABLE, GANG_EVICTED = "GangScheduled", "GangUnsched
 GANG_DEGRADED, GANG_REPAIRED = "GangDegraded", "GangRepaired"
 TOPOLOGY_DEGRADED, TOPOLOGY_REPAIRED = "TopologyDegraded", "TopologyRepaired"
 SCHEDULED, FAILED = "Scheduled", "FailedScheduling"
+NODE_BACKED_OFF, NODE_GIVEN_BACK = "NodeBackedOff", "NodeGivenBack"
 FOREIGN = "ForeignBinding"
 """Another process binds pods of our scheduler names."""
 ROOM_MADE, LEADS, UNREADABLE, INVALID = "RoomMade", "LeaderElection", "UnreadableObject", "InvalidAnnotation"
@@ -46,6 +47,8 @@ EVENTS: Mapping[str, tuple[EventType, str]] = {
     GANG_REPAIRED: ("Normal", "Repairing"),
     TOPOLOGY_DEGRADED: ("Warning", "Validating"),
     TOPOLOGY_REPAIRED: ("Normal", "Validating"),
+    NODE_BACKED_OFF: ("Warning", "Repairing"),
+    NODE_GIVEN_BACK: ("Normal", "Repairing"),
     ROOM_MADE: ("Normal", "Preempting"),
     LEADS: ("Normal", "LeaderElection"),
     FOREIGN: ("Warning", "LeaderElection"),

@@ -33,8 +33,10 @@ from koordpy.api.objects import (
     Volume,
 )
 from koordpy.api.pod_endings import DISRUPTED
+from koordpy.api.times import seconds
 from koordpy.devices.family_registry import DEVICE_VARIABLES
 from koordpy.pods.gang_refs import gang_ref
+from koordpy.rejections.strikes import BURST_SECONDS
 from koordpy.workloads.labelled_gangs import NNODES
 
 VARIABLES_READ = DEVICE_VARIABLES | {NNODES}
@@ -184,7 +186,7 @@ def _trim(pod: Pod) -> None:
         if container.env:
             force_setattr(container, "env", [one for one in container.env if one.name in VARIABLES_READ])
     if status.conditions:
-        force_setattr(status, "conditions", [each for each in status.conditions if _is_read(each)])
+        force_setattr(status, "conditions", [each for each in status.conditions if _is_read(each, status)])
     if status.container_statuses or status.init_container_statuses:
         stated = {container.name: container for container in (*spec.init_containers, *spec.containers)}
         # resources of running containers matter only if they differ from the requests (kube-parity.md 2.5)
@@ -203,9 +205,12 @@ def _is_claimed(port: ContainerPort, spec: PodSpec) -> bool:
     return port.host_port > 0 or spec.host_network
 
 
-def _is_read(condition: Condition) -> bool:
-    """Returns True if a condition is stored. PodScheduled=True is not, because nodeName says the same."""
-    return condition.type in CONDITIONS_READ and not (condition.type == "PodScheduled" and condition.status == "True")
+def _is_read(condition: Condition, status: PodStatus) -> bool:
+    """Returns True if a condition is stored. PodScheduled=True is stored only if the pod started much later: otherwise
+    nodeName and startTime say the same."""
+    if condition.type != "PodScheduled" or condition.status != "True":
+        return condition.type in CONDITIONS_READ
+    return seconds(status.start_time) - seconds(condition.last_transition_time) > BURST_SECONDS / 2
 
 
 def _as_asked(status: ContainerStatus, stated: dict[str, Container]) -> bool:
