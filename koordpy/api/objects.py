@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects of the Kubernetes core API as immutable records: pods, nodes, namespaces, PodDisruptionBudgets and so on.
 
-Names and meanings of fields are those of Kubernetes. Only fields that a decision may depend on are declared, to keep
-50,000 pods small. `gc=False`: there are no reference cycles, and a garbage collection takes seconds. Times are RFC 3339
-text; quantities are raw (`quantity.py` reads them). Sources: the Kubernetes API 1.36 and vocabulary.md 3.
+Only fields that decisions read are declared. `gc=False`: no reference cycles. Source: Kubernetes 1.36, vocabulary.md 3.
 """
 
 from collections.abc import Iterable

@@ -13,7 +13,7 @@ from typing import Any, cast
 from msgspec.structs import replace as changed
 
 from koordpy.api import keys
-from koordpy.api.custom_objects import ClusterNetworkTopology, Device, ElasticQuota, HyperNode
+from koordpy.api.custom_objects import ClusterNetworkTopology, Device, ElasticQuota, HyperNode, NodeResourceTopology
 from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Namespace, Node, OwnerReference, Pod, PodDisruptionBudget, PriorityClass, Wire
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
@@ -156,7 +156,7 @@ class ClusterState(PodBook):
                 self.nodes,
                 self.usage,
                 pod_of=self.pod,
-                device_of=self._device_spec,
+                device_of=self._device_facts,
                 scheduler_names=self.scheduler_names,
                 live=self.live,
             )
@@ -166,10 +166,14 @@ class ClusterState(PodBook):
         """Returns the nodes that are closed because of rejections. now: seconds since the epoch."""
         return (self.rejections.update(now) or NOTHING_CLOSED) if self.rejections is not None else NOTHING_CLOSED
 
-    def _device_spec(self, node: str) -> object:
-        """Returns the devices of a node as its Device states them; None without a Device."""
-        device = self.get(Device, node)
-        return device.spec if device is not None else None
+    def _device_facts(self, node: str) -> object:
+        """Returns a value that changes with the devices, the NUMA zones or the kubelet's policy of a node."""
+        device, report = self.get(Device, node), self.get(NodeResourceTopology, node)
+        spec = device.spec if device is not None else None
+        if report is None:
+            return spec
+        zones = [(zone.name, [(one.name, one.allocatable) for one in zone.resources]) for zone in report.zones]
+        return spec, zones, report.topology_policies, report.attributes
 
     def _put_node(self, node: Node) -> None:
         self.nodes.put(node)
