@@ -99,6 +99,7 @@ _BUILT_IN = (
     ("resource.k8s.io", "ResourceClaim", "resourceclaims", True, (), True),
     ("resource.k8s.io", "ResourceClaimTemplate", "resourceclaimtemplates", True, (), False),
     ("resource.k8s.io", "DeviceClass", "deviceclasses", False, (), False),
+    ("resource.k8s.io", "DeviceTaintRule", "devicetaintrules", False, (), True),
     ("events.k8s.io", "Event", "events", True, ("ev",), False),
     ("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", False, ("crd", "crds"), True),
 )

@@ -78,7 +78,11 @@ class Wake(enum.Flag):
     ATTACHABLE = enum.auto()
     """A node may accept more volumes."""
     DYNAMIC_DEVICE = enum.auto()
-    """A resource claim released devices, or resource slices or device classes changed."""
+    """A resource claim released devices, or other devices are offered."""
+    DEVICE_OFFER = enum.auto()
+    """Resource slices, device classes or device taint rules changed, so that other devices are offered."""
+    EXTENDED_RESOURCE = enum.auto()
+    """A device class maps another extended resource to devices."""
 
 
 ANY = ~Wake.NOTHING
@@ -86,10 +90,11 @@ ANY = ~Wake.NOTHING
 CAPACITY_GAINED = Wake.CAPACITY_FREED | Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_TAINTS | Wake.QUOTA
 """Changes after which a unit may fit without victims."""
 # changes that only matter to pods with volumes or resource claims
-_CLAIMED = Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS | Wake.STORAGE_CAPACITY | Wake.ATTACHABLE | Wake.DYNAMIC_DEVICE
-GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | Wake.DEMAND_FELL | _CLAIMED)
+_STORED = Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS | Wake.STORAGE_CAPACITY | Wake.ATTACHABLE
+_CLAIMED = _STORED | Wake.DYNAMIC_DEVICE | Wake.DEVICE_OFFER | Wake.EXTENDED_RESOURCE
+GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | Wake.DEMAND_FELL | _STORED)
 """Changes that may help a gang that was refused as a whole, not by a filter of one member: capacity, nodes, the tree.
-Changes that only matter to pod affinity, quota demand or claims are left out."""
+Changes that only matter to pod affinity, quota demand or volumes are left out."""
 EMPTY_CLUSTER = (
     Wake.NODE_ADDED
     | Wake.NODE_GONE
@@ -100,6 +105,8 @@ EMPTY_CLUSTER = (
     | Wake.QUOTA
     | Wake.DEVICE
     | Wake.DEVICE_REPORT
+    | Wake.DEVICE_OFFER
+    | Wake.EXTENDED_RESOURCE
 )
 """Changes that decide whether a unit could ever fit (gang-network.md 6): nodes with their devices, the tree, quotas.
 Pods that are created or deleted do not matter."""
@@ -121,7 +128,9 @@ BY_FILTER: dict[str, Wake] = {
     | Wake.DEVICE_REPORT,
     "AscendJob": Wake.NODE_ADDED | Wake.NODE_GONE | Wake.NODE_LABELS | Wake.DEVICE_REPORT,
     # an unhealthy GPU that a pod uses counts as a GPU of the node
-    "NodeResourcesFit": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.CAPACITY_FREED | Wake.DEVICE,
+    "NodeResourcesFit": (
+        Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.CAPACITY_FREED | Wake.DEVICE | Wake.EXTENDED_RESOURCE
+    ),
     "PodTopologySpread": ANY & ~_NO_NEIGHBOURS,
     "InterPodAffinity": ANY & ~_NO_NEIGHBOURS,
     "VolumeRestrictions": Wake.NODE_ADDED | Wake.CAPACITY_FREED | Wake.CLAIM,
@@ -135,7 +144,15 @@ BY_FILTER: dict[str, Wake] = {
         | Wake.STORAGE_CLASS
         | Wake.STORAGE_CAPACITY
     ),
-    "DynamicResources": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.CAPACITY_FREED | Wake.CLAIM | Wake.DYNAMIC_DEVICE,
+    # a node with allocatable units of an extended resource needs no devices for it
+    "DynamicResources": (
+        Wake.NODE_ADDED
+        | Wake.NODE_ALLOCATABLE
+        | Wake.NODE_LABELS
+        | Wake.CAPACITY_FREED
+        | Wake.CLAIM
+        | Wake.DYNAMIC_DEVICE
+    ),
     "GPUDevices": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_LABELS | Wake.CAPACITY_FREED | Wake.DEVICE,
     # a unit refused by a quota may find victims in that quota, and any filter may have refused these placements
     "ElasticQuota": ANY & ~Wake.POD_BOUND,
@@ -302,9 +319,13 @@ def of_devices(before: Any, after: Any) -> tuple[Wake, str]:
         held = before.status.allocation if before is not None else None
         freed = held is not None and (after is None or after.status.allocation != held)
         return (Wake.DYNAMIC_DEVICE if freed else Wake.NOTHING), object_key(there)
-    if isinstance(there, DeviceClass) and after is None:
-        return Wake.NOTHING, ""
-    return Wake.DYNAMIC_DEVICE, ""
+    offered = Wake.DYNAMIC_DEVICE | Wake.DEVICE_OFFER
+    if not isinstance(there, DeviceClass):
+        return offered, ""
+    then, now = (one.spec.extended_resource_name if one is not None else "" for one in (before, after))
+    wake = Wake.NOTHING if after is None else offered
+    # without a class, an older one may map the resource
+    return wake if then == now else offered | Wake.EXTENDED_RESOURCE, ""
 
 
 def of_storage(before: Any, after: Any) -> tuple[Wake, str]:

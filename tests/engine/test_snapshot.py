@@ -20,7 +20,7 @@ from tests.scenarios.npus import N910, ids
 Manifest = dict[str, Any]
 GROUPS = (keys.GROUP_SIGS, keys.GROUP_X)
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
-NOT_WATCHED = {"Workload", "ResourceClaimTemplate", "ComputeDomain", "DeviceTaintRule"}
+NOT_WATCHED = {"Workload", "ResourceClaimTemplate", "ComputeDomain"}
 """Their pod groups and claims are what decides."""
 OTHERS = {
     (keys.GROUP_X, "v1alpha1"): ("ElasticQuota",),

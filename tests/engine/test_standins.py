@@ -33,7 +33,7 @@ ONLY_RANK_OR_COUNT = {
     "Service", "ReplicationController", "ReplicaSet", "StatefulSet",
 }  # fmt: skip
 NODE = node("n1:8")
-NOT_WATCHED = {"NamedObject", "ResourceClaimTemplate", "ComputeDomain", "DeviceTaintRule"}
+NOT_WATCHED = {"NamedObject", "ResourceClaimTemplate", "ComputeDomain"}
 
 
 def unread(obj: Any, part: str, value: Any = 7, known: Any | None = None) -> Any:

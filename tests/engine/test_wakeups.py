@@ -8,7 +8,7 @@ import pytest
 from msgspec import convert
 
 from koordpy.api import keys
-from koordpy.api.claim_objects import DeviceClass, ResourceClaim, ResourceSlice
+from koordpy.api.claim_objects import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from koordpy.api.custom_objects import Device, DeviceAllocation, DeviceStatus
 from koordpy.api.objects import Condition, ObjectMeta, Pod
 from koordpy.api.storage_objects import (
@@ -121,6 +121,8 @@ def test_a_change_of_storage_wakes_those_that_it_can_help(before: Any, after: An
 FIXED = a(ResourceClaim, status={"allocation": {}, "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]})
 LEFT = a(ResourceClaim, status={"allocation": {}})
 OPEN = a(ResourceClaim)
+MAPPING = a(DeviceClass, spec={"extendedResourceName": "nvidia.com/gpu"})
+OFFERED = Wake.DYNAMIC_DEVICE | Wake.DEVICE_OFFER
 
 
 @pytest.mark.parametrize(
@@ -131,10 +133,15 @@ OPEN = a(ResourceClaim)
         (FIXED, LEFT, Wake.NOTHING, "ns/a"),
         (LEFT, OPEN, Wake.DYNAMIC_DEVICE, "ns/a"),
         (FIXED, None, Wake.DYNAMIC_DEVICE, "ns/a"),
-        (None, a(ResourceSlice), Wake.DYNAMIC_DEVICE, ""),
-        (a(ResourceSlice), None, Wake.DYNAMIC_DEVICE, ""),
-        (None, a(DeviceClass), Wake.DYNAMIC_DEVICE, ""),
+        (None, a(ResourceSlice), OFFERED, ""),
+        (a(ResourceSlice), None, OFFERED, ""),
+        (None, a(DeviceTaintRule), OFFERED, ""),
+        (a(DeviceTaintRule), None, OFFERED, ""),
+        (None, a(DeviceClass), OFFERED, ""),
         (a(DeviceClass), None, Wake.NOTHING, ""),
+        (None, MAPPING, OFFERED | Wake.EXTENDED_RESOURCE, ""),
+        (MAPPING, a(DeviceClass), OFFERED | Wake.EXTENDED_RESOURCE, ""),
+        (MAPPING, None, OFFERED | Wake.EXTENDED_RESOURCE, ""),
     ],
 )
 def test_a_change_of_devices_wakes_those_that_it_can_help(before: Any, after: Any, wake: Wake, claim: str) -> None:

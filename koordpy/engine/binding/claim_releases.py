@@ -45,6 +45,8 @@ class DeviceReleaser:
         """Number of claims that were released or deleted."""
         self.unsure: dict[str, str] = {}
         """uid of a pod -> its namespace, if a claim may have been created for it, but the reply was lost."""
+        self.allocated: dict[str, str] = {}
+        """Claim -> its uid, if this process has allocated it."""
         self._client, self._feeds, self._state = context.client, context.feeds, context.state
         self._calls, self._metrics, self._clock = calls, context.metrics, context.clock
         self._may_write, self._settings = context.may_write, context.settings
@@ -73,7 +75,7 @@ class DeviceReleaser:
             if need.is_implicit:
                 work.append(self.delete_leftovers(need.pods[0].info))
             elif uids := self._consumers_of(need, {pod.info.uid for pod in unbound}):
-                ours = need.granting is not None
+                ours = need.granting is not None or self._is_own(need.key)
                 work.append(self._release_claim(need.key, uids, deallocate=ours, unused=False, planned=True))
         await asyncio.gather(*work)
 
@@ -108,6 +110,7 @@ class DeviceReleaser:
         if self._sweeps % ASKED_AGAIN_SWEEPS == 0:
             self._alive.clear()
         self._sweeps += 1
+        self.allocated = {key: uid for key, uid in self.allocated.items() if self._is_own(key)}
         resource, now = self._calls.resource, self._clock()
         idle: dict[tuple[str, str], float] = {}
         for claim in self._feeds.objects(resource) if resource is not None else ():
@@ -144,6 +147,11 @@ class DeviceReleaser:
     def _is_idle(self, pod: PodInfo) -> bool:
         """Returns whether a pod of this scheduler is pending without a plan that is being carried out."""
         return pod.pending and self._state.assumed_node(pod.key) is None
+
+    def _is_own(self, key: str) -> bool:
+        """Returns whether this process has allocated a claim."""
+        claim = self._state.get(ResourceClaim, key)
+        return claim is not None and self.allocated.get(key) == claim.metadata.uid
 
     def _consumers_of(self, need: ClaimNeed, unbound: set[str]) -> set[str]:
         """Returns uids of the consumers to remove from a claim. A PodGroup stays while another of its pods is bound, or

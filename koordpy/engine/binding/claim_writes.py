@@ -172,6 +172,7 @@ class DeviceReserver:
                 assert need.grant is not None
                 # the pod may be deleted before the reply arrives
                 self._book.write(need.plan_key, need.grant)
+                self._releaser.allocated[key] = uid
             try:
                 written = await self._send(key, body, final=tries == MAX_RESERVE_TRIES)
             except (ClaimsFailed, asyncio.CancelledError):

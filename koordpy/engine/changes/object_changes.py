@@ -6,7 +6,7 @@ compares the object before and after the event, and decides which units to wake.
 the cache has derived from them (such as NodeInfo). Status writes of this process change nothing that is compared.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from koordpy.api.custom_objects import ClusterNetworkTopology, ElasticQuota, HyperNode
@@ -19,7 +19,7 @@ from koordpy.engine.client.api_replies import is_older
 from koordpy.engine.client.api_resources import Resource
 from koordpy.engine.wakeups import Wake, of_node
 from koordpy.engine.watching.object_mirror import Sink
-from koordpy.pods.claim_refs import resource_claims
+from koordpy.pods.claim_refs import claim_group, resource_claims
 from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.pods.object_book import object_key
 from koordpy.pods.pod_info import PodInfo
@@ -162,11 +162,55 @@ def hypernode_changes(hub: Hub) -> Changes[HyperNode]:
     return Changes(hub, on_change)
 
 
+# -- claims of pods: volumes and devices ------------------------------------------------------------------------------
+
+
+class ClaimUsers:
+    """Index of pending pods by the volume and resource claims that they name, by `namespace/name` (kube-parity.md 4.3).
+
+    Claims of both kinds may have the same name; then a pod is woken needlessly.
+    """
+
+    def __init__(self, groups: Mapping[str, UpstreamPodGroup] = {}) -> None:
+        """groups: upstream PodGroups by `namespace/name`, kept current by the caller."""
+        self._groups = groups
+        self._users: dict[str, dict[str, None]] = {}
+        """Claim -> keys of the pending pods that name it."""
+        self.named: dict[str, tuple[str, ...]] = {}
+        """Key of a pending pod -> claims that it names; only pods with claims."""
+
+    def changed(self, key: str, info: PodInfo | None) -> None:
+        """Updates the claims of a pending pod; None if the pod is not pending any more."""
+        named = self._claims(info) if info is not None else ()
+        if named == self.named.get(key, ()):
+            return
+        for claim in self.named.pop(key, ()):
+            users = self._users[claim]
+            del users[key]
+            if not users:
+                del self._users[claim]
+        if named:
+            self.named[key] = named
+            for claim in named:
+                self._users.setdefault(claim, {})[key] = None
+
+    def users(self, claim: str) -> Iterable[str]:
+        """Returns keys of the pending pods that name a claim."""
+        return tuple(self._users.get(claim, ()))
+
+    def _claims(self, info: PodInfo) -> tuple[str, ...]:
+        """Returns the volume claims and resource claims that a pod names, also those of its PodGroup, each once."""
+        found = [claim_key(info.namespace, info.name, volume) for volume in info.ties.volumes]
+        group = claim_group(info.pod, self._groups)
+        return tuple(dict.fromkeys([*(key for key in found if key), *resource_claims(info, group)]))
+
+
 # -- settings of gangs and quotas -------------------------------------------------------------------------------------
 
 
-def group_changes(hub: Hub, source: GangSource) -> Changes[Any]:
-    """Returns the sink of one kind of PodGroups."""
+def group_changes(hub: Hub, source: GangSource, claiming: ClaimUsers | None = None) -> Changes[Any]:
+    """Returns the sink of one kind of PodGroups. claiming: index of the claims that pending pods name, if groups of
+    this kind have claims; updated here."""
 
     def state_of(state: ClusterState, group: PodGroup | UpstreamPodGroup) -> PodGroup | UpstreamPodGroup | None:
         key = object_key(group)
@@ -174,7 +218,8 @@ def group_changes(hub: Hub, source: GangSource) -> Changes[Any]:
 
     def said(group: Any) -> object:
         """Returns the parts of a PodGroup that plans depend on; None for none."""
-        return group and (group.metadata.uid, group.spec, group.metadata.annotations)
+        claims = getattr(group.status, "resource_claim_statuses", None) if group is not None else None
+        return group and (group.metadata.uid, group.spec, group.metadata.annotations, claims)
 
     def on_change(group: Any, before: Any, after: Any) -> None:
         if said(before) == said(after):
@@ -182,6 +227,10 @@ def group_changes(hub: Hub, source: GangSource) -> Changes[Any]:
         # the units of the group's gang, of gangs that link to it, and of gangs for which it was created by default
         ref = GangRef(group.metadata.namespace, group.metadata.name, source)
         hub.names.saw(ref, group.metadata)
+        if claiming is not None:
+            for pod in hub.state.gangs.of_upstream(ref.key):
+                if pod.pending and pod.pod.spec.resource_claims:
+                    claiming.changed(pod.key, pod)
         made = hub.state.gangs.gangs_of_made(ref.key) if source is GangSource.UPSTREAM else ()
         for one in (ref, *made):
             for unit in hub.names.concerned(one):
@@ -229,47 +278,6 @@ def kept_changes(hub: Hub, helps: Callable[[Any, Any], Wake], event: str = "") -
         hub.queue.broadcast(helps(before, after), event or type(obj).__name__)
 
     return Changes(hub, on_change)
-
-
-# -- claims of pods: volumes and devices ------------------------------------------------------------------------------
-
-
-class ClaimUsers:
-    """Index of pending pods by the volume and resource claims that they name, by `namespace/name` (kube-parity.md 4.3).
-
-    Claims of both kinds may have the same name; then a pod is woken needlessly.
-    """
-
-    def __init__(self) -> None:
-        self._users: dict[str, dict[str, None]] = {}
-        """Claim -> keys of the pending pods that name it."""
-        self.named: dict[str, tuple[str, ...]] = {}
-        """Key of a pending pod -> claims that it names; only pods with claims."""
-
-    def changed(self, key: str, info: PodInfo | None) -> None:
-        """Updates the claims of a pending pod; None if the pod is not pending any more."""
-        named = _claims(info) if info is not None else ()
-        if named == self.named.get(key, ()):
-            return
-        for claim in self.named.pop(key, ()):
-            users = self._users[claim]
-            del users[key]
-            if not users:
-                del self._users[claim]
-        if named:
-            self.named[key] = named
-            for claim in named:
-                self._users.setdefault(claim, {})[key] = None
-
-    def users(self, claim: str) -> Iterable[str]:
-        """Returns keys of the pending pods that name a claim."""
-        return tuple(self._users.get(claim, ()))
-
-
-def _claims(info: PodInfo) -> tuple[str, ...]:
-    """Returns the volume claims and resource claims that a pod names, each once."""
-    found = [claim_key(info.namespace, info.name, volume) for volume in info.ties.volumes]
-    return tuple(dict.fromkeys([*(key for key in found if key), *resource_claims(info)]))
 
 
 def claimed_changes(hub: Hub, claiming: ClaimUsers, helps: Callable[[Any, Any], tuple[Wake, str]]) -> Changes[Any]:

@@ -107,11 +107,13 @@ VOLCANO_GROUPS = Wanted("scheduling.volcano.sh", "podgroups", ("v1beta1",))
 HYPERNODES = Wanted(keys.GROUP_VOLCANO_TOPOLOGY, "hypernodes", ("v1alpha1",))
 _DRA_VERSIONS = ("v1", "v1beta2", "v1beta1")
 RESOURCE_CLAIMS = Wanted("resource.k8s.io", "resourceclaims", _DRA_VERSIONS)
+DEVICE_TAINT_RULES = Wanted("resource.k8s.io", "devicetaintrules", ("v1", "v1beta2", "v1alpha3"))
 # resource of dynamic resource allocation (DRA) -> type of its objects
 DYNAMIC_RESOURCES: dict[Wanted, type[Wire]] = {
     RESOURCE_CLAIMS: claim_objects.ResourceClaim,
     Wanted("resource.k8s.io", "resourceslices", _DRA_VERSIONS): claim_objects.ResourceSlice,
     Wanted("resource.k8s.io", "deviceclasses", _DRA_VERSIONS): claim_objects.DeviceClass,
+    DEVICE_TAINT_RULES: claim_objects.DeviceTaintRule,
 }
 
 

@@ -75,7 +75,7 @@ class Feeds:
     ) -> None:
         """on_applied, on_unreadable: see `Reflector`. owners: True to watch owners of pods for default spread
         constraints. workloads: kinds of workloads with pods that may be gangs. wake: called when a workload changed."""
-        hub, claiming = Hub(state, queue), ClaimUsers()
+        hub, claiming = Hub(state, queue), ClaimUsers(state.gangs.upstream)
         self.state, self.queue, self.names, self.listeners = state, queue, hub.names, hub.listeners
         self.pods = PodChanges(hub, claiming)
         # PodGroups and ElasticQuotas may be served by two API groups
@@ -90,7 +90,7 @@ class Feeds:
         devices = claimed_changes(hub, claiming, of_devices)
         # optional resource -> (kind of its objects, their handler); a reflector exists only while it is served
         self._optional: dict[Wanted, tuple[type[Any], Sink[Any]]] = {
-            api_resources.UPSTREAM_POD_GROUPS: (UpstreamPodGroup, group_changes(hub, GangSource.UPSTREAM)),
+            api_resources.UPSTREAM_POD_GROUPS: (UpstreamPodGroup, group_changes(hub, GangSource.UPSTREAM, claiming)),
             api_resources.HYPERNODES: (HyperNode, hypernode_changes(hub)),
             **{want: (kind, devices) for want, kind in api_resources.DYNAMIC_RESOURCES.items()},
         }
@@ -345,7 +345,7 @@ class Feeds:
             knows=knows,
             on_applied=self._on_applied,
             on_unreadable=self._on_unreadable,
-            on_access=partial(_may_list, sink) if isinstance(sink, (WorkloadChanges, VolcanoChanges)) else None,
+            on_access=_on_access(resource, sink),
             clock=self._clock,
         )
 
@@ -364,6 +364,23 @@ class Feeds:
         if reflector is not None:
             for obj in reflector.objects.values():
                 sink.delete(obj)
+
+
+def _on_access(resource: Resource, sink: Sink[Any]) -> Callable[[bool, str], None] | None:
+    """Returns the function that learns whether a resource may be listed, if scheduling goes on without it; else
+    None."""
+    if isinstance(sink, (WorkloadChanges, VolcanoChanges)):
+        return partial(_may_list, sink)
+    rules = api_resources.DEVICE_TAINT_RULES
+    if (resource.group, resource.plural) == (rules.group, rules.plural):
+        return partial(_warn_if_unread, resource.name)
+    return None
+
+
+def _warn_if_unread(name: str, allowed: bool, why: str) -> None:
+    """Logs that a resource may not be listed, and is ignored (`on_access` of its reflector)."""
+    if not allowed:
+        logger.warning("no right to list and watch %s: they are ignored until it is granted: %s", name, why)
 
 
 def _may_list(sink: WorkloadChanges | VolcanoChanges, allowed: bool, why: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.claim_objects import DeviceClass, ResourceClaim, ResourceSlice
+from koordpy.api.claim_objects import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from koordpy.api.custom_objects import ClusterNetworkTopology, Device, DeviceEntry, ElasticQuota, HyperNode
 from koordpy.api.objects import LabelSelector, Node, Pod, PodDisruptionBudget, Requirement, SchedulingGate
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
@@ -134,6 +134,7 @@ CLOSURES: dict[type[Any], Closure] = {
     CSIStorageCapacity: _ABSENT,
     ResourceSlice: _ABSENT,
     DeviceClass: _ABSENT,
+    DeviceTaintRule: Closure(_kept, "its last readable state stays in effect, else it is ignored"),
 }
 """Kind -> restriction. Kinds without an entry (namespaces, priority classes, attachments, owners, device reports) keep
 their last readable state, because they only influence ranking, counting or naming."""

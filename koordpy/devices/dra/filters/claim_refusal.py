@@ -36,8 +36,6 @@ def claims_refusal(pod: PodInfo, view: ClaimView, ledger: ClaimLedger) -> Refusa
     """Returns why a pod's resource claims cannot be used, before any node is tried; None if they can."""
     objects = view.objects
     for one in objects.names_of(pod.pod):
-        if one.grouped and view.live:
-            return refuse(f"unsupported: resourceClaims of PodGroup {_group_key(pod)}")
         if one.name is None:
             return wait_for(f'waiting for the resourceclaim of "{one.entry}" to be created')
         key = f"{pod.namespace}/{one.name}"

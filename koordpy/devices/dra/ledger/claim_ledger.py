@@ -143,6 +143,10 @@ class ClaimView(FamilyView):
         """(object, text) of pools that offer nothing."""
         return self.objects.offers.warnings
 
+    def ground(self) -> object:
+        """Implements `FamilyView.ground`: the devices that are offered."""
+        return self.objects.offers
+
     def ledger(self) -> ClaimLedger:
         """Implements `FamilyView.ledger`."""
         return ClaimLedger(self)
