@@ -107,6 +107,7 @@ def explanation_document(found: "Explanation") -> Document:
                 ],
                 "scores": dict(node.scores),
                 "total": node.total,
+                "numa": node.numa,
             }
             for node in sorted(found.nodes, key=lambda node: natural_key(node.node))
         ],
@@ -114,6 +115,7 @@ def explanation_document(found: "Explanation") -> Document:
             {"layer": layer, "name": name, "slots": slots, "needed": needed, "chosen": chosen, "reason": reason}
             for layer, name, slots, needed, chosen, reason in found.domains
         ],
+        "numa": found.numa,
         "message": found.message,
         "wouldFitIf": list(found.would_fit_if),
         "evictions": list(found.evictions),
@@ -295,6 +297,8 @@ def explanation_table(document: Document) -> str:
         lines.insert(0, document["message"])
     elif document["message"]:
         lines.append(document["message"])
+    if any(node.get("numa") for node in nodes):
+        lines.append(document["numa"])
     lines += part("Evictions", document["evictions"])
     rows = [(node["node"], "yes" if node["feasible"] else "no", _verdict(node)) for node in nodes]
     lines += part("Nodes", table(("NODE", "FITS", "WHY"), _merged(rows)))

@@ -38,6 +38,7 @@ DEFAULT_WEIGHTS: Mapping[str, int] = {
     "PodTopologySpread": 2,
     "InterPodAffinity": 2,
     "ScarceResourceAvoidance": 2,
+    "NodeResourceTopologyMatch": 2,
     "NodeResourcesFit": 1,
     "ImageLocality": 1,
     "NodeResourcesBalancedAllocation": 0,

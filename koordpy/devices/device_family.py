@@ -46,6 +46,7 @@ from koordpy.framework.pod_rule_filter import Rule
 from koordpy.placement.problem import DeviceCosts
 from koordpy.plan.round_plan import FamilyAllocation
 from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.plugins.soft_scores import SoftScore
 from koordpy.pods.device_asks import AskReader
 from koordpy.pods.family_books import FamilyBook
 from koordpy.pods.pod_info import PodInfo
@@ -81,6 +82,15 @@ class UnitCosts(NamedTuple):
 
 Placed = Sequence[tuple[PodInfo, int]]
 """(pod, node position) of every pod of a plan."""
+
+
+class NodeFacts(NamedTuple):
+    """What `koordpy explain` says about nodes, besides verdicts and scores. Result of `Family.node_facts`."""
+
+    sentence: str
+    """A sentence about all nodes."""
+    of: Callable[[int], Mapping[str, Any] | None]
+    """Returns the facts about a node (position), as plain values; None for none."""
 
 
 class Obstruction(NamedTuple):
@@ -167,6 +177,10 @@ class Family(ABC):
     @abstractmethod
     def rules(self, pod: PodInfo, inputs: FilterInputs) -> Iterable[Rule]:
         """Yields the family's filter for a pod; nothing if the number of devices decides alone."""
+
+    def scores(self, pod: PodInfo, inputs: FilterInputs) -> Iterable[SoftScore]:
+        """Yields the family's scores of nodes for a pod; nothing for none."""
+        return ()
 
     def signature(self, pod: PodInfo, inputs: FilterInputs) -> str:
         """Returns what distinguishes pending pods of one shape, such as their job; empty for nothing.
@@ -265,6 +279,9 @@ class Family(ABC):
 
     # -- the plan ----------------------------------------------------------------------------------------------------
 
+    decides_first: bool = False
+    """True if the family allocates before other families, which follow its decision."""
+
     @abstractmethod
     def allocate(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
         """Allocates devices to the pods of a plan, on the draft before the plan; returns them with annotations and
@@ -360,6 +377,19 @@ class Family(ABC):
         the total score.
         """
         return None
+
+    def node_facts(self, pod: PodInfo, inputs: FilterInputs) -> NodeFacts | None:
+        """Returns what `koordpy explain` says about nodes for a pod; None for nothing.
+
+        Also called for pods without a request to the family, if the snapshot has objects of the family.
+        """
+        return None
+
+    def missing_amounts(
+        self, pod: PodInfo, inputs: FilterInputs
+    ) -> Iterable[tuple[str, Callable[[Snapshot], Snapshot]]]:
+        """Yields (text, change of a snapshot) of what single nodes lack for a pending pod; as in `remedies`."""
+        return ()
 
     def obstruction(self, pod: PodInfo, now: FamilyRound) -> "Obstruction | None":
         """Returns a pod with devices that would have to be freed for a waiting pod to fit; None for none."""

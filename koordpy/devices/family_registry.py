@@ -19,7 +19,7 @@ from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import Gpu, KoordpyConfiguration
 from koordpy.config.dra_settings import Dra
 from koordpy.devices.ascend.family.npu_family import NpuFamily
-from koordpy.devices.device_family import Family, FamilyRound, Obstruction, UnitCosts
+from koordpy.devices.device_family import Family, FamilyRound, NodeFacts, Obstruction, UnitCosts
 from koordpy.devices.dra.family.claim_family import ClaimedDevices
 from koordpy.devices.gpu.gpu_family import Gpus
 from koordpy.devices.gpu.part_family import PartAsks
@@ -27,6 +27,7 @@ from koordpy.devices.numa.numa_family import NumaZones
 from koordpy.framework.device_limits import MemberLimits
 from koordpy.plan.round_plan import NOTHING_ALLOCATED, PlanAllocation
 from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.plugins.soft_scores import SoftScore
 from koordpy.pods.device_asks import AskReaders, LatentAsk
 from koordpy.pods.family_books import AllocatedDevices, DeviceFamilies
 from koordpy.pods.pod_info import PodInfo
@@ -45,6 +46,8 @@ FAMILY_NAMES = frozenset(family.name for family in FAMILIES)
 """Names of all families."""
 DEVICE_VARIABLES = frozenset[str]().union(*(family.variables for family in FAMILIES))
 """Environment variables of containers that families read."""
+_ALLOCATING = sorted(FAMILIES, key=lambda family: not family.decides_first)
+"""All families, in the order in which they allocate."""
 _BY_NAME = {family.name: family for family in FAMILIES}
 
 
@@ -212,6 +215,12 @@ def nominated_allocation(pod: PodInfo, node: int, draft: Draft, config: KoordpyC
     return {name: own for name, own in found if own is not None}
 
 
+def device_scores(pod: PodInfo, inputs: FilterInputs) -> Iterator[SoftScore]:
+    """Yields the scores of nodes of all families of a pod."""
+    for family in families_of(pod, inputs.snapshot):
+        yield from family.scores(pod, inputs)
+
+
 # -- the plan ----------------------------------------------------------------------------------------------------------
 
 
@@ -230,7 +239,7 @@ def allocate(nodes: Mapping[str, int], now: FamilyRound) -> PlanAllocation:
     allocated: dict[str, dict[str, Any]] = {}
     notes: list[Mapping[str, Mapping[str, str]]] = []
     faults: list[str] = []
-    for family in FAMILIES:
+    for family in _ALLOCATING:
         if family in asking:
             found = family.allocate(asking[family], now)
             for key, own in found.devices.items():
@@ -361,6 +370,19 @@ def remedies(snapshot: Snapshot) -> Iterator[tuple[str, Callable[[Snapshot], Sna
     for family in FAMILIES:
         if family.name in snapshot.families:
             yield from family.remedies(snapshot)
+
+
+def node_facts(pod: PodInfo, inputs: FilterInputs) -> dict[str, NodeFacts]:
+    """Returns family -> what `koordpy explain` says about nodes for a pod, of families in the cluster."""
+    there = (family for family in FAMILIES if family.name in inputs.snapshot.families)
+    found = ((family.name, family.node_facts(pod, inputs)) for family in there)
+    return {name: facts for name, facts in found if facts is not None}
+
+
+def missing_amounts(pod: PodInfo, inputs: FilterInputs) -> Iterator[tuple[str, Callable[[Snapshot], Snapshot]]]:
+    """Yields (text, change of a snapshot) of what single nodes lack for a pending pod, of all families of the pod."""
+    for family in families_of(pod, inputs.snapshot):
+        yield from family.missing_amounts(pod, inputs)
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------

@@ -6,16 +6,17 @@ draft contains the decisions for earlier units, quotas, reservations, nomination
 explanation agrees with the round. Must not place anything. Source: simulate.md 5; gang-network.md section 6.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from koordpy.api.natural_order import natural_key
 from koordpy.attempts.unit_outcome import PreemptingUnit, RejectedUnit, WaitingUnit
 from koordpy.attempts.watched_pod import DecidedPod, Watch
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.devices.family_registry import families_of
+from koordpy.devices.device_family import NodeFacts
+from koordpy.devices.family_registry import families_of, node_facts
 from koordpy.devices.rule_registry import place_by_rules, shown_scores
 from koordpy.explain.advice.advise import advice, advice_of_ignored, evictions_for
 from koordpy.fairness.quota_admission import PLUGIN as QUOTA
@@ -38,6 +39,9 @@ from koordpy.report.ignored_pods import IgnoredPod, find_ignored_reason
 from koordpy.report.rollout_words import blocked_by_predecessor
 from koordpy.report.setting_warnings import counted_parts, counted_text, goal_remark, warnings_of
 
+NUMA = "numa"
+"""Family of NUMA zones, whose facts are fields of an explanation."""
+NO_NUMA = "no node has NUMA data"
 RANKS_OPEN = "rank order: not proven best"
 """Message for a gang with a plan that is proven best except for goal 7 (gang-network.md 5)."""
 
@@ -55,6 +59,9 @@ class NodeExplanation:
     """Plugin -> score before weighting; also figures of device families. Empty for a node that is not feasible."""
     total: int
     """Weighted total of the scores; 0 for a node that is not feasible."""
+    numa: Mapping[str, Any] | None = None
+    """Policy, scope and free amounts of the node's NUMA zones, and the zones that the pod would take; None without NUMA
+    data."""
 
 
 class DomainExplanation(NamedTuple):
@@ -99,6 +106,8 @@ class Explanation:
     """Position of the unit in the queue; None for a pod that is not pending."""
     warnings: tuple[tuple[str, str], ...] = ()
     """(object, text) of settings without effect."""
+    numa: str = NO_NUMA
+    """On how many nodes NUMA data is known."""
     reason: str = ""
     """Reason as the offline commands show it; empty if the pod is placed, or if no round decides."""
     node: str = ""
@@ -160,7 +169,8 @@ def _explained(decided: DecidedPod) -> Explanation:
     unit = decided.unit
     verdict = _gate_or_quota_message(decided)
     with decided.picture() as round_state:
-        nodes = _nodes(pod, unit, round_state)
+        facts = node_facts(pod, round_state.inputs).get(NUMA)
+        nodes = _nodes(pod, unit, round_state, facts)
         domains = _domains(decided) if unit.is_gang and not verdict else ()
         message = _with_never(decided, verdict or _promise(decided) or _plan_remark(decided))
         warnings = (
@@ -182,6 +192,7 @@ def _explained(decided: DecidedPod) -> Explanation:
         method=decided.outcome.attempt.method,
         queue_rank=rank,
         warnings=warnings,
+        numa=facts.sentence if facts is not None else NO_NUMA,
         reason=str(decided.waits.offline_reason) if decided.waits is not None else "",
         node=snapshot.nodes[decided.node].name if decided.node is not None else "",
     )
@@ -266,8 +277,8 @@ def _state(pod: PodInfo) -> str:
     return "being deleted" if pod.pod.metadata.deletion_timestamp else pod.pod.status.phase
 
 
-def _nodes(pod: PodInfo, unit: Unit, round_state: RoundState) -> list[NodeExplanation]:
-    """Returns the explanation of every node for the pod alone, in the order of the snapshot."""
+def _nodes(pod: PodInfo, unit: Unit, round_state: RoundState, facts: NodeFacts | None) -> list[NodeExplanation]:
+    """Returns the explanation of every node for the pod alone, in the order of the snapshot. facts: of NUMA zones."""
     own = round_state.of(pod)
     verdict = own.verdict()
     scores: dict[str, Sequence[float]] = {plugin: values.tolist() for plugin, values in own.plugin_scores().items()}
@@ -281,15 +292,16 @@ def _nodes(pod: PodInfo, unit: Unit, round_state: RoundState) -> list[NodeExplan
     out = []
     for i, node in enumerate(round_state.snapshot.nodes):
         refusal = own.refusal or verdict.of(i)
+        numa = facts.of(i) if facts is not None else None
         if refusal is None:
             shown: dict[str, float] = {plugin: values[i] for plugin, values in sorted(scores.items())}
             for name, of in marks:
                 if (figure := of(i)) is not None:
                     shown[name] = round(figure, 2)
-            out.append(NodeExplanation(node.name, True, (), shown, total[i]))
+            out.append(NodeExplanation(node.name, True, (), shown, total[i], numa))
         else:
             reasons = tuple((refusal.plugin, refusal.code.value, reason) for reason in refusal.reasons)
-            out.append(NodeExplanation(node.name, False, reasons, {}, 0))
+            out.append(NodeExplanation(node.name, False, reasons, {}, 0, numa))
     return out
 
 

@@ -9,6 +9,7 @@ resources are in `plugins/node_scores.py`. Source: kube-parity.md section 3.
 
 from collections.abc import Callable, Iterable, Iterator
 
+from koordpy.devices.family_registry import device_scores
 from koordpy.feasibility.scarce_resources import ScarceResourceAvoidance, asks_for_scarce
 from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.plugins.soft_scores import InterPodAffinity, PodTopologySpread, SoftScore
@@ -41,12 +42,20 @@ def _scarce(pod: PodInfo, inputs: FilterInputs) -> Iterator[SoftScore]:
         yield ScarceResourceAvoidance(scarce)
 
 
+def _devices(pod: PodInfo, inputs: FilterInputs) -> Iterator[SoftScore]:
+    if pod.asks:
+        yield from device_scores(pod, inputs)
+
+
 SCORES: dict[str, Callable[[PodInfo, FilterInputs], Iterable[SoftScore]]] = {
     PodTopologySpread.plugin: _spread,
     InterPodAffinity.plugin: _pod_affinity,
     ScarceResourceAvoidance.plugin: _scarce,
+    "NodeResourceTopologyMatch": _devices,
 }
 """Plugin -> function that yields its scores for a pod."""
+SHOWN_IF_GIVEN = frozenset({"NodeResourceTopologyMatch"})
+"""Plugins that `koordpy explain` shows only for pods that they concern; other plugins are shown with 0."""
 
 
 def scores_of(pod: PodInfo, inputs: FilterInputs) -> list[SoftScore]:

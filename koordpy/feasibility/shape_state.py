@@ -20,7 +20,7 @@ from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.family_registry import devices_costs, left_out_of_fit
 from koordpy.feasibility.filtering import rules_of
-from koordpy.feasibility.score_registry import SCORES, scores_of
+from koordpy.feasibility.score_registry import SCORES, SHOWN_IF_GIVEN, scores_of
 from koordpy.framework.filter_protocol import Refusal, Verdict, chain
 from koordpy.framework.pod_rule_filter import ANY_NUMBER, Rule
 from koordpy.plan.limits import FEW_ROWS
@@ -368,7 +368,7 @@ class ShapeState:
     def plugin_scores(self) -> dict[str, Ints]:
         """Returns plugin -> [nodes] its score 0..100, normalised over the feasible nodes and not weighted."""
         feasible = self.slots > 0
-        soft = {plugin: np.zeros(len(feasible), dtype=np.int64) for plugin in SCORES}
+        soft = {plugin: np.zeros(len(feasible), dtype=np.int64) for plugin in SCORES if plugin not in SHOWN_IF_GIVEN}
         soft |= {one.plugin: one.values(feasible) for one in self._soft_scores}
         return {
             **normalised(self.static.scores, feasible),

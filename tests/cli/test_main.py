@@ -104,6 +104,7 @@ def test_explain_gives_each_node_its_verdict(manifests: str, capsys: pytest.Capt
         "feasibleNodes",
         "nodes",
         "domains",
+        "numa",
         "message",
         "wouldFitIf",
         "evictions",

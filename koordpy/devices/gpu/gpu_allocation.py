@@ -7,14 +7,15 @@ out: the device plugin of such a node picks the GPUs.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from koordpy.api import keys
 from koordpy.devices.gpu.choice.gpu_choosers import chooser_of
-from koordpy.devices.gpu.choice.gpu_wants import Sets, want_on
+from koordpy.devices.gpu.choice.gpu_wants import GpuWant, Sets, want_on
 from koordpy.devices.gpu.gpu_machine import GPUS, Machine
 from koordpy.devices.gpu.gpu_nodes import GpuNodes, want_of
+from koordpy.devices.gpu.zone_limits import PodZones
 from koordpy.devices.links.device_masks import bits_of
 from koordpy.plan.round_plan import FamilyAllocation
 from koordpy.pods.gang_refs import GroupKey
@@ -53,10 +54,15 @@ class _Chosen:
 def choice_sets(pods: Sequence[PodInfo]) -> list[list[PodInfo]]:
     """Returns sets of pods of a plan on one node for which GPUs are chosen together: a GPU group, a gang, or a single
     pod."""
-    sets: dict[object, list[PodInfo]] = {}
-    for pod in sorted(pods, key=attrgetter("order")):
-        key = pod.group or pod.gang or pod.key
-        sets.setdefault(key, []).append(pod)
+    ordered = sorted(pods, key=attrgetter("order"))
+    return [[ordered[i] for i in chosen] for chosen in choice_sets_at(ordered)]
+
+
+def choice_sets_at(ordered: Sequence[PodInfo]) -> list[list[int]]:
+    """Returns `choice_sets` as positions in the pods. ordered: in rank order."""
+    sets: dict[object, list[int]] = {}
+    for i, pod in enumerate(ordered):
+        sets.setdefault(pod.group or pod.gang or pod.key, []).append(i)
     return list(sets.values())
 
 
@@ -104,17 +110,40 @@ def _choose_in_turn(
     state = gpus.state(node)
     free = state.free
     out: list[_Chosen] = []
+    every = sorted((pod for pods in sets for pod in pods), key=attrgetter("order"))
+    zones = dict(zip((pod.key for pod in every), gpus.pod_zones(node, every) or (), strict=False))
     for pods in sets:
         group = pods[0].group
         held = state.groups.get(group, 0) if group is not None else 0
-        wants = tuple(want_on(machine, want_of(pod)) for pod in pods)
-        chosen: Sets | None = chooser_of(machine).choose(free, held, wants, gpus.config.objective)
+        wants = [_parts(want_on(machine, want_of(pod)), zones.get(pod.key, _ANYWHERE)) for pod in pods]
+        flat = tuple(part for parts in wants for part in parts)
+        chosen: Sets | None = chooser_of(machine).choose(free, held, flat, gpus.config.objective)
         if chosen is None:
             return None
-        for pod, (mask, containers) in zip(pods, chosen, strict=True):
+        found = iter(chosen)
+        for pod, parts in zip(pods, wants, strict=True):
+            own = [next(found) for _ in parts]
+            mask = sum(part for part, _ in own)
+            containers = own[0][1] if len(own) == 1 else tuple(part for part, inner in own if inner)
             out.append(_Chosen(pod, mask, containers))
             free &= ~mask
     return out
+
+
+_ANYWHERE = PodZones(0)
+
+
+def _parts(want: GpuWant, zones: PodZones) -> list[GpuWant]:
+    """Returns what is chosen for one pod inside its zones: the pod as a whole, or each container if they are aligned to
+    different zones. GPUs of no container belong to an init container."""
+    if not zones.containers:
+        return [replace(want, within=zones.mask)]
+    sizes = zip(want.containers, zones.containers, strict=True)
+    parts = [replace(want, count=count, containers=(count,), listed=None, within=mask) for count, mask in sizes]
+    left = want.count - sum(want.containers)
+    if left:
+        parts.append(replace(want, count=left, containers=(), listed=None, within=zones.mask))
+    return parts
 
 
 def _visible_mask(one: _Chosen, chosen: Sequence[_Chosen], node: int, gpus: GpuNodes) -> int:

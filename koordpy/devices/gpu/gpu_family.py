@@ -160,9 +160,10 @@ class Gpus(Family):
         return takes_promised(placed, reserved, inputs.draft, inputs.config.gpu.resources)
 
     def pod_costs(self, pod: PodInfo, nodes: Ints, inputs: FilterInputs) -> Sequence[Ints]:
-        """Implements `Family.pod_costs`: prefers fast links between the pod's GPUs, then few GPUs left on the node."""
-        slow, left = plain_gpus(pod, inputs).at(nodes)
-        return -slow, left
+        """Implements `Family.pod_costs`: prefers fast links between the pod's GPUs, then few NUMA zones, then few
+        GPUs left on the node."""
+        slow, zones, left = plain_gpus(pod, inputs).at(nodes)
+        return -slow, *zones.T, left
 
     def freeable(
         self, kinds: Sequence[PodInfo], inputs: FilterInputs, *, reserved: Mapping[int, Mapping[str, int]]

@@ -8,6 +8,7 @@ checks that the node can deliver the chosen GPUs to containers. Sources: kube-pa
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -17,7 +18,7 @@ from koordpy.cache.snapshot import Ints
 from koordpy.devices.gpu.choice.gpu_choosers import chooser_of
 from koordpy.devices.gpu.choice.gpu_wants import GpuWant, PodWant, want_on
 from koordpy.devices.gpu.gpu_machine import GPUS, Machine
-from koordpy.devices.gpu.gpu_nodes import GpuNodes, GpuState, UnreadableWish, want_of
+from koordpy.devices.gpu.gpu_nodes import GpuNodes, GpuState, UnreadableWish, want_of, wants_in
 from koordpy.devices.gpu.gpu_variables import is_injected
 from koordpy.framework.filter_protocol import Code, Refusal, Verdict
 from koordpy.framework.pod_rule_filter import ANY_NUMBER, Rule
@@ -143,6 +144,11 @@ class GPUDevices(Rule):
             return True
         return view.partition_policies
 
+    def _wants(self, node: int, machine: Machine, number: int) -> tuple[GpuWant, ...]:
+        """Returns what a number of copies of the pod request of a machine, inside their zones."""
+        zones = self._gpus.pod_zones(node, [self._pod] * number)
+        return wants_in(machine, [self._want] * number, zones)
+
     def _constrained(self, machine: Machine) -> bool:
         """Returns whether links or listed sets, not only the number of free GPUs, decide on a machine."""
         want = self._want
@@ -162,9 +168,8 @@ class GPUDevices(Rule):
         machine = state.by_name
         if not most or machine is None or not self._constrained(machine):
             return most
-        chooser, own = chooser_of(machine), want_on(machine, want)
-        taken = 0
-        while taken < most and chooser.can(state.free, (own,) * (taken + 1)):
+        chooser, taken = chooser_of(machine), 0
+        while taken < most and chooser.can(state.free, self._wants(node, machine, taken + 1)):
             taken += 1
         return taken
 
@@ -233,15 +238,15 @@ class GPUDevices(Rule):
         if want.least_kbs and want.count > 1:
             if machine is None:
                 return self._too_slow(state.machine)
-            own = want_on(machine, want)
-            if not chooser_of(machine).can(state.free, (GpuWant(own.count, own.containers, own.near),)):
+            own = self._wants(node, machine, 1)[0]
+            if not chooser_of(machine).can(state.free, (replace(own, listed=None, must=False),)):
                 return self._too_slow(machine)
         hard = self._fixed_refusal(node, state)
         if hard is not None and hard.reasons[0] not in _DELIVERY_REASONS:
             return hard
         if machine is not None and self._needs_listed_set(node, machine):
-            own = want_on(machine, want)
-            free = state.free
+            own = self._wants(node, machine, 1)[0]
+            free = state.free & own.within if own.within else state.free
             if not any(not one.mask & ~free for one in own.listed or ()):
                 return self._no_partition(machine)
             if not chooser_of(machine).can(free, (own,)):

@@ -9,12 +9,13 @@ and so on. So the cost of a placement is a sum of one vector for each node. The 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
 from koordpy.cache.snapshot import Ints
 from koordpy.devices.gpu.choice.gpu_wants import PodWant
-from koordpy.devices.gpu.gpu_allocation import choice_sets
+from koordpy.devices.gpu.gpu_allocation import choice_sets_at
 from koordpy.devices.gpu.gpu_machine import GPUS, Machine
 from koordpy.devices.gpu.gpu_nodes import GpuNodes, GpuState, UnreadableWish, want_of
 from koordpy.placement.problem import DeviceCosts, Devices
@@ -100,8 +101,10 @@ class _GpuTable:
     def __init__(self, kinds: tuple[_Kind, ...], gpus: GpuNodes) -> None:
         self._kinds, self._gpus = kinds, gpus
         self._classes = gpus.classes
-        self.width = 2 * self._classes + 1
-        """Length of a vector: a number for each class of (c), one number for (d), a number for each class of (e)."""
+        self._zones = gpus.zones.width if gpus.zones is not None else 0
+        self.width = 2 * self._classes + self._zones + 1
+        """Length of a vector: a number for each class of (c), the costs of zones (n1, n2), one number for (d), a number
+        for each class of (e)."""
         self.exact = True
         """True if all vectors computed so far are proven the least; False once a large machine has been judged by the
         heuristic."""
@@ -120,7 +123,7 @@ class _GpuTable:
         asking = next(kind.pod for kind in self._kinds if kind.want is not None)
         count = len(gpus.draft.snapshot.nodes)
         out = np.zeros(count, dtype=np.int64)
-        if not gpus.view.nodes:
+        if not gpus.view.nodes and gpus.zones is None:
             rooms = gpus.counted(np.arange(count), asking)
             _, first, which = np.unique(rooms, return_index=True, return_inverse=True)
             self._first = [int(i) for i in first]
@@ -132,6 +135,7 @@ class _GpuTable:
                 state.free,
                 self._group_masks(state),
                 gpus.usable_gpus(node, asking),
+                gpus.zones.key(node) if gpus.zones is not None else None,
             )
             number = numbers.setdefault(key, len(numbers))
             if number == len(self._first):
@@ -150,7 +154,13 @@ class _GpuTable:
         """
         asking = [kind.pod for kind in self._kinds if kind.want is not None]
         together = {pod.group or pod.gang or pod.key for pod in asking}
-        if self._gpus.view.nodes or self.width != 3 or len(together) > 1 or not self.always:
+        if (
+            self._gpus.view.nodes
+            or self._gpus.zones is not None
+            or self.width != 3
+            or len(together) > 1
+            or not self.always
+        ):
             return None
         asks = tuple(kind.want.count if kind.want is not None else 0 for kind in self._kinds)
         return Devices(asks, self._gpus.counted(np.arange(len(self._gpus.draft.snapshot.nodes)), asking[0]))
@@ -197,7 +207,7 @@ class _GpuTable:
         if not any(counts):
             for group in self._groups:
                 self._count_class(slow, gpus.group_class(node, group))
-            return (*slow, 0, *own)
+            return (*slow, *((0,) * self._zones), 0, *own)
         pods = [kind.pod for kind, number in zip(self._kinds, counts, strict=True) for _ in range(number)]
         gpu_pods = [pod for pod in pods if pod.ask(GPUS) is not None]
         asking = next(kind.pod for kind in self._kinds if kind.want is not None)
@@ -205,8 +215,12 @@ class _GpuTable:
             pod.ask(GPUS).count for pod in gpu_pods if pod.ask(GPUS) is not None
         )
         served: set[GroupKey] = set()
-        for together, wants in self._choice_groups(gpu_pods):
-            worth = gpus.link_classes(node, wants, together)
+        gpu_pods.sort(key=attrgetter("order"))
+        zones = gpus.zones.cost(node, gpu_pods) if gpus.zones is not None else ()
+        masks = gpus.pod_zones(node, gpu_pods) if gpus.zones is not None else None
+        for chosen in choice_sets_at(gpu_pods):
+            together, wants = gpu_pods[chosen[0]].group, tuple(want_of(gpu_pods[i]) for i in chosen)
+            worth = gpus.link_classes(node, wants, together, [masks[i] for i in chosen] if masks is not None else None)
             if worth is None:
                 return None
             self.exact = self.exact and gpus.is_exact(node)
@@ -218,13 +232,9 @@ class _GpuTable:
         for group in self._groups:
             if group not in served:
                 self._count_class(slow, gpus.group_class(node, group))
-        return (*slow, max(0, left), *own)
+        return (*slow, *zones, max(0, left), *own)
 
     def _count_class(self, numbers: list[int], rank: int) -> None:
         """Counts a class in a list of numbers. The number of classes means that nothing limits and is not counted."""
         if rank < self._classes:
             numbers[rank] += 1
-
-    def _choice_groups(self, gpu_pods: Sequence[PodInfo]) -> list[tuple[GroupKey | None, tuple[PodWant, ...]]]:
-        """Returns (group or None, what each pod requests) of each set of pods for which GPUs are chosen together."""
-        return [(pods[0].group, tuple(want_of(pod) for pod in pods)) for pods in choice_sets(gpu_pods)]

@@ -20,12 +20,13 @@ from koordpy.config.configuration import Gpu
 from koordpy.devices.gpu.choice.gpu_choice import Chooser
 from koordpy.devices.gpu.choice.gpu_choosers import chooser_of
 from koordpy.devices.gpu.choice.gpu_judge import LinkClasses, link_classes_of
-from koordpy.devices.gpu.choice.gpu_wants import PodWant, want_on
+from koordpy.devices.gpu.choice.gpu_wants import GpuWant, PodWant, want_on
 from koordpy.devices.gpu.choice.large_chooser import LargeChooser
 from koordpy.devices.gpu.gpu_links import MAX_GBS, kbs
 from koordpy.devices.gpu.gpu_machine import GPUS, Machine
 from koordpy.devices.gpu.gpu_partitions import quantity
 from koordpy.devices.gpu.gpu_view import GpuView, NodeGpus, gpu_view
+from koordpy.devices.gpu.zone_limits import PodZones, ZoneLimits, zone_limits_of
 from koordpy.devices.links.device_masks import bits_of
 from koordpy.plan.limits import EXACT_GPUS
 from koordpy.plugins.filter_inputs import FilterInputs
@@ -102,6 +103,12 @@ def _partition_spec(text: str | None) -> tuple[bool, int | None]:
     return policy == "Restricted", ring
 
 
+def wants_in(machine: Machine, wants: Sequence[PodWant], zones: Sequence[PodZones] | None) -> tuple[GpuWant, ...]:
+    """Returns what pods request on a machine, inside their zones. zones: result of `GpuNodes.pod_zones`."""
+    masks = [one.mask for one in zones] if zones is not None else [0] * len(wants)
+    return tuple(want_on(machine, want, mask) for want, mask in zip(wants, masks, strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class GpuState:
     """The GPUs of one node on a draft."""
@@ -136,15 +143,16 @@ def gpu_nodes(inputs: FilterInputs) -> "GpuNodes":
     """Returns the GPUs of every node on the draft of `inputs`, built once for it."""
     found = inputs.memo.get(GpuNodes)
     if not isinstance(found, GpuNodes):
-        found = inputs.memo[GpuNodes] = GpuNodes(inputs.draft, inputs.config.gpu)
+        found = inputs.memo[GpuNodes] = GpuNodes(inputs.draft, inputs.config.gpu, zone_limits_of(inputs))
     return found
 
 
 class GpuNodes:
     """The GPUs of all nodes on a draft. node: position of a node."""
 
-    def __init__(self, draft: Draft, config: Gpu) -> None:
-        self.draft, self.config = draft, config
+    def __init__(self, draft: Draft, config: Gpu, zones: ZoneLimits | None = None) -> None:
+        """zones: NUMA zones of the nodes on the draft; None in a cluster without NUMA data."""
+        self.draft, self.config, self.zones = draft, config, zones
         self.view: GpuView = gpu_view(draft.snapshot)
         self._states: dict[int, GpuState] = {}
         self._seen = 0
@@ -258,10 +266,31 @@ class GpuNodes:
 
     # -- worth --------------------------------------------------------------------------------------------------------
 
-    def link_classes(self, node: int, wants: Sequence[PodWant], group: GroupKey | None) -> LinkClasses | None:
+    def pod_zones(self, node: int, pods: Sequence[PodInfo]) -> Sequence[PodZones] | None:
+        """Returns the GPUs that the kubelet may give to each pod of a plan on a node; None without limits by zones.
+
+        pods: in the order of admission. None also if too few of these GPUs are free, as after a wrong zone record.
+        """
+        found = self.zones.gpu_masks(node, pods) if self.zones is not None else None
+        free = self.state(node).free
+        for mask in {one.mask for one in found or () if one.mask}:
+            inside = zip(pods, found or (), strict=True)
+            count = sum(pod.ask(GPUS).count for pod, one in inside if one.mask and not one.mask & ~mask)
+            if (free & mask).bit_count() < count:
+                return None
+        return found
+
+    def link_classes(
+        self,
+        node: int,
+        wants: Sequence[PodWant],
+        group: GroupKey | None,
+        zones: Sequence[PodZones] | None = None,
+    ) -> LinkClasses | None:
         """Returns the link classes that pods get if a node takes them together; None if it cannot.
 
         wants: one for each pod. group: GPU group of the pods; GPUs of its bound members on the node count with theirs.
+        zones: result of `pod_zones` for the pods.
         """
         state = self.state(node)
         machine = state.by_name
@@ -269,12 +298,12 @@ class GpuNodes:
         if machine is None or not machine.has_matrix:
             if machine is not None and state.free.bit_count() < count:
                 return None
-            return self._unlinked(state, wants, group)
+            return self._unlinked(state, wants, group, zones)
         if state.free.bit_count() < count:
             return None
         held = state.groups.get(group, 0) if group is not None else 0
         chooser = chooser_of(machine)
-        own = tuple(want_on(machine, want) for want in wants)
+        own = wants_in(machine, wants, zones)
         if self.view.comparison.source == "links" and machine.matrix.measured is not None:
             sets = chooser.choose(state.free, held, own, "bottleneck")
             # nodes are compared by link classes; the choice on a node uses measured bandwidths
@@ -330,8 +359,8 @@ class GpuNodes:
             return None
         state = self.state(node)
         held = state.groups.get(pod.group, 0) if pod.group is not None else 0
-        want = want_on(machine, want_of(pod))
-        sets = chooser_of(machine).choose(state.free, held, (want,), self.config.objective)
+        own = wants_in(machine, (want_of(pod),), self.pod_zones(node, (pod,)))
+        sets = chooser_of(machine).choose(state.free, held, own, self.config.objective)
         if sets is None:
             return None
         at, links = bits_of(sets[0][0]), machine.matrix.links
@@ -340,7 +369,13 @@ class GpuNodes:
             return None
         return sum(one.mark for one in marks if one is not None) / len(marks)
 
-    def _unlinked(self, state: GpuState, wants: Sequence[PodWant], group: GroupKey | None) -> LinkClasses | None:
+    def _unlinked(
+        self,
+        state: GpuState,
+        wants: Sequence[PodWant],
+        group: GroupKey | None,
+        zones: Sequence[PodZones] | None,
+    ) -> LinkClasses | None:
         """Returns the classes on a node without known links; None if the node cannot take the pods.
 
         Every pair has class 0, the slowest. A pod with one GPU has no pair, so nothing limits it.
@@ -350,7 +385,7 @@ class GpuNodes:
         if any(want.count > 1 and want.least_kbs for want in wants):
             return None
         if machine is not None:
-            own = tuple(want_on(machine, want) for want in wants)
+            own = wants_in(machine, wants, zones)
             if not all(one.plain for one in own) and not chooser_of(machine).can(state.free, own):
                 return None
         lows = tuple(sorted(0 if want.count > 1 else self.classes for want in wants))

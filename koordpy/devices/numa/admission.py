@@ -141,9 +141,9 @@ def admit(
 
 def _choose(request: Request, state: "_State", policy: Policy) -> int | None:
     """Returns the zone set of a request; None if the kubelet rejects the pod."""
-    widths = _widths(request.amounts, state.zones)
-    width = widths[0][1]
-    agreed = all(one == width for _, one in widths)
+    wanted = widths(request.amounts, state.zones)
+    width = wanted[0][1]
+    agreed = all(one == width for _, one in wanted)
     if agreed and not (policy is Policy.SINGLE and width > 1):
         for mask in sets_by_size(state.count)[width]:
             if all(state.prefers(name, amount, mask) for name, amount in request.amounts):
@@ -157,8 +157,11 @@ def _choose(request: Request, state: "_State", policy: Policy) -> int | None:
 
 
 @lru_cache(maxsize=1 << 14)
-def _widths(amounts: tuple[tuple[str, int], ...], zones: Zones) -> tuple[tuple[str, int], ...]:
-    """Returns (resource, width) of each amount. The memory types of a request share one width."""
+def widths(amounts: tuple[tuple[str, int], ...], zones: Zones) -> tuple[tuple[str, int], ...]:
+    """Returns (resource, width) of each amount: the fewest zones that could hold it on an empty node.
+
+    The memory types of a request share one width.
+    """
     sizes, count = dict(zones.sizes), len(zones.numbers)
     memory = {name: amount for name, amount in amounts if is_memory(name)}
     shared = next(
@@ -283,7 +286,7 @@ def copies(
     if policy is Policy.SINGLE and len(pod.requests) == 1 and pod.requests[0].amounts == pod.held:
         # no other way into a zone: each zone serves its copies independently
         closed = frozenset[int]() if not any(is_memory(name) for name, _ in pod.held) else groups
-        if any(width > 1 for _, width in _widths(pod.held, zones)):
+        if any(width > 1 for _, width in widths(pod.held, zones)):
             return 0
         fits = (
             min(max(0, free[name][i]) // amount for name, amount in pod.held)

@@ -6,7 +6,7 @@ then, or was placed later, and which pods have left since (numa.md 4.2). Until t
 there, because objects arrive in any order.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
@@ -14,10 +14,12 @@ from koordpy.api import keys
 from koordpy.api.custom_objects import NodeResourceTopology
 from koordpy.api.objects import Node, Wire
 from koordpy.cache.snapshot import Snapshot
+from koordpy.devices.gpu.zone_limits import ZoneLimits
 from koordpy.devices.numa.admission import Policy
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
 from koordpy.devices.numa.topology_report import NO_REPORT, TopologyReport, label_policy, read_report
 from koordpy.devices.numa.zone_records import StatedZones, stated_zones
+from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.pods.family_books import FamilyBook, FamilyView, PlannedAllocation
 from koordpy.pods.pod_info import PodInfo
 
@@ -44,6 +46,8 @@ class NodeNuma:
     """Pods that were there then, and have left."""
     since: Mapping[str, ZonePod] = field(default_factory=dict)
     """Key -> pod that was placed later."""
+    spare: tuple[int, tuple[tuple[str, int], ...]] = (0, ())
+    """(number of a zone, (resource, amount) that is free there besides), for what-if questions; no amounts else."""
     memo: dict[object, Any] = field(default_factory=dict, repr=False)
     """Values that other modules derive from this object."""
 
@@ -72,6 +76,12 @@ class NumaView(FamilyView):
     nodes: Mapping[str, NodeNuma] = field(default_factory=dict)
     """Node name -> its data."""
     warnings: tuple[tuple[str, str], ...] = ()
+    limits: Callable[[FilterInputs], ZoneLimits] | None = None
+    """Returns the zones as the choice of GPUs reads them; None for no nodes."""
+
+    def zone_limits(self, inputs: FilterInputs) -> ZoneLimits | None:
+        """Implements `ZoneSource.zone_limits`."""
+        return self.limits(inputs) if self.limits is not None and inputs.config.numa.enabled else None
 
     def without_pods(self, gone: Collection[PodInfo]) -> "NumaView":
         by_node: dict[str, set[str]] = {}
@@ -113,7 +123,9 @@ class NumaBook(FamilyBook):
 
     kinds: tuple[type[Wire], ...] = (NodeResourceTopology,)
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Callable[[FilterInputs], ZoneLimits]) -> None:
+        """limits: as in `NumaView`."""
+        self._limits = limits
         self._objects: dict[str, NodeResourceTopology] = {}
         self._reports: dict[str, TopologyReport] = {}
         self._labels: dict[str, tuple[Policy, str]] = {}
@@ -199,7 +211,7 @@ class NumaBook(FamilyBook):
             else:
                 self._views.pop(name, None)
         self._dirty.clear()
-        return NumaView(self._views.copy(), tuple(self._warnings()))
+        return NumaView(self._views.copy(), tuple(self._warnings()), self._limits)
 
     def _node(self, name: str) -> NodeNuma:
         """Returns the current data of a node."""

@@ -5,7 +5,8 @@ The kubelet chooses the zones. The family predicts its choice, charges each plac
 them in the Binding, so that later plans know them before the next report.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from koordpy.api import keys
@@ -13,18 +14,21 @@ from koordpy.api.custom_objects import NodeResourceTopology
 from koordpy.api.objects import Pod
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.devices.device_family import Family, FamilyRound, Placed
+from koordpy.devices.device_family import Family, FamilyRound, NodeFacts, Placed
 from koordpy.devices.numa.admission import Admission
 from koordpy.devices.numa.numa_book import NumaBook
 from koordpy.devices.numa.numa_check import check_zones
 from koordpy.devices.numa.numa_filter import PLUGIN, Alignment
+from koordpy.devices.numa.numa_goals import ZoneScore, numa_limits
 from koordpy.devices.numa.numa_nodes import ZoneTake, numa_nodes
+from koordpy.devices.numa.numa_words import missing_in_zones, numa_facts
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk, numa_ask
 from koordpy.devices.numa.zone_records import status_text
 from koordpy.framework.filter_protocol import Code, Refusal
 from koordpy.framework.pod_rule_filter import Rule
 from koordpy.plan.round_plan import FamilyAllocation
 from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.plugins.soft_scores import SoftScore
 from koordpy.pods.device_asks import AskReader
 from koordpy.pods.family_books import FamilyBook, LateBook
 from koordpy.pods.pod_info import PodInfo
@@ -56,6 +60,7 @@ class NumaZones(Family):
     name, title, plugin = NUMA, "NUMA zones", PLUGIN
     counts_decide = False
     distinguishes_victims = True
+    decides_first = True
 
     def reader(self, config: KoordpyConfiguration) -> AskReader:
         """Implements `Family.reader`."""
@@ -63,7 +68,9 @@ class NumaZones(Family):
 
     def book(self, config: KoordpyConfiguration) -> FamilyBook:
         """Implements `Family.book`: created with the first report or labelled node."""
-        return LateBook(NumaBook, labels=frozenset((keys.NUMA_POLICY,)), kinds=(NodeResourceTopology,))
+        return LateBook(
+            partial(NumaBook, numa_limits), labels=frozenset((keys.NUMA_POLICY,)), kinds=(NodeResourceTopology,)
+        )
 
     def refusal(self, pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
         """Implements `Family.refusal`: a demand that cannot be read (numa.md 5.3)."""
@@ -73,6 +80,12 @@ class NumaZones(Family):
     def rules(self, pod: PodInfo, inputs: FilterInputs) -> Iterator[Rule]:
         """Implements `Family.rules`."""
         yield Alignment(pod, numa_nodes(inputs))
+
+    def scores(self, pod: PodInfo, inputs: FilterInputs) -> Iterator[SoftScore]:
+        """Implements `Family.scores`."""
+        score = ZoneScore(pod, numa_nodes(inputs))
+        if score.concerns:
+            yield score
 
     def allocate(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
         """Implements `Family.allocate`: admits the pods of each node one after the other (numa.md 7 and 9)."""
@@ -93,6 +106,7 @@ class NumaZones(Family):
             given[key] = ZoneTake(state.node.numbers, found, state.node.policy)
             if text := status_text(state.node.numbers, found.taken):
                 notes[key] = {keys.RESOURCE_STATUS: text}
+        numa_limits(now.inputs).planned = now.inputs.draft.version, given
         return FamilyAllocation(given, notes, tuple(faults))
 
     def check(
@@ -105,9 +119,15 @@ class NumaZones(Family):
         """Implements `Family.is_counted`: sums do not decide where a node aligns pods."""
         return False
 
-    def node_warnings(self, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-        """Implements `Family.node_warnings`: none besides those of the view."""
-        yield from ()
+    def node_facts(self, pod: PodInfo, inputs: FilterInputs) -> NodeFacts | None:
+        """Implements `Family.node_facts`."""
+        return numa_facts(pod, numa_nodes(inputs))
+
+    def missing_amounts(
+        self, pod: PodInfo, inputs: FilterInputs
+    ) -> Iterator[tuple[str, Callable[[Snapshot], Snapshot]]]:
+        """Implements `Family.missing_amounts`."""
+        return missing_in_zones(pod, numa_nodes(inputs))
 
     def warnings(self, pod: PodInfo) -> Iterator[str]:
         """Implements `Family.warnings`."""

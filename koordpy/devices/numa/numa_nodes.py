@@ -85,6 +85,10 @@ class ZoneState:
         """The node without any pod."""
         return replace(self, free=self.node.allocatable, groups=frozenset())
 
+    def is_whole(self, zone: int) -> bool:
+        """Returns whether nothing of a zone (position) is used."""
+        return all(row[zone] == self.node.allocatable[name][zone] for name, row in self.free.items())
+
     def policy_for(self, ask: NumaAsk) -> Policy:
         """Returns the stricter of the node's policy and the pod's demand."""
         return max(self.node.policy, ask.demand, key=lambda one: one.strictness)
@@ -167,6 +171,12 @@ class NumaNodes:
             self._states[node] = self._read(node)
         return self._states[node]
 
+    @cached_property
+    def widest(self) -> int:
+        """Largest number of zones of a node with NUMA data; 0 if no node has some."""
+        found = map(self.aligned, range(len(self.draft.snapshot.nodes)))
+        return max((len(one.numbers) for one in found if one is not None and one.has_data), default=0)
+
     def aligned(self, node: int) -> AlignedNode | None:
         """Returns the zones of a node apart from the draft; None for a node without zones."""
         info = self.draft.snapshot.nodes[node]
@@ -212,6 +222,10 @@ class NumaNodes:
         for name, scale in aligned.by_device.items():
             mask = self._gpus.state(node).free
             free[name] = tuple((mask & own).bit_count() * scale for own in aligned.gpu_zones)
+        zone, spare = aligned.numa.spare
+        for name, amount in spare:
+            numbers = zip(aligned.numbers, free[name], strict=True)
+            free[name] = tuple(have + amount * (number == zone) for number, have in numbers)
         groups = memory_sets([known.record for _, known in pods if not known.gone])
         state = ZoneState(aligned, free, groups, found.exact)
         if not aligned.has_data:

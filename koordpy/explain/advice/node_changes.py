@@ -13,7 +13,7 @@ from msgspec import structs
 from koordpy.api.natural_order import natural_key
 from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT, NodeInfo, Snapshot
 from koordpy.cache.snapshot_variants import with_nodes
-from koordpy.devices.family_registry import remedies
+from koordpy.devices.family_registry import missing_amounts, remedies
 from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort, of_snapshot
 from koordpy.explain.advice.new_nodes import AFFINITY, CORDONED, in_order, listed, more_nodes
@@ -27,6 +27,7 @@ def node_changes(case: Case) -> Iterator[ClusterChange]:
     yield from _labelled(case)
     yield from _in_layers(case)
     yield from _delivering(case)
+    yield from _missing(case)
     yield from more_nodes(case)
 
 
@@ -156,6 +157,13 @@ def _with_labels(node: NodeInfo, more: dict[str, str]) -> NodeInfo:
     labels = {**node.labels, **more}
     meta = structs.replace(node.node.metadata, labels=labels)
     return replace(node, labels=labels, node=structs.replace(node.node, metadata=meta))
+
+
+def _missing(case: Case) -> Iterator[ClusterChange]:
+    """Yields amounts that single nodes lack for a pod, such as GPUs in one NUMA zone."""
+    found = missing_amounts(case.kinds[0], case.round_state.inputs)
+    for i, (text, edit) in enumerate(islice(found, ADVICE_NAMED)):
+        yield ClusterChange(text, Effort.OTHERS_END, of_snapshot(edit), i, "zone")
 
 
 def _delivering(case: Case) -> Iterator[ClusterChange]:

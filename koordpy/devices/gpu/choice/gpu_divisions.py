@@ -18,9 +18,10 @@ def division_choice(matrix: Matrix, size: int, free: int, wants: tuple[GpuWant, 
     """Returns the set of each pod; None if they do not fit, or if this choice breaks a hard requirement of a pod."""
     out: list[int] = []
     for want in wants:
-        if free.bit_count() < want.count:
+        able = free & want.within if want.within else free
+        if able.bit_count() < want.count:
             return None
-        own = free & -free if want.count == 1 else _AllocatorChoice(matrix, want.count).pick(free)
+        own = able & -able if want.count == 1 else _AllocatorChoice(matrix, want.count).pick(able)
         listed = want.listed or ()
         if not want.linked(own) or (want.must and all(one.mask != own for one in listed)):
             return None

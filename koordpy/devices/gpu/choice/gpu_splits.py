@@ -57,7 +57,7 @@ class Divider:
 
         def allowed(kind: int, own: Masks) -> NDArray[np.bool_]:
             want = kinds[kind][0]
-            found = np.array([want.linked(mask) for mask in own.tolist()], dtype=bool)
+            found = np.array([want.linked(mask) and want.allows(mask) for mask in own.tolist()], dtype=bool)
             return found & (scores[kind][0][own] > 0) if want.must else found
 
         shares.forbid(allowed)

@@ -42,6 +42,12 @@ class GpuWant:
     """Listed sets of the pod's size; None if the machine has no partition table."""
     must: bool = False
     """True if only listed sets may be allocated; False if they are only preferred."""
+    within: int = 0
+    """Mask of the GPUs that the pod may get, in the NUMA zones that the kubelet uses; 0 for all."""
+
+    def allows(self, mask: int) -> bool:
+        """Returns whether a set has no GPU that the pod may not get."""
+        return not self.within or not mask & ~self.within
 
     def linked(self, mask: int) -> bool:
         """Returns whether all pairs of a set have the minimum bandwidth."""
@@ -50,17 +56,17 @@ class GpuWant:
 
     @property
     def plain(self) -> bool:
-        """True if every set of the right size meets the request equally: no minimum bandwidth, and no listed sets."""
-        return self.near is None and not self.listed and not self.must
+        """True if every set of the right size meets the request equally: no bandwidth, listed sets or zones matter."""
+        return self.near is None and not self.listed and not self.must and not self.within
 
 
-def want_on(machine: Machine, want: PodWant) -> GpuWant:
-    """Returns what a pod requests on a machine."""
+def want_on(machine: Machine, want: PodWant, within: int = 0) -> GpuWant:
+    """Returns what a pod requests on a machine. within: as in `GpuWant`."""
     listed = None
     if machine.table is not None:
         listed = tuple(one for one in machine.table.of(want.count) if _states(one, want.ring_bandwidth))
     near = _near(machine.matrix, want.least_kbs) if want.least_kbs and want.count > 1 else None
-    return GpuWant(want.count, want.containers, near, listed, machine.honor or want.restricted)
+    return GpuWant(want.count, want.containers, near, listed, machine.honor or want.restricted, within)
 
 
 def _states(one: Partition, asked: int | None) -> bool:

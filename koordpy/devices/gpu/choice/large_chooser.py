@@ -69,6 +69,7 @@ class LargeChooser:
 
         A listed set of the best score comes first. Otherwise the minimum bandwidth decides, else the fastest links.
         """
+        free = free & want.within if want.within else free
         listed = [one for one in want.listed or () if not one.mask & ~free and want.linked(one.mask)]
         if listed:
             return min(listed, key=lambda one: (-one.score, -self.low(one.mask), bits_of(one.mask))).mask

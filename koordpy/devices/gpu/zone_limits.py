@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What NUMA zones mean for the choice of GPUs: the GPUs that the kubelet may give to a pod, and costs of nodes.
+
+The kubelet chooses the zones of a pod before its device plugin chooses GPUs. So GPUs are chosen inside these zones
+(numa.md 6.1), and nodes on which pods need few zones, and leave whole zones whole, are better (6.2). This module only
+declares the interface; the view of the family of NUMA zones implements `ZoneSource`.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple, Protocol
+
+from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.pods.pod_info import PodInfo
+
+ZONES = "numa"
+"""Name of the family of NUMA zones."""
+
+
+class PodZones(NamedTuple):
+    """GPUs that the kubelet may give to one pod, as masks."""
+
+    mask: int
+    """GPUs in the zones of the pod; 0 if zones do not limit the pod."""
+    containers: tuple[int, ...] = ()
+    """GPUs in the zones of each container, as in `GpuAsk.per_container`; empty if all have the zones of the pod."""
+
+
+class ZoneLimits(Protocol):
+    """The zones of all nodes on a draft. node: position; pods: pods of a plan on the node, in the order of
+    admission."""
+
+    @property
+    def width(self) -> int:
+        """Length of the result of `cost`."""
+
+    def key(self, node: int) -> Hashable:
+        """Returns a key that is equal for nodes on which `gpu_masks` and `cost` have equal results."""
+
+    def gpu_masks(self, node: int, pods: Sequence[PodInfo]) -> Sequence[PodZones] | None:
+        """Returns the GPUs that each pod may get; None if zones limit no pod there."""
+
+    def cost(self, node: int, pods: Sequence[PodInfo]) -> tuple[int, ...]:
+        """Returns the cost of the zones that pods take; the sum over nodes is compared from left to right, lower is
+        better."""
+
+
+class ZoneSource(Protocol):
+    """A view of NUMA zones."""
+
+    def zone_limits(self, inputs: FilterInputs) -> ZoneLimits | None:
+        """Returns the zones on the draft of `inputs`; None if zones limit nothing."""
+
+
+def zone_limits_of(inputs: FilterInputs) -> ZoneLimits | None:
+    """Returns what zones mean for GPUs on a draft; None in a cluster without NUMA data."""
+    source: ZoneSource | None = inputs.snapshot.families.get(ZONES)  # type: ignore[assignment]
+    return source.zone_limits(inputs) if source is not None else None

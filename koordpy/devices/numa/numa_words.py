@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `koordpy explain` says about NUMA zones: the nodes with data, their free amounts, and what a zone lacks (numa.md
+10)."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from koordpy.api.counted_nouns import count_noun
+from koordpy.cache.snapshot import Snapshot
+from koordpy.devices.device_family import NodeFacts
+from koordpy.devices.numa.admission import Admission, Policy, widths
+from koordpy.devices.numa.numa_book import NumaView, numa_view
+from koordpy.devices.numa.numa_nodes import NumaNodes, ZoneState
+from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
+from koordpy.devices.numa.zone_records import canonical_text
+from koordpy.devices.numa.zone_sets import zones_in
+from koordpy.pods.pod_info import PodInfo
+
+
+def numa_facts(pod: PodInfo, numa: NumaNodes) -> NodeFacts | None:
+    """Returns the facts of `koordpy explain` about the zones of all nodes; None if no node has NUMA data."""
+    count = len(numa.draft.snapshot.nodes)
+    own = [node for node in range(count) if (one := numa.aligned(node)) is not None and one.has_data]
+    if not own:
+        return None
+    have = "has" if count == 1 else "have"
+    return NodeFacts(f"{len(own)} of {count_noun(count, 'node')} {have} NUMA data", partial(_facts_of, pod, numa))
+
+
+def _facts_of(pod: PodInfo, numa: NumaNodes, node: int) -> Mapping[str, Any] | None:
+    """Returns the facts about one node; None without NUMA data."""
+    state = numa.state(node)
+    if state is None or not state.node.has_data:
+        return None
+    numbers, ask = state.node.numbers, pod.ask(NUMA)
+    found = state.admit(ask) if ask is not None else Admission({}, ())
+    zones = [numbers[i] for i in zones_in(found.union)] if isinstance(found, Admission) else None
+    free = {
+        str(number): {name: canonical_text(name, max(0, row[i])) for name, row in sorted(state.free.items())}
+        for i, number in enumerate(numbers)
+    }
+    return {
+        "policy": str(state.node.policy),
+        "scope": str(state.node.scope),
+        "exact": state.exact,
+        "free": free,
+        "zones": zones,
+    }
+
+
+def missing_in_zones(pod: PodInfo, numa: NumaNodes) -> Iterator[tuple[str, Callable[[Snapshot], Snapshot]]]:
+    """Yields (end of a line `Would fit if ...`, change of a snapshot) for each node with a zone that lacks little.
+
+    Only nodes that an empty node would admit, and requests that need one zone. The text names the zone that lacks the
+    fewest resources.
+    """
+    ask: NumaAsk | None = pod.ask(NUMA)
+    for node, info in enumerate(numa.draft.snapshot.nodes):
+        state = numa.state(node) if ask is not None else None
+        if state is None or ask is None or not state.node.has_data:
+            continue
+        if isinstance(state.admit(ask), Admission) or not isinstance(state.empty.admit(ask), Admission):
+            continue
+        found = _fewest_missing(ask, state)
+        if found is not None:
+            zone, lacks = found
+            parts = [f"{canonical_text(name, amount)} more {name} free" for name, amount in lacks.items()]
+            text = f"node {info.name} had {' and '.join(parts)} in NUMA zone {zone}"
+            yield text, partial(_with_spare, info.name, zone, lacks)
+
+
+def _fewest_missing(ask: NumaAsk, state: ZoneState) -> tuple[int, dict[str, int]] | None:
+    """Returns (number of the zone that lacks the fewest resources, resource -> amount that it lacks); None if a request
+    needs several zones, or if more than amounts is missing."""
+    pod = state.amounts_of(ask)
+    if state.policy_for(ask) is Policy.BEST_EFFORT or len(pod.requests) != 1:
+        return None
+    amounts = pod.requests[0].amounts
+    if any(width != 1 for _, width in widths(amounts, state.node.zones)):
+        return None
+    best: tuple[int, dict[str, int]] | None = None
+    for i, number in enumerate(state.node.numbers):
+        lacks = {name: amount - max(0, state.free[name][i]) for name, amount in amounts}
+        lacks = {name: amount for name, amount in lacks.items() if amount > 0}
+        able = all(amount <= state.node.allocatable[name][i] for name, amount in amounts)
+        if lacks and able and (best is None or len(lacks) < len(best[1])):
+            best = number, lacks
+    return best
+
+
+def _with_spare(node: str, zone: int, lacks: Mapping[str, int], snapshot: Snapshot) -> Snapshot:
+    """Returns the snapshot as if a zone of a node had more free amounts."""
+    view: NumaView = numa_view(snapshot)
+    if node not in view.nodes:
+        return snapshot
+    known = replace(view.nodes[node], spare=(zone, tuple(lacks.items())), memo={})
+    changed = replace(view, nodes={**view.nodes, node: known})
+    return replace(snapshot, families={**snapshot.families, NUMA: changed}, memo={})
