@@ -98,7 +98,7 @@ def new_pod(pods: ServedResource, pod: Object, *, classes: Iterable[Object], now
     name, given = pod["metadata"]["name"], pod.get("spec")
     if not isinstance(given, dict) or not given.get("containers"):
         raise status_errors.invalid(pods, name, ("spec.containers", "FieldValueRequired", "Required value"))
-    known = Priorities.of(msgspec.convert(one, PriorityClass) for one in classes)
+    known = Priorities.from_classes(msgspec.convert(one, PriorityClass) for one in classes)
     wanted = given.get("priorityClassName") or ""
     found = known.classes.get(wanted) if wanted else known.default
     if wanted and found is None:

@@ -263,10 +263,10 @@ class GangBook:
         """Stores a PodGroup, of coscheduling or of scheduling.k8s.io."""
         key = object_key(group)
         if isinstance(group, PodGroup):
-            ref, told, known = GangRef.of(key), group.status, key in self.groups
+            ref, told, known = GangRef.from_key(key), group.status, key in self.groups
             self.groups[key] = group
         else:
-            ref, told, known = GangRef.of(key, GangSource.UPSTREAM), None, key in self.upstream
+            ref, told, known = GangRef.from_key(key, GangSource.UPSTREAM), None, key in self.upstream
             self.upstream[key] = group
         self._history.tell(ref, told, known=known)
         if keys.GANG_GROUPS in group.metadata.annotations:
@@ -277,7 +277,7 @@ class GangBook:
 
     def drop_group(self, source: GangSource, key: str) -> None:
         """Removes a PodGroup. source: which of the two kinds."""
-        ref = GangRef.of(key, source)
+        ref = GangRef.from_key(key, source)
         groups: dict[str, Any] = self.groups if source is GangSource.GROUP else self.upstream
         self._linkers.pop((source.value, key), None)
         # existing pods may join a new group of the same name
@@ -294,7 +294,7 @@ class GangBook:
 
     def of_upstream(self, key: str) -> list[PodInfo]:
         """Returns the pods that name an upstream PodGroup (`namespace/name`), also if they are in another gang."""
-        return [*self.members(GangRef.of(key, GangSource.UPSTREAM)), *self._default_members.get(key, {}).values()]
+        return [*self.members(GangRef.from_key(key, GangSource.UPSTREAM)), *self._default_members.get(key, {}).values()]
 
     def made_of(self, ref: GangRef) -> Iterable[str]:
         """Returns `namespace/name` of the upstream PodGroups that controllers created by default for pods of a gang."""
@@ -307,7 +307,7 @@ class GangBook:
     def passed(self) -> frozenset[str]:
         """Returns the upstream PodGroups with all pods in other gangs."""
         return frozenset(
-            key for key in self._default_members if GangRef.of(key, GangSource.UPSTREAM) not in self._members
+            key for key in self._default_members if GangRef.from_key(key, GangSource.UPSTREAM) not in self._members
         )
 
     def made_groups(self) -> Mapping[GangRef, tuple[UpstreamPodGroup, ...]]:

@@ -106,25 +106,29 @@ class Members:
 
     @cached_property
     def done(self) -> int:
-        """Number of Succeeded members that pending members do not have to wait for: they count towards the minimum
-        (section 2.4).
+        """Number of Succeeded members that count towards the minimum of the pending members (section 2.4).
 
-        A Succeeded member counts if its owner is the owner of a pending member. It also counts if the two owners ran
-        together, such as a driver and its workers. They did if both had bound members at one time, or if the Succeeded
-        member ended after the pending member's owner had started its first pod. A deleted pod without an owner does not
-        count. Without pending members the Succeeded members with existing pods are counted.
+        A Succeeded member counts in two cases:
+
+        - a pending member has the same owner;
+        - its owner ran together with the owner of a pending member, such as a driver with its workers. That is the case
+          if both owners had bound members at one time, or if the Succeeded member ended after the other owner's first
+          pod had started.
+
+        A deleted pod without an owner does not count. Without pending members, all Succeeded members with existing pods
+        count.
         """
         if not self.pending:
             return sum(not one.gone for one in self.ended)
         owners = {pod.controller for pod in self.pending}
-        beside = self.past.joint_owners if not owners.isdisjoint(self.past.joint_owners) else frozenset[str]()
+        together = self.past.joint_owners if not owners.isdisjoint(self.past.joint_owners) else frozenset[str]()
         # the node of a pod that has ended is not stored
         ran = [pod.created for pod in self.pods if pod.controller in owners and (pod.bound or pod.finished)]
         began = min(ran, default=inf)
         return sum(
             bool(one.owner or not one.gone)
             if one.owner in owners
-            else bool(one.owner) and (one.owner in beside or one.ended_at > began)
+            else bool(one.owner) and (one.owner in together or one.ended_at > began)
             for one in self.ended
         )
 

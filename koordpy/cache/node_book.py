@@ -221,7 +221,7 @@ class NodeBook:
         """Faults in the topology labels of all nodes (`topology_gaps.py`); computed once for each tree."""
         tree = self.tree
         if self._label_gaps is None or self._label_gaps[0] is not tree:
-            found = LabelGaps.of(tree, lambda: (info.labels for info in self._nodes.values()))
+            found = LabelGaps.from_tree(tree, lambda: (info.labels for info in self._nodes.values()))
             self._label_gaps = tree, found
         return self._label_gaps[1]
 

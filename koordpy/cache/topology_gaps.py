@@ -137,7 +137,7 @@ class LabelGaps:
     split: tuple[SplitDomain, ...] = ()
 
     @staticmethod
-    def of(tree: Tree, labels: Callable[[], Iterable[Mapping[str, str]]]) -> "LabelGaps":
+    def from_tree(tree: Tree, labels: Callable[[], Iterable[Mapping[str, str]]]) -> "LabelGaps":
         """Finds the gaps of a tree. labels: returns the labels of its nodes; called only if a layer has no labelled
         node."""
         number = len(tree.node_names)
@@ -150,7 +150,7 @@ def label_gaps(snapshot: Snapshot) -> LabelGaps:
     """Returns the gaps of all nodes of a snapshot; computed once for each snapshot."""
     known = snapshot.memo.get(LabelGaps)
     if not isinstance(known, LabelGaps):
-        known = LabelGaps.of(snapshot.tree, lambda: (node.labels for node in snapshot.nodes))
+        known = LabelGaps.from_tree(snapshot.tree, lambda: (node.labels for node in snapshot.nodes))
         snapshot.memo[LabelGaps] = known
     return known
 

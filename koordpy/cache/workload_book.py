@@ -108,11 +108,11 @@ class WorkloadBook(DerivedBook):
         named: gangs that pods name, so that no derived gang gets the same name. now: seconds since the epoch.
         """
         known = self.gangs
-        by_default = {GangRef.of(key, GangSource.UPSTREAM) for key in self.made}
+        by_default = {GangRef.from_key(key, GangSource.UPSTREAM) for key in self.made}
         pods = self.update([ref.key for ref in named if ref not in self.passed_over and ref not in by_default], now)
         if self.gangs is not known:
             follows = GangSource.WORKLOAD
-            self._refs = {key: self._refs.get(key) or GangRef.of(key, follows) for key in self.gangs}
+            self._refs = {key: self._refs.get(key) or GangRef.from_key(key, follows) for key in self.gangs}
             self.derived = {self._refs[key]: gang for key, gang in self.gangs.items()}
         elif self.fresh:
             self.derived = {**self.derived, **{self._refs[key]: self.gangs[key] for key in self.fresh}}

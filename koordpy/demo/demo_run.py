@@ -88,7 +88,7 @@ class Teller:
         """watched: True to show the picture."""
         self.console, self.scene, self.stage, self.watched = console, scene, stage, watched
         self.status = "starting the cluster"
-        self._picture = Picture(scene, Style.of(console))
+        self._picture = Picture(scene, Style.for_console(console))
         self._began = time.monotonic()
         self._drawing: asyncio.Task[None] | None = None
 

@@ -50,7 +50,7 @@ class Style:
     unicode: bool
 
     @classmethod
-    def of(cls, console: Console) -> "Style":
+    def for_console(cls, console: Console) -> "Style":
         """Returns the style for a console, from its colour system, NO_COLOR and its encoding."""
         colour = console.color_system is not None and not console.no_color
         return cls(colour, "utf" in (console.encoding or "").lower())

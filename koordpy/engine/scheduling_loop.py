@@ -78,8 +78,8 @@ class SchedulingLoop:
         """True if a round must run even if no unit is due, so that memory is freed (`forget`)."""
         self._searches = SearchWorker(due.set)
         self._single = Counter[bool]()
-        """True for searches, False for rounds -> how many of the next ones plan one unit only. Set to the number of
-        units after the planner has raised an error on several, so that the error is found to belong to one unit."""
+        """Number of the next searches (key True) and of the next rounds (key False) that plan only one unit. Set after
+        the planner has raised an error for several units, to their number, to find the unit that causes it."""
 
     async def run(self) -> None:
         """Runs rounds until cancelled. An error of the planner is logged, and does not end the loop."""

@@ -56,7 +56,7 @@ class NodeExplanation:
     reasons: tuple[tuple[str, str, str], ...]
     """(plugin, code, message) of each refusal; empty for a feasible node."""
     scores: dict[str, float]
-    """Plugin -> score before weighting; also figures of device families. Empty for a node that is not feasible."""
+    """Plugin -> score before weighting; also scores of device families. Empty for a node that is not feasible."""
     total: int
     """Weighted total of the scores; 0 for a node that is not feasible."""
     numa: Mapping[str, Any] | None = None

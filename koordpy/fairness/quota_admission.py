@@ -200,8 +200,8 @@ class Admission:
             if any(off.values()):
                 quotas = replace(quotas, total={r: n - off[r] for r, n in quotas.total.items()})
             same = quotas is self.quotas and not promised
-            figures = self.quota_amounts if same else quota_amounts(quotas, self.settings, promised, only)
-            out = limits(figures, quotas, self.settings)
+            amounts = self.quota_amounts if same else quota_amounts(quotas, self.settings, promised, only)
+            out = limits(amounts, quotas, self.settings)
             if self.lends:  # no limit exceeds max
                 tree = self.quotas.tree.quotas
                 out = {q: {r: min(n, tree[q].max[r]) for r, n in of.items()} for q, of in out.items()}
@@ -356,7 +356,7 @@ class Admission:
     # -- placement problem --------------------------------------------------------------------------------------------
 
     def allowances(self, unit: Unit, numbers: Mapping[bytes, int], use: QuotaUse) -> tuple[Allowance, ...]:
-        """Returns the limits of quotas that may bind for a unit, for the placement problem.
+        """Returns the limits of quotas that a placement of the unit might exceed, for the placement problem.
 
         numbers: shape of a pod -> number of the shape in the problem. Pods of one shape are in one quota, and all or
         none of them are non-preemptible.

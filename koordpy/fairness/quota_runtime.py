@@ -74,7 +74,7 @@ def quota_amounts(
     return out
 
 
-def quota_figures(quotas: Quotas, settings: QuotaSettings) -> dict[str, QuotaAmounts]:
+def all_quota_amounts(quotas: Quotas, settings: QuotaSettings) -> dict[str, QuotaAmounts]:
     """Returns the `QuotaAmounts` of every quota, then of the built-in quotas with pods."""
     out = quota_amounts(quotas, settings)
     for name in (keys.DEFAULT_QUOTA, keys.SYSTEM_QUOTA):
@@ -91,15 +91,15 @@ def quota_figures(quotas: Quotas, settings: QuotaSettings) -> dict[str, QuotaAmo
     return out
 
 
-def limits(figures: Mapping[str, QuotaAmounts], quotas: Quotas, settings: QuotaSettings) -> dict[str, Amounts]:
+def limits(amounts: Mapping[str, QuotaAmounts], quotas: Quotas, settings: QuotaSettings) -> dict[str, Amounts]:
     """Returns quota -> maximum usage for the keys of its max: the runtime, or max if runtimes are off."""
     if settings.enable_runtime_quota:
-        return {name: figures[name].runtime for name in quotas.tree.quotas}
+        return {name: amounts[name].runtime for name in quotas.tree.quotas}
     return {name: quota.max for name, quota in quotas.tree.quotas.items()}
 
 
 def overdue(
-    quotas: Quotas, figures: Mapping[str, QuotaAmounts], settings: QuotaSettings, *, now: float
+    quotas: Quotas, amounts: Mapping[str, QuotaAmounts], settings: QuotaSettings, *, now: float
 ) -> dict[str, Amounts]:
     """Returns quota -> amounts to give back by resource, in natural name order.
 
@@ -111,7 +111,7 @@ def overdue(
         return {}
     out = {}
     for name, quota in quotas.tree.quotas.items():
-        over, since = figures[name].over, quota.over_since
+        over, since = amounts[name].over, quota.over_since
         waited = settings.delay_evict_time <= 0 or (since is not None and now - since >= settings.delay_evict_time)
         if over and waited:
             out[name] = over

@@ -30,7 +30,7 @@ class Named(NamedTuple):
     """The named gangs of other namespaces."""
 
     @classmethod
-    def of(cls, namespace: str, names: Iterable[str]) -> "Named":
+    def from_names(cls, namespace: str, names: Iterable[str]) -> "Named":
         """Returns the gangs of a list. names: as users write them, without a namespace for the gang's own."""
         own = f"{namespace}/"
         every = tuple(dict.fromkeys(name if "/" in name else own + name for name in names))

@@ -69,7 +69,7 @@ def _parse_links(text: str, namespace: str) -> Named:
     for i, name in enumerate(raw):
         if not isinstance(name, str):
             raise UnreadableError(f"[{i}]: {literal(name)} is not a gang name")
-    return Named.of(namespace, raw)
+    return Named.from_names(namespace, raw)
 
 
 def _waiting_seconds(text: str | None) -> float | None:

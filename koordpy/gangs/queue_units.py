@@ -259,7 +259,7 @@ class Groups:
         every = list(islice(others, LINKED_GANGS + 1))  # one more than the limit, so that the gate refuses the gang
         if derived is not None and _joins(derived):
             every += [key for key in self._runs[derived.run][:1] if key != ref.key]
-        return named if every == list(named.every) else Named.of(ref.namespace, every)
+        return named if every == list(named.every) else Named.from_names(ref.namespace, every)
 
     @cached_property
     def _runs(self) -> dict[tuple[str, ...], list[str]]:

@@ -176,7 +176,7 @@ def take_inventory(snapshot: Snapshot, config: KoordpyConfiguration, *, pod: Pod
     if pod is not None:
         slots = RoundState(Draft(snapshot), config).of(pod).slots
     cordoned = np.array([node.unschedulable for node in snapshot.nodes], dtype=np.int64)
-    figures = [
+    rows = [
         (level.sums(cordoned), level.sums(free), level.sums(total), level.sums(slots) if slots is not None else None)
         for level in tree.levels
     ]
@@ -184,7 +184,7 @@ def take_inventory(snapshot: Snapshot, config: KoordpyConfiguration, *, pod: Pod
     domains = []
     for number, d in _depth_first(tree):
         level = tree.levels[number]
-        unschedulable, left, all_of_it, room = figures[number]
+        unschedulable, left, all_of_it, room = rows[number]
         domains.append(
             Domain(
                 level=number,

@@ -70,7 +70,7 @@ class _ClusterState:
     """The tree, the quotas, and the state of each device family; compared by identity."""
 
     @staticmethod
-    def of(snapshot: Snapshot) -> "_ClusterState":
+    def from_snapshot(snapshot: Snapshot) -> "_ClusterState":
         """Returns the state of a snapshot."""
         versions = snapshot.static_version, snapshot.capacity_version, snapshot.staying_version
         return _ClusterState(
@@ -95,7 +95,7 @@ class _Answers:
 
     def at(self, snapshot: Snapshot) -> dict[Hashable, str]:
         """Returns the answers that are valid for a snapshot; the caller may add to them."""
-        ground = _ClusterState.of(snapshot)
+        ground = _ClusterState.from_snapshot(snapshot)
         if self.ground is None or not self.ground.same(ground) or len(self.known) > NEVER_KEPT:
             self.ground, self.known = ground, {}
         return self.known

@@ -8,7 +8,7 @@ from koordpy.api.objects import Pod, condition_of
 from koordpy.config.configuration import Fairness
 from koordpy.config.configuration import Quota as QuotaSettings
 from koordpy.fairness.queue_shares import queue_ages, queue_shares, user_shares
-from koordpy.fairness.quota_runtime import quota_figures
+from koordpy.fairness.quota_runtime import all_quota_amounts
 from koordpy.plan.pending_reason import Reason
 from koordpy.pods.resource_amounts import Amounts
 from koordpy.quota.quota_book import CARDS, Quotas, ShareQueue, device_hundredths
@@ -24,9 +24,9 @@ def quota_gauges(quotas: Quotas, settings: QuotaSettings) -> Gauges:
     out: Gauges = {}
     if not quotas.tree.quotas:
         return out
-    for name, figures in quota_figures(quotas, settings).items():
+    for name, of_quota in all_quota_amounts(quotas, settings).items():
         quota = quotas.tree.quotas.get(name)
-        kinds = {"runtime": figures.runtime, "used": figures.used, "request": figures.request}
+        kinds = {"runtime": of_quota.runtime, "used": of_quota.used, "request": of_quota.request}
         if quota is not None:
             kinds |= {"min": {r: quota.least(r) for r in quota.max}, "max": quota.max}
         for kind, amounts in kinds.items():

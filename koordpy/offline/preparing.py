@@ -224,7 +224,7 @@ class FilledInput:
         """births: order of an object -> creation time, if its manifest has none. Other objects without a creation time
         are created one second apart, the last at `now`."""
         self.loaded, self.now = loaded, now
-        self._priorities = Priorities.of(m.obj for m in loaded.manifests if isinstance(m.obj, PriorityClass))
+        self._priorities = Priorities.from_classes(m.obj for m in loaded.manifests if isinstance(m.obj, PriorityClass))
         for rest in loaded.rests:
             self._filled(rest)
         orders = sorted({*(one.order for one in loaded.manifests), *(one.order for one in loaded.workloads)})

@@ -112,7 +112,7 @@ class Read:
         if (group, kind) in RUNTIMES:
             self._runtimes[kind, maker.namespace, maker.name] = found
         elif (group, kind) == VOLCANO_GROUP:
-            self.groups[found.head.key] = VolcanoGroup.of(source, found.head)
+            self.groups[found.head.key] = VolcanoGroup.read(source, found.head)
             self.parts.append(found)
             self._tell(found)
         else:

@@ -254,17 +254,17 @@ def _sums(held: PlacedCounts, shapes: Iterable[int], groups: Ints) -> dict[int, 
     return out
 
 
-def _signs(groups: Ints, *figures: NDArray[np.generic]) -> Ints:
+def _signs(groups: Ints, *columns: NDArray[np.generic]) -> Ints:
     """Returns [nodes] numbers that are equal for nodes that a rule does not distinguish.
 
     That is the domain's number, because all nodes of a domain are equal for the rule. For a domain of a single node it
-    is a code below -1, equal for single nodes with equal `figures` ([domains] each).
+    is a code below -1, equal for single nodes with equal `columns` ([domains] each).
     """
     inside = np.maximum(groups, 0)
     single = (groups >= 0) & (np.bincount(groups[groups >= 0], minlength=len(groups))[inside] == 1)
     if not single.any():
         return groups
-    rows = np.stack([np.zeros_like(groups), *(figure[inside].astype(np.int64) for figure in figures)], axis=1)
+    rows = np.stack([np.zeros_like(groups), *(column[inside].astype(np.int64) for column in columns)], axis=1)
     return np.where(single, -2 - np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1), groups)
 
 

@@ -216,7 +216,7 @@ class GangReport:
     @property
     def ref(self) -> GangRef:
         """Returns the identity of the gang: groups of different kinds may share a name."""
-        return GangRef.of(self.name, self.source)
+        return GangRef.from_key(self.name, self.source)
 
 
 @dataclass(frozen=True, slots=True)

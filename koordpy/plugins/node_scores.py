@@ -105,12 +105,12 @@ def _image_scores(nodes: Sequence[NodeInfo], pod: Pod) -> Ints:
     return scores
 
 
-def first_node(able: Ints, *figures: NDArray[np.generic]) -> int | None:
-    """Returns the node among `able` with the least value in the first of `figures`, ties by the second, and so on.
+def first_node(able: Ints, *criteria: NDArray[np.generic]) -> int | None:
+    """Returns the node among `able` with the least value in the first of `criteria`, ties by the second, and so on.
 
-    able: positions in the arrays of `figures`. None if `able` is empty.
+    able: positions in the arrays of `criteria`. None if `able` is empty.
     """
-    for values in figures:
+    for values in criteria:
         if len(able) < 2:
             break
         own = values[able]

@@ -49,7 +49,7 @@ class GangRef(msgspec.Struct, frozen=True):
     source: GangSource = GangSource.GROUP
 
     @staticmethod
-    def of(key: str, source: GangSource = GangSource.GROUP) -> "GangRef":
+    def from_key(key: str, source: GangSource = GangSource.GROUP) -> "GangRef":
         """Returns the gang with a key `namespace/name`."""
         namespace, _, name = key.partition("/")
         return GangRef(namespace, name, source)

@@ -233,7 +233,7 @@ def _as_far_as_they_fit(problem: Problem, *, not_all: bool) -> tuple[list[int], 
 def _one_by_one(problem: Problem, found: Solution) -> Solution:
     """Tries the pods one by one, each in a problem together with all pods that fitted before.
 
-    GangNeed if pods have rules about each other: then a later pod of the same shape may fit although an earlier one did
+    Needed if pods have rules about each other: then a later pod of the same shape may fit although an earlier one did
     not. found: the result for all pods together, for its record of solves.
     """
     pending = problem.pending

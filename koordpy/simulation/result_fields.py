@@ -22,7 +22,7 @@ def pod_fields(key: str) -> dict[str, str]:
     return {"namespace": namespace, "pod": name}
 
 
-def quota_fields(key: str, figures: QuotaAmounts, quota: QuotaNode | None) -> dict[str, Any]:
+def quota_fields(key: str, of_quota: QuotaAmounts, quota: QuotaNode | None) -> dict[str, Any]:
     """Returns an entry of `quotas` in the output. quota: None for a built-in quota, which has no min and max."""
 
     def shown(amounts: Mapping[str, int]) -> dict[str, Any]:
@@ -32,12 +32,12 @@ def quota_fields(key: str, figures: QuotaAmounts, quota: QuotaNode | None) -> di
         "name": key,
         "min": shown({r: quota.least(r) for r in quota.max} if quota is not None else {}),
         "max": shown(quota.max if quota is not None else {}),
-        "request": shown(figures.request),
-        "runtime": shown(figures.runtime),
-        "used": shown(figures.used),
-        "allocated": shown(figures.allocated),
-        "guaranteed": shown(figures.guaranteed),
-        "nonPreemptibleUsed": shown(figures.rigid_used),
+        "request": shown(of_quota.request),
+        "runtime": shown(of_quota.runtime),
+        "used": shown(of_quota.used),
+        "allocated": shown(of_quota.allocated),
+        "guaranteed": shown(of_quota.guaranteed),
+        "nonPreemptibleUsed": shown(of_quota.rigid_used),
     }
 
 

@@ -70,7 +70,7 @@ class Priorities:
     """The global default, for pods without a class and without a priority; None for none."""
 
     @classmethod
-    def of(cls, given: Iterable[PriorityClass]) -> "Priorities":
+    def from_classes(cls, given: Iterable[PriorityClass]) -> "Priorities":
         """Reads the PriorityClasses. Of several global defaults the lowest applies, as in the API server."""
         classes = {name: PriorityClass(value=value) for name, value in keys.SYSTEM_PRIORITIES.items()}
         classes |= {item.metadata.name: item for item in given}

@@ -22,7 +22,7 @@ from koordpy.api.uids import made_up_uid
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.fairness.quota_runtime import QuotaAmounts, quota_figures
+from koordpy.fairness.quota_runtime import QuotaAmounts, all_quota_amounts
 from koordpy.gangs.gang_settings import names_of
 from koordpy.plan.pending_reason import Reason
 from koordpy.plan.round_plan import Eviction, GangReport, GangStatus, PendingPod, RoundPlan
@@ -128,7 +128,7 @@ class SimulationResult:
             ],
             "gangs": [gang_fields(report, proof) for report, proof in self.gangs],
             "workloads": list(workloads),
-            "quotas": [quota_fields(name, figures, quota) for name, figures, quota in self.quotas],
+            "quotas": [quota_fields(name, amounts, quota) for name, amounts, quota in self.quotas],
             "shares": [asdict(share) for share in self.shares],
             "final": [{**pod_fields(key), "node": node} for key, node in self.final],
             "claims": list(self.claims),
@@ -255,8 +255,8 @@ class _Run:
         quotas = self.state.snapshot(self.now.timestamp()).quotas
         own = quotas.tree.quotas
         found = [
-            (own[name].key if name in own else name, figures, own.get(name))
-            for name, figures in quota_figures(quotas, self.config.quota).items()
+            (own[name].key if name in own else name, amounts, own.get(name))
+            for name, amounts in all_quota_amounts(quotas, self.config.quota).items()
         ]
         return tuple(sorted(found, key=lambda entry: object_order(entry[0])))
 

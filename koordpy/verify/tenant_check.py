@@ -180,27 +180,27 @@ class TenantCheck:
             return False
         return bool(self._requested(self.usable_shares)) and not self.gate_open(pod)
 
-    def _requested(self, scene: _UsableShares) -> dict[str, int]:
+    def _requested(self, usable: _UsableShares) -> dict[str, int]:
         """Returns the requests of the placed members, for resources that are shared out to their tenant."""
         own, asked = self.tenant(self.placed[0]), Counter[str]()
         for pod in self.placed:
-            asked.update(scene.entitlements.amounts(pod.charged))
-        return {r: n for r, n in asked.items() if n > 0 and own is not None and scene.entitlements.counted(own, r)}
+            asked.update(usable.entitlements.amounts(pod.charged))
+        return {r: n for r, n in asked.items() if n > 0 and own is not None and usable.entitlements.counted(own, r)}
 
-    def _used_by(self, tenant: ShareQueue, pods: Iterable[PodInfo], scene: _UsableShares) -> Counter[str]:
+    def _used_by(self, tenant: ShareQueue, pods: Iterable[PodInfo], usable: _UsableShares) -> Counter[str]:
         """Returns what the pods of a tenant, out of some pods, use on the nodes that count."""
         out = Counter[str]()
         for pod in pods:
-            if self.tenant(pod) == tenant and (scene.names is None or pod.node in scene.names):
-                out.update(scene.entitlements.amounts(pod.charged))
+            if self.tenant(pod) == tenant and (usable.names is None or pod.node in usable.names):
+                out.update(usable.entitlements.amounts(pod.charged))
         return out
 
-    def _gain(self, tenant: ShareQueue, scene: _UsableShares) -> Counter[str]:
+    def _gain(self, tenant: ShareQueue, usable: _UsableShares) -> Counter[str]:
         """Returns the requests of the placed members that belong to a tenant."""
         out = Counter[str]()
         for pod in self.placed:
             if self.tenant(pod) == tenant:
-                out.update(scene.entitlements.amounts(pod.charged))
+                out.update(usable.entitlements.amounts(pod.charged))
         return out
 
     # --- the rules ----------------------------------------------------------------------------------------------------
@@ -212,8 +212,8 @@ class TenantCheck:
         """
         across = self.config.preemption.across_users
         asked = [pod for one in taken for pod in one.pods if across != "any" and self.asks(pod)]
-        scene = self.usable_shares
-        if not asked or scene is None:
+        usable = self.usable_shares
+        if not asked or usable is None:
             return []
         if across == "never":
             return [f"{pod.key} belongs to another tenant" for pod in asked]
@@ -223,29 +223,29 @@ class TenantCheck:
         for tenant in dict.fromkeys(self.tenant(pod) for pod in asked):
             if tenant is None or own is None:
                 continue
-            if self._keeps_share(tenant, taken, gone, scene):
+            if self._keeps_share(tenant, taken, gone, usable):
                 continue
-            units = [self._used_by(tenant, one.pods, scene) for one in taken]
-            given, gain = self._used_by(own, gone, scene), self._gain(own, scene)
+            units = [self._used_by(tenant, one.pods, usable) for one in taken]
+            given, gain = self._used_by(own, gone, usable), self._gain(own, usable)
             if not any(
-                self._may_cross(own, tenant, r, gain[r] - given[r], units, scene)
-                for r, n in self._requested(scene).items()
+                self._may_cross(own, tenant, r, gain[r] - given[r], units, usable)
+                for r, n in self._requested(usable).items()
             ):
                 faults.append(f"{tenant.quota or tenant.user} would lose capacity within its share")
         return faults
 
     def _keeps_share(
-        self, tenant: ShareQueue, taken: Sequence[EvictedUnit], gone: Sequence[PodInfo], scene: _UsableShares
+        self, tenant: ShareQueue, taken: Sequence[EvictedUnit], gone: Sequence[PodInfo], usable: _UsableShares
     ) -> bool:
         """Returns True if condition (a) of 3.1 is satisfied: the tenant keeps at least min(usage, share)."""
-        lost, gain = self._used_by(tenant, gone, scene), self._gain(tenant, scene)
-        held = self._used_by(tenant, (pod for one in taken for pod in one.pods), scene)
+        lost, gain = self._used_by(tenant, gone, usable), self._gain(tenant, usable)
+        held = self._used_by(tenant, (pod for one in taken for pod in one.pods), usable)
         for resource, amount in held.items():
-            before = scene.entitlements.use(scene.use, tenant, resource)
-            line = min(before, scene.entitlements.share(tenant, resource))
+            before = usable.entitlements.use(usable.use, tenant, resource)
+            line = min(before, usable.entitlements.share(tenant, resource))
             if (
                 amount
-                and scene.entitlements.counted(tenant, resource)
+                and usable.entitlements.counted(tenant, resource)
                 and before - lost[resource] + gain[resource] < line
             ):
                 return False
@@ -258,22 +258,22 @@ class TenantCheck:
         resource: str,
         more: int,
         units: Sequence[Mapping[str, int]],
-        scene: _UsableShares,
+        usable: _UsableShares,
     ) -> bool:
         """Returns True if condition (b) of 3.1 is satisfied in one resource.
 
         The tenant is above its share before each unit is evicted, the largest last. And the excess of the preemptor's
         tenant (`own`) after the plan is at most the excess of the tenant before it. more: what `own` gains.
         """
-        shares = scene.entitlements
+        shares = usable.entitlements
         if not shares.counted(tenant, resource):
             return False
-        use, mine = shares.use(scene.use, tenant, resource), shares.use(scene.use, own, resource)
+        use, mine = shares.use(usable.use, tenant, resource), shares.use(usable.use, own, resource)
         for amount in sorted(held.get(resource, 0) for held in units):  # the largest last
             if use <= shares.share(tenant, resource):
                 return False
             use -= amount
-        before = shares.use(scene.use, tenant, resource) - shares.exact(tenant, resource)
+        before = shares.use(usable.use, tenant, resource) - shares.exact(tenant, resource)
         return mine + more - shares.exact(own, resource) <= before
 
     def may_move(self, pods: Sequence[PodInfo], running: Iterable[PodInfo]) -> bool:
@@ -298,19 +298,21 @@ class TenantCheck:
         if self.least >= SYSTEM_PRIORITY_FLOOR:
             return []
         faults = [f"{pod.key} must not be moved" for one in taken for pod in one.pods if self._is_marked(pod)]
-        scene, own = self.usable_shares, self.tenant(self.placed[0])
-        if scene is None or own is None:
+        usable, own = self.usable_shares, self.tenant(self.placed[0])
+        if usable is None or own is None:
             return faults
-        shares, wanted, gain = scene.entitlements, self._requested(scene), self._gain(own, scene)
-        if not any(shares.use(scene.use, own, r) + gain[r] > shares.share(own, r) for r in wanted):
+        shares, wanted, gain = usable.entitlements, self._requested(usable), self._gain(own, usable)
+        if not any(shares.use(usable.use, own, r) + gain[r] > shares.share(own, r) for r in wanted):
             return faults
         for one in taken:
             for tenant in {self.tenant(pod) for pod in one.pods if self.asks(pod)}:
                 if tenant is None:
                     continue
-                held = [r for r, n in self._used_by(tenant, one.pods, scene).items() if n and shares.counted(tenant, r)]
+                held = [
+                    r for r, n in self._used_by(tenant, one.pods, usable).items() if n and shares.counted(tenant, r)
+                ]
                 counted = held or [r for r in wanted if shares.counted(tenant, r)]
-                if all(shares.use(scene.use, tenant, r) <= shares.share(tenant, r) for r in counted):
+                if all(shares.use(usable.use, tenant, r) <= shares.share(tenant, r) for r in counted):
                     faults.append(f"{one.pods[0].key} is moved, but {tenant.quota or tenant.user} is within its share")
         return faults
 

@@ -14,7 +14,7 @@ from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.family_registry import cells
 from koordpy.explain.explanation import Explanation
 from koordpy.fairness.order_keys import Job
-from koordpy.fairness.quota_runtime import quota_figures
+from koordpy.fairness.quota_runtime import all_quota_amounts
 from koordpy.gangs.queue_units import Unit
 from koordpy.infeasibility.domain_inventory import free_for_gangs
 from koordpy.observe.decision_log import Decision
@@ -226,15 +226,15 @@ def _what(one: Decision, done: bool) -> str:
 def quota_rows(snapshot: Snapshot, config: KoordpyConfiguration) -> list[Document]:
     own = snapshot.quotas.tree.quotas
     out: list[Document] = []
-    for name, figures in quota_figures(snapshot.quotas, config.quota).items():
+    for name, of_quota in all_quota_amounts(snapshot.quotas, config.quota).items():
         quota = own.get(name)
         amounts: dict[str, Row] = {}
-        for resource in quota.max if quota is not None else figures.used:
+        for resource in quota.max if quota is not None else of_quota.used:
             values = (
                 quota.least(resource) if quota is not None else 0,
-                figures.runtime.get(resource),
-                figures.used.get(resource, 0),
-                figures.request.get(resource, 0),
+                of_quota.runtime.get(resource),
+                of_quota.used.get(resource, 0),
+                of_quota.request.get(resource, 0),
                 quota.max[resource] if quota is not None else None,
             )
             amounts[resource] = [_number(resource, one) for one in values]

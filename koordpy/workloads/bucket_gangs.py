@@ -43,7 +43,7 @@ def run_gangs(bucket: PodBucket, config: Gangs, schedulers: Container[str]) -> B
     free = [one for one in bucket.members.values() if not one.named]
     if not free:
         return NO_GANGS
-    run = WorkloadRun.of(free)
+    run = WorkloadRun.from_pods(free)
     naming_roles = {one.seat.role for one in bucket.members.values() if one.named}
     if bucket.derivation is None or not bucket.derivation.holds(run, naming_roles):
         bucket.derivation = Derivation(run, config, schedulers, naming_roles)

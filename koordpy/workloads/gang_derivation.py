@@ -65,9 +65,9 @@ class DerivedBook:
         self.fresh: set[str] = set()
         """Gangs that changed since the caller last cleared this set."""
         self.altered: set[str] = set()
-        """Gangs with another change than their list of pods since the caller last cleared this set."""
+        """Gangs that changed otherwise than by their list of pods, since the caller last cleared this set."""
         self.meant: Mapping[str, tuple[str, ...]] = {}
-        """Workload -> its gangs, unless it has one gang of its own name; () if the workload is finished."""
+        """Workload -> its gangs; () if it is finished. A workload with one gang of the same name is left out."""
         self.made: dict[str, tuple[OwnerReference, ...]] = {}
         """PodGroup of scheduling.k8s.io that a controller may have made by default -> its owners (workloads.md 2)."""
         self._naming: dict[str, dict[str, None]] = {}  # PodGroup of scheduling.k8s.io -> pods that name it
@@ -183,10 +183,11 @@ class DerivedBook:
         if filed is not None and filed.pod.metadata.uid != uid:
             self.drop(key)
             filed = None
-        anew = filed is None or filed.pod.metadata.controller != pod.metadata.controller  # no owner known, or another
+        # True also if no owner is known yet
+        has_new_owner = filed is None or filed.pod.metadata.controller != pod.metadata.controller
         if filed is None:
             filed = self._pods[key] = FiledPod(key, pod, bound, created)
-        elif anew:
+        elif has_new_owner:
             self._controlled.drop(key, filed.pod)
         filed.pod, filed.bound, filed.created, filed.free = pod, bound, created, free
         if (filed.upstream, filed.names_gang_too) != (upstream, beside):
@@ -194,7 +195,7 @@ class DerivedBook:
             filed.upstream, filed.names_gang_too = upstream, beside
             if upstream:
                 self._naming.setdefault(upstream, {})[key] = None
-        if not anew:
+        if not has_new_owner:
             self._file(filed)
             return
         self._controlled.add(key, pod)
@@ -324,8 +325,8 @@ class DerivedBook:
         self._changed.clear()
         self._named.clear()
         self._gone = {uid for uid in self._gone if uid in self._controlled or self.known.below(uid)}
-        names, anew = frozenset(named), self._refiled
-        if not self._dirty and not anew and names == self._names:
+        names, refiled = frozenset(named), self._refiled
+        if not self._dirty and not refiled and names == self._names:
             return set()
         self._refiled = set()
         others: dict[PodBucket, None] = {}  # stage 2: derive changed buckets; these are the ones with other gangs
@@ -334,15 +335,15 @@ class DerivedBook:
             others |= dict.fromkeys(one for one in derived if self._derive(one))
         self._dirty.clear()
         if not self._renames and names == self._names:
-            return self._show(others) | anew
+            return self._show(others) | refiled
         # stage 3: name all gangs again; `give_names` adds the buckets with another name to `others`
         self._names, self._renames = names, False
         order = give_names(self._buckets.values(), self._names, others)
-        anew |= self._show(others)
+        refiled |= self._show(others)
         self.gangs = {gang.key: gang for bucket in order for gang in bucket.shown}
         over = [own for own in self.known.finished() if own not in self.gangs and own not in self._names]
         self.meant = gangs_by_workload(order, over)
-        return anew
+        return refiled
 
     def _derive(self, bucket: PodBucket) -> bool:
         """Derives the gangs of a bucket; returns whether they changed."""

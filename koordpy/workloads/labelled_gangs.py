@@ -137,7 +137,7 @@ def run_by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, you
         seat = PodSeat(_role_of(one.pod) if how == "lws" else "", group=workload.roles[0].group, run="/".join(group))
         return WorkloadPod(one.key, one.pod, one.bound, one.created, Lineage((workload,), None, workload, seat))
 
-    return WorkloadRun.of(list(map(placed, pods)))
+    return WorkloadRun.from_pods(list(map(placed, pods)))
 
 
 def _role_of(pod: Pod) -> str:

@@ -71,7 +71,7 @@ class VolcanoGroup:
     policies: tuple[SubGroupPolicy, ...] = ()
 
     @classmethod
-    def of(cls, source: Source, head: Head) -> "VolcanoGroup":
+    def read(cls, source: Source, head: Head) -> "VolcanoGroup":
         """Reads a PodGroup; records the faults of its fields in the source."""
         spec = source.at("spec")
         tasks = spec.at("minTaskMember")

@@ -54,7 +54,7 @@ class Template:
     """Pod from which pods are created offline; None if no pods are created, or the template cannot be read."""
 
     @classmethod
-    def of(cls, source: Source) -> "Template":
+    def read(cls, source: Source) -> "Template":
         """Reads a pod template; records its faults in the source."""
         meta, spec = source.at("metadata"), source.at("spec")
         if not spec.list("containers"):

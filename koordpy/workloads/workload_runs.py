@@ -100,8 +100,8 @@ class WorkloadRun:
     """Role -> its pods, the oldest first."""
 
     @classmethod
-    def of(cls, pods: Sequence[WorkloadPod]) -> "WorkloadRun":
-        """Returns the run of pods. pods: all pods of the run, at least one, the oldest first."""
+    def from_pods(cls, pods: Sequence[WorkloadPod]) -> "WorkloadRun":
+        """Returns the run with these pods: all pods of the run, at least one, the oldest first."""
         found = cls(pods[0].lineage)
         for one in pods:
             found.members.setdefault(one.seat.role, []).append(one)

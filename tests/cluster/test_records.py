@@ -77,7 +77,7 @@ def groups(state: ClusterState, status: Json | None = None) -> None:
     policy = {"schedulingPolicy": {"gang": {"minCount": 3}}}
     state.upsert(convert({"metadata": meta, "spec": policy}, UpstreamPodGroup))
     source = Source({"metadata": meta, "spec": {"minMember": 3}})
-    state.put_volcano_group("default/g", VolcanoGroup.of(source, head_of(source)))
+    state.put_volcano_group("default/g", VolcanoGroup.read(source, head_of(source)))
 
 
 def gang(state: ClusterState, kind: str) -> Members:

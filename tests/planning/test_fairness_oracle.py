@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from koordpy.api import keys
 from koordpy.config.configuration import Quota
 from koordpy.fairness.fair_shares import Claim, exact_and_whole_shares, kai_shares
-from koordpy.fairness.quota_runtime import quota_figures
+from koordpy.fairness.quota_runtime import all_quota_amounts
 from tests.planning import fairness_oracle as oracle
 from tests.planning.test_order import names
 from tests.scenarios.cluster import World, node, pod
@@ -85,7 +85,7 @@ def test_runtimes(data: st.DataObject, capacity: int, scale: bool, guarantee: bo
         world.add(pod(f"r-{built_in}", labels=belongs(built_in), requests={GPU: str(amount)}, at="n1"))
     oracle.runtimes(want, max(0, capacity - taken), scale=scale, guarantee=guarantee)
     settings_ = Quota(enable_min_quota_scale=scale, guarantee_usage=guarantee)
-    found = quota_figures(world.snapshot().quotas, settings_)
+    found = all_quota_amounts(world.snapshot().quotas, settings_)
     for name, one in want.items():
         got = found[name]
         round_state = got.request[GPU], got.allocated[GPU], got.guaranteed[GPU], got.runtime[GPU]

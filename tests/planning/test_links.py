@@ -58,7 +58,7 @@ def test_groups_are_the_closure_of_the_links_that_hold() -> None:
         named = {one: rng.sample([*names, "a/gone", "c/gone"], rng.choice((0, 0, 1, 2))) for one in names}
         refs = {one: GangRef(*one.split("/")) for one in names}
         linkers = [refs[one] for one in names if named[one]]
-        found = links_of(linkers, lambda ref, named=named: Named.of(ref.namespace, named[ref.key]), refs)  # type: ignore[misc]
+        found = links_of(linkers, lambda ref, named=named: Named.from_names(ref.namespace, named[ref.key]), refs)  # type: ignore[misc]
         for one, whole in closure(named).items():
             assert {ref.key for ref in found.groups.get(refs[one], (refs[one],))} == whole, (seed, one)
         for one in names:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from koordpy.api import keys
 from koordpy.config.configuration import Fairness, KoordpyConfiguration, Preemption, Quota
-from koordpy.fairness.quota_runtime import quota_figures
+from koordpy.fairness.quota_runtime import all_quota_amounts
 from koordpy.planner.planning_round import plan_round
 from tests.scenarios.cluster import TWO_LAYERS, World, gang_pods, group, node, pod, wish
 from tests.scenarios.quotas import GPU, belongs, quota
@@ -125,7 +125,7 @@ class Running:
 def by_the_rule(world: World, pods: Sequence[Running]) -> set[str]:
     """quota-fairness.md 5, over-use, pod by pod and quota by quota in natural order."""
     quotas = world.snapshot().quotas
-    round_state = quota_figures(quotas, at_once().quota)
+    round_state = all_quota_amounts(quotas, at_once().quota)
     gone: set[str] = set()
     for name in quotas.tree.quotas:
         inside = [p for p in pods if name in quotas.tree.path(p.quota)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from koordpy.api import keys
 from koordpy.config.configuration import Fairness, KoordpyConfiguration, Preemption, Quota
-from koordpy.fairness.quota_runtime import limits, quota_figures
+from koordpy.fairness.quota_runtime import all_quota_amounts, limits
 from koordpy.planner.planning_round import plan_round
 from tests.scenarios.cluster import World, bound, group, node, pod
 from tests.scenarios.quotas import belongs, quota
@@ -61,7 +61,7 @@ class Fits:
     def __init__(self, world: World, config: KoordpyConfiguration) -> None:
         quotas = world.snapshot().quotas
         self.tree = quotas.tree
-        round_state = quota_figures(quotas, config.quota)
+        round_state = all_quota_amounts(quotas, config.quota)
         self.most = limits(round_state, quotas, config.quota)
         self.used = {name: round_state[name].used["cpu"] for name in self.tree.quotas}
         self.rigid = {name: round_state[name].rigid_used["cpu"] for name in self.tree.quotas}

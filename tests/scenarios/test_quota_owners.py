@@ -13,7 +13,7 @@ from koordpy.api import keys, reading_limits
 from koordpy.api.custom_objects import ElasticQuota
 from koordpy.config.configuration import Fairness, KoordpyConfiguration, Quota
 from koordpy.devices.family_registry import make_state
-from koordpy.fairness.quota_runtime import quota_figures
+from koordpy.fairness.quota_runtime import all_quota_amounts
 from koordpy.planner.planning_round import plan_round
 from koordpy.quota.quota_owners import EVERYBODY
 from koordpy.quota.quota_reading import read_quotas
@@ -345,5 +345,5 @@ def test_a_large_min_shrinks_guarantees_of_others_only_where_its_namespace_is_tr
     """The guarantee of honest is scaled to floor(8000 * 8 / 1008) milli-cores; what runs within its min stays."""
     wanted = of("honest", "p", labels=belongs("honest"), cpu="8")
     world = World(make_state(quota=settings)).add(node("n1:8"), TEAM_OWN, GREEDY, wanted, TAKER)
-    assert quota_figures(world.snapshot().quotas, settings)["honest"].runtime["cpu"] == runtime
+    assert all_quota_amounts(world.snapshot().quotas, settings)["honest"].runtime["cpu"] == runtime
     assert not run([node("n1:8"), TEAM_OWN, GREEDY, MINE, TAKER], settings).evictions

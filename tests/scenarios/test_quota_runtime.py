@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from koordpy.api import keys
 from koordpy.api.custom_objects import ElasticQuota
 from koordpy.config.configuration import Quota
-from koordpy.fairness.quota_runtime import QuotaAmounts, limits, overdue, quota_figures
+from koordpy.fairness.quota_runtime import QuotaAmounts, all_quota_amounts, limits, overdue
 from tests.scenarios.cluster import World, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
 
@@ -24,7 +24,7 @@ def figures(
         world.add(pod(f"p-{name}", labels=belongs(name), cpu=str(cores)))
     for name, cores in held.items():
         world.add(pod(f"r-{name}", labels=belongs(name), cpu=str(cores), at="n1"))
-    return quota_figures(world.snapshot().quotas, config or Quota())
+    return all_quota_amounts(world.snapshot().quotas, config or Quota())
 
 
 def runtimes(*args: Any, **kwargs: Any) -> dict[str, float]:
@@ -47,7 +47,7 @@ def test_8_an_odd_unit_goes_to_the_first_name() -> None:
     world = World().add(node("n1", **{GPU: "17"}), gpus)
     for name in ("b", "a"):
         world.add(pod(f"p-{name}", labels=belongs(name), requests={GPU: "10"}))
-    found = quota_figures(world.snapshot().quotas, Quota())
+    found = all_quota_amounts(world.snapshot().quotas, Quota())
     assert [found[n].runtime for n in "abc"] == [{GPU: 9}, {GPU: 8}, {GPU: 0}]
 
 
@@ -142,7 +142,7 @@ def test_a_tree_of_its_own_has_its_own_total_which_the_others_lose() -> None:
 def test_the_keys_of_max_are_shown_and_no_others() -> None:
     world = World().add(node("n1:8", **{GPU: "4"}), quota("a", 0, {GPU: 2}))
     world.add(pod("p", labels=belongs("a"), requests={GPU: "3"}))
-    found = quota_figures(world.snapshot().quotas, Quota())["a"]
+    found = all_quota_amounts(world.snapshot().quotas, Quota())["a"]
     assert (found.runtime, found.request, found.used) == ({GPU: 2}, {GPU: 3}, {GPU: 0})
 
 
@@ -150,8 +150,8 @@ def test_limits_are_max_where_runtimes_are_off() -> None:
     world = World().add(node("n1:8"), quota("a", 0, 5))
     quotas = world.snapshot().quotas
     off = Quota(enable_runtime_quota=False)
-    assert limits(quota_figures(quotas, off), quotas, off) == {"a": {"cpu": 5000}}
-    assert limits(quota_figures(quotas, Quota()), quotas, Quota()) == {"a": {"cpu": 0}}
+    assert limits(all_quota_amounts(quotas, off), quotas, off) == {"a": {"cpu": 5000}}
+    assert limits(all_quota_amounts(quotas, Quota()), quotas, Quota()) == {"a": {"cpu": 0}}
 
 
 def test_over_use_is_told_per_resource() -> None:
@@ -191,7 +191,7 @@ def test_runtimes_of_siblings_never_exceed_what_they_share(
         world.add(pod(f"p-{name}", labels=belongs(name), cpu=str(cores)))
     snapshot = world.snapshot()
     tree = snapshot.quotas.tree
-    found = quota_figures(snapshot.quotas, Quota())
+    found = all_quota_amounts(snapshot.quotas, Quota())
     for parent, children in tree.children.items():
         total = found[parent].runtime["cpu"] if parent else capacity * 1000
         runtime = {name: found[name].runtime["cpu"] for name in children}
@@ -224,7 +224,7 @@ def test_over_use_is_to_be_given_back_once_it_has_lasted() -> None:
     def due(obj: ElasticQuota, now: float, **settings_: Any) -> dict[str, dict[str, int]]:
         world = World().add(node("n1:20"), obj, quota("b", 0, 9), pod("r", labels=belongs("a"), cpu="12", at="n1"))
         quotas, config = world.snapshot().quotas, Quota(**{"monitor_all_quotas": True, **settings_})
-        return overdue(quotas, quota_figures(quotas, config), config, now=now)
+        return overdue(quotas, all_quota_amounts(quotas, config), config, now=now)
 
     assert due(over, start) == {}
     assert due(over, start, delay_evict_time=0.0) == {"a": {"cpu": 3000}}
@@ -238,6 +238,6 @@ def test_weights_may_be_parts_of_a_device() -> None:
     gpus = [quota("a", {}, {GPU: 99}, weight={GPU: 0.5}), quota("b", {}, {GPU: 99}, weight={GPU: "1500m"})]
     world = World().add(node("n1", **{GPU: "8"}), gpus)
     world.add(*(pod(f"p-{name}", labels=belongs(name), requests={GPU: "10"}) for name in "ab"))
-    found = quota_figures(world.snapshot().quotas, Quota())
+    found = all_quota_amounts(world.snapshot().quotas, Quota())
     assert [found[name].runtime for name in "ab"] == [{GPU: 2}, {GPU: 6}]
     assert world.state.quotas.tree.faults == ()

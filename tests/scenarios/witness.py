@@ -17,7 +17,7 @@ from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.fairness.quota_admission import core_members
-from koordpy.fairness.quota_runtime import limits, quota_figures
+from koordpy.fairness.quota_runtime import all_quota_amounts, limits
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Groups, Unit
 from koordpy.gangs.unit_gates import gate
@@ -64,7 +64,7 @@ class _Round:
         self.witness, self.snapshot, self.config, self.plan = witness, snapshot, config, plan
         self.groups = Groups(snapshot, config.gangs, config.stale_gangs)
         self.quotas = snapshot.quotas.tree.quotas
-        self.limits = limits(quota_figures(snapshot.quotas, config.quota), snapshot.quotas, config.quota)
+        self.limits = limits(all_quota_amounts(snapshot.quotas, config.quota), snapshot.quotas, config.quota)
         self.here = {key: pod for key, pod in snapshot.pods.items() if pod.bound}
         self.new: dict[str, str] = {}
         self.moved: list[PodInfo] = []
@@ -394,7 +394,7 @@ class _Round:
             freed.update(pod.requests if not self.path(pod) else {})
         quotas = self.snapshot.quotas
         larger = replace(quotas, total={r: amount + freed[r] for r, amount in quotas.total.items()})
-        return limits(quota_figures(larger, self.config.quota), larger, self.config.quota)
+        return limits(all_quota_amounts(larger, self.config.quota), larger, self.config.quota)
 
     def _limits(
         self,
@@ -449,7 +449,7 @@ class _Round:
                     for resource, amount in pod.requests.items():
                         waiting[pod.owner][resource] -= amount
         less = replace(quotas, demand=waiting)
-        return limits(quota_figures(less, self.config.quota), less, self.config.quota)
+        return limits(all_quota_amounts(less, self.config.quota), less, self.config.quota)
 
     def _never(self, unit: Unit) -> bool:
         """Whether it does not start in a cluster of its own: by its gate, or by room."""
@@ -532,7 +532,7 @@ class _Round:
                     for resource, amount in pod.requests.items():
                         own[resource] = own.get(resource, 0) + sign * amount
         then = replace(quotas, usage=held)
-        found = limits(quota_figures(then, self.config.quota), then, self.config.quota)
+        found = limits(all_quota_amounts(then, self.config.quota), then, self.config.quota)
         if self.config.quota.no_quota_yields == "never":
             return {name: {r: min(n, known[name][r]) for r, n in of.items()} for name, of in found.items()}
         return found

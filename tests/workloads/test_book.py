@@ -223,7 +223,7 @@ def put(state: ClusterState, raw: Json) -> None:
 
 def put_group(state: ClusterState, raw: Json) -> None:
     source = Source(raw)
-    state.put_volcano_group(f"default/{raw['metadata']['name']}", VolcanoGroup.of(source, head_of(source)))
+    state.put_volcano_group(f"default/{raw['metadata']['name']}", VolcanoGroup.read(source, head_of(source)))
 
 
 def empty() -> ClusterState:

@@ -284,7 +284,7 @@ def test_a_pod_group_of_volcano_of_twice_as_many_tasks_takes_twice_the_work() ->
         state.upsert(nodes_of("s1{b1: n1:9}")[0])
         tasks = {"minMember": 1, "minTaskMember": {f"t{i}": 1 for i in range(number)}}
         source = Source({**VOLCANO, "spec": tasks})
-        state.put_volcano_group("default/v", VolcanoGroup.of(source, head_of(source)))
+        state.put_volcano_group("default/v", VolcanoGroup.read(source, head_of(source)))
         state.upsert(plain_pod("p", annotations={"scheduling.k8s.io/group-name": "v", "volcano.sh/task-spec": "t0"}))
         snapshot = state.snapshot(0.0)
         return calls_of(lambda: plan_round(snapshot))

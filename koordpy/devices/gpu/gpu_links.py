@@ -78,13 +78,13 @@ Bandwidths = tuple[tuple[str, float], ...]
 
 
 @lru_cache(maxsize=1024)
-def link(text: str, figures: Bandwidths = ()) -> Link | None:
+def link(text: str, bandwidths: Bandwidths = ()) -> Link | None:
     """Returns a link class such as `NV4`, `PIX` or `NV2+PHB`; None for an unknown text.
 
-    A class with `+` has both paths: bandwidth and mark of the NVLinks, the sum of both pair scores. figures: configured
-    bandwidths, which replace the assumed ones.
+    A class with `+` has both paths: bandwidth and mark of the NVLinks, the sum of both pair scores. bandwidths: as
+    configured; they replace the assumed ones.
     """
-    given = {_ALIASES.get(name, name): gbs for name, gbs in figures}
+    given = {_ALIASES.get(name, name): gbs for name, gbs in bandwidths}
     first, plus, second = text.strip().partition("+")
     nvlinks = _NVLINK.fullmatch(first)
     if nvlinks is None:
@@ -102,13 +102,13 @@ def link(text: str, figures: Bandwidths = ()) -> Link | None:
     return Link(first + plus + pcie, kbs(carried), min(10, 6 + number), score)
 
 
-def described_link(text: str, figures: Bandwidths = ()) -> Link | None:
+def described_link(text: str, bandwidths: Bandwidths = ()) -> Link | None:
     """Returns the link class that a text of a GSOC annotation names; None for an unknown text.
 
     The text is a class, a mark of the published table (`1` to `6`), or one of its English texts.
     """
     plain = " ".join(text.split())
-    return link(plain, figures) or link(_TEXTS.get(plain.lower(), ""), figures)
+    return link(plain, bandwidths) or link(_TEXTS.get(plain.lower(), ""), bandwidths)
 
 
 def kbs(gbs: float) -> int:
@@ -176,14 +176,14 @@ Links = tuple[tuple[Link | None, ...], ...]
 """[GPUs][GPUs] link class of each pair, symmetric; None on the diagonal and for unknown links."""
 
 
-def read_links(text: str, size: int, figures: Bandwidths = ()) -> Links:
+def read_links(text: str, size: int, bandwidths: Bandwidths = ()) -> Links:
     """Parses a matrix of link classes; if both directions differ, the weaker class counts. Raises `MatrixFault`."""
     rows = read_matrix(text, size)
     cells: dict[tuple[int, int], Link] = {}
     for i, row in enumerate(rows):
         for j, cell in enumerate(row):
             if i != j:
-                found = link(cell, figures) if isinstance(cell, str) else None
+                found = link(cell, bandwidths) if isinstance(cell, str) else None
                 if found is None:
                     raise MatrixFault(f"cell [{i}][{j}] is {literal(cell)}, not a link class")
                 cells[i, j] = found
@@ -196,7 +196,12 @@ def _weaker(one: Link, other: Link) -> Link:
 
 
 def read_described(
-    annotations: Mapping[str, str], *, prefix: str, minors: Sequence[int], ids: Sequence[str], figures: Bandwidths = ()
+    annotations: Mapping[str, str],
+    *,
+    prefix: str,
+    minors: Sequence[int],
+    ids: Sequence[str],
+    bandwidths: Bandwidths = (),
 ) -> tuple[Links | None, list[str]]:
     """Reads links from GSOC annotations `<prefix><a>_<b>` of a node; returns them with the faults found.
 
@@ -214,7 +219,7 @@ def read_described(
             continue
         ends = key.removeprefix(prefix).split("_")
         at = [tails.get(end, numbers.get(end)) for end in ends]
-        found = described_link(annotations[key], figures)
+        found = described_link(annotations[key], bandwidths)
         if len(at) != 2 or at[0] is None or at[1] is None or at[0] == at[1]:
             faults.append(f"metadata.annotations[{key}]: does not name two GPUs of the Device")
         elif found is None:

@@ -223,10 +223,10 @@ def _bandwidth(text: str, size: int, mean: bool) -> Measured | MatrixFault:
 
 
 @lru_cache(maxsize=8192)
-def _links(text: str, size: int, figures: Bandwidths) -> Links | MatrixFault:
+def _links(text: str, size: int, bandwidths: Bandwidths) -> Links | MatrixFault:
     """Returns a parsed matrix of link classes, or the fault of the text; cached for equal texts."""
     try:
-        return read_links(text, size, figures)
+        return read_links(text, size, bandwidths)
     except MatrixFault as fault:
         return fault
 
@@ -275,8 +275,8 @@ def read_machine(
     ordered = tuple(sorted(minors))
     size = len(entries)
     faults = _Faults()
-    figures: Bandwidths = tuple(sorted(config.link_bandwidth.items()))
-    matrix = _matrix(device, annotations, ordered, [entry.id for entry in entries], config, figures, faults)
+    bandwidths: Bandwidths = tuple(sorted(config.link_bandwidth.items()))
+    matrix = _matrix(device, annotations, ordered, [entry.id for entry in entries], config, bandwidths, faults)
     places = [entry.topology for entry in entries]
     numa = [place.node_id for place in places if place is not None and place.node_id is not None]
     roots = [place.pcie_id for place in places if place is not None and place.pcie_id]
@@ -313,14 +313,14 @@ def _matrix(
     minors: Sequence[int],
     ids: Sequence[str],
     config: Gpu,
-    figures: Bandwidths,
+    bandwidths: Bandwidths,
     faults: _Faults,
 ) -> Matrix:
     """Returns the links of a node: by the first of bandwidth matrix, link classes, GSOC annotations of the node, else
     unknown.
 
-    minors, ids: of the GPUs, by position. figures: configured bandwidths of link classes. Matrices that cannot be read
-    are added to `faults`.
+    minors, ids: of the GPUs, by position. bandwidths: configured, of link classes. Matrices that cannot be read are
+    added to `faults`.
     """
     size = len(minors)
     measured: Measured | None = None
@@ -339,13 +339,15 @@ def _matrix(
                 text = f"{field_name}: less than a third of the other direction: {pairs}: used as it is"
                 faults.add(text, "AsymmetricLink")
         elif one.name == LINKS and links is None:
-            classes = _links(one.topology, size, figures)
+            classes = _links(one.topology, size, bandwidths)
             if isinstance(classes, MatrixFault):
                 faults.add(f"{field_name}: the matrix of links {classes}: ignored", "TopologyMalformed")
             else:
                 links = classes
     if links is None:
-        links, wrong = read_described(annotations, prefix=keys.GSOC_PREFIX, minors=minors, ids=ids, figures=figures)
+        links, wrong = read_described(
+            annotations, prefix=keys.GSOC_PREFIX, minors=minors, ids=ids, bandwidths=bandwidths
+        )
         source = GSOC
         for text in wrong:
             faults.add(f"node {device.metadata.name}: {text}")

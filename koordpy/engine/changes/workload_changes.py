@@ -82,7 +82,7 @@ class VolcanoChanges:
                 "spec": read_part(obj.spec),
             }
         )
-        self._state.put_volcano_group(key, VolcanoGroup.of(source, _head(source, obj)))
+        self._state.put_volcano_group(key, VolcanoGroup.read(source, _head(source, obj)))
         self._wake()
 
     def delete(self, obj: WorkloadObject) -> None:

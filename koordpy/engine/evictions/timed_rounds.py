@@ -107,7 +107,7 @@ class StaleWatch:
 
     def text(self, key: str) -> str:
         """Returns the message for the condition of a PodGroup; empty if its gang is not stale."""
-        found = self._stale.get(GangRef.of(key))
+        found = self._stale.get(GangRef.from_key(key))
         return found.text(key) if found is not None else ""
 
     def take(self) -> list[str]:
@@ -141,10 +141,10 @@ class OveruseWatch:
             return
         self._seen = seen
         quotas = self._state.quota_view()
-        figures, delay = quota_amounts(quotas, self._settings), self._settings.delay_evict_time
+        amounts, delay = quota_amounts(quotas, self._settings), self._settings.delay_evict_time
         now, due = self._now(), {}
         for name, quota in quotas.tree.quotas.items():
-            if not figures[name].over:
+            if not amounts[name].over:
                 continue
             if delay <= 0:
                 due[name] = self._due.get(name, now)

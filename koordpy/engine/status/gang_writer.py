@@ -140,7 +140,7 @@ class GangWriter(Reconciler):
     def _begins(self, keys: Iterable[str]) -> None:
         """Forgets the start of gangs of which no member is bound any more, so that the next start is reported."""
         for key in self._started.keys() & set(keys):
-            if not self._context.state.gangs.gang(GangRef.of(key, self.source)).present_in_run:
+            if not self._context.state.gangs.gang(GangRef.from_key(key, self.source)).present_in_run:
                 del self._started[key]
 
     def _refused(self, key: str, reason: str, message: str) -> None:

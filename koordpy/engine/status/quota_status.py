@@ -15,7 +15,7 @@ from koordpy.engine.client.api_resources import Resource
 from koordpy.engine.engine_context import Context
 from koordpy.engine.status.reconciler import WholeStatusWriter
 from koordpy.engine.status.status_patches import condition_for, merged_conditions
-from koordpy.fairness.quota_runtime import QuotaAmounts, quota_figures
+from koordpy.fairness.quota_runtime import QuotaAmounts, all_quota_amounts
 from koordpy.quota.quota_book import Quotas
 from koordpy.quota.quota_owners import QuotaFault
 from koordpy.quota.quota_tree import OVER_USED
@@ -25,13 +25,13 @@ VALID = "Valid"
 
 
 def quota_status(
-    quota: ElasticQuota, figures: QuotaAmounts | None, faults: list[QuotaFault], *, now: float
+    quota: ElasticQuota, amounts: QuotaAmounts | None, faults: list[QuotaFault], *, now: float
 ) -> ElasticQuotaStatus:
     """Returns the whole status of an ElasticQuota.
 
-    figures: its amounts; None if the quota is not honoured, because of a fault or its namespace.
+    amounts: of the quota; None if the quota is not honoured, because of a fault or its namespace.
     """
-    found = figures or QuotaAmounts(quota.metadata.name, {}, {}, {})
+    found = amounts or QuotaAmounts(quota.metadata.name, {}, {}, {})
     conditions = merged_conditions(quota.status.conditions, [_valid(quota, faults), _over_used(quota, found)], now=now)
     return ElasticQuotaStatus(
         used=_amounts(found.used),
@@ -52,12 +52,12 @@ def _valid(quota: ElasticQuota, faults: list[QuotaFault]) -> Condition:
     return condition_for(quota, VALID, "False", "Invalid", text)
 
 
-def _over_used(quota: ElasticQuota, figures: QuotaAmounts) -> Condition:
-    over = sorted(figures.over)
+def _over_used(quota: ElasticQuota, amounts: QuotaAmounts) -> Condition:
+    over = sorted(amounts.over)
     if not over:
         return condition_for(quota, OVER_USED, "False", "WithinRuntime", "")
     text = ", ".join(
-        f"{name} {quantity_text(name, figures.used[name])} > {quantity_text(name, figures.runtime[name])}"
+        f"{name} {quantity_text(name, amounts.used[name])} > {quantity_text(name, amounts.runtime[name])}"
         for name in over
     )
     return condition_for(quota, OVER_USED, "True", "AboveRuntime", f"used is above runtime: {text}")
@@ -69,8 +69,8 @@ class QuotaStatusWriter(WholeStatusWriter[ElasticQuota, ElasticQuotaStatus]):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._marks: object = None
-        """`ClusterState.quota_marks` when `_figures` was computed."""
-        self._figures: dict[str, QuotaAmounts | None] = {}
+        """`ClusterState.quota_marks` when `_amounts` was computed."""
+        self._amounts: dict[str, QuotaAmounts | None] = {}
         """Key of an ElasticQuota -> its amounts; None for a quota that is not honoured."""
         self._faults: dict[str, list[QuotaFault]] = {}
         """Key of an ElasticQuota -> its faults; only of quotas with faults."""
@@ -79,25 +79,25 @@ class QuotaStatusWriter(WholeStatusWriter[ElasticQuota, ElasticQuotaStatus]):
         """Computes the amounts of all quotas if anything changed, and returns all quotas. A pod may change the amounts
         of any quota, so single quotas are not marked."""
         state = self._context.state
-        if state.quota_marks == self._marks or not (state.quotas.objects or self._figures):
+        if state.quota_marks == self._marks or not (state.quotas.objects or self._amounts):
             return ()
         self._marks = state.quota_marks
         quotas = state.quota_view()
-        figures, before = quota_figures(quotas, self._context.settings.config.quota), self._figures
-        self._figures = {
-            key: figures.get(_counted_as(key, quota, quotas)) for key, quota in state.quotas.objects.items()
+        amounts, before = all_quota_amounts(quotas, self._context.settings.config.quota), self._amounts
+        self._amounts = {
+            key: amounts.get(_counted_as(key, quota, quotas)) for key, quota in state.quotas.objects.items()
         }
         self._faults = {}
         for fault in quotas.tree.faults:
             self._faults.setdefault(fault.key, []).append(fault)
-        return dict.fromkeys((*before, *self._figures))
+        return dict.fromkeys((*before, *self._amounts))
 
     def _find(self, key: str) -> tuple[ElasticQuota, Resource] | None:
         quota, resource = self._context.state.quotas.objects.get(key), self._context.feeds.quotas.resources.get(key)
         return (quota, resource) if quota is not None and resource is not None else None
 
     def _render(self, key: str, obj: ElasticQuota, there: ElasticQuotaStatus) -> ElasticQuotaStatus:
-        return quota_status(obj, self._figures.get(key), self._faults.get(key, []), now=self._context.now())
+        return quota_status(obj, self._amounts.get(key), self._faults.get(key, []), now=self._context.now())
 
 
 def _counted_as(key: str, quota: ElasticQuota, quotas: Quotas) -> str:

@@ -128,7 +128,7 @@ class References:
 
         None if the gang has none of these. key: `namespace/name`. source: how the pods name the gang.
         """
-        ref = GangRef.of(key, source)
+        ref = GangRef.from_key(key, source)
         derived = self._state.gangs.derived.get(ref)
         workload = _titled(derived.title) if derived is not None else None
         return workload or self.owner(ref) or next((of_pod(pod) for pod in self._oldest_first(ref)), None)

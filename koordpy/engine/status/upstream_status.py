@@ -103,7 +103,7 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition 
             derived = gangs.derived.get(of_pods)
             minimum = derived.min_member if derived is not None else gangs.minimum(of_pods) or 0
             return wanted_condition(obj, gangs.gang(of_pods), report, minimum)
-        return wanted_condition(obj, gangs.gang(GangRef.of(key, self.source)), report)
+        return wanted_condition(obj, gangs.gang(GangRef.from_key(key, self.source)), report)
 
     def _differ_in_numbers_only(self, said: Condition | None, wanted: Condition | None) -> bool:
         if said is None or wanted is None or (said.status, said.reason) != (wanted.status, wanted.reason):

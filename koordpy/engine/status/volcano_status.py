@@ -100,14 +100,16 @@ def patch_of(
         made = dict(zip(("type", "reason", "message"), told, strict=True)) | {"status": "True"}
         was = next((one for one in conditions if one.get("type") == wanted.condition), {})
         since = was.get("lastTransitionTime") if was.get("status") == "True" else None
-        patch["conditions"] = [_no_more(one, now) for one in conditions if one.get("type") != wanted.condition]
+        patch["conditions"] = [_set_false(one, now) for one in conditions if one.get("type") != wanted.condition]
         patch["conditions"].append(made | {"lastTransitionTime": since or rfc3339(now)})
     return patch
 
 
-def _no_more(condition: Mapping[str, Any], now: float) -> Mapping[str, Any]:
-    """Returns a condition of another type than the one that becomes True. It stays as it is, unless it is one of
-    `OURS`: these exclude each other, so it becomes False."""
+def _set_false(condition: Mapping[str, Any], now: float) -> Mapping[str, Any]:
+    """Returns the condition with status False if its type is one of `OURS`, else unchanged.
+
+    At most one condition of `OURS` is True. condition: of another type than the one that is set to True.
+    """
     if condition.get("type") not in OURS or condition.get("status") == "False":
         return condition
     return {**condition, "status": "False", "lastTransitionTime": rfc3339(now)}

@@ -54,7 +54,7 @@ def _meant_group(case: Case) -> Iterator[ClusterChange]:
     if ref is None or ref.source is not GangSource.GROUP or ref.key in snapshot.pod_groups:
         return
     if near := meant(ref.key, snapshot.pod_groups):
-        other = GangRef.of(near)
+        other = GangRef.from_key(near)
 
         def edit(snapshot: Snapshot) -> Snapshot:
             pods = (snapshot.pods[pod.key] for pod in case.unit.pending if pod.gang == ref)

@@ -35,7 +35,7 @@ def solve(problem: Problem) -> Solution:
     OPTIMAL: every stage was proven. FEASIBLE: a placement, but the deterministic time ran out or the model was too
     large. INFEASIBLE: no placement exists. UNKNOWN (no nodes): not decided, and greedy filling finds no placement.
     """
-    budget = TimeBudget.of(problem)
+    budget = TimeBudget.for_problem(problem)
     try:
         nodes = _place(problem, budget)
     except TooLarge:
@@ -57,7 +57,7 @@ def can_place(problem: Problem) -> Proof:
     pending = problem.pending
     if not problem.allowed(pending):
         return Proof.INFEASIBLE
-    budget = TimeBudget.of(problem)
+    budget = TimeBudget.for_problem(problem)
     if _first_found(problem, pending, budget):
         return Proof.FEASIBLE
     try:

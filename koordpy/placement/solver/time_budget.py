@@ -42,7 +42,7 @@ class TimeBudget:
         self.runs: list[SolverRun] = []
 
     @classmethod
-    def of(cls, problem: Problem) -> "TimeBudget":
+    def for_problem(cls, problem: Problem) -> "TimeBudget":
         """Returns a new budget with the limits of a problem."""
         return cls(problem.deterministic_time, watchdog_seconds=problem.watchdog_seconds)
 

@@ -103,7 +103,7 @@ class PlanGuards:
         return None if factor is None else floor(factor * (self.accelerators or self.cpu or self.pods))
 
     def limits(self, rule: RuleName, own: Mapping[int, int], pool: Pool) -> list[Limit]:
-        """Returns the harm guard as limits on the victims of one rule; empty if it cannot bind.
+        """Returns the harm guard as limits on the victims of one rule; empty if no choice can exceed them.
 
         own: unit of the pool -> its option. For members without accelerators, no victim may hold any.
         """
@@ -129,8 +129,8 @@ class PlanGuards:
         return any(self._moves or rule is not RuleName.CONSOLIDATION for rule in self._factors)
 
     def bears(self, guard: Guard, rules: Mapping[RuleName, Mask], pool: Pool) -> bool:
-        """Returns True if a guard limits the victims of one step. rules: the units that each rule of the step
-        allows."""
+        """Returns True if a guard limits the victims of one step. rules: rule of the step -> units that it may
+        evict."""
         if guard is Guard.SURPLUS:
             return any((mask & ~self.allowed(rule, pool, mask)).any() for rule, mask in rules.items())
         every = ((rule, {i: i for i in np.nonzero(mask)[0].tolist()}) for rule, mask in rules.items())

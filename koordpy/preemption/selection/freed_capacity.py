@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The capacity of nodes in the CP-SAT model of victims (preemption.md 6 (2)).
 
-Per node and resource: requests of new pods and of moved pods that return <= free amount + amounts that victims free. A
-resource of a node is left out if it cannot bind, or if another resource always binds first, so that the model is small.
+Per node and resource: requests of new pods and of moved pods that return <= free amount + amounts that victims free. To
+keep the model small, a resource of a node is left out if no load can exceed it, or if another is always exceeded first.
 Consolidation also needs the constraints on where moved pods may return.
 """
 
@@ -38,7 +38,7 @@ class FreedCapacity:
     def _limit(self) -> None:
         """Adds the capacity of each node, per column: requests are at most the free and freed amounts.
 
-        Columns that cannot bind, or never before another column, are left out.
+        Columns that no load can exceed, or never before another column, are left out.
         """
         problem = self._choices.problem
         # `_relief`: node -> (unit, amounts that it frees there)
@@ -60,7 +60,7 @@ class FreedCapacity:
                 asked = [(var, amount) for var, request, _ in load for c, amount in request if c == column]
                 most = sum(amount * number for _, request, number in load for c, amount in request if c == column)
                 free = int(problem.free[node, column])
-                if most <= free:  # cannot bind
+                if most <= free:  # no load can exceed it
                     continue
                 if any(  # another column always binds first
                     other not in implied

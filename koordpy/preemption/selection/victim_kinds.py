@@ -41,7 +41,7 @@ def kinds_of(choices: Choices, of_unit: Mapping[int, Sequence[int]]) -> dict[int
     for u, options in of_unit.items():
         alone = u in choices.told_apart or len(options) > 1
         for o in options:
-            figures = changed(choices.units[u], rank=0), choices.options[o].rule, tuple(parts.get(o, ()))
-            found.setdefault(o if alone else figures, []).append(o)
+            alike = changed(choices.units[u], rank=0), choices.options[o].rule, tuple(parts.get(o, ()))
+            found.setdefault(o if alone else alike, []).append(o)
     kinds = (sorted(kind, key=lambda o: choices.units[choices.options[o].unit].rank) for kind in found.values())
     return {kind[0]: kind for kind in kinds}

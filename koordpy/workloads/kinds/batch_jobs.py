@@ -107,7 +107,7 @@ def read_job(source: Source, head: Head) -> Workload:
     detail = f"{'Indexed' if indexed else 'NonIndexed'}, parallelism {parallelism}"
     if completions not in (None, parallelism):
         detail += f", completions {completions}"
-    template = Template.of(spec.at("template"))
+    template = Template.read(spec.at("template"))
     of_jobset = head.owner is not None and head.owner.kind == "JobSet"
     policy, least, hard, one_victim = _scheduling(spec.at("scheduling"))
     return Workload(

@@ -148,7 +148,7 @@ class _ReplicatedJob:
         parts = list(self._parts(jobs))
         make = partial(
             Role,
-            template=Template.of(self._job.at("spec", "template")),
+            template=Template.read(self._job.at("spec", "template")),
             above=self._job.at("metadata").strings("annotations"),
             deadline=deadline(self._job.at("spec")),
             detail=f"{self.replicas} Job{'s' if self.replicas != 1 else ''} of {self.each}",

@@ -46,8 +46,8 @@ class _Groups:
         self.replicas = spec.count("replicas", 1)  # number of groups
         if not can_make(spec, "replicas", self.replicas * self.size, self.replicas, "groups"):
             self.replicas = 0
-        self.workers = Template.of(inner.at("workerTemplate"))
-        self.leader = Template.of(inner.at("leaderTemplate")) if inner.has("leaderTemplate") else self.workers
+        self.workers = Template.read(inner.at("workerTemplate"))
+        self.leader = Template.read(inner.at("leaderTemplate")) if inner.has("leaderTemplate") else self.workers
         self._ready = spec.word("startupPolicy", "LeaderCreated", "LeaderReady") == "LeaderReady"
         self._key = head.annotations.get(EXCLUSIVE, "")  # node label of exclusive domains; empty for none
         self._subgroups = inner.at("subGroupPolicy")

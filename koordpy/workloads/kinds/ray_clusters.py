@@ -52,7 +52,7 @@ def read_ray_cluster(source: Source, head: Head) -> Workload:
             return Slot(f"{head.name}-head" if is_head else f"{head.name}-{name}-worker-{i}", marks)
 
         part = JobPart(number=number, slot=slot, filling=Filling.COUNT, over=bool(note))
-        return Role(name=name, parts=(part,), template=Template.of(template), least=least)
+        return Role(name=name, parts=(part,), template=Template.read(template), least=least)
 
     template = spec.at("headGroupSpec", "template")
     roles = {HEAD: role(HEAD, 1, _with_autoscaler(template, spec) if scaled else template)}

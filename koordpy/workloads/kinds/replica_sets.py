@@ -37,7 +37,7 @@ def _one_role(source: Source, head: Head, part: JobPart, **more: Any) -> Workloa
     spec = source.at("spec")
     return Workload(
         head=head,
-        roles=(Role(name="", parts=(part,), template=Template.of(spec.at("template"))),),
+        roles=(Role(name="", parts=(part,), template=Template.read(spec.at("template"))),),
         seat=more.pop("seat", None) or seats({"": 0}, lambda _: "", POD_INDEX),
         selector=spec.at("selector").strings("matchLabels") or spec.strings("selector"),
         **more,

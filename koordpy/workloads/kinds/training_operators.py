@@ -79,7 +79,7 @@ def _read(field: str, source: Source, head: Head) -> Workload:
             over=bool(note) or (ended and not launches),
         )
         after = (StepCondition("worker", "Ready", "workers Ready"),) if launches and waits else ()
-        roles.append(Role(name=name, parts=(part,), template=Template.of(one.at("template")), after=after))
+        roles.append(Role(name=name, parts=(part,), template=Template.read(one.at("template")), after=after))
     starts = starts_of(roles)
     last = {
         "launcher": sum(role.number for role in roles)

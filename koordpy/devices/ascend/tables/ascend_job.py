@@ -53,7 +53,7 @@ class Blocks:
     """Chips of a block."""
     size: int
     """Nodes of a block."""
-    whole: int
+    node_chips: int
     """Chips of a node."""
     soft: bool
     """True if incomplete blocks are allowed (label `super-pod-affinity: soft`)."""

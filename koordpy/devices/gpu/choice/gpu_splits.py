@@ -70,8 +70,8 @@ class Divider:
         classes = range(slowest, tables.classes)
         charges: list[Charge] = [lambda _, own, c=c: (tables.low[own] == c).astype(np.int64) for c in classes]  # type: ignore[misc]
         if any(not _is_single_container(want) for want, _ in kinds):
-            figures = _Containers(self, kinds)
-            charges += [lambda kind, own, c=c: figures.of(kind, own)[:, c] for c in classes]  # type: ignore[misc]
+            containers = _Containers(self, kinds)
+            charges += [lambda kind, own, c=c: containers.of(kind, own)[:, c] for c in classes]  # type: ignore[misc]
         shares.charge_best(charges)
         if any(want.count > 3 for want, _ in kinds):
             shares.charge_best([lambda _, own, c=c: (tables.rings(own) == c).astype(np.int64) for c in classes])  # type: ignore[misc]
@@ -80,8 +80,8 @@ class Divider:
         """Applies the part of rule 5 about containers and pods."""
         charges: list[Charge] = [lambda _, own: -self.sums[own]]
         if any(not _is_single_container(want) for want, _ in kinds):
-            figures = _Containers(self, kinds)
-            charges.insert(0, lambda kind, own: -figures.of(kind, own)[:, -1])
+            containers = _Containers(self, kinds)
+            charges.insert(0, lambda kind, own: -containers.of(kind, own)[:, -1])
         shares.charge_best(charges)
 
     def charge_slowest(self, shares: Partitioner, slowest: int) -> None:
@@ -106,7 +106,7 @@ class Divider:
         shares.charge_best([*self._inner_links(kinds), self._inner_sum(kinds)])
         return tuple(shares.deal([kinds.index(size) for size in sizes]))
 
-    def container_figures(self, masks: Masks, sizes: tuple[int, ...]) -> NDArray[np.int64]:
+    def container_criteria(self, masks: Masks, sizes: tuple[int, ...]) -> NDArray[np.int64]:
         """Returns [sets, classes + 1] criteria of the best split of each set among containers.
 
         Column c: number of containers with their slowest pair in class c. Last column: sum of floors within containers.
@@ -149,20 +149,20 @@ class _Containers:
         self._known: dict[int, tuple[Masks, NDArray[np.int64]]] = {}
 
     def of(self, kind: int, own: Masks) -> NDArray[np.int64]:
-        """Returns [sets, classes + 1] criteria of pods of a kind on some sets, as in `Divider.container_figures`."""
+        """Returns [sets, classes + 1] criteria of pods of a kind on some sets, as in `Divider.container_criteria`."""
         known = self._known.get(kind)
         if known is None:
-            known = self._known[kind] = own, self._figures(self._kinds[kind][0], own)
-        masks, figures = known
-        return figures if len(masks) == len(own) else figures[np.searchsorted(masks, own)]
+            known = self._known[kind] = own, self._criteria(self._kinds[kind][0], own)
+        masks, criteria = known
+        return criteria if len(masks) == len(own) else criteria[np.searchsorted(masks, own)]
 
-    def _figures(self, want: GpuWant, own: Masks) -> NDArray[np.int64]:
+    def _criteria(self, want: GpuWant, own: Masks) -> NDArray[np.int64]:
         """Computes `of` for all sets that pods of a kind may get."""
         tables = self._divider.tables
         if not len(own) or not want.containers:
             return np.zeros((len(own), tables.classes + 1), dtype=np.int64)
         if not _is_single_container(want):
-            return self._divider.container_figures(own, want.containers)
+            return self._divider.container_criteria(own, want.containers)
         links = tables.low[own][:, None] == np.arange(tables.classes)
         return np.concatenate([links.astype(np.int64), self._divider.sums[own][:, None]], axis=1)
 
