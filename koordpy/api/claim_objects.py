@@ -162,6 +162,8 @@ class DeviceAttribute(Wire, frozen=True):
     number: int | None = msgspec.field(name="int", default=None)
     truth: bool | None = msgspec.field(name="bool", default=None)
     version: str | None = None
+    numbers: list[int] = msgspec.field(name="ints", default_factory=list)
+    """Values of a list; read for NUMA nodes only."""
 
 
 class CapacityRange(Wire, frozen=True):

@@ -105,6 +105,10 @@ class FamilyView:
         """Returns the devices of a node as the web UI draws them; None for none."""
         return None
 
+    def links_of(self, node: str) -> "KnownLinks | None":
+        """Returns the links of the devices of a node (name); None if the family knows none of them by identity."""
+        return None
+
     def amends(self, node: str) -> bool:
         """True if the amounts of a node depend on the devices that its pods use (`FamilyBook.amendment`)."""
         return False
@@ -132,6 +136,25 @@ class ShownLinks(NamedTuple):
     """Where the links are from, such as `bandwidth` or `links`."""
     lowest: Sequence[Sequence[int]]
     """[devices][devices] kB/s of each pair, the lower of both directions."""
+
+
+class KnownLinks(NamedTuple):
+    """Links of the devices of a node, as a family knows them, for families that know the same devices by identity."""
+
+    ids: Mapping[str, int]
+    """UUID of a device -> its position."""
+    bus_ids: Mapping[str, int]
+    """PCI bus of a device -> its position."""
+    classes: Sequence[Sequence[int]] | None
+    """[devices][devices] kB/s of the class of each pair; None if no links are known."""
+    compared: Sequence[Sequence[int]] | None
+    """Like `classes`, by classes over all nodes."""
+    lowest: Sequence[Sequence[int]] | None
+    """[devices][devices] kB/s of each pair, the lower of both directions; None if no links are known."""
+    numa: Sequence[int | None]
+    """NUMA node of each device; None for an unknown one."""
+    roots: Sequence[str]
+    """PCIe root of each device; empty for an unknown one."""
 
 
 class Amendment:

@@ -8,24 +8,19 @@ import pytest
 
 from koordpy.api.claim_objects import DeviceAttribute, DeviceClaim, SliceDevice
 from koordpy.devices.dra.filters.claim_requests import UnallocatedClaim, claim_spec
-from koordpy.devices.dra.filters.device_choice import (
-    NUMA_NODE,
-    PCIE_ROOT,
-    BestChoice,
-    best_choice,
-    link,
-    packed,
-    place_of,
-)
+from koordpy.devices.dra.filters.device_choice import BestChoice, PodShare, best_choice
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.device_search import DeviceSearch
+from koordpy.devices.dra.filters.link_order import LinkOrder, packed
+from koordpy.devices.dra.filters.node_links import NUMA_NODE, PCIE_ROOT, NodeLinks, assumed_link
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
 from koordpy.pods.claim_refs import DeviceId, Granted
+from koordpy.pods.family_books import KnownLinks
 from tests.planning.test_device_search import DRIVER, at_n1, offers_of, request
 
 
-def device(name: str, root: str | None = None, numa: int | None = None) -> SliceDevice:
-    attributes: dict[str, DeviceAttribute] = {}
+def device(name: str, root: str | None = None, numa: int | None = None, **more: str) -> SliceDevice:
+    attributes = {key: DeviceAttribute(text=value) for key, value in more.items()}
     if root is not None:
         attributes[PCIE_ROOT] = DeviceAttribute(text=root)
     if numa is not None:
@@ -34,16 +29,24 @@ def device(name: str, root: str | None = None, numa: int | None = None) -> Slice
 
 
 def best(
-    devices: list[SliceDevice], claim: DeviceClaim, taken: tuple[str, ...] = (), place: Any = place_of
+    devices: list[SliceDevice],
+    *claims: DeviceClaim,
+    taken: tuple[str, ...] = (),
+    twins: bool = True,
+    known: KnownLinks | None = None,
 ) -> BestChoice:
+    """The choice for pods with one claim each, in order."""
     offers = offers_of(*devices)
     usage = DeviceUsage(offers)
     for name in taken:
         usage.change(Granted("r", DeviceId(DRIVER, "n1", name)), 1)
-    opened = [UnallocatedClaim("default/c", claim_spec(claim, offers))]
-    matching = DeviceMatching(offers)
-    search = DeviceSearch(at_n1(offers), opened, usage, matching, limit=100_000, place_of=place)
-    return best_choice(search, usage)
+    opened = [UnallocatedClaim(f"default/c{i}", claim_spec(one, offers)) for i, one in enumerate(claims)]
+    matching, at = DeviceMatching(offers), at_n1(offers)
+    links = NodeLinks(at.devices, known, {})
+    keys = links.twins() if twins else range(len(at.devices))
+    search = DeviceSearch(at, opened, usage, matching, limit=1_000_000, twins=keys)
+    pods = [PodShare((i,)) for i in range(len(opened))]
+    return best_choice(search, BestChoice(usage, LinkOrder(links), pods))
 
 
 def names(found: BestChoice) -> list[str] | None:
@@ -61,7 +64,7 @@ def names(found: BestChoice) -> list[str] | None:
     ],
 )
 def test_links_follow_from_attributes(a: Any, b: Any, value: int) -> None:
-    assert link(a, b) == value
+    assert assumed_link(a, b, {}) == value * 10**6
 
 
 CASES: dict[str, tuple[list[SliceDevice], int, list[str]]] = {
@@ -96,7 +99,7 @@ def test_leaving_out_equal_devices_changes_no_choice(seed: int) -> None:
     claim = DeviceClaim(
         requests=[request("a", dice.choice([1, 2, 3])), *([request("b")] if dice.random() < 0.5 else [])]
     )
-    every = best(devices, claim, taken, place=lambda one: one.id)
-    found = best(devices, claim, taken)
+    every = best(devices, claim, taken=taken, twins=False)
+    found = best(devices, claim, taken=taken)
     assert names(found) == names(every)
     assert found.rank == every.rank

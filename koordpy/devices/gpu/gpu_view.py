@@ -15,7 +15,7 @@ from koordpy.cache.snapshot import Snapshot
 from koordpy.devices.gpu.gpu_machine import GPUS, Machine
 from koordpy.devices.gpu.held_gpus import GpuHolding
 from koordpy.devices.gpu.link_comparison import NO_LINKS, Comparison
-from koordpy.pods.family_books import FamilyView, ShownDevices, ShownLinks
+from koordpy.pods.family_books import FamilyView, KnownLinks, ShownDevices, ShownLinks
 from koordpy.pods.gang_refs import GroupKey
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.tally import Tally, counts_without
@@ -150,6 +150,32 @@ class GpuView(FamilyView):
         matrix = machine.matrix
         links = ShownLinks(matrix, matrix.source, matrix.lowest) if machine.has_matrix else None
         return ShownDevices(machine.size, sick, links)
+
+    def links_of(self, node: str) -> KnownLinks | None:
+        """Implements `FamilyView.links_of`."""
+        known = self.nodes.get(node)
+        if known is None:
+            return None
+        machine, matrix = known.machine, known.machine.matrix
+        places = [entry.topology for entry in machine.entries]
+        floors, ranks = matrix.floors, matrix.pattern.ranks
+        pooled: dict[int, int] = {}
+        for value, rank in sorted(self.comparison.ranks.items()):
+            pooled.setdefault(rank, value)
+        numbers = (self.comparison.ranks.get(floor) for floor in floors)
+        pool = [
+            pooled.get(number, floor) if number is not None else floor
+            for number, floor in zip(numbers, floors, strict=True)
+        ]
+        return KnownLinks(
+            ids={one: i for i, one in enumerate(machine.ids) if one},
+            bus_ids={place.bus_id: i for i, place in enumerate(places) if place is not None and place.bus_id},
+            classes=[[floors[rank] for rank in row] for row in ranks] if machine.has_matrix else None,
+            compared=[[pool[rank] for rank in row] for row in ranks] if machine.has_matrix else None,
+            lowest=matrix.lowest if machine.has_matrix else None,
+            numa=[place.node_id if place is not None else None for place in places],
+            roots=[(place.pcie_id or "") if place is not None else "" for place in places],
+        )
 
     def amends(self, node: str) -> bool:
         """Implements `FamilyView.amends`."""

@@ -6,29 +6,33 @@ ResourceSlices. A claim is allocated with the first pod of a plan that uses it; 
 and ledger are in `koordpy.devices.dra.ledger.claim_book`, the filter in `koordpy.devices.dra.filters.claim_filter`.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Pod
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.config.dra_settings import Dra
-from koordpy.devices.device_family import Family, FamilyRound
+from koordpy.devices.device_family import Family, FamilyRound, UnitCosts
+from koordpy.devices.dra.family.claim_costs import ClaimCosts
 from koordpy.devices.dra.family.member_limits import MemberLimitReader
-from koordpy.devices.dra.filters.claim_filter import DynamicResources, Mask
+from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_refusal import claims_refusal
 from koordpy.devices.dra.filters.counted_devices import DeviceCount
 from koordpy.devices.dra.filters.extended_amounts import device_amounts, served_by_devices
+from koordpy.devices.dra.filters.joint_choice import JointChoice
+from koordpy.devices.dra.filters.pod_claims import Mask
 from koordpy.devices.dra.ledger.claim_book import ClaimBook, claim_ledger, claim_view
 from koordpy.framework.device_limits import MemberLimits
 from koordpy.framework.filter_protocol import Refusal
 from koordpy.framework.pod_rule_filter import Rule
 from koordpy.plan.round_plan import FamilyAllocation
 from koordpy.plugins.filter_inputs import FilterInputs
-from koordpy.pods.claim_refs import CLAIMS, Grant, claim_group
+from koordpy.pods.claim_refs import CLAIMS, Grant, claim_group, resource_claims
 from koordpy.pods.device_asks import AskReader, LatentAsk
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts
@@ -74,12 +78,12 @@ def claimed_of(pod: PodInfo, node: int, now: FamilyRound) -> dict[str, Grant]:
     """
     if pod.ask(CLAIMS) is None:
         return {}
-    return devices_of(pod, node, now.inputs.draft, now.inputs.config.dra) or {}
+    return devices_of(pod, node, now.inputs.draft, now.inputs.config) or {}
 
 
-def devices_of(pod: PodInfo, node: int, draft: Draft, dra: Dra) -> dict[str, Grant] | None:
+def devices_of(pod: PodInfo, node: int, draft: Draft, config: KoordpyConfiguration) -> dict[str, Grant] | None:
     """Returns claim -> its devices for a pod on a node, on the draft; None if the node lacks devices."""
-    rule = DynamicResources(pod, draft, dra)
+    rule = DynamicResources(pod, draft, config)
     claims = rule.wants_at(node).claims
     found = rule.choose(node) if claims else None
     if found is None or found.grants is None:
@@ -111,7 +115,7 @@ class ClaimedDevices(Family):
         if pod.pod.spec.resource_claims or served_by_devices(
             pod, claim_view(inputs.snapshot.families), inputs.config.dra
         ):
-            yield DynamicResources(pod, inputs.draft, inputs.config.dra)
+            yield DynamicResources(pod, inputs.draft, inputs.config)
 
     def left_out_of_fit(self, pod: PodInfo, inputs: FilterInputs) -> Mapping[str, Mask]:
         """Implements `Family.left_out_of_fit`: resources on nodes that serve them by devices."""
@@ -131,15 +135,38 @@ class ClaimedDevices(Family):
         spare: int,
     ) -> MemberLimits:
         """Implements `Family.member_limits`."""
-        return MemberLimitReader(kinds, numbers, draft, config.dra).read(spare)
+        return MemberLimitReader(kinds, numbers, draft, config).read(spare)
 
     def pod_costs(self, pod: PodInfo, nodes: Ints, inputs: FilterInputs) -> Sequence[Ints]:
         """Implements `Family.pod_costs`: alternatives, slowest links, then free suitable devices that are left."""
-        dra = inputs.config.dra
-        rule = DynamicResources(pod, inputs.draft, dra)
-        if dra.choice != "topology" or not any(wants.claims for wants in rule.wants()):
+        rule = DynamicResources(pod, inputs.draft, inputs.config)
+        if inputs.config.dra.choice != "topology" or not any(wants.claims for wants in rule.wants()):
             return ()
         return tuple(rule.costs(nodes).T)
+
+    def unit_costs(
+        self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
+    ) -> UnitCosts | None:
+        """Implements `Family.unit_costs`: returns costs of the devices of each node; None if no claim is to be
+        allocated, and for dra.choice firstFit."""
+        if now.inputs.config.dra.choice != "topology" or not any(CLAIMS in pod.asks for pod in kinds):
+            return None
+        draft = now.inputs.draft
+        view, ledger = claim_view(draft.snapshot.families), claim_ledger(draft.ledgers)
+        rules = [
+            DynamicResources(pod, draft, now.inputs.config)
+            if CLAIMS in pod.asks and claims_refusal(pod, view, ledger) is None
+            else None
+            for pod in kinds
+        ]
+        rules = [rule if rule is not None and any(one.claims for one in rule.wants()) else None for rule in rules]
+        if not any(rules):
+            return None
+        names = Counter(
+            key for pod in members for key in resource_claims(pod, claim_group(pod.pod, view.objects.groups))
+        )
+        shared = {key for key, number in names.items() if number > 1}
+        return ClaimCosts(rules, members, shared, draft).table(gather=gather)
 
     def untie(self, pods: Sequence[PodInfo], draft: Draft) -> bool:
         """Implements `Family.untie`: claims that are allocated, and reserved for no pod but unbound ones of the unit.
@@ -172,21 +199,26 @@ class ClaimedDevices(Family):
         view, ledger = claim_view(draft.snapshot.families), claim_ledger(draft.ledgers)
         if claims_refusal(pod, view, ledger) is not None:
             return None
-        return devices_of(pod, node, draft, config.dra) or None
+        return devices_of(pod, node, draft, config) or None
 
     def allocate(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
-        """Implements `Family.allocate`: pod by pod, because a pod may share a claim that an earlier pod of the plan has
-        allocated."""
-        draft = now.inputs.draft
+        """Implements `Family.allocate`: the pods of each node together, node by node in natural order."""
+        draft, config = now.inputs.draft, now.inputs.config
         given: dict[str, dict[str, Grant]] = {}
         faults: list[str] = []
+        by_node: dict[int, list[PodInfo]] = {}
+        for key, node in nodes.items():
+            by_node.setdefault(node, []).append(draft.snapshot.pods[key])
         with draft.trial():
-            for key, node in nodes.items():
-                pod = draft.snapshot.pods[key]
-                found = devices_of(pod, node, draft, now.inputs.config.dra)
-                if found is None:
-                    faults.append(f"{key} on {draft.snapshot.nodes[node].name}: no devices for its claims")
-                    found = {}
-                given[key] = found
-                draft.assign(pod, node, devices={CLAIMS: found})
-        return FamilyAllocation(given, faults=tuple(faults))
+            for node in sorted(by_node, key=lambda one: natural_key(draft.snapshot.nodes[one].name)):
+                pods = by_node[node]
+                choice = JointChoice([DynamicResources(pod, draft, config) for pod in pods], node, draft)
+                found = choice.choose(every=config.dra.choice == "topology") if choice.claims else None
+                if found is None and choice.claims:
+                    names = ", ".join(pod.key for pod in pods)
+                    faults.append(f"{names} on {draft.snapshot.nodes[node].name}: no devices for the claims")
+                own = choice.grants(found) if found is not None else [{}] * len(pods)
+                for pod, grants in zip(pods, own, strict=True):
+                    given[pod.key] = dict(grants)
+                    draft.assign(pod, node, devices={CLAIMS: given[pod.key]})
+        return FamilyAllocation({key: given[key] for key in nodes}, faults=tuple(faults))

@@ -18,7 +18,7 @@ import numpy as np
 from koordpy.api.quantity import MAX_SUM
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints
-from koordpy.config.dra_settings import Dra
+from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_refusal import IN_USE, PLUGIN, claims_refusal
 from koordpy.devices.dra.filters.claim_requests import Alternative, UnallocatedClaim
@@ -48,14 +48,16 @@ class _DeviceSet:
 class MemberLimitReader:
     """Reads the limits between the pending members of one unit."""
 
-    def __init__(self, kinds: Mapping[bytes, PodInfo], numbers: Mapping[bytes, int], draft: Draft, dra: Dra) -> None:
+    def __init__(
+        self, kinds: Mapping[bytes, PodInfo], numbers: Mapping[bytes, int], draft: Draft, config: KoordpyConfiguration
+    ) -> None:
         """kinds: shape -> a pending pod. numbers: shape -> number of pending pods."""
         self._draft, self._ledger = draft, claim_ledger(draft.ledgers)
         self._view = claim_view(draft.snapshot.families)
         self._matching = DeviceMatching(self._view.objects.offers)
         self._numbers = numbers
         self._rules = {
-            shape: DynamicResources(pod, draft, dra)
+            shape: DynamicResources(pod, draft, config)
             for shape, pod in kinds.items()
             if CLAIMS in pod.asks and claims_refusal(pod, self._view, self._ledger) is None
         }
@@ -99,6 +101,7 @@ class MemberLimitReader:
     def _own(self, own: Mapping[bytes, Sequence[UnallocatedClaim]], shared: Mapping[str, Sequence[bytes]]) -> None:
         """Adds the limits of claims that one member each names."""
         simple = all(claim.spec.is_simple for claims in own.values() for claim in claims)
+        simple = simple and not any(self._rules[shape].least_bandwidth for shape in own)
         for shape, claims in own.items() if simple else ():
             for claim in claims:
                 for request in claim.spec.requests:

@@ -9,45 +9,33 @@ Sources: dra.md 2, 7, 8, 9.
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.api.objects import NodeSelector
-from koordpy.cache.plan_draft import Draft
-from koordpy.cache.reservations import reserved_devices
 from koordpy.cache.snapshot import Ints
-from koordpy.config.dra_settings import Dra
 from koordpy.devices.dra.filters import claim_refusal as refusal_texts
 from koordpy.devices.dra.filters.claim_refusal import ELSEWHERE, PLUGIN, refuse
 from koordpy.devices.dra.filters.claim_requests import (
     AttemptFault,
-    UnallocatedClaim,
     UndecidedNode,
     alternatives_of,
-    claim_spec,
 )
-from koordpy.devices.dra.filters.device_choice import BestChoice, alternatives_score, best_choice, place_of
-from koordpy.devices.dra.filters.device_matching import DeviceMatching
-from koordpy.devices.dra.filters.device_search import DeviceSearch
+from koordpy.devices.dra.filters.device_choice import BestChoice, alternatives_score
 from koordpy.devices.dra.filters.evictable_devices import lasting_usage
-from koordpy.devices.dra.filters.extended_amounts import served_by_devices
-from koordpy.devices.dra.filters.live_limits import find_live_limit, unwritten_devices
+from koordpy.devices.dra.filters.joint_choice import JointChoice
+from koordpy.devices.dra.filters.live_limits import find_live_limit
+from koordpy.devices.dra.filters.pod_claims import Mask, PodClaims, Wants
 from koordpy.devices.dra.ledger.claim_allocation import node_selector
-from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
-from koordpy.devices.dra.ledger.extended_claims import extended_claim
 from koordpy.devices.dra.ledger.offered_devices import is_selected
 from koordpy.framework.attempt_error import AttemptError
 from koordpy.framework.filter_protocol import Code, Refusal, Verdict
 from koordpy.framework.pod_rule_filter import Rule
-from koordpy.pods.claim_refs import CLAIMS, DeviceId, Grant, implicit_key
+from koordpy.pods.claim_refs import CLAIMS, DeviceId
 from koordpy.pods.pod_info import PodInfo
-
-Mask = NDArray[np.bool_]
-"""[nodes] True or False."""
 
 
 @dataclass(eq=False)
@@ -61,79 +49,11 @@ class _NodeAnswers:
     """Length of `ClaimLedger.changed` at the last update."""
 
 
-@dataclass(frozen=True, eq=False)
-class Wants:
-    """Claims of a pod that need an allocation on some nodes."""
-
-    claims: tuple[UnallocatedClaim, ...]
-    at: Mask | None
-    """[nodes] True on the nodes; None for all nodes."""
-
-    @cached_property
-    def content(self) -> tuple[bytes, ...]:
-        """Equal for equal claims, whatever their names."""
-        return tuple(one.spec.content for one in self.claims)
-
-
-class DynamicResources(Rule):
+class DynamicResources(PodClaims, Rule):
     """The filter of one pod: its claims against the devices that drivers offer."""
 
     plugin = PLUGIN
     may_end_attempt = True
-
-    def __init__(self, pod: PodInfo, draft: Draft, dra: Dra) -> None:
-        """pod: has only claims that `claims_refusal` accepts."""
-        self.pod = pod
-        self._draft, self._dra = draft, dra
-        self._ledger = claim_ledger(draft.ledgers)
-        self.view = claim_view(draft.snapshot.families)
-        self.objects, self.offers = self.view.objects, self.view.objects.offers
-        self._nodes = draft.snapshot.nodes
-        self._matching = DeviceMatching(self.offers)
-        self.keys = [f"{pod.namespace}/{one.name}" for one in self.objects.names_of(pod.pod) if one.name is not None]
-        self.keys = list(dict.fromkeys(self.keys))
-        """Claims of the pod, by `namespace/name`."""
-        self._variants = self._extended_variants()
-        """(claim for extended resources or None, nodes) by what the nodes serve by devices."""
-
-    # -- what the pod needs --------------------------------------------------------------------------------------------
-
-    def _extended_variants(self) -> list[tuple[UnallocatedClaim | None, Mask | None]]:
-        resources = served_by_devices(self.pod, self.view, self._dra)
-        if not resources:
-            return [(None, None)]
-        found: dict[frozenset[str], list[int]] = {}
-        for i, node in enumerate(self._nodes):
-            stated = node.node.status.allocatable or node.node.status.capacity
-            served = frozenset(name for name in resources if str(stated.get(name, "0")) == "0")
-            found.setdefault(served, []).append(i)
-        variants: list[tuple[UnallocatedClaim | None, Mask | None]] = []
-        for served, nodes in found.items():
-            mask = np.zeros(len(self._nodes), dtype=bool)
-            mask[nodes] = True
-            claim = None
-            if served:
-                spec = claim_spec(extended_claim(self.pod.pod, served, self.offers).devices, self.offers)
-                claim = UnallocatedClaim(implicit_key(self.pod), spec)
-            variants.append((claim, mask))
-        return variants
-
-    def open_keys(self) -> list[str]:
-        """Returns the claims that the pod names and that have no allocation, on the draft."""
-        ledger = self._ledger
-        return [key for key in self.keys if key not in ledger.taken and ledger.allocation(key) is None]
-
-    def wants(self) -> list[Wants]:
-        """Returns the claims that need an allocation, for each set of nodes that serves the pod alike."""
-        own = tuple(
-            UnallocatedClaim(key, claim_spec(self.objects.claims[key].spec.devices, self.offers))
-            for key in self.open_keys()
-        )
-        return [Wants((*own, extended) if extended is not None else own, at) for extended, at in self._variants]
-
-    def wants_at(self, node: int) -> Wants:
-        """Returns the claims that need an allocation on a node (position)."""
-        return next(one for one in self.wants() if one.at is None or one.at[node])
 
     @property
     def is_in_problem(self) -> bool:  # type: ignore[override]
@@ -158,7 +78,7 @@ class DynamicResources(Rule):
         if elsewhere.any():
             refusals.append(ELSEWHERE)
             which[elsewhere] = 1
-        closed = self._closed()
+        closed = self.closed()
         for wants in self.wants():
             if not wants.claims:
                 continue
@@ -200,17 +120,11 @@ class DynamicResources(Rule):
             known[key] = mask
         return known[key]
 
-    def _closed(self) -> frozenset[DeviceId]:
-        """Returns the devices that are reserved for nominated pods."""
-        kept = reserved_devices(self._draft.reserved_claims(self.pod))
-        closed = frozenset(device for device, claim in kept.items() if claim not in self.keys)
-        return closed | unwritten_devices(self.offers) if self.view.live else closed
-
     def _answers(self, wants: Wants, closed: frozenset[DeviceId]) -> _NodeAnswers:
         """Returns the answers of all nodes, current with the draft."""
         ledger = self._ledger
         usage = ledger.usage
-        key = "answers", wants.content, closed, self._names_matter(wants)
+        key = "answers", wants.content, closed, self._names_matter(wants), self._bandwidth_key()
         found: _NodeAnswers | None = ledger.memo.get(key)
         if found is None:
             found = _NodeAnswers(np.zeros(len(self._nodes), dtype=np.int32), [], len(ledger.changed))
@@ -250,10 +164,14 @@ class DynamicResources(Rule):
                 rows[index[name]] = None
         return rows
 
+    def _bandwidth_key(self) -> Hashable:
+        """Returns what the minimum bandwidth of the pod depends on."""
+        return (self.least_bandwidth, tuple(self.keys_in_use())) if self.least_bandwidth else None
+
     def _refusal(self, wants: Wants, node: int, usage: DeviceUsage, closed: frozenset[DeviceId]) -> Refusal | None:
         """Returns why a node cannot serve the claims; None if it can."""
         offer = self.offers.at(self._nodes[node])
-        search = DeviceSearch(offer, wants.claims, usage, self._matching, limit=self._dra.search_limit, closed=closed)
+        search = self.searching(node, wants.claims, usage=usage, closed=closed)
         fits, text = False, ""
         try:
             fits = search.first() is not None
@@ -263,9 +181,7 @@ class DynamicResources(Rule):
             return AttemptError(PLUGIN, Code.UNRESOLVABLE, (fault.text,))
         if search.met_errors:
             self._ledger.memo["errors"] = True
-            lazy = DeviceSearch(
-                offer, wants.claims, usage, self._matching, limit=self._dra.search_limit, closed=closed, lazy=True
-            )
+            lazy = self.searching(node, wants.claims, usage=usage, closed=closed, lazy=True)
             try:
                 lazy.first()
             except UndecidedNode:
@@ -279,6 +195,8 @@ class DynamicResources(Rule):
         if self.view.live and (text := find_live_limit(self.offers, offer, lambda: self._fits(wants, node, usage))):
             return refuse(text)
         text = refusal_texts.INVALID_TEXT if offer.invalid else refusal_texts.CANNOT_TEXT
+        if self.least_bandwidth and self._fits(wants, node, usage, pods=(), closed=closed):
+            text = refusal_texts.slow_links(self.pod)
         return refuse(text, Code.UNSCHEDULABLE if self._could_fit(wants, node) else Code.UNRESOLVABLE)
 
     def _could_fit(self, wants: Wants, node: int) -> bool:
@@ -286,12 +204,18 @@ class DynamicResources(Rule):
         lasting = self._lasting_usage() if self._dra.preemption else None
         return lasting is not None and self._fits(wants, node, lasting)
 
-    def _fits(self, wants: Wants, node: int, usage: DeviceUsage) -> bool:
-        """Returns whether a node could serve the claims beside the devices in use, reserved or not."""
-        offer = self.offers.at(self._nodes[node])
-        search = DeviceSearch(offer, wants.claims, usage, self._matching, limit=self._dra.search_limit)
+    def _fits(
+        self,
+        wants: Wants,
+        node: int,
+        usage: DeviceUsage,
+        pods: Sequence[tuple[PodClaims, Sequence[int]]] | None = None,
+        closed: frozenset[DeviceId] = frozenset(),
+    ) -> bool:
+        """Returns whether a node could serve the claims beside the devices in use. pods: empty to leave out minimum
+        bandwidths. closed: devices that are not allocated."""
         try:
-            return search.first() is not None
+            return self.searching(node, wants.claims, usage=usage, closed=closed, pods=pods).first() is not None
         except (UndecidedNode, AttemptFault):
             return False
 
@@ -313,12 +237,15 @@ class DynamicResources(Rule):
         fits = self.verdict().fits
         most = self._ledger.apart[self.pod.shape]
         for node in np.nonzero(fits)[0].tolist():
-            wants = self.wants_at(node).claims
             number = 1
-            while number < most and self.search(node, wants * (number + 1)) is not None:
+            while number < most and self._holds(node, number + 1):
                 number += 1
             out[node] = number
         return out
+
+    def _holds(self, node: int, number: int) -> bool:
+        """Returns whether a node has devices for a number of pods with own claims like these."""
+        return JointChoice([self] * number, node, self._draft, shared=()).choose(every=False) is not None
 
     def capacity_key(self) -> Hashable:
         """Implements `Rule.capacity_key`: pods with equal claims share the devices."""
@@ -331,32 +258,16 @@ class DynamicResources(Rule):
 
     def fits_after(self, others: Sequence[PodInfo], node: int) -> bool:
         """Implements `Rule.fits_after`: the claims of all pods find devices together."""
-        claims: dict[str, UnallocatedClaim] = {}
-        for pod in (*others, self.pod):
-            if CLAIMS in pod.asks:
-                rule = self if pod is self.pod else DynamicResources(pod, self._draft, self._dra)
-                claims.update({one.key: one for one in rule.wants_at(node).claims})
-        return self.search(node, tuple(claims.values())) is not None
-
-    def search(self, node: int, claims: Sequence[UnallocatedClaim]) -> list[Grant] | None:
-        """Returns the first allocation of claims on a node, on the draft; None for no allocation."""
-        try:
-            return self.searching(node, claims).first()
-        except (UndecidedNode, AttemptFault):
-            return None
+        rules = [
+            self if pod is self.pod else DynamicResources(pod, self._draft, self._config)
+            for pod in (*others, self.pod)
+            if CLAIMS in pod.asks
+        ]
+        return JointChoice(rules, node, self._draft).choose(every=False) is not None
 
     def choose(self, node: int) -> BestChoice | None:
         """Returns the devices that the pod gets on a node, on the draft; None if the node lacks devices."""
-        claims = self.wants_at(node).claims
-        search = self.searching(node, claims, links=self._dra.choice == "topology")
-        if self._dra.choice == "topology":
-            try:
-                found = best_choice(search, self._ledger.usage)
-            except AttemptFault:
-                return None
-            return found if found.grants is not None else None
-        grants = self.search(node, claims)
-        return None if grants is None else BestChoice(self._ledger.usage, grants)
+        return JointChoice([self], node, self._draft).choose(every=self._dra.choice == "topology")
 
     def costs(self, nodes: Ints) -> Ints:
         """Returns [node, 4] costs of nodes (positions): alternatives, slowest links, suitable devices that are left.
@@ -364,7 +275,7 @@ class DynamicResources(Rule):
         Stored with the draft; only nodes that reach a changed pool are computed again.
         """
         ledger = self._ledger
-        key = "costs", tuple(wants.content for wants in self.wants()), self._closed()
+        key = "costs", tuple(wants.content for wants in self.wants()), self.closed(), self.least_bandwidth
         rows, seen = ledger.memo.get(key, ({}, 0))
         for node in self._changed_nodes(ledger.changed[seen:]):
             rows.pop(node, None)
@@ -378,15 +289,3 @@ class DynamicResources(Rule):
                     slow = found.slowest
                     rows[node] = (-alternatives_score(found.alternatives), -slow[0], -slow[1], found.left)
         return np.array([rows[node] for node in nodes.tolist()], dtype=np.int64)
-
-    def searching(self, node: int, claims: Sequence[UnallocatedClaim], *, links: bool = False) -> DeviceSearch:
-        """Returns the search for claims on a node, on the draft. links: True to distinguish devices by their links."""
-        return DeviceSearch(
-            self.offers.at(self._nodes[node]),
-            claims,
-            self._ledger.usage,
-            self._matching,
-            limit=self._dra.search_limit,
-            closed=self._closed(),
-            place_of=place_of if links else None,
-        )

@@ -4,9 +4,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from koordpy.api import keys
 from koordpy.decoding.wire_json import unreadable
 from koordpy.devices.dra.filters.claim_requests import alternatives_of, claim_spec
 from koordpy.devices.dra.filters.device_matching import unsupported_selector
+from koordpy.devices.dra.filters.min_bandwidth import bandwidth_fault
 from koordpy.devices.dra.ledger.claim_ledger import ClaimLedger, ClaimView
 from koordpy.framework.filter_protocol import Code, Refusal
 from koordpy.pods.claim_refs import MAX_CONSUMERS, ClaimName
@@ -32,10 +34,19 @@ ELSEWHERE = refuse("resourceclaim not available on the node")
 IN_USE = "resourceclaim in use"
 
 
+def slow_links(pod: PodInfo) -> str:
+    """Returns the reason of a node without enough free devices that are linked at the minimum bandwidth of a pod."""
+    text = pod.pod.metadata.annotations[keys.GPU_MIN_BANDWIDTH]
+    return f"node(s) lack free GPUs linked at {text} GB/s or more"
+
+
 def claims_refusal(pod: PodInfo, view: ClaimView, ledger: ClaimLedger) -> Refusal | None:
     """Returns why a pod's resource claims cannot be used, before any node is tried; None if they can."""
     objects = view.objects
-    for one in objects.names_of(pod.pod):
+    names = objects.names_of(pod.pod)
+    if names and (fault := bandwidth_fault(pod)):
+        return refuse(fault)
+    for one in names:
         if one.name is None:
             return wait_for(f'waiting for the resourceclaim of "{one.entry}" to be created')
         key = f"{pod.namespace}/{one.name}"

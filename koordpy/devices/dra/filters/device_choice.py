@@ -1,98 +1,81 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which devices of a node a pod gets: of all allocations the best by alternatives, links and fit (dra.md 6).
+"""Which devices of a node the pods of a plan get: the best allocation by alternatives, links and fit (dra.md 6).
 
-All solutions of the search are compared, except those that differ only by equal devices. Links of two devices follow
-from their attributes: equal `resource.kubernetes.io/pcieRoot`, else equal or different
-`resource.kubernetes.io/numaNode`, else unknown. These classes nest, so what is left can be counted by groups.
+All solutions of one search over the claims of all pods are compared, except those that differ only by equal devices, or
+by the order of equal pods. `link_order.py` compares links.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from fractions import Fraction
-from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from koordpy.devices.dra.filters.claim_requests import UndecidedNode
 from koordpy.devices.dra.filters.device_search import DeviceSearch
+from koordpy.devices.dra.filters.link_order import NO_LIMIT, LinkOrder
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
 from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
 from koordpy.pods.claim_refs import Grant
 
-PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
-NUMA_NODE = "resource.kubernetes.io/numaNode"
-SAME_ROOT, SAME_NUMA, OTHER_NUMA, UNKNOWN = 12, 9, 8, 0
-"""Classes of links in GB/s, as assumed for PIX, NODE and SYS; 0 for unknown."""
-NO_LIMIT = 1 << 30
-LEFT_SIZES = (8, 4, 2)
-"""Sizes of the sets that the devices left are packed into."""
 
-Place = tuple[Any, Any]
-"""(PCIe root, NUMA node) of a device; None for an unknown one."""
+class PodShare(NamedTuple):
+    """The claims of one pod in a search."""
 
-
-def place_of(device: OfferedDevice) -> Place:
-    """Returns where a device is, as its attributes state it."""
-    root, numa = device.attribute(PCIE_ROOT), device.attribute(NUMA_NODE)
-    return (
-        root[1] if root is not None and root[0] == "string" else None,
-        numa[1] if numa is not None and numa[0] == "int" else None,
-    )
-
-
-def link(a: Place, b: Place) -> int:
-    """Returns the class of the link between two devices."""
-    if a[0] is not None and a[0] == b[0]:
-        return SAME_ROOT
-    if a[1] is None or b[1] is None:
-        return UNKNOWN
-    return SAME_NUMA if a[1] == b[1] else OTHER_NUMA
+    claims: tuple[int, ...]
+    """Positions among the claims of the search; a claim may belong to several pods."""
+    fixed: int = 0
+    """Mask of the devices of claims that are allocated already."""
 
 
 class BestChoice:
     """Keeps the best solution of a search. Pass `offer` to `DeviceSearch.each`."""
 
-    def __init__(self, usage: DeviceUsage, grants: list[Grant] | None = None) -> None:
-        """grants: a solution to start with; None for none."""
-        self._usage = usage
-        self.grants = grants
+    def __init__(
+        self, usage: DeviceUsage, order: LinkOrder, pods: Sequence[PodShare], held: int = 0, *, every: bool = True
+    ) -> None:
+        """held: mask of the devices of bound members of the pods' gang. every: False to keep the first solution."""
+        self._usage, self._order, self._pods, self._held, self._every = usage, order, pods, held, every
+        self.grants: list[Grant] | None = None
+        """Devices of each claim; None without a solution."""
         self.rank: tuple[Any, ...] = ()
         """Rank of the best solution; smaller is better."""
         self.alternatives: tuple[int, ...] = ()
         """Index of the chosen alternative of each request."""
         self.slowest: tuple[int, int] = (NO_LIMIT, NO_LIMIT)
-        """Slowest link between devices of one driver, and of different drivers."""
+        """kB/s of the slowest link between devices of one driver, and of different drivers, by classes of all nodes."""
         self.left = 0
         """Free suitable devices that the solution leaves."""
+        self._suitable: list[int] | None = None
 
     def offer(self, search: DeviceSearch) -> bool:
-        """Compares the current solution of a search. Returns False, so that the search goes on."""
-        chosen = [one for claim in search.chosen() for one in claim]
-        devices = [search.devices[at] for one, at in chosen if not one.admin and not search.devices[at].multi]
+        """Compares the current solution of a search. Returns True if the search may end."""
+        if self._suitable is None:
+            self._suitable = search.suitable_free()
+        chosen = search.chosen()
+        results = [one for claim in chosen for one in claim]
+        taken = {at for one, at in results if not one.admin}
         first = tuple(search.alternative_indexes())
-        links = _links(devices)
-        taken = {at for one, at in chosen if not one.admin}
-        suitable = search.suitable_free()
-        rest = [place_of(search.devices[at]) for at in suitable if at not in taken]
+        devices = [search.devices[at] for at in sorted(taken)]
+        begins = sum(bool(search.devices[at].facts.binding_conditions) for _, at in results), self._begun(devices)
+        rank: tuple[Any, ...] = (first, *begins)
+        if self.grants is not None and rank > self.rank[:3]:
+            return False
+        linked = [_mask(search, [one for i in pod.claims for one in chosen[i]]) | pod.fixed for pod in self._pods]
+        rest = sum(1 << at for at in self._suitable if at not in taken)
+        rank = (*rank, *self._order.rank(linked, self._held, rest))
+        if self.grants is not None and rank > self.rank[: len(rank)]:
+            return False
         grants = search.grants()
         self._apply(grants, 1)
-        takeable = sum(_is_takeable(device, self._usage) for device in search.devices)
-        empty = _emptiness([search.devices[at] for at in sorted(taken)], self._usage)
+        rank = (*rank, -sum(_is_takeable(one, self._usage) for one in search.devices), _emptiness(devices, self._usage))
         self._apply(grants, -1)
-        rank = (
-            first,
-            sum(bool(search.devices[at].facts.binding_conditions) for _, at in chosen),
-            self._begun([search.devices[at] for at in sorted(taken)]),
-            *links[0],
-            tuple(-number for number in packed(rest)),
-            *links[1],
-            -takeable,
-            empty,
-        )
         if self.grants is None or rank < self.rank:
-            self.grants, self.rank, self.alternatives = grants, rank, first
-            self.slowest, self.left = (-links[0][0], -links[0][2]), len(rest)
-        return False
+            self.grants, self.rank, self.alternatives, self.left = grants, rank, first, rest.bit_count()
+            every = self._held
+            for one in linked:
+                every |= one
+            self.slowest = self._order.compared(every)
+        return not self._every
 
     def _apply(self, grants: Sequence[Grant], sign: int) -> None:
         """Adds a solution to the devices in use (sign 1), or removes it (-1)."""
@@ -108,37 +91,9 @@ class BestChoice:
         return len(sets - drawn) + len(shared)
 
 
-def _links(devices: Sequence[OfferedDevice]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the parts of the rank before and after what is left: slowest pairs; sums of pairs, NUMA nodes and roots.
-
-    Values of which more is better are negative. Pairs of different drivers come after those of one driver.
-    """
-    places = [(device.id.driver, place_of(device)) for device in devices]
-    near: list[int] = []
-    far: list[int] = []
-    for (one, a), (other, b) in combinations(places, 2):
-        (near if one == other else far).append(link(a, b))
-    slow = min(near, default=NO_LIMIT), min(far, default=NO_LIMIT)
-    numas, roots = {place[1] for _, place in places}, {place[0] for _, place in places}
-    before = (-slow[0], -slow[0], -slow[1], -slow[1])
-    after = (-sum(near), -sum(far), 0 if None in numas else len(numas), 0 if None in roots else len(roots))
-    return before, after
-
-
-def packed(places: Sequence[Place]) -> list[int]:
-    """Returns, for each size, how many disjoint sets of devices have their slowest pair in each class, best first."""
-    roots = Counter(place[0] for place in places if place[0] is not None)
-    numas = Counter(place[1] for place in places if place[1] is not None)
-    known = sum(numas.values())
-    out: list[int] = []
-    for size in LEFT_SIZES:
-        totals = [sum(n // size for n in roots.values()), sum(n // size for n in numas.values()), known // size]
-        totals.append(len(places) // size)
-        before = 0
-        for total in totals:
-            out.append(max(total - before, 0))
-            before = max(before, total)
-    return out
+def _mask(search: DeviceSearch, results: Sequence[tuple[Any, int]]) -> int:
+    """Returns the devices of results that have links: those taken whole."""
+    return sum(1 << at for at in {at for one, at in results if not one.admin and not search.devices[at].multi})
 
 
 def _is_takeable(device: OfferedDevice, usage: DeviceUsage) -> bool:
@@ -161,12 +116,11 @@ def _emptiness(devices: Sequence[OfferedDevice], usage: DeviceUsage) -> Fraction
     return total
 
 
-def best_choice(search: DeviceSearch, usage: DeviceUsage) -> BestChoice:
-    """Returns the best solution; its `grants` are None without any.
+def best_choice(search: DeviceSearch, best: BestChoice) -> BestChoice:
+    """Runs a search and returns the best solution; its `grants` are None without any.
 
     If the search ends at its limit, the best solution so far counts.
     """
-    best = BestChoice(usage)
     with suppress(UndecidedNode):
         search.each(best.offer)
     return best

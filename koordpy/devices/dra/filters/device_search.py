@@ -9,8 +9,7 @@ every request and constraint treats them alike and neither has counters or share
 devices differ; `limit` bounds it. Source: dra.md 2.
 """
 
-from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -18,31 +17,16 @@ from koordpy.devices.dra.filters.claim_requests import (
     MAX_RESULTS,
     Alternative,
     AttemptFault,
-    ClaimSpec,
-    ConstraintSpec,
     UnallocatedClaim,
     UndecidedNode,
     too_many_devices,
 )
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.device_shares import AmountError, can_hold, consumed_amounts, consumed_text
+from koordpy.devices.dra.filters.searched_claim import PairRule, SearchedClaim, is_kept
 from koordpy.devices.dra.ledger.device_usage import NOTHING_SHARED, DeviceUsage
 from koordpy.devices.dra.ledger.offered_devices import NodeDevices, OfferedDevice
 from koordpy.pods.claim_refs import DeviceId, Grant, Granted
-
-
-@dataclass(slots=True)
-class _Claim:
-    """The state of one claim in the search."""
-
-    key: str
-    spec: ClaimSpec
-    results: list[tuple[Alternative, int, dict[str, Fraction] | None]] = field(default_factory=list)
-    """(alternative, device, consumed amounts) of each result so far."""
-    values: list[list[tuple[str, Any]]] = field(default_factory=list)
-    """Per constraint, the attribute of each device so far."""
-    admin: set[int] = field(default_factory=set)
-    """Devices with admin access in this claim."""
 
 
 class DeviceSearch:
@@ -58,16 +42,23 @@ class DeviceSearch:
         limit: int,
         closed: Collection[DeviceId] = (),
         lazy: bool = False,
-        place_of: Callable[[OfferedDevice], Hashable] | None = None,
+        twins: Sequence[Hashable] = (),
+        after: Mapping[int, int] | None = None,
+        pairs: PairRule | None = None,
     ) -> None:
         """closed: devices that are reserved for other pods. lazy: True to read each selector when kube-scheduler does,
-        so that `AttemptFault` is raised for exactly the errors that it meets. place_of: returns what else distinguishes
-        devices; None for nothing."""
-        self._place_of = place_of
+        so that `AttemptFault` is raised for exactly the errors that it meets. twins: what else distinguishes each
+        device; empty for nothing. after: claim -> earlier claim of an equal pod (positions), whose first device comes
+        before its own, because the order of equal pods does not matter. pairs: which devices pods may get together;
+        None for no rule."""
+        self._twins, self._after, self._pairs = twins, after or {}, pairs
         self._offer, self.devices = offer, offer.devices
         self._usage, self._matching = usage, matching
         self._closed, self._left, self._lazy = closed, limit, lazy
-        self._claims = [_Claim(one.key, one.spec, values=[[] for _ in one.spec.constraints]) for one in claims]
+        self._claims = [
+            SearchedClaim(one.key, one.spec, i, values=[[] for _ in one.spec.constraints])
+            for i, one in enumerate(claims)
+        ]
         self._match: dict[int, list[Any]] = {}
         """id of an alternative -> per device, whether it suits; None if not read yet."""
         self._used: dict[int, int] = {}
@@ -143,7 +134,7 @@ class DeviceSearch:
             if number > MAX_RESULTS:
                 raise AttemptFault(too_many_devices(claim.key, number))
 
-    def _size(self, claim: _Claim, alternative: Alternative) -> int:
+    def _size(self, claim: SearchedClaim, alternative: Alternative) -> int:
         """Returns the number of devices that an alternative takes."""
         if not alternative.all:
             return alternative.count
@@ -153,7 +144,7 @@ class DeviceSearch:
                 raise UndecidedNode(f"{what}, but resource pool {pools[0].title} is currently {state}")
         return len(self._all_of(claim, alternative))
 
-    def _all_of(self, claim: _Claim, alternative: Alternative) -> list[int]:
+    def _all_of(self, claim: SearchedClaim, alternative: Alternative) -> list[int]:
         """Returns the devices that a request for all devices takes, also taken and tainted ones."""
         found = []
         for at, device in enumerate(self.devices):
@@ -164,7 +155,7 @@ class DeviceSearch:
                 found.append(at)
         return found
 
-    def _fail(self, claim: _Claim, answer: str) -> None:
+    def _fail(self, claim: SearchedClaim, answer: str) -> None:
         """Raises the error of a selector where it counts. An answer of the claim's own selector lacks its origin."""
         self.met_errors = True
         if self._lazy:
@@ -173,7 +164,7 @@ class DeviceSearch:
     def _request(self, number: int, at: int) -> bool:
         """Searches from a request (`at`) of a claim (`number`) on; returns whether a solution was accepted."""
         if number == len(self._claims):
-            return self._accept()
+            return (self._pairs is None or self._pairs.is_met(self)) and self._accept()
         claim = self._claims[number]
         if at == len(claim.spec.requests):
             return self._request(number + 1, 0)
@@ -190,12 +181,15 @@ class DeviceSearch:
             if alternative.all:
                 found = self._whole_set(claim, alternative, proceed)
             else:
-                found = self._place(claim, alternative, size, 0, proceed)
+                start = 0
+                if not at and number in self._after:
+                    start = self._claims[self._after[number]].results[0][1] + 1
+                found = self._place(claim, alternative, size, start, proceed)
             if found:
                 return True
         return False
 
-    def _whole_set(self, claim: _Claim, alternative: Alternative, proceed: Callable[[], bool]) -> bool:
+    def _whole_set(self, claim: SearchedClaim, alternative: Alternative, proceed: Callable[[], bool]) -> bool:
         """Takes all devices of a request, then proceeds; undoes it without a solution."""
         devices = self._all_of(claim, alternative)
         undo = []
@@ -215,7 +209,7 @@ class DeviceSearch:
         return False
 
     def _place(
-        self, claim: _Claim, alternative: Alternative, left: int, start: int, proceed: Callable[[], bool]
+        self, claim: SearchedClaim, alternative: Alternative, left: int, start: int, proceed: Callable[[], bool]
     ) -> bool:
         """Takes `left` devices from position `start` on, then proceeds; undoes it without a solution."""
         if not left:
@@ -246,7 +240,7 @@ class DeviceSearch:
                 failed.add(kind)
         return False
 
-    def _able(self, claim: _Claim, alternative: Alternative, start: int, left: int) -> bool:
+    def _able(self, claim: SearchedClaim, alternative: Alternative, start: int, left: int) -> bool:
         """Returns whether fewer than `left` devices from `start` on could be taken, so that no search is needed."""
         for at in range(start, len(self.devices)):
             if not self._is_taken(alternative, at) and self._suits(claim, alternative, at):
@@ -272,10 +266,10 @@ class DeviceSearch:
             for one in request.alternatives
         )
         values = tuple(device.attribute(one.attribute) for claim in self._claims for one in claim.spec.constraints)
-        place = self._place_of(device) if self._place_of is not None else None
+        place = self._twins[at] if self._twins else None
         return answers, values, self._usage.is_used(device.id), device.id in self._closed, place
 
-    def _suits(self, claim: _Claim, alternative: Alternative, at: int) -> bool:
+    def _suits(self, claim: SearchedClaim, alternative: Alternative, at: int) -> bool:
         known = self._match.get(id(alternative))
         if known is None:
             known = self._match[id(alternative)] = [None] * len(self.devices)
@@ -296,7 +290,7 @@ class DeviceSearch:
             return True
         return not device.multi and (at in self._used or device.id in self._usage.shares)
 
-    def _take(self, claim: _Claim, alternative: Alternative, at: int) -> Callable[[], None] | None:
+    def _take(self, claim: SearchedClaim, alternative: Alternative, at: int) -> Callable[[], None] | None:
         """Takes a device for a request; returns the function that undoes it, None if the device does not fit."""
         device = self.devices[at]
         if alternative.admin:
@@ -314,6 +308,9 @@ class DeviceSearch:
         begins = not (at in self._used or self._usage.is_used(device.id))
         if device.consumes and (begins or alternative.admin) and not self._counters_remain(device):
             return None
+        has_links = not (alternative.admin or device.multi)
+        if has_links and self._pairs is not None and not self._pairs.is_linked(self, claim.number, at):
+            return None
         added = self._add_values(claim, alternative, device)
         if added is None:
             return None
@@ -329,7 +326,7 @@ class DeviceSearch:
 
         return undo
 
-    def _share(self, claim: _Claim, alternative: Alternative, at: int) -> dict[str, Fraction] | None:
+    def _share(self, claim: SearchedClaim, alternative: Alternative, at: int) -> dict[str, Fraction] | None:
         """Returns what a share of a device consumes; None if too little is left, or the request has a share of it."""
         device = self.devices[at]
         if any(one is alternative and other == at for one, other, _ in claim.results):
@@ -352,7 +349,7 @@ class DeviceSearch:
         )
 
     def _add_values(
-        self, claim: _Claim, alternative: Alternative, device: OfferedDevice
+        self, claim: SearchedClaim, alternative: Alternative, device: OfferedDevice
     ) -> list[list[tuple[str, Any]]] | None:
         """Adds a device to the constraints of its claim; None if it breaks one. Returns the lists that it was added
         to."""
@@ -361,7 +358,7 @@ class DeviceSearch:
             if not constraint.covers(alternative):
                 continue
             value = device.attribute(constraint.attribute)
-            if value is None or value[0] == "unknown" or not _agrees(constraint, value, values):
+            if value is None or value[0] == "unknown" or not is_kept(constraint, value, values):
                 for other in added:
                     other.pop()
                 return None
@@ -370,7 +367,14 @@ class DeviceSearch:
         return added
 
     def _change(
-        self, claim: _Claim, at: int, consumed: dict[str, Fraction] | None, *, draws: bool, admin: bool, sign: int
+        self,
+        claim: SearchedClaim,
+        at: int,
+        consumed: dict[str, Fraction] | None,
+        *,
+        draws: bool,
+        admin: bool,
+        sign: int,
     ) -> None:
         """Adds a taken device to the state of the search (sign 1), or removes it (-1)."""
         if admin:
@@ -388,10 +392,3 @@ class DeviceSearch:
             for key, amount in device.consumes:
                 counter = device.id.driver, device.id.pool, key
                 self._drawn[counter] = self._drawn.get(counter, Fraction(0)) + sign * amount
-
-
-def _agrees(constraint: ConstraintSpec, value: tuple[str, Any], values: Sequence[tuple[str, Any]]) -> bool:
-    """Returns whether a value keeps a constraint over the values so far."""
-    if constraint.distinct:
-        return value not in values
-    return not values or value == values[0]

@@ -2,10 +2,11 @@
 """Chooses the GPUs of one machine for a set of pods: optimal over all sets, or a documented heuristic on large
 machines.
 
-Sets are bit masks. Tables over all sets of a machine are cached by the pattern of its links: O(3^n) for n <= 16 GPUs.
+Sets are bit masks. Tables over all sets of a machine (`koordpy.devices.links`) are cached by the pattern of its links:
+O(3^n) for n <= 16 GPUs.
 
-Main types: `Chooser` (`gpu_choice.py`): the choice; `Tables` (`link_tables.py`): costs of all sets; `Partitioner`
+Main types: `Chooser` (`gpu_choice.py`): the choice; `Divider` (`gpu_splits.py`): costs of divisions; `Partitioner`
 (`gpu_partitioning.py`): divisions of sets among pods.
 
-Must not know nodes, drafts or names of pods. Start reading at `gpu_choice.py`, then `link_tables.py`.
+Must not know nodes, drafts or names of pods. Start reading at `gpu_choice.py`, then `gpu_splits.py`.
 """

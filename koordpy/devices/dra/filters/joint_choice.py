@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The devices of all pods that a plan puts on one node, chosen together. Source: dra.md 6."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from koordpy.cache.plan_draft import Draft
+from koordpy.devices.dra.filters.claim_requests import AttemptFault, UnallocatedClaim
+from koordpy.devices.dra.filters.device_choice import BestChoice, PodShare, best_choice
+from koordpy.devices.dra.filters.pod_claims import PodClaims
+from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
+from koordpy.devices.dra.ledger.device_objects import grant_of
+from koordpy.pods.claim_refs import CLAIMS, Grant
+from koordpy.pods.pod_info import PodInfo
+
+
+class JointChoice:
+    """The claims of some pods on one node, and their devices."""
+
+    def __init__(
+        self, pods: Sequence[PodClaims], node: int, draft: Draft, *, shared: Collection[str] | None = None
+    ) -> None:
+        """pods: in rank order. node: position. shared: claims that several pods name; another claim that two pods name
+        means two claims, as of copies of one pod. None if equal names always mean one claim."""
+        self._pods, self._node, self._draft = pods, node, draft
+        self.claims: list[UnallocatedClaim] = []
+        """Claims without an allocation, each once."""
+        self.owned: list[list[int]] = []
+        """Per pod, the positions of its claims in `claims`."""
+        self._after: dict[int, int] = {}
+        known: dict[object, int] = {}
+        first: dict[tuple[bytes, ...], int] = {}
+        for i, pod in enumerate(pods):
+            wants = pod.wants_at(node)
+            own: list[int] = []
+            begin = len(self.claims)
+            for one in wants.claims:
+                key = one.key if shared is None or one.key in shared else (one.key, i)
+                if key not in known:
+                    known[key] = len(self.claims)
+                    self.claims.append(one)
+                own.append(known[key])
+            is_own = bool(own) and own == list(range(begin, len(self.claims)))
+            # the order of equal pods does not matter if their claims take numbers of whole devices
+            if (
+                is_own
+                and not pod.least_bandwidth
+                and all(one.spec.is_simple for one in wants.claims)
+                and not pod.fixed(node)
+            ):
+                if wants.content in first:
+                    self._after[own[0]] = first[wants.content]
+                first[wants.content] = own[0]
+            self.owned.append(own)
+
+    def choose(self, *, every: bool) -> BestChoice | None:
+        """Returns the best devices, or the first ones that kube-scheduler's order finds if `every` is False; None if
+        the node lacks devices."""
+        lead = self._pods[0]
+        shares = [
+            PodShare(tuple(own), sum(1 << at for at in pod.fixed(self._node)))
+            for pod, own in zip(self._pods, self.owned, strict=True)
+        ]
+        search = lead.searching(
+            self._node,
+            self.claims,
+            pods=list(zip(self._pods, self.owned, strict=True)),
+            links=every,
+            after=self._after if every else None,
+        )
+        best = BestChoice(
+            claim_ledger(self._draft.ledgers).usage, lead.order(self._node), shares, self._held(), every=every
+        )
+        try:
+            found = best_choice(search, best)
+        except AttemptFault:
+            return None
+        return found if found.grants is not None else None
+
+    def grants(self, found: BestChoice) -> list[Mapping[str, Grant]]:
+        """Returns per pod claim -> its devices; a claim of several pods is that of the first one."""
+        assert found.grants is not None
+        given: set[int] = set()
+        out: list[Mapping[str, Grant]] = []
+        for own in self.owned:
+            out.append({self.claims[i].key: found.grants[i] for i in own if i not in given})
+            given.update(own)
+        return out
+
+    def _held(self) -> int:
+        """Returns the devices on the node of bound members of the pods' gangs."""
+        snapshot, view = self._draft.snapshot, claim_view(self._draft.snapshot.families)
+        name = snapshot.nodes[self._node].name
+        gangs = dict.fromkeys(one.pod.gang for one in self._pods if one.pod.gang is not None)
+        members: list[PodInfo] = [
+            pod
+            for gang in gangs
+            for pod in snapshot.members.get(gang, ())
+            if pod.bound and pod.node == name and CLAIMS in pod.asks and pod.key not in self._draft.evicted
+        ]
+        keys = {key for pod in members for key in view.objects.by_consumer.get(pod.uid, ())}
+        allocations = (view.objects.claims[key].status.allocation for key in keys)
+        taken = {
+            granted.device
+            for one in allocations
+            if one is not None
+            for granted in grant_of(one)
+            if not granted.admin and granted.consumed is None
+        }
+        devices = view.objects.offers.at(snapshot.nodes[self._node]).devices if taken else ()
+        return sum(1 << i for i, device in enumerate(devices) if device.id in taken)

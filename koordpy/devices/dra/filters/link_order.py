@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of several sets of devices is best by links: rules 1 to 6 of gpu-topology.md 4 (dra.md 6, rule 3).
+
+Pairs are those of one driver; pairs of different drivers come after them. Slowest pairs and sums are computed once for
+each set of positions. Rings and packings come from the tables of `koordpy.devices.links` if the node's Device states
+links. Links by attributes nest, so that the best ring is the slowest pair, and packings follow from group sizes. For
+more than `EXACT_GPUS` devices of a driver rings are left out, and packings are those by attributes.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from koordpy.devices.dra.filters.node_links import NodeLinks, Place
+from koordpy.devices.links.device_masks import bits_of
+from koordpy.devices.links.link_pattern import pattern_of
+from koordpy.devices.links.link_tables import Tables, tables
+from koordpy.plan.limits import EXACT_GPUS
+
+NO_LIMIT = 1 << 40
+"""Slowest link of a set without a pair."""
+LEFT_SIZES = (8, 4, 2)
+"""Sizes of the sets that the devices left are packed into."""
+
+
+class PairValues(NamedTuple):
+    """kB/s of the pairs of a set of devices."""
+
+    slow: int
+    """Slowest pair of one driver."""
+    slow_far: int
+    """Slowest pair of different drivers."""
+    total: int
+    """Sum over the pairs of one driver."""
+    total_far: int
+    """Sum over the pairs of different drivers."""
+
+
+class _DriverTables(NamedTuple):
+    """Tables over the devices of one driver."""
+
+    positions: list[int]
+    tables: Tables
+    floors: tuple[int, ...]
+    """kB/s of each class."""
+
+    def local(self, mask: int) -> int:
+        """Returns the part of a mask with devices of the driver, as a mask of the tables."""
+        return sum(1 << i for i, at in enumerate(self.positions) if mask >> at & 1)
+
+
+class LinkOrder:
+    """The order of sets of devices on one node. A set is a mask of positions."""
+
+    def __init__(self, links: NodeLinks) -> None:
+        self.links = links
+        self._known: dict[int, PairValues] = {0: PairValues(NO_LIMIT, NO_LIMIT, 0, 0)}
+        self._rings: dict[int, list[int]] = {}
+        self._left: dict[int, tuple[int, ...]] = {}
+
+    def pairs(self, mask: int) -> PairValues:
+        """Returns the slowest pairs and sums of a set."""
+        found = self._known.get(mask)
+        if found is None:
+            top = mask.bit_length() - 1
+            rest = mask ^ (1 << top)
+            slow, slow_far, total, total_far = self.pairs(rest)
+            for i in bits_of(rest):
+                value = self.links.value(i, top)
+                if self.links.drivers[i] == self.links.drivers[top]:
+                    slow, total = min(slow, value), total + value
+                else:
+                    slow_far, total_far = min(slow_far, value), total_far + value
+            found = self._known[mask] = PairValues(slow, slow_far, total, total_far)
+        return found
+
+    def compared(self, mask: int) -> tuple[int, int]:
+        """Returns the slowest pair of one driver and of different drivers, by classes over all nodes."""
+        near = far = NO_LIMIT
+        for i, j in combinations(bits_of(mask), 2):
+            if self.links.drivers[i] == self.links.drivers[j]:
+                near = min(near, self.links.compared(i, j))
+            else:
+                far = min(far, self.links.compared(i, j))
+        return near, far
+
+    def rank(self, own: Sequence[int], held: int, rest: int) -> tuple[Any, ...]:
+        """Returns the rank of a choice; smaller is better.
+
+        own: the devices of each pod. held: devices of bound members. rest: suitable devices that are left.
+        """
+        every = held
+        for one in own:
+            every |= one
+        whole, parts = self.pairs(every), [self.pairs(one) for one in own]
+        rings = sorted(value for one in own for value in self._ring(one)), sorted(self._ring(every))
+        places = [self.links.places[i] for i in bits_of(every)]
+        lacks = {i for i in (0, 1) if any(place[i] is None for place in self._places_of(every | rest))}
+        return (
+            -whole.slow,
+            [-value for value in sorted(one.slow for one in parts)],
+            -whole.slow_far,
+            [-value for value in sorted(one.slow_far for one in parts)],
+            [[-value for value in some] for some in rings],
+            [-value for value in self._packed(rest)],
+            -sum(one.total for one in parts),
+            -whole.total,
+            -sum(one.total_far for one in parts),
+            -whole.total_far,
+            0 if 1 in lacks else len({place[1] for place in places}),
+            0 if 0 in lacks else len({place[0] for place in places}),
+        )
+
+    def _places_of(self, mask: int) -> list[Place]:
+        return [self.links.places[i] for i in bits_of(mask)]
+
+    @cached_property
+    def _tables(self) -> list[_DriverTables]:
+        """Tables of the drivers of which the Device states links."""
+        out = []
+        for driver in dict.fromkeys(self.links.drivers) if self.links.has_matrix else ():
+            at = [i for i, one in enumerate(self.links.drivers) if one == driver]
+            if len(at) <= EXACT_GPUS and any(self.links.at[i] is not None for i in at):
+                value = [[self.links.value(i, j) if i != j else 0 for j in at] for i in at]
+                floors = {one: one for i, row in enumerate(value) for one in row[:i]}
+                pattern, levels = pattern_of(value, floors)
+                out.append(_DriverTables(at, tables(pattern), levels))
+        return out
+
+    def _ring(self, mask: int) -> list[int]:
+        """Returns kB/s of the slowest hop of the best ring through the devices of each driver with tables."""
+        found = self._rings.get(mask)
+        if found is None:
+            found = self._rings[mask] = []
+            for one in self._tables:
+                local = one.local(mask)
+                if local:
+                    rank = int(one.tables.rings(np.array([local], dtype=np.int64))[0])
+                    found.append(one.floors[rank] if rank < len(one.floors) else NO_LIMIT)
+        return found
+
+    def _packed(self, rest: int) -> tuple[int, ...]:
+        """Returns how well sets of 8, 4 and 2 of one driver fit into the devices left; larger is better."""
+        found = self._left.get(rest)
+        if found is None:
+            values: list[int] = []
+            done = 0
+            for one in self._tables:
+                local = one.local(rest)
+                done |= sum(1 << at for at in one.positions)
+                values += [
+                    int(one.tables.packed(size)[local]) if len(one.positions) >= size else 0 for size in LEFT_SIZES
+                ]
+            for driver in dict.fromkeys(self.links.drivers):
+                some = [i for i in bits_of(rest & ~done) if self.links.drivers[i] == driver]
+                if some:
+                    values += packed([self.links.places[i] for i in some])
+                elif any(one == driver and not done >> i & 1 for i, one in enumerate(self.links.drivers)):
+                    values += packed([])
+            found = self._left[rest] = tuple(values)
+        return found
+
+
+def packed(places: Sequence[Place]) -> list[int]:
+    """Returns, for each size, how many disjoint sets of devices have their slowest pair in each class, best first."""
+    roots = Counter(place[0] for place in places if place[0] is not None)
+    numas = Counter(place[1] for place in places if place[1] is not None)
+    known = sum(numas.values())
+    out: list[int] = []
+    for size in LEFT_SIZES:
+        totals = [sum(n // size for n in roots.values()), sum(n // size for n in numas.values()), known // size]
+        totals.append(len(places) // size)
+        before = 0
+        for total in totals:
+            out.append(max(total - before, 0))
+            before = max(before, total)
+    return out

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which claims of a pod need an allocation, on which nodes, and the search for their devices on one node.
+
+Sources: dra.md 2, 6, 8.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.reservations import reserved_devices
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.devices.dra.filters.claim_requests import (
+    AttemptFault,
+    UnallocatedClaim,
+    UndecidedNode,
+    claim_spec,
+)
+from koordpy.devices.dra.filters.device_matching import DeviceMatching
+from koordpy.devices.dra.filters.device_search import DeviceSearch
+from koordpy.devices.dra.filters.extended_amounts import served_by_devices
+from koordpy.devices.dra.filters.link_order import LinkOrder
+from koordpy.devices.dra.filters.live_limits import unwritten_devices
+from koordpy.devices.dra.filters.min_bandwidth import Bandwidth, PodBandwidth, least_bandwidth
+from koordpy.devices.dra.filters.node_links import NodeLinks
+from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
+from koordpy.devices.dra.ledger.device_objects import grant_of
+from koordpy.devices.dra.ledger.device_usage import DeviceUsage
+from koordpy.devices.dra.ledger.extended_claims import extended_claim
+from koordpy.pods.claim_refs import DeviceId, Grant, implicit_key
+from koordpy.pods.pod_info import PodInfo
+
+Mask = NDArray[np.bool_]
+"""[nodes] True or False."""
+
+
+@dataclass(frozen=True, eq=False)
+class Wants:
+    """Claims of a pod that need an allocation on some nodes."""
+
+    claims: tuple[UnallocatedClaim, ...]
+    at: Mask | None
+    """[nodes] True on the nodes; None for all nodes."""
+
+    @cached_property
+    def content(self) -> tuple[bytes, ...]:
+        """Equal for equal claims, whatever their names."""
+        return tuple(one.spec.content for one in self.claims)
+
+
+class PodClaims:
+    """The claims of one pod on a draft."""
+
+    def __init__(self, pod: PodInfo, draft: Draft, config: KoordpyConfiguration) -> None:
+        """pod: has only claims that `claims_refusal` accepts."""
+        self.pod = pod
+        self._draft, self._config, self._dra = draft, config, config.dra
+        self._ledger = claim_ledger(draft.ledgers)
+        self.view = claim_view(draft.snapshot.families)
+        self.objects, self.offers = self.view.objects, self.view.objects.offers
+        self._nodes = draft.snapshot.nodes
+        self._matching = DeviceMatching(self.offers)
+        names = (one.name for one in self.objects.names_of(pod.pod))
+        self.keys = list(dict.fromkeys(f"{pod.namespace}/{name}" for name in names if name is not None))
+        """Claims of the pod, by `namespace/name`."""
+        self._variants = self._extended_variants()
+        """(claim for extended resources or None, nodes) by what the nodes serve by devices."""
+        self.least_bandwidth = least_bandwidth(pod)
+        """Minimum bandwidth between the devices of the pod in kB/s; 0 for none."""
+
+    def _extended_variants(self) -> list[tuple[UnallocatedClaim | None, Mask | None]]:
+        resources = served_by_devices(self.pod, self.view, self._dra)
+        if not resources:
+            return [(None, None)]
+        found: dict[frozenset[str], list[int]] = {}
+        for i, node in enumerate(self._nodes):
+            stated = node.node.status.allocatable or node.node.status.capacity
+            served = frozenset(name for name in resources if str(stated.get(name, "0")) == "0")
+            found.setdefault(served, []).append(i)
+        variants: list[tuple[UnallocatedClaim | None, Mask | None]] = []
+        for served, nodes in found.items():
+            mask = np.zeros(len(self._nodes), dtype=bool)
+            mask[nodes] = True
+            claim = None
+            if served:
+                spec = claim_spec(extended_claim(self.pod.pod, served, self.offers).devices, self.offers)
+                claim = UnallocatedClaim(implicit_key(self.pod), spec)
+            variants.append((claim, mask))
+        return variants
+
+    def open_keys(self) -> list[str]:
+        """Returns the claims that the pod names and that have no allocation, on the draft."""
+        ledger = self._ledger
+        return [key for key in self.keys if key not in ledger.taken and ledger.allocation(key) is None]
+
+    def wants(self) -> list[Wants]:
+        """Returns the claims that need an allocation, for each set of nodes that serves the pod alike."""
+        own = tuple(
+            UnallocatedClaim(key, claim_spec(self.objects.claims[key].spec.devices, self.offers))
+            for key in self.open_keys()
+        )
+        return [Wants((*own, extended) if extended is not None else own, at) for extended, at in self._variants]
+
+    def wants_at(self, node: int) -> Wants:
+        """Returns the claims that need an allocation on a node (position)."""
+        return next(one for one in self.wants() if one.at is None or one.at[node])
+
+    def closed(self) -> frozenset[DeviceId]:
+        """Returns the devices that are reserved for nominated pods, or that a live cluster does not allocate."""
+        kept = reserved_devices(self._draft.reserved_claims(self.pod))
+        closed = frozenset(device for device, claim in kept.items() if claim not in self.keys)
+        return closed | unwritten_devices(self.offers) if self.view.live else closed
+
+    # -- one node ------------------------------------------------------------------------------------------------------
+
+    def links(self, node: int) -> NodeLinks:
+        """Returns the links of the devices that a node (position) reaches."""
+        known: NodeLinks | None = self._ledger.memo.get((NodeLinks, node))
+        if known is None:
+            views = (view.links_of(self._nodes[node].name) for view in self._draft.snapshot.families.values())
+            of_device = next((one for one in views if one is not None), None)
+            devices = self.offers.at(self._nodes[node]).devices
+            known = NodeLinks(devices, of_device, self._config.gpu.link_bandwidth)
+            self._ledger.memo[NodeLinks, node] = known
+        return known
+
+    def order(self, node: int) -> LinkOrder:
+        """Returns the order of sets of devices of a node by links."""
+        known: LinkOrder | None = self._ledger.memo.get((LinkOrder, node))
+        if known is None:
+            known = self._ledger.memo[LinkOrder, node] = LinkOrder(self.links(node))
+        return known
+
+    def fixed(self, node: int) -> tuple[int, ...]:
+        """Returns the devices of a node that allocated claims of the pod have."""
+        grants: list[Grant] = []
+        for key in self.keys:
+            allocation = self._ledger.allocation(key)
+            if key in self._ledger.taken:
+                grants.append(self._ledger.taken[key])
+            elif allocation is not None:
+                grants.append(grant_of(allocation))
+        taken = {one.device for grant in grants for one in grant if not one.admin and one.consumed is None}
+        devices = self.offers.at(self._nodes[node]).devices if taken else ()
+        return tuple(i for i, device in enumerate(devices) if device.id in taken)
+
+    def bandwidth(self, node: int, pods: Sequence[tuple["PodClaims", Sequence[int]]]) -> Bandwidth | None:
+        """Returns the rule of minimum bandwidths for a search; None without one. pods: with the positions of their
+        claims in the search."""
+        found = []
+        for one, claims in pods:
+            if one.least_bandwidth:
+                amounts = (self._nodes[node].node.status.allocatable.get(r, "0") for r in self._config.gpu.resources)
+                asks = any(one.pod.requests.get(r) for r in self._config.gpu.resources)
+                has_gpus = asks and any(str(amount) != "0" for amount in amounts)
+                found.append(PodBandwidth(frozenset(claims), one.fixed(node), one.least_bandwidth, has_gpus))
+        return Bandwidth(self.links(node), found) if found else None
+
+    def searching(
+        self,
+        node: int,
+        claims: Sequence[UnallocatedClaim],
+        *,
+        usage: DeviceUsage | None = None,
+        pods: Sequence[tuple["PodClaims", Sequence[int]]] | None = None,
+        links: bool = False,
+        after: Mapping[int, int] | None = None,
+        lazy: bool = False,
+        closed: frozenset[DeviceId] | None = None,
+    ) -> DeviceSearch:
+        """Returns the search for claims on a node, on the draft.
+
+        usage: devices in use; None for those of the draft. pods: with the positions of their claims; None if the claims
+        are those of this pod. links: True to distinguish devices by their links. after, lazy: as in `DeviceSearch`.
+        closed: devices that are not allocated; None for `closed`.
+        """
+        return DeviceSearch(
+            self.offers.at(self._nodes[node]),
+            claims,
+            self._ledger.usage if usage is None else usage,
+            self._matching,
+            limit=self._dra.search_limit,
+            closed=self.closed() if closed is None else closed,
+            lazy=lazy,
+            twins=self.links(node).twins() if links else (),
+            after=after,
+            pairs=self.bandwidth(node, pods if pods is not None else [(self, range(len(claims)))]),
+        )
+
+    def search(self, node: int, claims: Sequence[UnallocatedClaim]) -> list[Grant] | None:
+        """Returns the first allocation of claims on a node, on the draft; None for no allocation."""
+        try:
+            return self.searching(node, claims).first()
+        except (UndecidedNode, AttemptFault):
+            return None

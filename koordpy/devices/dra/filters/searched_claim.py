@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of a claim in a search for devices, and the rules about several devices that a search keeps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Protocol
+
+from koordpy.devices.dra.filters.claim_requests import Alternative, ClaimSpec, ConstraintSpec
+
+
+class PairRule(Protocol):
+    """Which devices the pods of a search may get together."""
+
+    def is_linked(self, search: Any, claim: int, at: int) -> bool:
+        """Returns whether a claim may get a device (position) besides those that the search has taken."""
+
+    def is_met(self, search: Any) -> bool:
+        """Returns whether the current solution of a search may be used."""
+
+
+@dataclass(slots=True)
+class SearchedClaim:
+    """The state of one claim in a search for devices."""
+
+    key: str
+    spec: ClaimSpec
+    number: int
+    """Position among the claims of the search."""
+    results: list[tuple[Alternative, int, dict[str, Fraction] | None]] = field(default_factory=list)
+    """(alternative, device, consumed amounts) of each result so far."""
+    values: list[list[tuple[str, Any]]] = field(default_factory=list)
+    """Per constraint, the attribute of each device so far."""
+    admin: set[int] = field(default_factory=set)
+    """Devices with admin access in this claim."""
+
+
+def is_kept(constraint: ConstraintSpec, value: tuple[str, Any], values: Sequence[tuple[str, Any]]) -> bool:
+    """Returns whether a value keeps a constraint over the values so far."""
+    if constraint.distinct:
+        return value not in values
+    return not values or value == values[0]
