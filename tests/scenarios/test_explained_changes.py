@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from koordpy.api.objects import LabelSelector, ObjectMeta, PodDisruptionBudget, PodDisruptionBudgetSpec, PriorityClass
+from koordpy.api.custom_objects import ElasticQuota, ElasticQuotaSpec
+from koordpy.api.objects import (
+    LabelSelector,
+    ObjectMeta,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PriorityClass,
+    Taint,
+)
 from koordpy.config.configuration import Fairness, KoordpyConfiguration, Preemption
 from koordpy.explain.explanation import explain
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, node, pod, wish
@@ -220,3 +228,36 @@ def test_the_gang_is_named_whose_minimum_it_is() -> None:
     links = {"gang.scheduling.koordinator.sh/groups": '["default/a","default/b"]'}
     gangs = [group("a", 2, links), *gang_pods("a", 2), group("b", 3, links), *gang_pods("b", 3, prefix="q")]
     assert said([node("n1:4")], gangs, name="p-0")[0] == "minMember of gang default/a were 1 (it is 2)"
+
+
+TAINT = Taint(key="gpu", value="yes", effect="NoSchedule")
+TOLERATED = "it tolerated taint gpu=yes:NoSchedule"
+LAB = ElasticQuota(metadata=ObjectMeta(name="lab", namespace="default"), spec=ElasticQuotaSpec(max={"cpu": "1"}))
+RAISED = "max of quota lab were 2 cpu (it is 1)"
+UNSELECTED = "node selector pool=b were left out (no node has it, nor another value of this label)"
+AFTER_RUN = "node n had 2 more cpu (free 0), for example after pod default/run completed"
+
+
+@pytest.mark.parametrize(
+    ("closed", "runs", "in_quota", "spec", "line"),
+    [
+        (True, False, True, {}, f"{RAISED}, and {TOLERATED}"),
+        (True, True, False, {}, f"{TOLERATED}, and {AFTER_RUN}"),
+        (False, True, True, {}, f"{RAISED}, and {AFTER_RUN}"),
+        (False, True, False, {"node_selector": {"pool": "b"}}, f"{UNSELECTED}, and {AFTER_RUN}"),
+        (True, False, False, {"cpu": "4"}, f"{TOLERATED}, and it requested 2 cpu (it requests 4)"),
+        (True, True, True, {}, ""),
+    ],
+)
+def test_the_second_obstacle_is_found_behind_the_first(
+    closed: bool, runs: bool, in_quota: bool, spec: dict[str, Any], line: str
+) -> None:
+    """Each change alone does not help; three obstacles at once get no suggestion."""
+    one = node("n:2")
+    if closed:
+        one = replace(one, spec=replace(one.spec, taints=[TAINT]))
+    labels = {"quota.scheduling.koordinator.sh/name": "lab"} if in_quota else {}
+    own = pod("p", labels=labels, **{"cpu": "2", **spec})
+    busy = [pod("run", at="n", cpu="2")] if runs else []
+    lines = said(one, LAB, busy, own, name="p")
+    assert lines[:1] == ((line,) if line else ())

@@ -18,6 +18,7 @@ from koordpy.cache.snapshot import Snapshot
 from koordpy.cache.snapshot_variants import VariantError, read_again, with_pods
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.explain.advice.advice_case import Case
+from koordpy.explain.advice.change_pairs import ChangePairs
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort
 from koordpy.explain.advice.ended_changes import ended_changes
 from koordpy.explain.advice.gang_changes import gang_changes, held_changes
@@ -57,7 +58,7 @@ def advice(decided: DecidedPod) -> list[str]:
         changes = [change for change in changes if change.effort is not Effort.NEW_NODE]
     lines = list(_helpful(changes, trials))
     if not lines and not held:
-        lines = list(_helpful(_pairs(changes), trials))
+        lines = ChangePairs(decided, trials, _changes).lines(changes) or list(_helpful(_pairs(changes), trials))
     return lines
 
 

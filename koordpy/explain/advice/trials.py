@@ -27,6 +27,11 @@ _MOVED = RuleName.CONSOLIDATION
 """Rule by which pods are moved to other nodes, not only evicted."""
 
 
+def is_spent(rounds: int, work: int) -> bool:
+    """Returns True if the limits on trials are reached. work: sum over the rounds of pending pods times nodes."""
+    return rounds >= ADVICE_TRIALS or (rounds >= ADVICE_TRIALS_LEAST and work > ADVICE_WORK)
+
+
 @dataclass
 class Trials:
     """Tries changes for one pod of a pending unit, and caches the results."""
@@ -59,7 +64,24 @@ class Trials:
     @property
     def spent(self) -> bool:
         """True if the limits on trials are reached, so that no further change is tried."""
-        return self._done >= ADVICE_TRIALS or (self._done >= ADVICE_TRIALS_LEAST and self._work > ADVICE_WORK)
+        return is_spent(self._done, self._work)
+
+    @property
+    def work(self) -> int:
+        """Sum over all rounds so far of pending pods times nodes."""
+        return self._work
+
+    @property
+    def done(self) -> int:
+        """Number of rounds so far, without those of reductions."""
+        return self._done
+
+    def helps_alone(self, change: ClusterChange) -> bool:
+        """Returns True if a change helps, whether trials are left or not. Nothing is counted."""
+        done, work = self._done, self._work
+        found = self._tried(change.make)
+        self._done, self._work = done, work
+        return found is not None
 
     def helpful(self, change: ClusterChange) -> ClusterChange | None:
         """Tries a change. Returns it if the unit is placed with it, with a note in its text on pods that would be
