@@ -61,7 +61,7 @@ _OF_GANG = _RUNTIME | _places(
     (),
     (
         keys.GANG_TOPOLOGY, keys.GANG_TOPOLOGY_ALIAS, keys.GANG_GROUPS, keys.GANG_MODE, keys.GANG_MATCH_POLICY,
-        keys.GANG_WAITING_TIME, keys.GANG_TOTAL, keys.GANG_STALE_GRACE,
+        keys.GANG_WAITING_TIME, keys.GANG_TOTAL, keys.GANG_STALE_GRACE, keys.GANG_REPAIR,
     ),
 )  # fmt: skip
 _AUTO = _places((), (keys.GANG_AUTO,))

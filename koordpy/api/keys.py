@@ -25,6 +25,7 @@ GANG_TOPOLOGY = GANG_PREFIX + "networkTopologyAware"  # JSON: locality in the ne
 GANG_TOPOLOGY_ALIAS = GANG_PREFIX + "network-topology-spec"
 GANG_AUTO = GANG_PREFIX + "auto"  # on, off: whether the pods of a workload are a gang
 GANG_STALE_GRACE = GANG_PREFIX + "stale-grace"  # Go duration, -1 for never
+GANG_REPAIR = GANG_PREFIX + "repair"  # replace, regather, wait
 MAX_RUNTIME = "scheduling.koordinator.sh/max-runtime"  # Go duration: the gang ends after it
 
 # Ranks
@@ -208,7 +209,7 @@ KOORDINATOR_KEYS = (
 # Keys of future versions
 LATER = frozenset(
     (
-        *(GANG_PREFIX + name for name in ("repair", "seat-hold", "provisioning-class", "slice")),
+        *(GANG_PREFIX + name for name in ("seat-hold", "provisioning-class", "slice")),
         *(
             "scheduling.koordinator.sh/" + name
             for name in ("spare", "min-runtime", "last-checkpoint", "gpu-mig", "gpu-isolation")

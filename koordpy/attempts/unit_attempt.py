@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from koordpy.api.natural_order import natural_key
 from koordpy.api.reading_limits import GANG_KINDS, too_many
+from koordpy.attempts.broken_unit import preempt_or_repair
 from koordpy.attempts.feasible_nominations import nominations_still_feasible
 from koordpy.attempts.filter_errors import find_error
 from koordpy.attempts.plan_acceptance import accept
-from koordpy.attempts.preemption_pipeline import preempt
 from koordpy.attempts.resources_gate import check_min_resources
 from koordpy.attempts.unit_outcome import (
     Attempt,
@@ -96,7 +96,7 @@ def plan_unit(
     outcome = plan_in_free_capacity(unit, round_state, preemptor, defers=defers)
     # victims cannot help a unit that a gate blocks
     if preemptor is not None and isinstance(outcome, WaitingUnit) and not isinstance(outcome.diagnosis, Gate):
-        outcome = preempt(outcome, round_state, preemptor())
+        outcome = preempt_or_repair(outcome, round_state, preemptor())
     if isinstance(outcome, PlacedUnit):
         return protect_nominations(outcome, nominated, mark, round_state, preemptor)
     return outcome

@@ -19,6 +19,7 @@ from koordpy.api.objects import Namespace, Node, OwnerReference, Pod, PodDisrupt
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
 from koordpy.api.storage_objects import PersistentVolume, PersistentVolumeClaim, bind_static, select_node
 from koordpy.cache.expected_pods import annotated
+from koordpy.cache.lost_pods import LostPods
 from koordpy.cache.node_book import NodeBook
 from koordpy.cache.pod_book import PodBook
 from koordpy.cache.rejection_book import RejectionBook
@@ -59,8 +60,7 @@ class ClusterState(PodBook):
 
         families: books of the device families (`devices.family_registry`). owners: True if services and controllers are
         read, because default spread constraints apply to their pods. quota: which quotas apply. gangs: how gangs are
-        derived for pods that name none. repair: when a node is lost. live: True for the pods of a real cluster, with
-        controllers that recreate them; False offline.
+        derived. repair: when a node is lost. live: True for the pods of a real cluster, with controllers.
         """
         super().__init__(
             families,
@@ -75,6 +75,7 @@ class ClusterState(PodBook):
         self.nodes = NodeBook(repair)
         self._charged: tuple[str, ...] = ()
         """Keys of the pods for which quotas count devices of claims."""
+        self._lost = LostPods()
         self._storage = VolumeBook()
         self._repair = repair or Repair()
         self.rejections: RejectionBook | None = None
@@ -268,6 +269,10 @@ class ClusterState(PodBook):
         nodes, neighbours = self.nodes, self.neighbours
         if self.readers.dormant:
             self._wake_readers()
+        lost_nodes = nodes.lost(now)
+        gone = {name for name in (*self.usage.take_new(), *nodes.take_dropped()) if nodes.get(name) is None}
+        if gone or lost_nodes or self._lost.absent or self._lost.keys:
+            self._lost.update(self, nodes, lost_nodes, gone)
         self.regroup(now)
         # device families correct the amounts that nodes state, before the arrays are built; idle ones are left out
         books = {family: devices for family, devices in self.families.items() if not devices.is_idle}
@@ -319,7 +324,7 @@ class ClusterState(PodBook):
             staying_version=self.usage.staying_version,
             evicted_for=self.preemption_history.view(now) if self.preemption_history.times else {},
             scheduler_names=self.scheduler_names,
-            lost_nodes=nodes.lost(now),
+            lost_nodes=lost_nodes,
             closed_nodes=self.closed_nodes(now),
             topology_warnings=nodes.hypernode_faults,
             topology_fault="; ".join(map(str, nodes.topology_faults)),

@@ -161,7 +161,7 @@ class GangBook:
         """Adds a pod to the counts of its gang (sign 1), or removes it (-1)."""
         if (tally := self._tallies.get(gang)) is None:
             tally = self._tallies[gang] = GangTally()
-        if info.bound:
+        if info.bound and not info.lost:
             tally.bound += sign
         elif info.pending:
             tally.pending += sign

@@ -29,10 +29,12 @@ class Members:
     def members(self) -> tuple[PodInfo, ...]:
         """The members: bound pods, and pending pods that koordpy schedules and that are not gated (section 1).
 
+        Bound pods on lost nodes are no members (`lost`).
+
         Excluded are pods of an earlier run: pods of a controlling owner with terminating pods only, if another owner
         has pods that are not terminating; and pods of an owner that was recreated under its name.
         """
-        found = tuple(pod for pod in self.pods if pod.bound or pod.pending)
+        found = tuple(pod for pod in self.pods if (pod.bound and not pod.lost) or pod.pending)
         live = {pod.controller for pod in found if not pod.pod.metadata.deletion_timestamp}
         if len(live) > 1:
             live -= _replaced_owners([pod for pod in found if pod.controller in live])
@@ -48,7 +50,12 @@ class Members:
     @cached_property
     def bound(self) -> tuple[PodInfo, ...]:
         """Members on a node, also those that are being deleted."""
-        return tuple(pod for pod in self.members if pod.bound)
+        return tuple(pod for pod in self.members if not pod.pending)
+
+    @cached_property
+    def lost(self) -> tuple[PodInfo, ...]:
+        """Bound pods on lost nodes, which are no members (repair.md 4.1)."""
+        return tuple(pod for pod in self.pods if pod.lost and pod.bound)
 
     @cached_property
     def live(self) -> tuple[PodInfo, ...]:

@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from koordpy.api.objects import Node, Pod, Taint
 from koordpy.api.times import seconds
-from koordpy.api.tolerations import tolerated_forever
 from koordpy.config.node_failures import Repair
+from koordpy.pods.tolerations import tolerated_forever
 
 LOST_TAINTS = frozenset(
     ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/out-of-service")

@@ -33,6 +33,8 @@ class NodeBook:
         self._repair = repair or Repair()
         self._marked: dict[str, Node] = {}
         """Nodes with a taint or condition that marks them as lost, now or after a grace."""
+        self._dropped: set[str] = set()
+        """Nodes that were removed since the last call of `take_dropped`."""
         self._amendments: dict[str, dict[str, Amendment]] = {}
         """Node -> family of devices -> corrections of the node's amounts."""
         self.topology: ClusterNetworkTopology | None = None
@@ -132,12 +134,18 @@ class NodeBook:
         if self._nodes.pop(name, None) is not None:
             self._odd.pop(name, None)
             self._marked.pop(name, None)
+            self._dropped.add(name)
             self._warnings = None
             self._total = self._cards = None
             self._tree = None
             self.total_version += 1
             self.static_version += 1
             self.capacity_version += 1
+
+    def take_dropped(self) -> set[str]:
+        """Returns the names of nodes that were removed since the last call; some may exist again."""
+        found, self._dropped = self._dropped, set()
+        return found
 
     def lost(self, now: float) -> dict[str, LostNode]:
         """Returns node name -> why it is lost, of each lost node. now: seconds since the epoch."""

@@ -35,6 +35,8 @@ class Usage:
     """Used amounts by node name. Pods may be seen before their node, so the node may be unknown."""
 
     def __init__(self) -> None:
+        self._new: set[str] = set()
+        """Nodes that got their first pod since the last call of `take_new`."""
         self._by_node: dict[str, _Use] = {}
         """Node name -> used amounts; only nodes with pods."""
         self.columns = Columns()
@@ -53,6 +55,7 @@ class Usage:
         use = self._by_node.get(info.node)
         if use is None:
             use = self._by_node[info.node] = _Use()
+            self._new.add(info.node)
         _add(use.used, info.requests, sign)
         if stays(info):
             self.staying_version += 1
@@ -71,6 +74,11 @@ class Usage:
         """Returns (number of pods, amounts) that the pods on a node use. Not a copy."""
         use = self._by_node.get(node)
         return (len(use.pods), use.used) if use is not None else (0, {})
+
+    def take_new(self) -> set[str]:
+        """Returns the names of nodes that got their first pod since the last call."""
+        found, self._new = self._new, set()
+        return found
 
     def pods_on(self, node: str) -> Collection[str]:
         """Returns the keys of the pods on a node, in no order. Not a copy."""

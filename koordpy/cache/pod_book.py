@@ -131,9 +131,9 @@ class PodBook:
             queue=self.workloads.queue_of(pod),
             follows=(known.gang, known.index) if known is not None else (None, None),
         )
-        if known is not None and (info.ties or known.claimed.total):
+        if known is not None and (info.ties or known.claimed.total or known.lost):
             ties = known.ties if info.ties == known.ties else info.ties  # share the earlier object: ties may be long
-            info = replace(info, ties=ties, claimed=known.claimed)
+            info = replace(info, ties=ties, claimed=known.claimed, lost=known.lost and bool(pod.spec.node_name))
         if looks_at_pods(pod):
             self._look_for(selected_keys(pod))  # the pod's shape already includes these labels
         self.workloads.put_pod(info)

@@ -274,7 +274,7 @@ def _with_requests(quotas: Quotas, *, gone: Iterable[PodInfo] = (), come: Iterab
     held, waiting = Tally[Owner, str](), Tally[Owner, str]()
     for pods, sign in ((gone, 1), (come, -1)):
         for pod in pods:
-            if pod.bound or pod.pending:
+            if (pod.bound and not pod.lost) or pod.pending:
                 amounts = in_sums(pod.charged if pod.bound else pod.demanded)
                 (held if pod.bound else waiting).add_all(pod.owner, amounts, sign)
     return replace(

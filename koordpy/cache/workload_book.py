@@ -70,7 +70,7 @@ class WorkloadBook(DerivedBook):
         self.put(
             info.key,
             pod,
-            bound=info.bound,
+            bound=info.bound and not info.lost,
             created=info.created,
             free=self._is_free(named),
             upstream=upstream,

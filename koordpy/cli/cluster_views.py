@@ -37,7 +37,7 @@ SIZES = (1, 8, 64)
 
 def why(args: argparse.Namespace, cluster: ReadCluster) -> Document:
     snapshot = cluster.state.snapshot(cluster.now)
-    groups = Groups(snapshot, cluster.config.gangs, cluster.config.stale_gangs)
+    groups = Groups(snapshot, cluster.config.gangs, cluster.config.stale_gangs, repair=cluster.config.repair)
     subject = _named(args, cluster, snapshot, groups)
     known = [snapshot.pods[key] for key in subject.pods]
     first = next((info for info in known if info.pending), known[0] if known else None)
@@ -137,7 +137,7 @@ def _pod_lines(pods: list[Document]) -> list[str]:
 
 def queue(args: argparse.Namespace, cluster: ReadCluster) -> Document:
     snapshot = cluster.state.snapshot(cluster.now)
-    groups = Groups(snapshot, cluster.config.gangs, cluster.config.stale_gangs)
+    groups = Groups(snapshot, cluster.config.gangs, cluster.config.stale_gangs, repair=cluster.config.repair)
     ready, held = waiting(groups, snapshot, cluster.config)
     outcomes = _Outcomes(plan_round(snapshot, cluster.config), snapshot, cluster.config)
     quotas = snapshot.quotas

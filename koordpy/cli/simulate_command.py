@@ -14,6 +14,7 @@ from koordpy.offline import offline_options
 if TYPE_CHECKING:
     from koordpy.offline.preparing import Offline
     from koordpy.offline.scenario_steps import Step
+    from koordpy.simulation.failing_nodes import NodeFailure
     from koordpy.simulation.simulated_rounds import Planner, SimulationResult
 
 FIRST_STEP = "the input"
@@ -44,6 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_rounds(parser)
     _add_steps(parser)
+    parser.add_argument(
+        "--fail",
+        metavar="NODE@ROUND",
+        action="append",
+        default=[],
+        help="remove the node and its pods before this round, counted from 1; repeatable",
+    )
     parser.add_argument(
         "--fail-pending",
         action="store_true",
@@ -147,6 +155,7 @@ class Scenario:
         self._results: list[SimulationResult] = []
         self._workloads: dict[tuple[str, ...], dict[str, Any]] = {}
         self._later = 0
+        self._failures: list[NodeFailure] = []
         self.warnings: list[str] = []
 
     @property
@@ -162,13 +171,16 @@ class Scenario:
         Raises InputFaultsError for faults of a step.
         """
         from koordpy.offline.scenario_steps import load_steps, take_step
+        from koordpy.simulation.failing_nodes import read_failures, unreached
 
         given = load_steps(self._steps, ready.input.loaded)
+        self._failures = read_failures(self._args.fail, {node.name for node in ready.state.nodes})
         self._run(ready, FIRST_STEP, [])
         for step, loaded in zip(self._steps, given, strict=True):
             stepped = take_step(ready, step, loaded, evicted=self._args.evicted, later=self._later)
             ready, self._later = stepped.ready, stepped.later
             self._run(ready, step.text, stepped.gone)
+        self.warnings += unreached(self._failures, sum(one.rounds for one in self._results))
         return ready
 
     def _run(self, ready: "Offline", text: str, gone: list[str]) -> None:
@@ -186,6 +198,7 @@ class Scenario:
             grow=ready.growth.begin,
             after=before,
             recreated=self._later,
+            failures=self._failures,
         )
         self._later = max(result.recreated, ready.growth.later)
         self._results.append(result)

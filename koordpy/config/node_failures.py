@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of the sections `autoscaling` and `repair`: reasons of pending pods, and gangs that lose nodes.
 
-The reasons are those of repair.md 1.2. Some fields have no effect in this version; `unsupported_fields` lists those
-that a file changes, and the reader of the file rejects them.
+The reasons are those of repair.md 1.2, the policies those of 4.3. `unsupported_fields` lists the fields that a file
+changes although they have no effect in this version; the reader of the file rejects them.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ from koordpy.api.object_names import OBJECT_NAME, LayerName
 from koordpy.config.config_values import Count, Seconds, Section, Size
 
 ReasonMode = Literal["honest", "upstream"]
+RepairPolicy = Literal["replace", "regather", "wait"]
 NOT_SUPPORTED = "is not supported in this version"
 
 
@@ -55,15 +56,19 @@ class Rejections(Section, frozen=True):
 class Repair(Section, frozen=True):
     """Gangs that lost members with their nodes."""
 
-    policy: Literal["replace", "regather", "wait"] = "replace"
+    policy: RepairPolicy = "replace"
+    """What happens to a gang that has lost members while these have no place beside the live ones."""
     seat_hold: Seconds = 300.0
     lost_after: Seconds = 30.0
+    """Seconds after which a node with a NoExecute taint of the node controller, or a condition of `lostConditions`, is
+    lost."""
     lost_conditions: tuple[str, ...] = ()
+    """Types of node conditions that mark a node as lost while they are True."""
     sick_devices: Literal["tell", "evict"] = "tell"
     rejections: Rejections = Rejections()
 
 
-_SUPPORTED = frozenset({"rejections"})
+_SUPPORTED = frozenset({"policy", "lost_after", "lost_conditions", "rejections"})
 """Fields of `autoscaling.provisioning` and `repair` that have an effect."""
 
 

@@ -148,7 +148,7 @@ def _explain_ignored(pod: PodInfo, snapshot: Snapshot, config: KoordpyConfigurat
 
 def undecided(snapshot: Snapshot, config: KoordpyConfiguration, pod_key: str, message: str) -> Explanation:
     """Returns an explanation of a pod for which no round decides, such as a bound one. message: the reason."""
-    pod, groups = snapshot.pods[pod_key], Groups(snapshot, config.gangs, config.stale_gangs)
+    pod, groups = snapshot.pods[pod_key], Groups(snapshot, config.gangs, config.stale_gangs, repair=config.repair)
     return Explanation(
         pod=pod.key,
         gang=pod.gang.key if pod.gang else None,

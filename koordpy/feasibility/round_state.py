@@ -223,7 +223,8 @@ class RoundState:
     @cached_property
     def groups(self) -> Groups:
         """The gangs of the snapshot, and the units that are planned together."""
-        return Groups(self.snapshot, self.config.gangs, self.config.stale_gangs, self._cache.gangs)
+        config = self.config
+        return Groups(self.snapshot, config.gangs, config.stale_gangs, self._cache.gangs, config.repair)
 
     def unit_id(self, pod: PodInfo) -> str:
         """Returns the id of the unit that a pod belongs to."""

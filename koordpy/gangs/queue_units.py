@@ -20,6 +20,8 @@ from koordpy.api.natural_order import natural_key
 from koordpy.api.reading_limits import LINKED_GANGS
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import Gangs, StaleGangs
+from koordpy.config.node_failures import Repair
+from koordpy.gangs.broken_gangs import in_kept_order, kept_ranks
 from koordpy.gangs.gang_links import Links, Named, links_of
 from koordpy.gangs.gang_reading import links_named, read_from, read_gang, with_default
 from koordpy.gangs.gang_settings import Gang
@@ -71,7 +73,7 @@ class Unit:
             return (self.plain,)
         ranked = [pair for gang in self.gangs for pair in _ranked(gang)]
         ranked.sort(key=itemgetter(0))
-        return tuple(member for _, member in ranked)
+        return in_kept_order(self.gangs, tuple(member for _, member in ranked))
 
     @cached_property
     def pending(self) -> tuple[PodInfo, ...]:
@@ -145,6 +147,8 @@ class Unit:
     def ranks(self) -> dict[str, int]:
         """Returns pod key -> rank of each member (2.5): the position in `members`. While some roles of a workload are
         not created yet, the rank is the pod's index instead, because pods of these roles get the ranks between."""
+        if (kept := kept_ranks(self.gangs, self.members)) is not None:
+            return kept
         indexes = [pod.index for pod in self.members]
         if any(gang.workload_gang is not None and gang.workload_gang.steps for gang in self.gangs):
             known = [index for index in indexes if index is not None]
@@ -228,10 +232,11 @@ class Groups:
         defaults: Gangs | None = None,
         stale: StaleGangs | None = None,
         cache: GangCache | None = None,
+        repair: Repair | None = None,
     ) -> None:
-        """defaults, stale: configuration for gangs without settings; None: koordpy's defaults. cache: gangs of earlier
-        snapshots, read with the same `defaults`."""
+        """defaults, stale, repair: configuration; None: the defaults. cache: gangs that were read with `defaults`."""
         self.snapshot, self.defaults, self.stale = snapshot, defaults or Gangs(), stale or StaleGangs()
+        self.repair = repair or Repair()
         self._cache = (cache or GangCache()).at(snapshot)
         self._gangs: dict[GangRef, Gang] = {}
         self._units: dict[GangRef, Unit] = {}
@@ -243,7 +248,7 @@ class Groups:
         found = self._gangs.get(ref)
         if found is None:
             found = self._cache.gang(self.snapshot, ref)
-            if together := stale_minimum(found, self.snapshot, self.stale):
+            if together := stale_minimum(found, self.snapshot, self.stale, self.repair):
                 found = replace(found, stale_minimum=together)
             self._gangs[ref] = found
         return found

@@ -15,12 +15,14 @@ from koordpy.api.times import seconds
 from koordpy.cache.gang_history import SCHEDULED, STALE
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import StaleGangs
+from koordpy.config.node_failures import Repair
+from koordpy.gangs.broken_gangs import repair_policy
 from koordpy.gangs.gang_reading import settings_of
 from koordpy.gangs.gang_settings import Gang
 from koordpy.pods.gang_refs import GangSource
 
 
-def stale_minimum(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> int:
+def stale_minimum(gang: Gang, snapshot: Snapshot, settings: StaleGangs, repair: Repair) -> int:
     """Returns the number of pending members that must start together, because fewer would be evicted as stale. This is
     the number of missing members if the grace is over or no member is live; 0 within the grace, and for gangs that are
     never stale."""
@@ -29,20 +31,35 @@ def stale_minimum(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> int:
     # `past.whole` is the number of members that ran together before; the minimum may have been raised since then
     least = min(gang.min_member, gang.past.whole or gang.min_member)
     missing = least - len(gang.live) - gang.done
-    if missing <= 0 or (grace := grace_seconds(gang, snapshot, settings)) < 0:
+    if missing <= 0 or (grace := grace_seconds(gang, snapshot, settings, repair)) < 0:
         return 0
     over = not gang.live or snapshot.now - since(gang, snapshot) >= grace
     return missing if over else 0
 
 
-def grace_seconds(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> float:
+def grace_seconds(gang: Gang, snapshot: Snapshot, settings: StaleGangs, repair: Repair) -> float:
     """Returns the grace in seconds; negative if the gang is never evicted as stale. The gang's annotation precedes the
-    configuration. An unreadable annotation is ignored; "-1" means never."""
+    configuration, which does not apply to a gang with the repair policy `wait` (repair.md 4.3)."""
+    if (own := _own_grace(gang, snapshot)) is not None:
+        return own
+    waits = repair_policy(gang, snapshot, repair) == "wait"
+    return settings.grace if settings.enabled and not waits else -1.0
+
+
+def regather_grace(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> float:
+    """Returns the seconds after which a broken gang moves as a whole; negative for never. Unlike the grace of stale
+    gangs, it also runs if `staleGangs.enabled` is false (repair.md 4.3)."""
+    own = _own_grace(gang, snapshot)
+    return settings.grace if own is None else own
+
+
+def _own_grace(gang: Gang, snapshot: Snapshot) -> float | None:
+    """Returns the grace in a gang's annotation, in seconds; negative for "-1" (never), None for an unreadable one."""
     meta = settings_of(snapshot, gang.ref)
     text = meta.annotations.get(keys.GANG_STALE_GRACE, "").strip() if meta is not None else ""
     with contextlib.suppress(ValueError):
         return -1.0 if text == "-1" else parse_duration(text)
-    return settings.grace if settings.enabled else -1.0
+    return None
 
 
 def since(gang: Gang, snapshot: Snapshot) -> float:

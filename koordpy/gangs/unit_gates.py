@@ -15,6 +15,7 @@ from koordpy.api.reading_limits import LINKED_GANGS, MEANT_AMONG, TIED_TERMS, to
 from koordpy.api.spelling import hint
 from koordpy.cache.snapshot import Snapshot
 from koordpy.cache.topology_gaps import bare_layer
+from koordpy.gangs.broken_gangs import policy_warning
 from koordpy.gangs.queue_units import Groups, Unit
 from koordpy.plan.pending_reason import Reason
 from koordpy.plan.round_plan import GangStatus
@@ -176,6 +177,8 @@ def wish_warnings(units: Iterable[Unit], groups: Groups) -> list[tuple[str, str]
             name = gang.subject
             asked |= dict.fromkeys(rule.layer for rule in gang.wish.gather)
             out += [(name, doubt) for doubt in (*gang.doubts, *groups.links.doubts.get(gang.ref, ()))]
+            if doubt := policy_warning(gang, snapshot, groups.repair):
+                out.append((name, doubt))
             out += [(name, text) for text in _misspelt_groups(gang.key, groups.links.binding.get(gang.ref, ()), groups)]
             out += [
                 (name, f'networkTopologyAware: unknown layer "{rule.layer}" {unused}{why or near(rule.layer)}')

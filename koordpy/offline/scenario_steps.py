@@ -102,6 +102,7 @@ def objects_left(ready: Offline) -> Loaded:
     loaded, state = ready.input.loaded, ready.state
     manifests: list[Manifest] = []
     known: set[tuple[type[KubernetesObject], str]] = set()
+    failed = [one.name for one in loaded.manifests if isinstance(one.obj, Node) and state.nodes.get(one.name) is None]
     for manifest, obj in zip(loaded.manifests, ready.input.objects, strict=True):
         left: KubernetesObject | None = obj
         known.add((type(obj), object_key(obj)))
@@ -111,6 +112,8 @@ def objects_left(ready: Offline) -> Loaded:
             left = info.pod if info is not None else obj if finished else None
         elif isinstance(obj, _CHANGED_BY_RUNS):
             left = state.get(type(obj), object_key(obj))
+        if any((isinstance(obj, Node) and obj.metadata.name == name) or _of_node(obj, name) for name in failed):
+            continue
         if left is not None:
             manifests.append(changed(manifest, obj=left, raw=_raw_left(manifest, obj, left)))
     order = loaded.order

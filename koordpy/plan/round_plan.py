@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from koordpy.config.node_failures import ReasonMode
+from koordpy.plan.gang_repair import GangRepair
 from koordpy.plan.pending_reason import Reason, written
 from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices
 from koordpy.pods.gang_refs import GangRef, GangSource
@@ -58,6 +59,8 @@ class GangStatus(StrEnum):
     """A setting of the gang or its job cannot take effect, or its plan failed the independent check."""
     UNSCHEDULABLE = "Unschedulable"
     """The gang waits: it does not fit, or a quota refuses it."""
+    DEGRADED = "Degraded"
+    """The gang runs with fewer members than its minimum (repair.md 4.5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ class Eviction:
     uid: str
     node: str
     rule: str
-    """`priority`, `quota`, `fair-share`, `consolidation` or `stale-gang`."""
+    """`priority`, `quota`, `fair-share`, `consolidation`, `stale-gang` or `repair`."""
     beneficiary: str | None
     """`namespace/name` of the pod or gang that the eviction is for; None if a quota gives back, for no certain pod."""
     unit: str = ""
@@ -131,7 +134,7 @@ class Eviction:
     grace_seconds: int = 30
     """Termination grace period of the pod's spec, in seconds."""
     returns_to: str = ""
-    """Node on which capacity is reserved for the moved pod (rule consolidation); empty for other rules."""
+    """Node on which capacity is reserved for the moved pod (rules consolidation and repair); empty for other rules."""
     victim_unit: str = ""
     """Id of the victim's unit, which must not reclaim from `unit` for an hour (preemption.md 3.6); empty if no rule
     reclaims."""
@@ -212,6 +215,8 @@ class GangReport:
     """Why the gang can never fit; empty if it may fit."""
     reason: Reason | None = None
     """The reason of its pending members as written; None if none is pending, or the round did not plan the gang."""
+    repair: GangRepair | None = None
+    """Its losses; None for a gang that is not broken, without lost members and unhealthy devices."""
 
     @property
     def ref(self) -> GangRef:
@@ -252,10 +257,7 @@ def ranks_proven(runs: Iterable[SolverRun]) -> bool:
 
 
 class Method(StrEnum):
-    """The method that found a unit's plan, or showed that there is none.
-
-    A plan with victims has the method `victims-` and the way of choosing them, such as `victims-counting`.
-    """
+    """The method that found a unit's plan, or showed that there is none; `victims-WAY` for a plan with victims."""
 
     SCORES = "scores"
     """The node with the best score, for a plain pod."""
@@ -269,11 +271,8 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UnitReport:
-    """One unit of the queue (a plain pod or a GangGroup) that was tried in the round.
-
-    unit: its id. pod_keys: of its pending members. placed: number of members that got a node. proof: certainty of the
-    answer. solver: uses of the solver.
-    """
+    """One unit of the queue (a plain pod or a GangGroup) that was tried in the round. unit: its id. pod_keys: of its
+    pending members. placed: number of members that got a node. solver: uses of the solver."""
 
     unit: str
     pod_keys: tuple[str, ...]

@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any
 
 from koordpy.attempts.unit_attempt import plan_unit
-from koordpy.attempts.unit_outcome import Attempt, DeferredUnit, UnitOutcome, is_refused_by_runtime
+from koordpy.attempts.unit_outcome import Attempt, DeferredUnit, UnitOutcome, WaitingUnit, is_refused_by_runtime
 from koordpy.attempts.watched_pod import Watch
 from koordpy.cache.reservations import Reservation
 from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.broken_gangs import is_broken
 from koordpy.gangs.queue_units import Unit
 from koordpy.plan.planning_budget import PlanningBudget
 from koordpy.plan.round_plan import Eviction, Proof, RejectedPlan
@@ -125,6 +126,11 @@ class RoundContext:
     def has_bound_gangs(self) -> bool:
         """Returns True if a gang may have lost members, because some of its members run, and pods may be evicted."""
         return self.evicts and any(pod.bound for some in self.round_state.snapshot.members.values() for pod in some)
+
+    def has_broken_units(self) -> bool:
+        """Returns True if a gang that runs with too few members was tried without success, and pods may be evicted."""
+        waiting = (one.unit for one in self.outcomes if isinstance(one, WaitingUnit) and one.unit.bound_any)
+        return self.evicts and any(is_broken(unit.gangs) for unit in waiting)
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from koordpy.api.label_selectors import LabelColumns
 from koordpy.api.objects import NodeAffinity, NodeSelector, Pod, Taint, Toleration
-from koordpy.api.tolerations import tolerated
 from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
 from koordpy.framework.filter_protocol import Code, Refusal, Verdict, all_fit, refused_where
+from koordpy.pods.tolerations import tolerated
 
 UNSCHEDULABLE = Refusal("NodeUnschedulable", Code.UNRESOLVABLE, ("node(s) were unschedulable",))
 TAINTED = Refusal("TaintToleration", Code.UNRESOLVABLE, ("node(s) had untolerated taint(s)",))

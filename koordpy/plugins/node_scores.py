@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from koordpy.api.objects import NodeAffinity, Pod
 from koordpy.api.quantity import is_extended
-from koordpy.api.tolerations import tolerates
 from koordpy.cache.snapshot import Ints, NodeInfo, Snapshot
 from koordpy.config.configuration import NodeResourcesFitScore, UtilizationPoint
 from koordpy.plugins.node_filters import columns_of
 from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.tolerations import tolerates
 
 BALANCED = "NodeResourcesBalancedAllocation"
 PACKING = "NodeResourcesFit"

@@ -109,6 +109,11 @@ class FamilyView:
         """Returns the links of the devices of a node (name); None if the family knows none of them by identity."""
         return None
 
+    @property
+    def sick_holders(self) -> frozenset[str]:
+        """Keys of the pods that use a device that is reported as unhealthy."""
+        return frozenset()
+
     def amends(self, node: str) -> bool:
         """True if the amounts of a node depend on the devices that its pods use (`FamilyBook.amendment`)."""
         return False

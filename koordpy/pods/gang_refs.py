@@ -107,9 +107,9 @@ def gang_ref(pod: Pod, *, volcano: bool = False, upstream: bool = True) -> GangR
     return None
 
 
-def rank_index(pod: Pod, by_workload: int | None = None) -> int | None:
+def rank_index(pod: Pod, by_workload: int | None = None, *, by_name: bool = True) -> int | None:
     """Returns the index of a pod in its gang (gang-network.md 2.5); None for none. by_workload: index given by its
-    workload."""
+    workload. by_name: True if digits at the end of the pod's name count."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     for text in (
         labels.get(keys.RANK_INDEX_LABEL),
@@ -120,5 +120,5 @@ def rank_index(pod: Pod, by_workload: int | None = None) -> int | None:
     ):
         if text and (index := index_of(text)) is not None:
             return index
-    match = _TRAILING.search(pod.metadata.name)
+    match = _TRAILING.search(pod.metadata.name) if by_name else None
     return number(match[1]) if match else None

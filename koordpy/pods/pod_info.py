@@ -88,6 +88,8 @@ class PodInfo(msgspec.Struct, frozen=True):
     gang."""
     extended: bool = False
     """True if the pod requests an extended resource or devices of a family; families ignore all other pods."""
+    lost: bool = False
+    """True for a gang's pod on a node that is lost or gone: neither a member nor counted in quotas (repair.md 4.1)."""
     asks: Asks = msgspec.field(default_factory=lambda: NO_ASKS)
     """Family of devices -> device request of the pod; empty for most pods."""
     claimed: ClaimedAmounts = NOTHING_CLAIMED

@@ -336,8 +336,9 @@ class QuotaBook:
         return self._tree
 
     def account(self, pod: PodInfo, sign: int) -> None:
-        """Adds (1) or removes (-1) an assigned pod."""
-        self._count(self._held, pod, pod.charged, sign)
+        """Adds (1) or removes (-1) an assigned pod; a lost member does not count (repair.md 4.1)."""
+        if not pod.lost:
+            self._count(self._held, pod, pod.charged, sign)
 
     def wait(self, pod: PodInfo, sign: int) -> None:
         """Adds (1) or removes (-1) a pending pod of koordpy's schedulers."""

@@ -83,6 +83,7 @@ _REASONS = {
     **{rule.name: rule.reason for rule in BY_NAME.values()},
     RuleName.CONSOLIDATION: "Moved",
     RuleName.STALE_GANG: "StaleGang",
+    RuleName.REPAIR: "Moved",
 }
 """Rule -> reason of the event on a victim."""
 

@@ -16,6 +16,7 @@ from koordpy.attempts.unit_outcome import (
 )
 from koordpy.devices.family_registry import bottlenecks
 from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.broken_gangs import missing_members
 from koordpy.gangs.gang_settings import Gang, names_of
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import Gate
@@ -28,6 +29,7 @@ from koordpy.plan.round_plan import (
 )
 from koordpy.pods.pod_info import PodInfo
 from koordpy.preemption.selection.preemption_names import NO_GUARD, WITHHOLDING
+from koordpy.report.repair_report import gang_repair
 from koordpy.report.setting_warnings import goal_remark
 
 
@@ -57,6 +59,8 @@ def gang_report(
     match one:
         case WaitingUnit(diagnosis=Gate(status=GangStatus.INVALID)):
             status = GangStatus.INVALID
+        case _ if missing_members(gang):
+            status = GangStatus.DEGRADED
         case _ if gang.whole:
             status = GangStatus.SCHEDULED
         case WaitingUnit(diagnosis=Gate(status=status)):
@@ -93,6 +97,7 @@ def gang_report(
         awaits=isinstance(one, WaitingUnit) and bool(one.awaits),
         never=never if gang.pending else "",
         reason=first.written_reason if first is not None else None,
+        repair=gang_repair(gang, round_state),
     )
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from koordpy.api.natural_order import NaturalKey, natural_key
 from koordpy.api.quantity import cpu_text
+from koordpy.api.times import rfc3339
 from koordpy.fairness.quota_runtime import QuotaAmounts
+from koordpy.plan.gang_repair import GangRepair
 from koordpy.plan.round_plan import GangReport
 from koordpy.quota.quota_tree import QuotaNode
 
@@ -55,4 +57,18 @@ def gang_fields(report: GangReport, proof: str) -> dict[str, Any]:
         "message": report.message,
         "origin": report.origin,
         "workload": dict(report.workload) if report.workload is not None else None,
+        "repair": repair_fields(report.repair) if report.repair is not None else None,
+    }
+
+
+def repair_fields(repair: GangRepair) -> dict[str, Any]:
+    """Returns the entry `repair` of a gang in the output."""
+    return {
+        "policy": repair.policy,
+        "missing": repair.missing,
+        "ranks": list(repair.ranks),
+        "lost": [{"pod": one.pod_key, "node": one.node, "cause": one.cause} for one in repair.lost],
+        "hurt": list(repair.hurt),
+        "seats": dict(repair.seats),
+        "seatsUntil": rfc3339(repair.seats_until) if repair.seats_until is not None else None,
     }

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from koordpy.api import keys
+from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Pod, PodStatus
 from koordpy.api.times import exact_time
 from koordpy.api.uids import made_up_uid
@@ -34,11 +35,12 @@ from koordpy.report.setting_warnings import counted_text
 from koordpy.simulation.budget_ledger import BudgetLedger
 from koordpy.simulation.claim_controllers import ClaimControllers
 from koordpy.simulation.claim_report import ClaimRounds
+from koordpy.simulation.failing_nodes import FailedNode, NodeFailure, remove_nodes
 from koordpy.simulation.gap_warnings import gap_warnings
 from koordpy.simulation.result_fields import gang_fields, object_order, pod_fields, quota_fields
 
-CONSOLIDATION = "consolidation"
-"""Rule of evictions that move a pod: such a pod is always recreated."""
+MOVING = ("consolidation", "repair")
+"""Rules of evictions that move a pod: such a pod is always recreated."""
 UNPROVEN = "unknown"
 """Proof of a gang that was part of no plan."""
 # messages of pods that the last round could not plan
@@ -88,6 +90,8 @@ class SimulationResult:
     """(key, round state of the quota, quota) at the end; quota is None for the built-in ones."""
     shares: tuple[TenantShare, ...] = ()
     """Usage and fair share of each tenant at the end; empty if fairness is off."""
+    failures: tuple[FailedNode, ...] = ()
+    """Nodes that failed, by round and natural name."""
     claims: tuple[dict[str, Any], ...] = ()
     """Every ResourceClaim at the end, as in the document."""
     backed_off: tuple[dict[str, object], ...] = ()
@@ -132,6 +136,11 @@ class SimulationResult:
             "shares": [asdict(share) for share in self.shares],
             "final": [{**pod_fields(key), "node": node} for key, node in self.final],
             "claims": list(self.claims),
+            "failures": [
+                {"node": one.failure.node, "round": one.failure.round, "pods": list(one.pods)} for one in self.failures
+            ],
+            "provisioning": [],
+            "spares": [],
             "backedOff": list(self.backed_off),
         }
 
@@ -147,11 +156,13 @@ def simulate(
     grow: Callable[[], Sequence[str]] = tuple,
     after: int = 0,
     recreated: int = 0,
+    failures: Sequence[NodeFailure] = (),
 ) -> SimulationResult:
     """Runs up to `rounds` rounds, at least one, and changes the state. The same input gives the same result.
 
     grow: creates the pods that begin after a round, and returns their keys (`namespace/name`); after, recreated:
-    numbers of rounds and of recreated pods of earlier runs.
+    numbers of rounds and of recreated pods of earlier runs. failures: nodes that fail before a round of this run or a
+    later one; the run is not stable before the last of these rounds.
     """
     run = _Run(
         state,
@@ -164,12 +175,13 @@ def simulate(
         after=after,
     )
     for number in range(after + 1, after + rounds + 1):
+        run.fail([one for one in failures if one.round == number], evicted)
         run.warnings.update(dict.fromkeys(gap_warnings(state, config, now.timestamp())))
         plan = planner(state.snapshot(now.timestamp()), config)
         run.apply(plan, number, evicted)
         run.claim_rounds.read(number)
         run.born = grow()
-        stable = not plan.placements and not plan.evictions and not run.born
+        stable = not (plan.placements or plan.evictions or run.born or any(one.round > number for one in failures))
         if stable:
             break
     return run.result(plan, number, stable)
@@ -197,8 +209,20 @@ class _Run:
     """Pods that the latest round recreated, and that no round has planned yet."""
     after: int = 0
     """Number of rounds of earlier runs."""
+    failed: list[FailedNode] = field(default_factory=list)
     born: Sequence[str] = ()
     """Pods of workloads that were created after the latest round."""
+
+    def fail(self, failures: Sequence[NodeFailure], evicted: Evicted) -> None:
+        """Removes nodes that fail before the next round, and recreates their pods if `evicted` says so."""
+        if not failures:
+            return
+        gone = remove_nodes([one.node for one in failures], self.state, self.claims)
+        for failure in sorted(failures, key=lambda one: natural_key(one.node)):
+            self.failed.append(FailedNode(failure, tuple(info.key for info in gone if info.node == failure.node)))
+        self.budgets.changed(gone=gone, come=[])
+        for info in gone if evicted == "recreate" else ():
+            self._recreate(info.pod, "")
 
     def apply(self, plan: RoundPlan, number: int, evicted: Evicted) -> None:
         """Carries out a plan: evicts, binds, and recreates evicted pods. number: of the round."""
@@ -236,7 +260,7 @@ class _Run:
         come = [info for one in plan.placements if (info := self.state.pod(one.pod_key)) is not None]
         self.budgets.changed(gone=[info for _, info in gone], come=come)
         for eviction, info in gone:
-            if evicted == "recreate" or eviction.rule == CONSOLIDATION:
+            if evicted == "recreate" or eviction.rule in MOVING:
                 self._recreate(info.pod, eviction.returns_to)
 
     def _gang(self, key: str) -> str | None:
@@ -280,6 +304,7 @@ class _Run:
                 sorted((*self.warnings, *((pod, counted_text(name)) for name, pod in self.counted.items())))
             ),
             quotas=self._quotas(),
+            failures=tuple(self.failed),
             claims=self.claim_rounds.document(),
             backed_off=tuple(self.state.closed_nodes(self.now.timestamp()).document()),
             shares=tenant_shares(self.state.snapshot(self.now.timestamp()), self.config.fairness),
@@ -357,6 +382,7 @@ def joined(results: Sequence[SimulationResult]) -> SimulationResult:
             for report, proof in last.gangs
         ),
         rounds=sum(one.rounds for one in results),
+        failures=tuple(failed for one in results for failed in one.failures),
         bindings=tuple(binding for one in results for binding in one.bindings),
         evictions=tuple(
             sorted(

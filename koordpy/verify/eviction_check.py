@@ -25,7 +25,7 @@ from koordpy.verify.plan_fault import Check, PlanFault
 
 PRIORITY, QUOTA, SHARE, MOVE = "priority", "quota", "fair-share", "consolidation"
 """Names of the rules, as in `RuleName`."""
-STALE_GANG = "stale-gang"
+STALE_GANG, REPAIR = "stale-gang", "repair"
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class EvictedUnit:
 
     pods: tuple[PodInfo, ...]
     rule: str
-    """`priority`, `quota`, `fair-share`, `consolidation` or `stale-gang`."""
+    """Name of the rule, as in `RuleName`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,13 +87,28 @@ def check_stale(gang: Gang, pods: Sequence[PodInfo], at: Round) -> list[PlanFaul
     """Returns the faults of the eviction of a stale gang, on the draft as it was before."""
     plan, taken = EvictionCheck(at), [EvictedUnit(tuple(pods), STALE_GANG)]
     texts, going = plan.check_evictable(taken), {pod.key for pod in pods}
-    here = [pod for pod in gang.pods if pod.bound and pod.key not in plan.draft.evicted]
+    lost = {pod.key for pod in gang.pods if pod.lost and pod.pod.metadata.deletion_timestamp}
+    here = [pod for pod in gang.pods if pod.bound and pod.key not in {*plan.draft.evicted, *lost}]
     have = len(here) + sum(pod.key in plan.draft.placed for pod in gang.pods if not pod.bound) + gang.succeeded
     if not gang.strict or have >= gang.min_member or 0 < gang.past.whole <= have:
         texts.append(f"gang {gang.key} is not stale, with {have} of {gang.min_member} members")
-    texts += [f"{pod.key} stays" for pod in here if pod.key not in going and not pod.pod.metadata.deletion_timestamp]
+    texts += [
+        f"{pod.key} stays" for pod in here if not (pod.lost or pod.key in going or pod.pod.metadata.deletion_timestamp)
+    ]
     members = {pod.key for pod in gang.pods}
     texts += [f"{key} is a member of another gang" for key in going if key not in members]
+    return [*found(Check.VICTIMS, texts), *found(Check.BUDGETS, plan.budgets(taken))]
+
+
+def check_moved(unit: Unit, pods: Sequence[PodInfo], at: Round) -> list[PlanFault]:
+    """Returns the faults of the eviction of a broken unit that moves as a whole, on the draft as it was before."""
+    plan, taken = EvictionCheck(at), [EvictedUnit(tuple(pods), REPAIR)]
+    going = {pod.key for pod in pods}
+    texts = plan.check_evictable(taken)
+    texts += [f"{pod.key} stays" for pod in unit.members if pod.bound and pod.key not in going]
+    here = [(gang, len(gang.bound) + gang.succeeded) for gang in unit.gangs]
+    if not any(gang.strict and 0 < have < gang.min_member for gang, have in here):
+        texts.append(f"{unit.title} is not broken")
     return [*found(Check.VICTIMS, texts), *found(Check.BUDGETS, plan.budgets(taken))]
 
 

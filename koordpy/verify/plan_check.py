@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from koordpy.api.counted_nouns import count_noun
 from koordpy.api.label_selectors import term_matches
-from koordpy.api.tolerations import tolerated
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT, NodeInfo, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
@@ -23,6 +22,7 @@ from koordpy.plugins import node_filters as node_filters
 from koordpy.pods.claim_refs import CLAIMS
 from koordpy.pods.family_books import AllocatedDevices
 from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.tolerations import tolerated
 from koordpy.rejections.closed_nodes import NOTHING_CLOSED
 from koordpy.topology.topology_tree import domain_parts
 from koordpy.verify.claim_check import faults_of_claims

@@ -13,12 +13,12 @@ from itertools import chain
 from koordpy.api.label_selectors import selector_matches
 from koordpy.api.label_selectors import term_matches as node_matches
 from koordpy.api.objects import PodAffinityTerm, TopologySpreadConstraint
-from koordpy.api.tolerations import tolerated
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import NodeInfo
 from koordpy.plugins import node_filters as node_filters
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.pod_ties import TermClass
+from koordpy.pods.tolerations import tolerated
 
 _WILDCARDS = ("", "0.0.0.0")
 """Host IPs that mean every address of a node."""

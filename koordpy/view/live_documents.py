@@ -181,7 +181,14 @@ class Feed:
 
 def help_of(snapshot: Snapshot, config: KoordpyConfiguration, unit: str) -> Document:
     """Returns what would help a pending unit. Raises UnknownUnitError."""
-    found = next((one for one in Groups(snapshot, config.gangs, config.stale_gangs).units() if one.id == unit), None)
+    found = next(
+        (
+            one
+            for one in Groups(snapshot, config.gangs, config.stale_gangs, repair=config.repair).units()
+            if one.id == unit
+        ),
+        None,
+    )
     if found is None:
         raise UnknownUnitError(f"{unit} is not pending")
     return help_document(explain(snapshot, config, found.pending[0].key))

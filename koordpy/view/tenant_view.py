@@ -98,7 +98,7 @@ class SharedView:
 
 def board_of(snapshot: Snapshot, config: KoordpyConfiguration, messages: Mapping[str, str]) -> SharedView:
     """Builds the shared view: orders the queue, and indexes rows and pods by namespace."""
-    groups = Groups(snapshot, config.gangs, config.stale_gangs)
+    groups = Groups(snapshot, config.gangs, config.stale_gangs, repair=config.repair)
     ready, held = waiting(groups, snapshot, config)
     rows = [QueueRow(unit, place) for place, unit in enumerate(ready, 1)]
     for unit in held:

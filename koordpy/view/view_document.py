@@ -188,7 +188,7 @@ class LiveDocument:
 
     def _queue(self, snapshot: Snapshot, told: Remarks) -> Document:
         """Returns the units in queue order, then the units that gates block."""
-        groups = Groups(snapshot, self._config.gangs, self._config.stale_gangs)
+        groups = Groups(snapshot, self._config.gangs, self._config.stale_gangs, repair=self._config.repair)
         free, held = waiting(groups, snapshot, self._config)
         last = {one.unit: one for one in (*told.decisions, *told.plans)}
         listed = [queue_entry(unit, "", snapshot, told, last.get(unit.id)) for unit in free[:UNITS_SHOWN]]

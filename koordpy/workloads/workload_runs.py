@@ -28,7 +28,7 @@ class WorkloadPod:
     """`namespace/name`."""
     pod: Pod
     bound: bool
-    """True if the pod is on a node and not finished."""
+    """True if the pod is on a node that is not lost, and not finished."""
     created: float
     """Creation time in seconds since the epoch."""
     lineage: Lineage = UNKNOWN
@@ -63,8 +63,13 @@ class WorkloadPod:
 
     @property
     def alive(self) -> bool:
-        """True if the pod is neither finished nor being deleted."""
-        return self.pod.status.phase not in ("Succeeded", "Failed") and not self.leaving
+        """True if the pod is neither finished nor being deleted, nor lost with its node."""
+        return self.pod.status.phase not in ("Succeeded", "Failed") and not self.leaving and not self.lost
+
+    @property
+    def lost(self) -> bool:
+        """True if the pod has a node that is lost (repair.md 4.1)."""
+        return bool(self.pod.spec.node_name) and not self.bound and self.pod.status.phase not in ("Succeeded", "Failed")
 
     @property
     def index(self) -> int | None:

@@ -191,7 +191,7 @@ def test_the_document_has_the_keys_and_the_order_of_the_contract() -> None:
     document = result.document()
     assert list(document) == [
         "apiVersion", "kind", "rounds", "stable", "bindings", "evictions", "pending", "gangs", "workloads", "quotas",
-        "shares", "final", "claims", "backedOff",
+        "shares", "final", "claims", "failures", "provisioning", "spares", "backedOff",
     ]  # fmt: skip
     assert document["bindings"] == [
         {"namespace": "default", "pod": "w-9", "node": "n2", "round": 1, "annotations": {"a": "1", "b": "n2"}},
@@ -214,6 +214,7 @@ def test_the_document_has_the_keys_and_the_order_of_the_contract() -> None:
             "message": "",
             "origin": "",
             "workload": None,
+            "repair": None,
         },
         {
             "name": "default/g-10",
@@ -226,6 +227,7 @@ def test_the_document_has_the_keys_and_the_order_of_the_contract() -> None:
             "message": "",
             "origin": "",
             "workload": None,
+            "repair": None,
         },
     ]
     assert result.warnings == (("PodGroup/default/g", "a"),)

@@ -220,7 +220,10 @@ def status(name: str) -> str:
     return f'{{status="{name}"}}'
 
 
-NONE = {**dict.fromkeys(map(status, ("Scheduled", "Incomplete", "Invalid", "Unschedulable")), 0), "_half_bound": 0}
+NONE = {
+    **dict.fromkeys(map(status, ("Scheduled", "Incomplete", "Invalid", "Unschedulable", "Degraded")), 0),
+    "_half_bound": 0,
+}
 
 
 def gauges(scheduler: Scheduler) -> dict[str, float]:
@@ -275,7 +278,7 @@ async def test_gauges_count_all_gangs_not_those_of_the_last_round() -> None:
             assert gauges(scheduler) == wanted
             cluster.delete("whole-1")
             await until(lambda: gauges(scheduler)["_half_bound"] == 1)
-            assert gauges(scheduler)[status("Scheduled")] == 0
+            assert gauges(scheduler)[status("Scheduled")] == 0 and gauges(scheduler)[status("Degraded")] == 1
 
 
 async def test_what_is_asked_while_the_world_is_half_read_is_answered_when_it_is_read() -> None:

@@ -58,6 +58,11 @@ class NodeGpus:
         return ((1 << self.machine.size) - 1) & ~self.machine.healthy
 
     @cached_property
+    def sick_holders(self) -> frozenset[str]:
+        """Keys of the pods that use an unhealthy GPU, whole or in part."""
+        return frozenset(key for key, mask in self.masks.items() if mask & self.sick) if self.sick else frozenset()
+
+    @cached_property
     def requested(self) -> int:
         """Number of GPUs that pods on the node request."""
         return sum(one.count for one in self.holders.values())
@@ -88,6 +93,11 @@ class GpuView(FamilyView):
     def sick_held(self) -> tuple[str, ...]:
         """Names of nodes on which a pod uses a sick GPU, sorted."""
         return tuple(sorted(name for name, known in self.nodes.items() if known.held_whole & known.sick))
+
+    @cached_property
+    def sick_holders(self) -> frozenset[str]:
+        """Implements `FamilyView.sick_holders`."""
+        return frozenset().union(*(known.sick_holders for known in self.nodes.values() if known.sick))
 
     def without_pods(self, gone: Collection[PodInfo]) -> "GpuView":
         """Implements `FamilyView.without_pods`."""

@@ -35,7 +35,8 @@ class StaleWatch:
         self._reminded: set[GangRef] = set()
         """Stale gangs for which `half_over_listeners` were called."""
         self._feeds, self._wake, self._now = context.feeds, wake, context.now
-        self._settings = context.settings.config.stale_gangs
+        config = context.settings.config
+        self._settings, self._repair = config.stale_gangs, config.repair
         self._dirty: dict[GangRef, None] = {}
         """Gangs that changed since the last call of `look`."""
         self._stale: dict[GangRef, StaleState] = {}
@@ -62,7 +63,7 @@ class StaleWatch:
             return
         snapshot = state.snapshot(self._now())
         for ref in suspects:
-            found, before = stale_state(ref, snapshot, self._settings), self._stale.get(ref)
+            found, before = stale_state(ref, snapshot, self._settings, self._repair), self._stale.get(ref)
             if found is None:
                 for known in (self._stale, self.due, self._said):
                     known.pop(ref, None)

@@ -12,7 +12,7 @@ from koordpy.cache.cluster_state import ClusterState
 from koordpy.plan.round_plan import GangReport, GangStatus
 from koordpy.pods.gang_refs import GangRef, GangSource
 
-REFUSED = (GangStatus.UNSCHEDULABLE, GangStatus.INVALID)
+REFUSED = (GangStatus.UNSCHEDULABLE, GangStatus.DEGRADED, GangStatus.INVALID)
 """Statuses of a gang that a round has refused. Incomplete is none of them: its pods are not created yet."""
 
 
@@ -69,10 +69,18 @@ class Census:
                 gated[why] += 1
             if tally.bound and not half:
                 statuses[GangStatus.SCHEDULED] += 1
+            elif half and refused.get(ref) is not GangStatus.INVALID and self._has_lost(ref):
+                statuses[GangStatus.DEGRADED] += 1
             else:
                 statuses[refused.get(ref, GangStatus.INCOMPLETE)] += 1
         self._refused = refused
         return GangCounts(statuses, origins, gated, degraded)
+
+    def _has_lost(self, ref: GangRef) -> bool:
+        """Returns False for a half-bound gang of a workload that has lost no member, because its pods start one by
+        one."""
+        derived = self._state.gangs.derived.get(ref)
+        return derived is None or not derived.by_workload or derived.has_lost_members
 
     def _origin(self, ref: GangRef) -> str:
         """Returns the value of the label `origin` for a gang."""

@@ -192,7 +192,7 @@ class NamedGangTeller(GangWriter):
         derived = self._context.state.gangs.derived.get(report.ref)
         if derived is not None and derived.is_awaited:
             return  # expected: the workload's controller has not created all pods yet
-        waits = report.status is GangStatus.UNSCHEDULABLE
+        waits = report.status is not GangStatus.INVALID
         of_workload = f"; {report.origin}" if waits and report.source is GangSource.WORKLOAD else ""
         self._refused(report.name, report.status.value, f"{report.message}{of_workload}")
 

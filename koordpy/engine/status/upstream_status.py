@@ -59,7 +59,7 @@ def wanted_condition(
         return condition("True", "Scheduled", f"{count_noun(have, 'pod')} bound, {need} required")
     if report is None or report.status not in REFUSED:
         return None
-    wrong = Reason.SCHEDULER_ERROR if report.status is not GangStatus.UNSCHEDULABLE else Reason.UNSCHEDULABLE
+    wrong = Reason.SCHEDULER_ERROR if report.status is GangStatus.INVALID else Reason.UNSCHEDULABLE
     return condition("False", str(report.reason or wrong), report.message)
 
 
@@ -130,7 +130,7 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition 
         if self._context.state.gangs.gangs_of_made(key):
             return  # the workload gets the event
         if about is not None and wanted is not None and wanted.status == "False":
-            if self._reports[key].status is not GangStatus.UNSCHEDULABLE:
+            if self._reports[key].status is GangStatus.INVALID:
                 self._context.announcer.tell(INVALID, about, wanted.message)
             elif not self._reports[key].awaits:
                 self._context.announcer.tell(GANG_UNSCHEDULABLE, about, wanted.message)

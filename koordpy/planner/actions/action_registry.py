@@ -8,6 +8,7 @@ from koordpy.planner.actions.allocate import allocate
 from koordpy.planner.actions.give_back_overuse import give_back_overuse
 from koordpy.planner.actions.lend_runtimes import lend_runtimes
 from koordpy.planner.actions.release_stale_gangs import release_stale_gangs
+from koordpy.planner.actions.repair import repair
 from koordpy.planner.actions.retry_followers import retry_followers
 from koordpy.planner.round_context import RoundContext
 
@@ -26,5 +27,6 @@ ACTIONS: tuple[Action, ...] = (
     Action(allocate),
     Action(retry_followers, RoundContext.has_followers),
     Action(lend_runtimes, RoundContext.has_loans),
+    Action(repair, RoundContext.has_broken_units),
     Action(release_stale_gangs, RoundContext.has_bound_gangs),
 )

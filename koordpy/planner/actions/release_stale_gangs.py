@@ -42,7 +42,7 @@ def release_stale_gangs(context: RoundContext) -> None:
         if context.only is not None and unit.pending and unit.id not in tried:
             continue
         waited = snapshot.now - since(gang, snapshot)
-        grace = grace_seconds(gang, snapshot, settings)
+        grace = grace_seconds(gang, snapshot, settings, round_state.config.repair)
         pods = tuple(pod for pod in gang.bound if not terminating(pod) and pod.key not in draft.evicted)
         if grace < 0 or waited < grace or not pods or not _is_evictable(pods, round_state):
             continue

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import StaleGangs
+from koordpy.config.node_failures import Repair
 from koordpy.gangs.gang_reading import read_gang
 from koordpy.gangs.gang_settings import Gang
 from koordpy.gangs.stale_grace import began, grace_seconds
@@ -45,8 +46,12 @@ class StaleState:
 
 
 def present(gang: Gang, draft: Draft) -> int:
-    """Returns the number of members that are bound or Succeeded, with placements and evictions of the draft."""
+    """Returns the number of members that are bound or Succeeded, with placements and evictions of the draft.
+
+    Pods on lost nodes count until they are deleted: a node that comes back in time costs no gang (repair.md 4.1).
+    """
     bound = sum(pod.key not in draft.evicted for pod in gang.bound)
+    bound += sum(pod.pod.metadata.deletion_timestamp is None for pod in gang.lost)
     return bound + sum(pod.key in draft.placed for pod in gang.pending) + gang.succeeded
 
 
@@ -70,7 +75,7 @@ def is_stale(gang: Gang, draft: Draft) -> bool:
 
 def thinned(ref: GangRef, snapshot: Snapshot) -> bool:
     """Returns False if a gang certainly is not stale: a cheap check that leaves out most gangs."""
-    bound = sum(pod.bound for pod in snapshot.members.get(ref, ()))
+    bound = sum(pod.bound and not pod.lost for pod in snapshot.members.get(ref, ()))
     if not bound:
         return False
     if ref.source is GangSource.GROUP:
@@ -84,7 +89,7 @@ def thinned(ref: GangRef, snapshot: Snapshot) -> bool:
     return True
 
 
-def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs) -> StaleState | None:
+def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs, repair: Repair) -> StaleState | None:
     """Returns the state of a gang that has lost members; None for a gang that is not stale.
 
     Returns None also for a gang without a bound member that is not terminating, and for gangs of other schedulers.
@@ -96,7 +101,7 @@ def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs) -> Stale
     if not is_stale(gang, draft) or all(terminating(pod) for pod in gang.bound):
         return None
     kept = any(protected(pod) or pod.pod.spec.scheduler_name not in names for pod in gang.live)
-    grace = -1.0 if kept else grace_seconds(gang, snapshot, settings)
+    grace = -1.0 if kept else grace_seconds(gang, snapshot, settings, repair)
     known = began(gang, snapshot)
     if grace < 0 or (known is None and grace > 0):
         due = None

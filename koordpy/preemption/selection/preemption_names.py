@@ -17,6 +17,8 @@ class RuleName(StrEnum):
     """The unit is moved: evicted, and placed again in the same plan."""
     STALE_GANG = "stale-gang"
     """The gang has lost members that it needs, and its grace period is over."""
+    REPAIR = "repair"
+    """The gang has lost members that it needs, and moves as a whole."""
 
 
 class Way(StrEnum):

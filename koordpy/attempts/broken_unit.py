@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Preemption for a unit with a broken gang, which has lost members that it needs (repair.md 4.2 and 4.3).
+
+Evictions and nominations for it must make it whole again: a plan with victims places all missing members, or no pod is
+evicted. A gang with the policy `wait` uses free capacity only. All other units preempt as usual.
+"""
+
+from dataclasses import replace
+
+from koordpy.attempts.preemption_pipeline import preempt
+from koordpy.attempts.unit_outcome import UnitOutcome, WaitingUnit
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.broken_gangs import missing_members, repair_policy, with_whole_needs
+from koordpy.gangs.queue_units import Unit
+from koordpy.preemption.search.preemption_search import PreemptionSearch
+
+
+def preempt_or_repair(refused: WaitingUnit, now: RoundState, search: PreemptionSearch) -> UnitOutcome:
+    """Returns the outcome of a unit that found no capacity, as `preempt`: with victims, or waiting with the reason."""
+    unit = refused.unit
+    broken = [gang for gang in unit.gangs if missing_members(gang)] if unit.bound_any else []
+    if not broken:
+        return preempt(refused, now, search)
+    settings, snapshot = now.config.repair, now.snapshot
+    if any(repair_policy(gang, snapshot, settings) == "wait" for gang in broken):
+        return refused
+    gangs = with_whole_needs(unit.gangs)
+    if gangs is None:
+        return refused
+    asking = replace(refused, attempt=replace(refused.attempt, unit=Unit(id=unit.id, gangs=gangs)))
+    found = preempt(asking, now, search)
+    return replace(found, attempt=replace(found.attempt, unit=unit))

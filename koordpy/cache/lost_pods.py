@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Marks the bound members of gangs whose nodes are lost or gone (repair.md 4.1), for `ClusterState.snapshot`.
+
+Which nodes are lost is decided in `lost_nodes.py`. A lost member keeps its node's capacity, but no longer counts as a
+member of its gang and in quotas (`PodInfo.lost`). Cost: O(pods on lost nodes) for each snapshot; nothing without any.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from koordpy.cache.lost_nodes import LostNode
+from koordpy.cache.node_book import NodeBook
+from koordpy.cache.pod_book import PodBook
+
+
+@dataclass
+class LostPods:
+    """The lost members as of the last snapshot, and the nodes that pods name although they do not exist."""
+
+    keys: dict[str, None] = field(default_factory=dict)
+    """Keys of the members that were lost at the last call of `update`."""
+    absent: set[str] = field(default_factory=set)
+    """Nodes with pods that did not exist at the last call of `update`."""
+
+    def update(self, pods: PodBook, nodes: NodeBook, lost_nodes: Mapping[str, LostNode], gone: set[str]) -> None:
+        """Marks the members that are lost now, and those that are live again.
+
+        lost_nodes: node name -> why the node is lost, now. gone: names of nodes with new pods, and of removed nodes,
+        that do not exist.
+        """
+        usage = pods.usage
+        self.absent = {name for name in self.absent | gone if nodes.get(name) is None and usage.pods_on(name)}
+        found: dict[str, None] = {}
+        for name in (*self.absent, *lost_nodes):
+            mark = lost_nodes.get(name)
+            for key in usage.pods_on(name):
+                info = pods.pod(key)
+                if info is None or info.gang is None or not info.pod.spec.node_name:
+                    continue
+                if mark is None or mark.loss_of(info.pod) is not None:
+                    found[key] = None
+        for key in {**self.keys, **found}:
+            old, lost = pods.pod(key), key in found
+            if old is not None and old.lost is not lost:
+                info = replace(old, lost=lost)
+                pods.workloads.put_pod(info)
+                pods.quotas.account(old, -1)
+                pods._file(info)
+                pods.quotas.account(info, 1)
+        self.keys = found

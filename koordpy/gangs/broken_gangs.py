@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Broken gangs: gangs that run with fewer members than their minimum, and what is missing (repair.md 4.1, 4.3).
+
+A gang is broken if it has live members, but fewer live and Succeeded members than minMember. Members on lost nodes are
+no members (`Members.lost`). The missing members are placed beside the live ones; the policy of the gang decides what
+happens while no place is found. The functions read one gang, with the placements of a round if it is that of a unit
+with bound members (`Unit.with_bound`).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import get_args
+
+from koordpy.api import keys
+from koordpy.api.field_faults import literal
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.node_failures import Repair, RepairPolicy
+from koordpy.decoding.annotation_settings import index_of
+from koordpy.gangs.gang_reading import settings_of
+from koordpy.gangs.gang_settings import Gang
+from koordpy.pods.gang_refs import rank_index
+from koordpy.pods.pod_info import PodInfo
+
+_RANDOM_NAMES = frozenset(("Job", "ReplicaSet", "ReplicationController"))
+"""Kinds of controllers that end the names of their pods with random characters."""
+POLICIES: tuple[RepairPolicy, ...] = get_args(RepairPolicy)
+
+
+def missing_members(gang: Gang) -> int:
+    """Returns how many members a broken gang lacks; 0 for a gang that is not broken.
+
+    Not broken are gangs without a live member, gangs that have as many members as when they last had their minimum, and
+    gangs of workloads that have lost no members.
+    """
+    if not (gang.exists and gang.bound) or gang.unsupported_field:
+        return 0
+    if gang.by_workload:
+        lost = gang.workload_gang is not None and gang.workload_gang.has_lost_members
+        return max(0, gang.min_member - len(gang.bound)) if lost else 0
+    have = len(gang.bound) + gang.succeeded
+    return 0 if 0 < gang.past.whole <= have else max(0, gang.min_member - have)
+
+
+def is_broken(gangs: Iterable[Gang]) -> bool:
+    """Returns True if any of the gangs of a unit is broken."""
+    return any(map(missing_members, gangs))
+
+
+def repair_policy(gang: Gang, snapshot: Snapshot, settings: Repair) -> RepairPolicy:
+    """Returns the policy of a gang: its annotation, else the configured one. An unreadable value counts as absent."""
+    text = _annotation(gang, snapshot, keys.GANG_REPAIR)
+    return text if text in POLICIES else settings.policy
+
+
+def policy_warning(gang: Gang, snapshot: Snapshot, settings: Repair) -> str:
+    """Returns the warning about an unreadable policy; empty for none."""
+    text = _annotation(gang, snapshot, keys.GANG_REPAIR)
+    if text is None or text in POLICIES:
+        return ""
+    return (
+        f"annotation {keys.GANG_REPAIR} cannot be read: "
+        f"{literal(text)} is none of {', '.join(POLICIES)}: {settings.policy} holds"
+    )
+
+
+def _annotation(gang: Gang, snapshot: Snapshot, key: str) -> str | None:
+    """Returns an annotation of the object with the settings of a gang; None if absent."""
+    meta = settings_of(snapshot, gang.ref)
+    return meta.annotations.get(key) if meta is not None else None
+
+
+def with_whole_needs(gangs: Sequence[Gang]) -> tuple[Gang, ...] | None:
+    """Returns the gangs of a unit as a plan with victims must place them: all missing members of broken gangs together.
+
+    None if too few members of a broken gang are pending: no pod is evicted for a gang that stays broken.
+    """
+    missing = [missing_members(gang) for gang in gangs]
+    if any(number > len(gang.pending) for gang, number in zip(gangs, missing, strict=True)):
+        return None
+    return tuple(
+        replace(gang, stale_minimum=max(number, gang.stale_minimum)) if number else gang
+        for gang, number in zip(gangs, missing, strict=True)
+    )
+
+
+# --- ranks ------------------------------------------------------------------------------------------------------------
+
+
+def explicit_index(pod: PodInfo) -> int | None:
+    """Returns the index of a pod if a label, an annotation or its workload states it, not only its name; else None."""
+    if pod.index is None or rank_index(pod.pod, by_name=False) is not None:
+        return pod.index
+    owner = pod.pod.metadata.controller
+    named = owner is None or owner.kind in _RANDOM_NAMES
+    return None if named and pod.index == rank_index(pod.pod) else pod.index
+
+
+def written_rank(pod: PodInfo) -> int | None:
+    """Returns the rank that a bound or ended pod got with its Binding; None for none."""
+    return index_of(pod.pod.metadata.annotations.get(keys.BOUND_RANK, ""))
+
+
+def kept_ranks(gangs: Sequence[Gang], members: Sequence[PodInfo]) -> dict[str, int] | None:
+    """Returns pod key -> rank of the members of a unit with a broken gang (repair.md 4.2).
+
+    None if no gang is broken, or if no live member has a rank: the order of gang-network.md 2.5 applies then. Live
+    members keep their ranks. A pending member whose explicit index is free gets that index, if the index of every
+    member with a rank is its rank. The others share the lowest free ranks: a member without an explicit index whose
+    name ends in one of these numbers gets it, the rest follow in order.
+
+    members: all members of the unit in the order of gang-network.md 2.5.
+    """
+    if not is_broken(gangs):
+        return None
+    live, pending = [pod for pod in members if not pod.pending], [pod for pod in members if pod.pending]
+    ranks = {pod.key: rank for pod in live if (rank := written_rank(pod)) is not None}
+    if not ranks:
+        return None
+    ended = [pod for gang in gangs for pod in gang.pods if gang.is_success(pod)]
+    told = {pod.key: rank for pod in ended if (rank := written_rank(pod)) is not None}
+    used = {*ranks.values(), *told.values()}
+    carriers = [pod for pod in (*live, *ended) if pod.key in ranks or pod.key in told]
+    by_index = all(explicit_index(pod) == {**told, **ranks}[pod.key] for pod in carriers)
+    rest: list[PodInfo] = []
+    for pod in pending:
+        index = explicit_index(pod)
+        if by_index and index is not None and index not in used:
+            ranks[pod.key] = index
+            used.add(index)
+        else:
+            rest.append(pod)
+    rest += (pod for pod in live if pod.key not in ranks)  # bound by another scheduler
+    _deal(rest, _lowest_free(used, len(rest)), ranks)
+    return ranks
+
+
+def in_kept_order(gangs: Sequence[Gang], members: tuple[PodInfo, ...]) -> tuple[PodInfo, ...]:
+    """Returns the members of a unit in rank order. members: in the order of gang-network.md 2.5."""
+    kept = kept_ranks(gangs, members)
+    return members if kept is None else tuple(sorted(members, key=lambda pod: kept[pod.key]))
+
+
+def _lowest_free(used: set[int], number: int) -> list[int]:
+    """Returns the lowest ranks from 0 that are not used."""
+    out: list[int] = []
+    rank = 0
+    while len(out) < number:
+        if rank not in used:
+            out.append(rank)
+        rank += 1
+    return out
+
+
+def _deal(pods: Iterable[PodInfo], free: list[int], ranks: dict[str, int]) -> None:
+    """Gives each pod one of the free ranks: the number at the end of its name if possible, else the lowest left."""
+    left = dict.fromkeys(free)
+    later: list[PodInfo] = []
+    for pod in pods:
+        number = pod.index if explicit_index(pod) is None else None
+        if number is not None and number in left:
+            ranks[pod.key] = number
+            del left[number]
+        else:
+            later.append(pod)
+    ranks.update(zip((pod.key for pod in later), left, strict=True))
+
+
+def missing_ranks(gang: Gang, missing: int) -> tuple[int, ...]:
+    """Returns the lowest ranks that no live or Succeeded member has, as many as are missing.
+
+    A member has its rank annotation, else its index. Empty if no live member has either.
+    """
+    ended = [pod for pod in gang.pods if gang.is_success(pod)]
+    taken = {rank for pod in (*gang.bound, *ended) if (rank := _rank_or_index(pod)) is not None}
+    if not missing or all(_rank_or_index(pod) is None for pod in gang.bound):
+        return ()
+    return tuple(_lowest_free(taken, missing))
+
+
+def _rank_or_index(pod: PodInfo) -> int | None:
+    """Returns the rank of a member, else its index; None without either."""
+    rank = written_rank(pod)
+    return pod.index if rank is None else rank

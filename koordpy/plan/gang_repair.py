@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a gang lacks after a round, and where its missing members can go: `gangs[].repair` of a simulation, and the
+condition Degraded of a PodGroup (repair.md 4.5 and 7). Values only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from koordpy.config.node_failures import RepairPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class LostMember:
+    """A bound pod on a lost node."""
+
+    pod_key: str
+    """`namespace/name`."""
+    node: str
+    cause: str
+    """`NodeGone`, `NodeTaint` or `NodeCondition`."""
+    text: str
+    """The cause in words, such as `taint node.kubernetes.io/unreachable`."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangRepair:
+    """The losses of one gang."""
+
+    policy: RepairPolicy
+    have: int
+    """Number of live and Succeeded members."""
+    min_member: int
+    missing: int
+    """Number of missing members; 0 if the gang is not broken."""
+    ranks: tuple[int, ...]
+    """Ranks of the missing members; empty if no live member has a rank or an index."""
+    lost: tuple[LostMember, ...] = ()
+    """In natural order."""
+    hurt: tuple[str, ...] = ()
+    """Keys of live members with an unhealthy device, in natural order."""
+    seats: Mapping[str, int] = field(default_factory=dict)
+    """Node name -> number of missing members for which capacity is reserved there."""
+    seats_until: float | None = None
+    """End of that reservation, in seconds since the epoch; None without one."""
