@@ -4,7 +4,7 @@
 A family has a book in the cache, a ledger in the draft, a filter, the choice of devices for a pod, and its part of the
 plan check. Placement rules for whole jobs are a second, optional interface.
 
-Main types: `Family` (`device_family.py`): the interface; `FamilyRound` (`device_family.py`): a family's view of a
+Main types: `Family` (`device_family.py`): the interface; `FamilyRound` (`family_round.py`): a family's view of a
 round; `JobPlacement` (`placement_rules.py`): rules for jobs.
 
 Must not be imported family by family: other packages call `family_registry.py` and `rule_registry.py`.

@@ -19,8 +19,9 @@ from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import Gpu, KoordpyConfiguration
 from koordpy.config.dra_settings import Dra
 from koordpy.devices.ascend.family.npu_family import NpuFamily
-from koordpy.devices.device_family import Family, FamilyRound, NodeFacts, Obstruction, UnitCosts
+from koordpy.devices.device_family import Family
 from koordpy.devices.dra.family.claim_family import ClaimedDevices
+from koordpy.devices.family_round import FamilyRound, NodeFacts, Obstruction, UnitCosts
 from koordpy.devices.gpu.gpu_family import Gpus
 from koordpy.devices.gpu.part_family import PartAsks
 from koordpy.devices.numa.numa_family import NumaZones

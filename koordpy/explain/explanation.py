@@ -15,8 +15,8 @@ from koordpy.attempts.unit_outcome import PreemptingUnit, RejectedUnit, WaitingU
 from koordpy.attempts.watched_pod import DecidedPod, Watch
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.devices.device_family import NodeFacts
 from koordpy.devices.family_registry import families_of, node_facts
+from koordpy.devices.family_round import NodeFacts
 from koordpy.devices.rule_registry import place_by_rules, shown_scores
 from koordpy.explain.advice.advise import advice, advice_of_ignored, evictions_for
 from koordpy.fairness.quota_admission import PLUGIN as QUOTA

@@ -11,12 +11,12 @@ Faults are reported and worked around, so that one bad object does not remove th
 
 from collections.abc import Iterable, Mapping
 
-from koordpy.api.bounded_patterns import PatternFault, read_pattern
 from koordpy.api.counted_nouns import name_first
 from koordpy.api.custom_objects import HyperNode, HyperNodeMember
 from koordpy.api.keys import CLUSTER_LAYER, NODE_LAYER
 from koordpy.api.label_selectors import Labels, selector_matches
 from koordpy.api.natural_order import natural_key
+from koordpy.topology.bounded_patterns import PatternFault, read_pattern
 from koordpy.topology.topology_layers import Layer, Layers
 
 _NAMED = 3

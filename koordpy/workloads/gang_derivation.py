@@ -183,7 +183,6 @@ class DerivedBook:
         if filed is not None and filed.pod.metadata.uid != uid:
             self.drop(key)
             filed = None
-        # True also if no owner is known yet
         has_new_owner = filed is None or filed.pod.metadata.controller != pod.metadata.controller
         if filed is None:
             filed = self._pods[key] = FiledPod(key, pod, bound, created)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from koordpy.api.bounded_patterns import PatternFault, read_pattern
+from koordpy.topology.bounded_patterns import PatternFault, read_pattern
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Pod
 from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import Gpu, KoordpyConfiguration
-from koordpy.devices.device_family import Family, FamilyRound, Obstruction, Placed, UnitCosts
+from koordpy.devices.device_family import Family
+from koordpy.devices.family_round import FamilyRound, Obstruction, Placed, UnitCosts
 from koordpy.devices.gpu.freed_gpus import freeable_gpus, held_gpus
 from koordpy.devices.gpu.gpu_allocation import allocate
 from koordpy.devices.gpu.gpu_book import GpuBook

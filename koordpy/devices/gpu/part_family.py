@@ -7,7 +7,8 @@ from typing import Any
 from koordpy.api.objects import Pod
 from koordpy.config.configuration import Gpu, KoordpyConfiguration
 from koordpy.config.part_names import ANNOTATIONS
-from koordpy.devices.device_family import Family, FamilyRound
+from koordpy.devices.device_family import Family
+from koordpy.devices.family_round import FamilyRound
 from koordpy.devices.gpu.gpu_filter import PLUGIN
 from koordpy.devices.gpu.part_asks import PARTS, part_ask
 from koordpy.framework.filter_protocol import Code, Refusal

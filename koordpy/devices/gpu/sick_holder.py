@@ -5,7 +5,7 @@ Sick means unhealthy by the Device. The kubelet takes a sick GPU out of the node
 that uses it. So the scheduler sees one GPU fewer than the node has, until the pod is gone.
 """
 
-from koordpy.devices.device_family import FamilyRound, Obstruction
+from koordpy.devices.family_round import FamilyRound, Obstruction
 from koordpy.devices.gpu.gpu_machine import GPUS
 from koordpy.devices.gpu.gpu_nodes import gpu_nodes
 from koordpy.devices.gpu.gpu_view import gpu_view

@@ -14,7 +14,7 @@ from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.quantity import units
-from koordpy.devices.device_family import Placed
+from koordpy.devices.family_round import Placed
 from koordpy.devices.numa.numa_nodes import ZoneState, ZoneTake, numa_nodes
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
 from koordpy.plugins.filter_inputs import FilterInputs

@@ -14,7 +14,8 @@ from koordpy.api.custom_objects import NodeResourceTopology
 from koordpy.api.objects import Pod
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.devices.device_family import Family, FamilyRound, NodeFacts, Placed
+from koordpy.devices.device_family import Family
+from koordpy.devices.family_round import FamilyRound, NodeFacts, Placed
 from koordpy.devices.numa.admission import Admission
 from koordpy.devices.numa.numa_book import NumaBook
 from koordpy.devices.numa.numa_check import check_zones

@@ -9,7 +9,7 @@ from typing import Any
 
 from koordpy.api.counted_nouns import count_noun
 from koordpy.cache.snapshot import Snapshot
-from koordpy.devices.device_family import NodeFacts
+from koordpy.devices.family_round import NodeFacts
 from koordpy.devices.numa.admission import Admission, Policy, widths
 from koordpy.devices.numa.numa_book import NumaView, numa_view
 from koordpy.devices.numa.numa_nodes import NumaNodes, ZoneState

@@ -12,7 +12,7 @@ from koordpy.devices.ascend.family.npu_round import free_chips, npu_job
 from koordpy.devices.ascend.tables.chip_costs import take
 from koordpy.devices.ascend.tables.chip_division import Demand, divide
 from koordpy.devices.ascend.tables.npu_book import chip_numbers, npu_resource
-from koordpy.devices.device_family import FamilyRound
+from koordpy.devices.family_round import FamilyRound
 from koordpy.pods.pod_info import PodInfo
 
 Chips = tuple[int, ...]

@@ -35,7 +35,8 @@ from koordpy.devices.ascend.tables.npu_book import (
     npu_resource,
     reports_npus,
 )
-from koordpy.devices.device_family import Family, FamilyRound, Placed, UnitCosts
+from koordpy.devices.device_family import Family
+from koordpy.devices.family_round import FamilyRound, Placed, UnitCosts
 from koordpy.framework.filter_protocol import Refusal
 from koordpy.framework.pod_rule_filter import Rule
 from koordpy.plan.round_plan import FamilyAllocation

@@ -14,7 +14,7 @@ from koordpy.devices.ascend.family.chip_dealing import demand_of
 from koordpy.devices.ascend.family.npu_filter import AscendChips, chips_rule
 from koordpy.devices.ascend.tables.chip_costs import affinity
 from koordpy.devices.ascend.tables.chip_division import Demand, divide
-from koordpy.devices.device_family import FamilyRound
+from koordpy.devices.family_round import FamilyRound
 from koordpy.placement.problem import DeviceCosts, Ints, Vector
 from koordpy.pods.pod_info import PodInfo
 

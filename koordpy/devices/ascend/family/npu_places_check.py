@@ -15,7 +15,7 @@ from koordpy.devices.ascend.family.npu_round import ascend_jobs, bind_placed, np
 from koordpy.devices.ascend.tables.ascend_job import AscendJob, Tor
 from koordpy.devices.ascend.tables.npu_book import npu_resource, npus_of, super_pod_of
 from koordpy.devices.ascend.tables.switch_table import Switches
-from koordpy.devices.device_family import FamilyRound
+from koordpy.devices.family_round import FamilyRound
 from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import PodInfo
 

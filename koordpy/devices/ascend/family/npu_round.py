@@ -13,7 +13,7 @@ from koordpy.devices.ascend.tables.ascend_job import AscendJob
 from koordpy.devices.ascend.tables.ascend_jobs import AscendJobs
 from koordpy.devices.ascend.tables.free_chips import FreeChips
 from koordpy.devices.ascend.tables.npu_book import NPUS
-from koordpy.devices.device_family import FamilyRound
+from koordpy.devices.family_round import FamilyRound
 from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.pods.pod_info import PodInfo
 

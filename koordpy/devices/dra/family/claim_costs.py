@@ -16,7 +16,6 @@ import numpy as np
 
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints
-from koordpy.devices.device_family import UnitCosts
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_requests import Alternative, alternatives_of
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
@@ -24,6 +23,7 @@ from koordpy.devices.dra.filters.joint_choice import JointChoice
 from koordpy.devices.dra.filters.link_order import NO_LIMIT
 from koordpy.devices.dra.ledger.claim_book import claim_ledger
 from koordpy.devices.dra.ledger.offered_devices import NodeDevices, OfferedDevice
+from koordpy.devices.family_round import UnitCosts
 from koordpy.placement.problem import DeviceCosts, Devices, Vector
 from koordpy.plan.limits import EXACT_GPUS
 from koordpy.pods.pod_info import PodInfo

@@ -17,7 +17,7 @@ from koordpy.api.objects import Pod
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.devices.device_family import Family, FamilyRound, UnitCosts
+from koordpy.devices.device_family import Family
 from koordpy.devices.dra.family.claim_costs import ClaimCosts
 from koordpy.devices.dra.family.member_limits import MemberLimitReader
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
@@ -27,6 +27,7 @@ from koordpy.devices.dra.filters.extended_amounts import device_amounts, served_
 from koordpy.devices.dra.filters.joint_choice import JointChoice
 from koordpy.devices.dra.filters.pod_claims import Mask
 from koordpy.devices.dra.ledger.claim_book import ClaimBook, claim_ledger, claim_view
+from koordpy.devices.family_round import FamilyRound, UnitCosts
 from koordpy.framework.device_limits import MemberLimits
 from koordpy.framework.filter_protocol import Refusal
 from koordpy.framework.pod_rule_filter import Rule
