@@ -78,6 +78,8 @@ ADVICE_LESS = 8
 """Maximum number of smaller amounts of a device that are tried for a pod, one by one, the highest first."""
 ADVICE_MEMBERS = 16
 """Maximum number of further members that are tried to satisfy a multiple."""
+ADVICE_CORRECTIONS = 4
+"""Maximum number of misspelt names that are corrected in one annotation."""
 ADVICE_RAISES = 6
 """Maximum number of times that quotas are raised together until none refuses the unit."""
 ADVICE_WEIGHTS = 4

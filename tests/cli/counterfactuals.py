@@ -292,6 +292,16 @@ def _members(one: Cluster, job: Job, match: re.Match[str]) -> None:
         one.documents.append(pod)
 
 
+def _missing_members(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    """Copies of the last member of a gang, which exist beside the present ones."""
+    own = [pod for pod in job.own_pods(one) if _gang_of(pod) == match[2]]
+    for number in range(int(match[1])):
+        pod = json.loads(json.dumps(own[-1]))
+        pod["metadata"]["name"] += f"-new-{number}"
+        pod["metadata"].pop("uid", None)
+        one.documents.append(pod)
+
+
 def _uncordon(one: Cluster, job: Job, match: re.Match[str]) -> None:
     for name, node in one.of("Node").items():
         if match[1] is None or name in _names(match[1]):
@@ -535,6 +545,7 @@ FORMS: dict[str, Doing] = {
     rf"(?P<layer>\w+)(?: of each (?P<scope>\w+))?(?: of gangs? (?P<gangs>{NAMES})| of \d+ gangs)? were PreferGather|"
     rf"podCountMultiple (?P<uncounted>\w+)=\d+(?: of gangs? (?P<counting>{NAMES})| of \d+ gangs)? were left out": _wish,
     r"it had (\d+) members \(it has (\d+), not a multiple of \d+\)": _members,
+    r"(\d+) more members? of gang (\S+) existed \(\d+ of minMember \d+ exist\)": _missing_members,
     rf"nodes? ({NAMES}) were uncordoned|all \d+ cordoned nodes were uncordoned": _uncordon,
     rf"nodes? ({NAMES}) had labels? (\S+=\S+(?: and \S+=\S+)*)": _label,
     rf"there were (?P<new>\d+ more nodes? with (?P<amount>\S+) (?P<resource>\S+) in \S+(?: [\w./-]+?)?"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`koordpy explain` on the mistakes that are made every day: what is wrong is named, and what would help does help."""
 
+import json
 from typing import Any
 
 import pytest
@@ -173,3 +174,49 @@ def test_a_wish_is_named_only_where_giving_it_up_helps(slots: tuple[int, int], t
     nodes = [node(f"n{i}:{number}", {"block": f"b{i}", "spine": "s"}) for i, number in enumerate(slots)]
     gang = [group("g", size, wish({"blockLayer": "Must"}, multiple={"blockLayer": 3})), *gang_pods("g", size)]
     assert [miss for miss in said(TWO_LAYERS, nodes, gang, name="p-0")[1] if "were PreferGather" in miss] == list(told)
+
+
+NOTE = "gang.scheduling.koordinator.sh/networkTopologyAware"
+
+
+@pytest.mark.parametrize(
+    ("wished", "lines"),
+    [
+        (
+            {"gatherStrategy": [{"layer": "blokLayer", "strategy": "MustGather"}]},
+            ("gatherStrategy[0].layer were blockLayer",),
+        ),
+        (
+            {"gatherStrategy": [{"layer": "blockLayer", "strategy": "MustGathr"}]},
+            ("gatherStrategy[0].strategy were MustGather",),
+        ),
+        (
+            {"gatherStratgy": [{"layer": "blokLayer", "strategy": "MustGathr"}]},
+            (
+                "gatherStratgy were named gatherStrategy, and gatherStrategy[0].strategy were MustGather"
+                ", and gatherStrategy[0].layer were blockLayer",
+            ),
+        ),
+        ({"gatherStrategy": [{"layer": "zzz", "strategy": "MustGather"}]}, ()),
+        ({"gatherStrategy": [{"layer": "blockLayer", "strategy": "Often"}]}, ()),
+    ],
+)
+def test_a_misspelt_topology_annotation_is_corrected(wished: dict[str, Any], lines: tuple[str, ...]) -> None:
+    nodes = nodes_of("s1{b1: n1 n2}")
+    gang = [group("g", 2, {NOTE: json.dumps(wished)}), *gang_pods("g", 2)]
+    assert said(TWO_LAYERS, nodes, gang, name="p-0")[1] == lines
+    # a correction with which the gang does not fit is not suggested
+    assert said(TWO_LAYERS, nodes_of("s1{b1: n1; b2: n2}"), gang, name="p-0")[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "lines"),
+    [
+        (3, ("1 more member of gang default/g existed (2 of minMember 3 exist)", "minMember were 2 (it is 3)")),
+        (2, ("minMember were 2 (it is 3)",)),
+        (1, ("minMember were 1 (it is 3)",)),
+    ],
+)
+def test_missing_members_are_suggested_if_there_is_room_for_them(nodes: int, lines: tuple[str, ...]) -> None:
+    objects = [*(node(f"n{i}:1") for i in range(nodes)), group("g", 3), *gang_pods("g", 2)]
+    assert said(*objects, name="p-0")[1][: len(lines)] == lines

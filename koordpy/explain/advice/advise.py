@@ -21,7 +21,8 @@ from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.change_pairs import ChangePairs
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort
 from koordpy.explain.advice.ended_changes import ended_changes
-from koordpy.explain.advice.gang_changes import gang_changes, held_changes
+from koordpy.explain.advice.gang_changes import gang_changes
+from koordpy.explain.advice.held_changes import held_changes
 from koordpy.explain.advice.member_changes import member_changes
 from koordpy.explain.advice.node_changes import node_changes
 from koordpy.explain.advice.pod_spec_changes import pod_changes
@@ -45,7 +46,7 @@ def advice(decided: DecidedPod) -> list[str]:
     """Returns the ends of the lines `Would fit if ...` for a pending pod, the change with the least effort first.
 
     Empty for a pod that starts in the round, and if no change was found. If a gate blocks the unit before nodes and
-    quotas are checked, only corrections of misspelt names are tried.
+    quotas are checked, only corrections of misspelt names and other numbers of members are tried.
     """
     snapshot, config, unit, pod = decided.snapshot, decided.round_state.config, decided.outcome.unit, decided.pod
     if decided.node is not None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds pairs of changes for a unit with two obstacles, such as a taint and a quota: the second hides behind the first.
 
-The first change is applied, the unit is decided anew, and changes for what then refuses it are tried there. A first
+The first change is applied, the unit is decided again, and changes for what then refuses it are tried there. A first
 change after which the unit waits with the same message removes no obstacle, and is not continued. The number of rounds
 is limited as for single changes.
 """

@@ -176,7 +176,7 @@ class _RemovalSearch:
     def _small_sets(
         self, node: int, gone: Sequence[PodInfo], there: Sequence[PodInfo], slots: int
     ) -> list[tuple[PodInfo, ...]]:
-        """Returns a few of the smallest sets of pods whose requests give a node more than `slots` slots.
+        """Returns a few of the smallest sets of pods that give a node, by their requests, more than `slots` slots.
 
         Empty if no set of `ADVICE_SET` pods does. A set may still give no slot, for example because of a host port.
         """

@@ -15,9 +15,7 @@ from typing import Any
 from msgspec import structs
 
 from koordpy.api import keys
-from koordpy.api.key_hints import meant_settings
 from koordpy.api.objects import ObjectMeta
-from koordpy.api.spelling import meant
 from koordpy.cache.snapshot import Snapshot
 from koordpy.cache.snapshot_variants import Edit, VariantError, with_pods
 from koordpy.config.gang_topology import TopologyWish
@@ -42,51 +40,7 @@ def gang_changes(case: Case) -> Iterator[ClusterChange]:
     yield from _independent(case)
 
 
-def held_changes(case: Case) -> Iterator[ClusterChange]:
-    """Yields corrections of misspelt names, for a unit that a gate blocks."""
-    yield from _meant_group(case)
-    yield from _meant_keys(case)
-
-
-def _meant_group(case: Case) -> Iterator[ClusterChange]:
-    """Yields the change to an existing PodGroup with a similar name, if pods name a PodGroup that does not exist."""
-    ref, snapshot = case.pod.gang, case.snapshot
-    if ref is None or ref.source is not GangSource.GROUP or ref.key in snapshot.pod_groups:
-        return
-    if near := meant(ref.key, snapshot.pod_groups):
-        other = GangRef.from_key(near)
-
-        def edit(snapshot: Snapshot) -> Snapshot:
-            pods = (snapshot.pods[pod.key] for pod in case.unit.pending if pod.gang == ref)
-            return with_pods(_without_pods_of(snapshot, ref), [structs.replace(pod, gang=other) for pod in pods])
-
-        text = f"its label named {other.name}: PodGroup {near} exists"
-        yield ClusterChange(text, Effort.MISTAKE, of_snapshot(edit))
-
-
-def _meant_keys(case: Case) -> Iterator[ClusterChange]:
-    """Yields one change that corrects all misspelt annotation keys of the unit's gangs."""
-    snapshot, names = case.snapshot, dict[str, str]()
-    for gang in case.unit.gangs:
-        meta = settings_of(snapshot, gang.ref)
-        names |= meant_settings(meta.annotations) if meta is not None else {}
-    if not names:
-        return
-
-    def edit(snapshot: Snapshot) -> Snapshot:
-        for gang in case.unit.gangs:
-            meta = settings_of(snapshot, gang.ref)
-            if meta is None or not names.keys() & meta.annotations.keys():
-                continue
-            notes = {names.get(key, key): text for key, text in meta.annotations.items()}
-            snapshot = with_meta(snapshot, gang.ref, structs.replace(meta, annotations=notes))
-        return snapshot
-
-    text = ", and ".join(f"annotation {key} were named {right}" for key, right in names.items())
-    yield ClusterChange(text, Effort.MISTAKE, of_snapshot(edit), len(names))
-
-
-def _without_pods_of(snapshot: Snapshot, ref: GangRef) -> Snapshot:
+def without_pods_of(snapshot: Snapshot, ref: GangRef) -> Snapshot:
     """Returns a snapshot in which a gang has no pods."""
     return replace(snapshot, members={one: pods for one, pods in snapshot.members.items() if one != ref}, memo={})
 
@@ -272,7 +226,7 @@ def _independent(case: Case) -> Iterator[ClusterChange]:
     def edit(snapshot: Snapshot) -> Snapshot:
         pods = [structs.replace(snapshot.pods[pod.key], gang=None, index=None) for pod in unit.pending]
         derived = {ref: one for ref, one in snapshot.workload_gangs.items() if ref != gang.ref}
-        return replace(with_pods(_without_pods_of(snapshot, gang.ref), pods), workload_gangs=derived)
+        return replace(with_pods(without_pods_of(snapshot, gang.ref), pods), workload_gangs=derived)
 
     title = gang.workload_gang.title
     text = f'its pods were independent: annotation {keys.GANG_AUTO}: "off" on {title} makes them plain pods'

@@ -31,11 +31,11 @@ from koordpy.workloads.workload_gangs import WorkloadGang
 def member_changes(case: Case) -> Iterator[ClusterChange]:
     """Yields other numbers of members; nothing for a plain pod."""
     if case.unit.is_gang:
-        yield from _fewer(case)
+        yield from fewer_members(case)
         yield from _multiple(case)
 
 
-def _fewer(case: Case) -> Iterator[ClusterChange]:
+def fewer_members(case: Case) -> Iterator[ClusterChange]:
     """Yields, for a few gangs, the largest smaller minMember with which the unit starts.
 
     The smallest possible number is tried first, and then increased by bisection.
@@ -183,14 +183,14 @@ def _multiple(case: Case) -> Iterator[ClusterChange]:
         last = unit.pending[-1]
 
         def grow(world: World) -> World:
-            new = [_copy(last, n, world) for n in range(1, more + 1)]
+            new = [copied_member(last, n, world) for n in range(1, more + 1)]
             return replace(world, snapshot=with_pods(world.snapshot, new))
 
         text = f"it had {every + more} members (it has {every}, not a multiple of {divisor})"
         yield ClusterChange(text, Effort.OWN_WISH, grow, 1 + more, "members")
 
 
-def _copy(pod: PodInfo, number: int, world: World) -> PodInfo:
+def copied_member(pod: PodInfo, number: int, world: World) -> PodInfo:
     """Returns a new pending member that is a copy of a pod. number: counts the copies, from 1."""
     name = f"{pod.name}-more-{number}"
     meta = structs.replace(pod.pod.metadata, name=name, uid=name)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Proposes changes for a unit that a gate blocks before nodes and quotas are checked: misspelt names, missing members.
+
+A misspelt field, value or layer of the topology annotation is corrected as the message of the gate hints, and the
+result is read again, up to a few times, because each message names the first faults only.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from msgspec import structs
+
+from koordpy.api import keys
+from koordpy.api.counted_nouns import count_noun
+from koordpy.api.field_faults import UnreadableError
+from koordpy.api.key_hints import meant_settings
+from koordpy.api.objects import ObjectMeta
+from koordpy.api.spelling import meant
+from koordpy.cache.snapshot import Snapshot
+from koordpy.cache.snapshot_variants import with_pods
+from koordpy.config.gang_topology import parse_topology_wish
+from koordpy.explain.advice.advice_case import Case
+from koordpy.explain.advice.cluster_change import ClusterChange, Effort, World, of_snapshot
+from koordpy.explain.advice.gang_changes import with_meta, without_pods_of
+from koordpy.explain.advice.member_changes import copied_member, fewer_members
+from koordpy.gangs.gang_reading import settings_of
+from koordpy.plan.limits import ADVICE_CORRECTIONS, ADVICE_MEMBERS
+from koordpy.pods.gang_refs import GangRef, GangSource
+
+_TOPOLOGY = (keys.GANG_TOPOLOGY, keys.GANG_TOPOLOGY_ALIAS)
+"""Topology annotations; the first that is present applies."""
+_HINTED = re.compile(r"^([\w\[\].]+): (unknown field)?[^;]*, did you mean (\w+)\?")
+"""A fault of the topology annotation with its path and the name that was meant."""
+
+
+def held_changes(case: Case) -> Iterator[ClusterChange]:
+    """Yields corrections of misspelt names, further members, and a smaller minMember."""
+    yield from _meant_group(case)
+    yield from _meant_keys(case)
+    yield from _meant_wish(case)
+    if case.unit.is_gang and any(case.unit.present(gang) < gang.min_member for gang in case.unit.gangs):
+        yield from _more_members(case)
+        yield from fewer_members(case)
+
+
+def _meant_group(case: Case) -> Iterator[ClusterChange]:
+    """Yields the change to an existing PodGroup with a similar name, if pods name a PodGroup that does not exist."""
+    ref, snapshot = case.pod.gang, case.snapshot
+    if ref is None or ref.source is not GangSource.GROUP or ref.key in snapshot.pod_groups:
+        return
+    if near := meant(ref.key, snapshot.pod_groups):
+        other = GangRef.from_key(near)
+
+        def edit(snapshot: Snapshot) -> Snapshot:
+            pods = (snapshot.pods[pod.key] for pod in case.unit.pending if pod.gang == ref)
+            return with_pods(without_pods_of(snapshot, ref), [structs.replace(pod, gang=other) for pod in pods])
+
+        text = f"its label named {other.name}: PodGroup {near} exists"
+        yield ClusterChange(text, Effort.MISTAKE, of_snapshot(edit))
+
+
+def _meant_keys(case: Case) -> Iterator[ClusterChange]:
+    """Yields one change that corrects all misspelt annotation keys of the unit's gangs."""
+    snapshot, names = case.snapshot, dict[str, str]()
+    for gang in case.unit.gangs:
+        meta = settings_of(snapshot, gang.ref)
+        names |= meant_settings(meta.annotations) if meta is not None else {}
+    if not names:
+        return
+
+    def edit(snapshot: Snapshot) -> Snapshot:
+        for gang in case.unit.gangs:
+            meta = settings_of(snapshot, gang.ref)
+            if meta is None or not names.keys() & meta.annotations.keys():
+                continue
+            notes = {names.get(key, key): text for key, text in meta.annotations.items()}
+            snapshot = with_meta(snapshot, gang.ref, structs.replace(meta, annotations=notes))
+        return snapshot
+
+    text = ", and ".join(f"annotation {key} were named {right}" for key, right in names.items())
+    yield ClusterChange(text, Effort.MISTAKE, of_snapshot(edit), len(names))
+
+
+def _meant_wish(case: Case) -> Iterator[ClusterChange]:
+    """Yields one change that corrects the topology annotations of all gangs of the unit, as far as names are near."""
+    corrected: dict[GangRef, ObjectMeta] = {}
+    texts = dict[str, None]()
+    layers = [layer.name for layer in case.snapshot.tree.layers.chain]
+    for gang in case.unit.gangs:
+        meta = settings_of(case.snapshot, gang.ref)
+        key = next((one for one in _TOPOLOGY if meta is not None and one in meta.annotations), "")
+        if meta is None or not key:
+            continue
+        text, said = _corrected(meta.annotations[key], layers)
+        if said:
+            texts |= dict.fromkeys(said)
+            corrected[gang.ref] = structs.replace(meta, annotations={**meta.annotations, key: text})
+    if not corrected:
+        return
+
+    def edit(snapshot: Snapshot) -> Snapshot:
+        for ref, meta in corrected.items():
+            snapshot = with_meta(snapshot, ref, meta)
+        return snapshot
+
+    yield ClusterChange(", and ".join(texts), Effort.MISTAKE, of_snapshot(edit), len(texts))
+
+
+def _corrected(text: str, layers: list[str]) -> tuple[str, list[str]]:
+    """Returns (topology annotation with corrected names, the corrections as texts)."""
+    said: list[str] = []
+    for _ in range(ADVICE_CORRECTIONS):
+        try:
+            wish = parse_topology_wish(text)
+        except UnreadableError as fault:
+            found = _HINTED.match(str(fault))
+            if found is None:
+                return text, []
+            path, unknown, right = found.groups()
+            said.append(f"{path} were named {right}" if unknown else f"{path} were {right}")
+            text = _replaced(text, path, right, is_name=bool(unknown))
+            continue
+        for number, rule in enumerate(wish.gather):
+            near = meant(rule.layer, layers) if rule.layer not in layers else ""
+            if near:
+                path = f"gatherStrategy[{number}].layer"
+                said.append(f"{path} were {near}")
+                text = _replaced(text, path, near, is_name=False)
+        return text, said
+    return text, []
+
+
+def _replaced(text: str, path: str, right: str, *, is_name: bool) -> str:
+    """Returns JSON with another value at a path such as `gatherStrategy[0].layer`; is_name: with another field name."""
+    whole = json.loads(text)
+    *steps, last = [int(one) if one.isdecimal() else one for one in re.findall(r"\w+", path)]
+    place: Any = whole
+    for step in steps:
+        place = place[step]
+    place[right if is_name else last] = place.pop(last) if is_name else right
+    return json.dumps(whole)
+
+
+def _more_members(case: Case) -> Iterator[ClusterChange]:
+    """Yields the members that are missing to the minimums: the unit then only has to wait for them."""
+    numbers = [(gang, gang.min_member - case.unit.present(gang)) for gang in case.unit.gangs if gang.pending]
+    lacks = [(gang, number) for gang, number in numbers if number > 0]
+    if not lacks or sum(number for _, number in lacks) > ADVICE_MEMBERS:
+        return
+
+    def grow(world: World) -> World:
+        new = [copied_member(gang.pending[-1], n, world) for gang, number in lacks for n in range(1, number + 1)]
+        return replace(world, snapshot=with_pods(world.snapshot, new))
+
+    text = ", and ".join(
+        f"{count_noun(number, 'more member')} of gang {gang.key} existed"
+        f" ({case.unit.present(gang)} of minMember {gang.min_member} exist)"
+        for gang, number in lacks
+    )
+    yield ClusterChange(text, Effort.NOTHING, grow, 1)
