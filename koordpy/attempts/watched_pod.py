@@ -116,6 +116,6 @@ class Watch(Generic[T]):
         found = next((one for one in outcomes if one.unit.id == self._unit), None)
         if found is not None and not isinstance(found, DeferredUnit):
             diagnosis = found.diagnosis if isinstance(found, WaitingUnit) else None
-            beside = kept if isinstance(diagnosis, NoCapacity) and diagnosis.beside_promise else None
+            promised = kept if isinstance(diagnosis, NoCapacity) and diagnosis.beside_promise else None
             pod = round_state.snapshot.pods[self.pod]
-            self.answer = self.look(DecidedPod(pod, found, round_state, plan, self._mark, beside))
+            self.answer = self.look(DecidedPod(pod, found, round_state, plan, self._mark, promised))

@@ -285,8 +285,8 @@ class GangHistory:
         """Updates the view of a changed gang. records: those of its controllers, by uid."""
         self.changed.discard(ref)
         whole = self._whole.get(ref)
-        beside = self._beside.get(ref, frozenset())
-        several = beside if len(beside) > 1 else frozenset[str]()
+        together = self._beside.get(ref, frozenset())
+        several = together if len(together) > 1 else frozenset[str]()
         past = GangPast(tuple(self.gone(ref)), whole.count if whole is not None else 0, several, records)
         if past == NO_PAST:
             self.views.pop(ref, None)

@@ -74,7 +74,7 @@ class WorkloadBook(DerivedBook):
             created=info.created,
             free=self._is_free(named),
             upstream=upstream,
-            beside=bool(upstream) and gang_ref(pod, volcano=self.volcano, upstream=False) is not None,
+            names_gang_too=bool(upstream) and gang_ref(pod, volcano=self.volcano, upstream=False) is not None,
         )
 
     def _named_gang(self, info: PodInfo) -> GangRef | None:
@@ -176,8 +176,8 @@ class WorkloadBook(DerivedBook):
         known, named, made = self._pods[info.key], self._named_gang(info), ""
         gang = self._refs.get(known.gang) if self._is_free(named) else named
         if known.passes:
-            beside = gang_ref(info.pod, volcano=self.volcano, upstream=False)
-            gang = beside or self._refs.get(known.gang) or named
+            named_gang = gang_ref(info.pod, volcano=self.volcano, upstream=False)
+            gang = named_gang or self._refs.get(known.gang) or named
             made = known.upstream if gang is not named else ""
         if gang is None:
             return None, rank_index(info.pod) if info.group is not None else None, ""

@@ -159,14 +159,14 @@ async def _serve(agent: Any, args: argparse.Namespace) -> int:
     logger = logging.getLogger("koordpy.cli.agent_command")
     try:
         access = await load_access(args.kubeconfig or None)
-        async with ApiClient(access) as client, contextlib.AsyncExitStack() as beside:
+        async with ApiClient(access) as client, contextlib.AsyncExitStack() as services:
             if agent.delivery == "foreign":
                 logger.info("delivery foreign: the kubelet's device plugin may choose other GPUs than the scheduler")
             if args.bind_address:
-                await beside.enter_async_context(_health(agent, args.bind_address))
+                await services.enter_async_context(_health(agent, args.bind_address))
             plugin: Any = None
             if agent.delivery == "device-plugin" and not args.once:
-                plugin = await beside.enter_async_context(_plugin(client, agent, args))
+                plugin = await services.enter_async_context(_plugin(client, agent, args))
             publisher = DevicePublisher(client, agent.node, gsoc=args.gsoc_annotations)
             task = asyncio.create_task(agent.run(publisher, once=args.once, poll=args.poll))
             leaving: list[asyncio.Task[None]] = []

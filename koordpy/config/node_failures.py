@@ -57,7 +57,7 @@ class Repair(Section, frozen=True):
     """Gangs that lost members with their nodes."""
 
     policy: RepairPolicy = "replace"
-    """What happens to a gang that has lost members while these have no place beside the live ones."""
+    """What happens to a gang that has lost members while these have no place next to the live ones."""
     seat_hold: Seconds = 300.0
     lost_after: Seconds = 30.0
     """Seconds after which a node with a NoExecute taint of the node controller, or a condition of `lostConditions`, is

@@ -70,7 +70,7 @@ class Style:
         return "`- " if last else "|- "
 
     def rail(self, *, last: bool) -> str:
-        """Returns the vertical line of the tree beside the children of a domain. last: True for the last child."""
+        """Returns the vertical line of the tree next to the children of a domain. last: True for the last child."""
         return "   " if last else "│  " if self.unicode else "|  "
 
     @property
@@ -94,16 +94,16 @@ class Picture:
         """Returns the whole picture with at most `height` lines; long lines are cut."""
         rows = gang_lines(self.scene.rows, self.style)
         tail = self._newest(width)
-        # lines beside the tree: title, blank lines, headings, gangs, and the latest act
-        beside = 2 + (rows.row_count + 2) + len(tail)
+        # lines besides the tree: title, blank lines, headings, gangs, and the latest act
+        other_lines = 2 + (rows.row_count + 2) + len(tail)
         tree = self.lines(width)
-        if len(tree) + beside > height:
-            hint = Text(f"(a terminal of {len(tree) + beside} lines shows the whole tree)", style="dim")
+        if len(tree) + other_lines > height:
+            hint = Text(f"(a terminal of {len(tree) + other_lines} lines shows the whole tree)", style="dim")
             newest = max(1, height - len(tail) - 8)  # 8: title, headings, blank lines and three lines of the tree
             if newest < rows.row_count:
                 rows = gang_lines(self.scene.rows[-newest:], self.style)
-                beside = 2 + (rows.row_count + 2) + len(tail)
-            tree = [*self.lines(width, height - beside - 1), hint]
+                other_lines = 2 + (rows.row_count + 2) + len(tail)
+            tree = [*self.lines(width, height - other_lines - 1), hint]
         return Group(self._title(seconds, status), Text(), *tree, Text(), rows, *tail)
 
     def _title(self, seconds: float, status: str) -> Text:
@@ -196,8 +196,8 @@ class Picture:
             # as many nodes in a line as fit, in columns of equal width
             column = max(map(len, names))
             guide.append(f"{names[first]:<{column}}")
-            beside = any(not seat.gpus for seats in self.scene.seats.values() for seat in seats)
-            widest = max(self.scene.gpus[node] for node in nodes) + 3 * beside
+            has_cpu_pods = any(not seat.gpus for seats in self.scene.seats.values() for seat in seats)
+            widest = max(self.scene.gpus[node] for node in nodes) + 3 * has_cpu_pods
             name = max(len(node) for node in nodes) + 1
             room = self._width - len(guide)
             at_once = max(1, room // (1 + name + widest))
@@ -232,15 +232,15 @@ class Picture:
 
     def bar(self, node: str) -> Text:
         """Returns the GPUs of a node, one character each, then each pod without GPUs after a `+`."""
-        bar, taken, beside = Text(), 0, []
+        bar, taken, cpu_seats = Text(), 0, []
         for seat in self.scene.seats.get(node, ()):
             if seat.gpus:
                 bar.append_text(self._seat(seat))
                 taken += seat.gpus
             else:
-                beside.append(seat)
+                cpu_seats.append(seat)
         bar.append(self.style.free * (self.scene.gpus[node] - taken), style="dim")
-        for seat in beside:
+        for seat in cpu_seats:
             bar.append("+").append_text(self._seat(seat))
         return bar
 

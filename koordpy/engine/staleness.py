@@ -78,8 +78,8 @@ def find_stale_reason(
                 return "room"
             if any(interacts or _interacts(pod) for pod in neighbours):
                 return "neighbour"
-    beside = [pod for name in need for pod in foreign.get(name, ())]
-    if lost := devices_lost(state, placements, victims, beside):
+    new_pods = [pod for name in need for pod in foreign.get(name, ())]
+    if lost := devices_lost(state, placements, victims, new_pods):
         return lost
     return _group_changed(state, snapshot, gangs, need)
 
@@ -88,7 +88,7 @@ def devices_lost(
     state: ClusterState,
     placements: Sequence[Placement],
     victims: Collection[str] = (),
-    beside: Sequence[PodInfo] = (),
+    new_pods: Sequence[PodInfo] = (),
 ) -> str:
     """Returns the device family of a planned device that is not available any more; empty if all are available.
 
@@ -96,7 +96,7 @@ def devices_lost(
     containers. That last case is ignored for a plan with victims: it is temporary, while the node's agent is replaced.
 
     victims: keys of pods that the plan evicts. Their devices, and those of terminating pods, count as free; without
-    victims no device of a pod does. beside: pods that other schedulers bound to the nodes since the snapshot.
+    victims no device of a pod does. new_pods: pods that other schedulers bound to the nodes since the snapshot.
     """
     # device family -> allocations of the plan
     planned: dict[str, list[PlannedAllocation]] = {}
@@ -111,11 +111,11 @@ def devices_lost(
     if victims:
         ending.update(pod.key for node in {one.node for one in placements} for pod in state.leaving(node))
     # pods of other schedulers may use the same devices
-    asking = [pod for pod in beside if pod.asks]
+    asking = [pod for pod in new_pods if pod.asks]
     for family, book in state.families.items():
         if family in planned or asking:
             own_plan = planned.get(family, [])
-            if book.is_lost(own_plan, ending, beside=[pod for pod in asking if family in pod.asks]):
+            if book.is_lost(own_plan, ending, new_pods=[pod for pod in asking if family in pod.asks]):
                 return family
             if not victims and not book.is_delivered({one.node for one in own_plan}):
                 return family

@@ -2,7 +2,7 @@
 """Fair shares of all users or queues of a cluster: collects demand and settings, and applies the configured mode.
 
 Source: quota-fairness.md 1 and 3. In modes exact and kai, an ElasticQuota is a queue: min is the guaranteed quota, max
-the limit, and shared-weight the weight. A user outside of quotas is a queue beside the top quotas. In mode gpu-count,
+the limit, and shared-weight the weight. A user outside of quotas is a queue next to the top quotas. In mode gpu-count,
 users share accelerators. Shares depend on running plus pending requests alone, and not on which pods use the devices
 now, so they are constants of a round.
 """

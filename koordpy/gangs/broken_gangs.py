@@ -2,7 +2,7 @@
 """Broken gangs: gangs that run with fewer members than their minimum, and what is missing (repair.md 4.1, 4.3).
 
 A gang is broken if it has live members, but fewer live and Succeeded members than minMember. Members on lost nodes are
-no members (`Members.lost`). The missing members are placed beside the live ones; the policy of the gang decides what
+no members (`Members.lost`). The missing members are placed next to the live ones; the policy of the gang decides what
 happens while no place is found. The functions read one gang, with the placements of a round if it is that of a unit
 with bound members (`Unit.with_bound`).
 """

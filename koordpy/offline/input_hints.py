@@ -152,9 +152,9 @@ def _near_label(key: str, known: Collection[str]) -> str:
     """Returns `, did you mean KEY?` for a label key with a misspelt prefix or a misspelt name, empty if both differ."""
     prefix, _, name = key.rpartition("/")
     parts = [(one, *one.rpartition("/")[::2]) for one in sorted(known)]
-    beside = {its: one for one, its_prefix, its in parts if its_prefix == prefix}
-    if near := meant(name, beside, closed=bool(prefix)):
-        return f", did you mean {beside[near]}?"
+    similar = {its: one for one, its_prefix, its in parts if its_prefix == prefix}
+    if near := meant(name, similar, closed=bool(prefix)):
+        return f", did you mean {similar[near]}?"
     return hint(key, [one for one, _, its in parts if its == name])
 
 

@@ -118,7 +118,7 @@ class OperatorHost:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        beside = [
+        tasks = [
             asyncio.create_task(self._run_kopf()),
             asyncio.create_task(self.topologies.run()),
             asyncio.create_task(self._spare_the_collector()),
@@ -130,9 +130,9 @@ class OperatorHost:
             self._ended.set()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
-            for task in beside:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             if self.kopf is not None:
                 self.kopf.stop()
                 await self.kopf.join()

@@ -16,7 +16,7 @@ from koordpy.placement.problem import Ints, Problem, hard_regions
 def rest_kept(problem: Problem, level: int, size: int | None = None) -> NDArray[np.bool_]:
     """Returns [domains of a level] True if all multiples outside a domain hold when it alone takes all new pods.
 
-    Domains beside it keep their bound members, so these must be a multiple already. Domains above it, and the domain
+    Domains next to it keep their bound members, so these must be a multiple already. Domains above it, and the domain
     itself, get `size` new pods as well, and must have a multiple with them. size: None does not check these domains.
     """
     tree, domains = problem.tree, problem.tree.levels[level]

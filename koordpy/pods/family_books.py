@@ -273,12 +273,12 @@ class FamilyBook:
     # -- a plan on its way to the API server --------------------------------------------------------------------------
 
     def is_lost(
-        self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, beside: Sequence[PodInfo]
+        self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, new_pods: Sequence[PodInfo]
     ) -> bool:
         """True if devices that a plan allocates are in use by another pod by now, or may no longer be allocated.
 
         ending: keys of pods on the plan's nodes that are about to end, because the plan evicts them or they are
-        terminating. Their devices count as free. beside: pods that were bound to the plan's nodes after the plan was
+        terminating. Their devices count as free. new_pods: pods that were bound to the plan's nodes after the plan was
         made.
         """
         return False
@@ -366,9 +366,9 @@ class LateBook(FamilyBook):
         return self._book.amendment(node) if self._book is not None else None
 
     def is_lost(
-        self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, beside: Sequence[PodInfo]
+        self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, new_pods: Sequence[PodInfo]
     ) -> bool:
-        return self._started().is_lost(planned, ending, beside=beside) if planned or beside else False
+        return self._started().is_lost(planned, ending, new_pods=new_pods) if planned or new_pods else False
 
     def is_delivered(self, nodes: Iterable[str]) -> bool:
         return self._book is None or self._book.is_delivered(nodes)

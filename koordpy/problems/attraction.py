@@ -42,8 +42,8 @@ def attraction(unit: Unit, planned: Iterable[PodInfo], round_state: RoundState) 
     for member in unit.members:
         if member.bound and member.selector not in values and member.node in snapshot.index:
             out[snapshot.index[member.node]] += 1
-    beside = {key for gang in unit.gangs if gang.workload_gang is not None for key in gang.workload_gang.foreign_pods}
-    for key in beside:
+    foreign = {key for gang in unit.gangs if gang.workload_gang is not None for key in gang.workload_gang.foreign_pods}
+    for key in foreign:
         other = snapshot.pods.get(key)
         if other is not None and other.bound and other.selector not in values and other.node in snapshot.index:
             out[snapshot.index[other.node]] += 1

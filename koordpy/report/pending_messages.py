@@ -40,48 +40,48 @@ class SentenceCache:
     """Sentences of one round, by everything that they depend on."""
 
     sentences: dict[tuple[bytes, bool, bool], tuple[str, tuple[str, ...]]] = field(default_factory=dict)
-    """(pod key of `RoundState.key`, alone, beside) -> result of `sentence`."""
+    """(pod key of `RoundState.key`, alone, with_promise) -> result of `sentence`."""
     needs: dict[Hashable, GangNeed] = field(default_factory=dict)
     """Equivalence class of a unit -> result of `gang_need`."""
     preemptions: dict[tuple[bytes, bool, str, bool], str] = field(default_factory=dict)
-    """(pod key of `RoundState.key`, beside, preemptionPolicy, never) -> result of `preemption`."""
+    """(pod key of `RoundState.key`, with_promise, preemptionPolicy, never) -> result of `preemption`."""
 
     def sentence(
-        self, pod: PodInfo, key: bytes, round_state: RoundState, *, alone: bool, beside: bool
+        self, pod: PodInfo, key: bytes, round_state: RoundState, *, alone: bool, with_promise: bool
     ) -> tuple[str, tuple[str, ...]]:
         """Returns (kube-scheduler's sentence on the filters, plugins that refused) for pods with this key.
 
-        alone: True for a plain pod. beside: True if the capacity of a promised start is withheld from the pod in the
-        round state, so that nodes which pass are needed for that start.
+        alone: True for a plain pod. with_promise: True if the capacity of a promised start is withheld from the pod
+        in the round state, so that nodes which pass are needed for that start.
         """
-        known = self.sentences.get((key, alone, beside))
+        known = self.sentences.get((key, alone, with_promise))
         if known is None:
-            if alone and beside:
+            if alone and with_promise:
                 known = filter_sentence(pod, round_state, alone=False, passing=KEPT)
             else:
                 known = filter_sentence(pod, round_state, alone=alone)
-            self.sentences[key, alone, beside] = known
+            self.sentences[key, alone, with_promise] = known
         return known
 
-    def preemption(self, pod: PodInfo, key: bytes, round_state: RoundState, *, beside: bool, never: bool) -> str:
+    def preemption(self, pod: PodInfo, key: bytes, round_state: RoundState, *, with_promise: bool, never: bool) -> str:
         """Returns kube-scheduler's sentence on preemption for pods with this key. Not cached for a nominated pod.
 
         never: True if the gang preempts no pod, whatever the pod's policy is.
         """
         if pod.nominated_node:
             return preemption_sentence(pod, round_state, never=never)
-        alike = key, beside, pod.preemption_policy, never
+        alike = key, with_promise, pod.preemption_policy, never
         known = self.preemptions.get(alike)
         if known is None:
             known = self.preemptions[alike] = preemption_sentence(pod, round_state, never=never)
         return known
 
-    def gang_need(self, unit: Unit, round_state: RoundState, *, beside: bool) -> GangNeed:
+    def gang_need(self, unit: Unit, round_state: RoundState, *, with_promise: bool) -> GangNeed:
         """Returns the sentence on what a gang needs and what is available (`denial.gang_need`).
 
-        Not cached if the capacity of a promised start is withheld (`beside`).
+        Not cached if the capacity of a promised start is withheld (`with_promise`).
         """
-        shape = None if beside else equivalence_class(unit, round_state)
+        shape = None if with_promise else equivalence_class(unit, round_state)
         known = self.needs.get(shape) if shape is not None else None
         found = known or gang_need(unit, round_state)
         if shape is not None:
@@ -163,7 +163,7 @@ def pending_pods(
     elif awaits:  # one sentence for all members, that does not change while the awaited pods terminate
         lacks = GangNeed(f"needed {core}, {blocked[0].removesuffix('.')}")
     else:
-        lacks = words.gang_need(after, round_state, beside=lack.beside_promise).with_additions(remarks)
+        lacks = words.gang_need(after, round_state, with_promise=lack.beside_promise).with_additions(remarks)
     held_room = [text for text in (lack.hold, lack.promise) if text]
     never_preempting = never_preempts(one.unit)
     for pod in waiting:
@@ -172,13 +172,13 @@ def pending_pods(
         alike = (key, pod.preemption_policy, gang_key)
         known = None if pod.nominated_node else known_texts.get(alike)
         if known is None:
-            text, plugins = words.sentence(pod, key, round_state, alone=alone, beside=lack.beside_promise)
+            text, plugins = words.sentence(pod, key, round_state, alone=alone, with_promise=lack.beside_promise)
             if awaits:
                 texts = [f"0/{len(round_state.snapshot.nodes)} nodes are available: {blocked[0]}"]
             else:
                 texts = [
                     text,
-                    words.preemption(pod, key, round_state, beside=lack.beside_promise, never=never_preempting),
+                    words.preemption(pod, key, round_state, with_promise=lack.beside_promise, never=never_preempting),
                     *blocked,
                 ]
             texts += [*fits_alone, *held_room]

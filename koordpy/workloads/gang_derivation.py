@@ -175,10 +175,10 @@ class DerivedBook:
         created: float,
         free: bool,
         upstream: str = "",
-        beside: bool = False,
+        names_gang_too: bool = False,
     ) -> None:
         """Stores the current state of a pod and files it. bound: True if on a node and not finished; created: seconds
-        since the epoch; free: True if the pod names no gang itself; upstream, beside: as in `FiledPod`."""
+        since the epoch; free: True if the pod names no gang itself; upstream, names_gang_too: as in `FiledPod`."""
         uid, filed = pod.metadata.uid, self._pods.get(key)
         if filed is not None and filed.pod.metadata.uid != uid:
             self.drop(key)
@@ -189,9 +189,9 @@ class DerivedBook:
         elif has_new_owner:
             self._controlled.drop(key, filed.pod)
         filed.pod, filed.bound, filed.created, filed.free = pod, bound, created, free
-        if (filed.upstream, filed.names_gang_too) != (upstream, beside):
+        if (filed.upstream, filed.names_gang_too) != (upstream, names_gang_too):
             unfile(self._naming, filed.upstream, key)
-            filed.upstream, filed.names_gang_too = upstream, beside
+            filed.upstream, filed.names_gang_too = upstream, names_gang_too
             if upstream:
                 self._naming.setdefault(upstream, {})[key] = None
         if not has_new_owner:

@@ -249,10 +249,10 @@ def test_assumed_pods_hold_their_gpus_until_they_are_forgotten() -> None:
     book, pod = world.state.families[GPUS], world.state.pod("default/q")
     assert pod is not None
     wanted = [PlannedAllocation(pod, "n1", first.devices[GPUS], {})]
-    assert book.is_lost(wanted, (), beside=())
-    assert not book.is_lost(wanted, {"default/p"}, beside=())
+    assert book.is_lost(wanted, (), new_pods=())
+    assert not book.is_lost(wanted, {"default/p"}, new_pods=())
     world.state.forget("default/p")
-    assert not book.is_lost(wanted, (), beside=())
+    assert not book.is_lost(wanted, (), new_pods=())
 
 
 def test_half_a_group_is_no_group_and_warned_of() -> None:

@@ -141,7 +141,7 @@ class GpuBook(FamilyBook):
             self._groups.add(info.group, node, -1)
 
     def is_lost(
-        self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, beside: Sequence[PodInfo]
+        self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, new_pods: Sequence[PodInfo]
     ) -> bool:
         """Implements `FamilyBook.is_lost`."""
         by_node: dict[str, dict[str, GpuHolding]] = {}

@@ -237,7 +237,7 @@ class NumaBook(FamilyBook):
                     yield f"Pod/{pod.pod.key}", f"annotation {key} cannot be read: its zones are unknown"
 
     def is_lost(
-        self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, beside: Sequence[PodInfo]
+        self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, new_pods: Sequence[PodInfo]
     ) -> bool:
         """Implements `FamilyBook.is_lost`: a plan is lost if the report of one of its nodes has changed and now lists
         other zones, or another policy, than the plan was made for."""

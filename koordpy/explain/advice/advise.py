@@ -134,7 +134,7 @@ def _pairs(changes: Sequence[ClusterChange]) -> list[ClusterChange]:
     for effort in Effort:
         if effort not in _NOT_PAIRED:
             few += [one for one in changes if one.effort is effort and one.text][:ADVICE_PAIRED]
-    both = [a.beside(b) for i, a in enumerate(few) for b in few[i + 1 :] if a.effort is not b.effort]
+    both = [a.combined_with(b) for i, a in enumerate(few) for b in few[i + 1 :] if a.effort is not b.effort]
     return sorted(both, key=lambda change: change.asks)
 
 

@@ -82,7 +82,7 @@ class ClusterChange:
         """The order in which changes are tried: (effort, size, amount)."""
         return int(self.effort), self.size, self.amount
 
-    def beside(self, other: "ClusterChange") -> "ClusterChange":
+    def combined_with(self, other: "ClusterChange") -> "ClusterChange":
         """Returns a change that applies this change and then another one; its text joins both."""
         return ClusterChange(
             f"{self.text}, and {other.text}",

@@ -42,7 +42,7 @@ FEWEST = "fewest pods"
 """Family of changes that end the fewest pods of one place. Only the first one that helps is shown, because the others
 are the same idea for other pods."""
 WHOLE_GANGS = "whole gangs"
-"""Family of changes that complete one gang, which are not shown beside other pods that complete without breaking a
+"""Family of changes that complete one gang, which are not shown next to other pods that complete without breaking a
 gang."""
 
 

@@ -50,12 +50,12 @@ class CountedTable:
             return
         # one 0/1 per way that the devices can serve: (variable, pods per active shape, other pods are there)
         chosen: list[tuple[cp_model.IntVar, tuple[int, ...], bool]] = []
-        for counts, beside in self._fillings(active, inert, most, fits):
-            vector = self.table.cost(kind, self._whole(counts, inert[0] if beside else None))
+        for counts, has_inert in self._fillings(active, inert, most, fits):
+            vector = self.table.cost(kind, self._whole(counts, inert[0] if has_inert else None))
             if vector is None:
                 continue
             way = self.model.new_bool_var("")
-            chosen.append((way, tuple(counts[shape] for shape in active), beside))
+            chosen.append((way, tuple(counts[shape] for shape in active), has_inert))
             self._charge(kind, way, vector)
         # the way that is chosen determines the pods of active shapes
         self._ways += len(chosen)
@@ -65,12 +65,12 @@ class CountedTable:
         for i, shape in enumerate(active):
             self.model.add(linear((way, counts[i]) for way, counts, _ in chosen if counts[i]) == pods[shape])
         if inert:
-            # any number of other pods, at least 1, exactly if a way with other pods beside the active ones is chosen
-            beside_ways = [way for way, _, beside in chosen if beside]
+            # any number of other pods, at least 1, exactly if a way with other pods next to the active ones is chosen
+            inert_ways = [way for way, _, has_inert in chosen if has_inert]
             total = sum(most[shape] for shape in inert)
             left = cp_model.LinearExpr.sum([pods[shape] for shape in inert])
-            self.model.add(left <= total * cp_model.LinearExpr.sum(beside_ways))
-            self.model.add(left >= cp_model.LinearExpr.sum(beside_ways))
+            self.model.add(left <= total * cp_model.LinearExpr.sum(inert_ways))
+            self.model.add(left >= cp_model.LinearExpr.sum(inert_ways))
 
     def add_filled(self, node: int, fillings: Sequence[tuple[cp_model.IntVar, Mapping[int, int]]]) -> None:
         """Adds the equal nodes of one cell; a filling that their devices cannot serve is forbidden.
@@ -93,11 +93,11 @@ class CountedTable:
             if one != none:
                 self.components[at].append((number, one - none))
 
-    def _whole(self, counts: Mapping[int, int], beside: int | None) -> tuple[int, ...]:
-        """Returns pods per shape of the problem. beside: a shape of which one pod is also there; None for none."""
+    def _whole(self, counts: Mapping[int, int], has_inert: int | None) -> tuple[int, ...]:
+        """Returns pods per shape of the problem. has_inert: a shape of which one pod is also there; None for none."""
         out = [counts.get(shape, 0) for shape in range(self.shapes)]
-        if beside is not None:
-            out[beside] = 1
+        if has_inert is not None:
+            out[has_inert] = 1
         return tuple(out)
 
     def _fillings(

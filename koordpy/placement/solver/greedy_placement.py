@@ -69,9 +69,9 @@ class Greedy:
         for near in one.owners:
             if near.shape in position and near.has_existing and not one.unlinked(near):
                 pairs = zip(near.groups, near.existing_matches, strict=True)
-                beside = [(groups >= 0) & (existing[groups] > 0) for groups, existing in pairs]
+                matching = [(groups >= 0) & (existing[groups] > 0) for groups, existing in pairs]
                 self.slots = self.slots.copy()
-                self.slots[position[near.shape]] *= np.logical_and.reduce(beside)
+                self.slots[position[near.shape]] *= np.logical_and.reduce(matching)
 
     def fill(self, region: tuple[int, int]) -> Pods | None:
         """Returns node -> pods per shape position for a region; None if not all pods could be placed.

@@ -268,7 +268,7 @@ class Backfill(QueuePolicy):
 
         Empty if there are none. slots: the result of `_slots` with the reservation in force.
         """
-        smaller = [free > beside for free, beside in zip(self._slots(unit), slots, strict=True)]
+        smaller = [free > before for free, before in zip(self._slots(unit), slots, strict=True)]
         count = int(np.logical_or.reduce(smaller).sum())
         if not count:
             return ""

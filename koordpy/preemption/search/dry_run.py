@@ -78,7 +78,7 @@ class DryRun:
     def place_and_return(self, units: Sequence[int], layout: Layout) -> DryRunResult:
         """Returns the nodes of the members, and the new nodes of the moved units (`units`).
 
-        First the members get the best placement, as if nothing returned. If the moved pods do not fit beside it, the
+        First the members get the best placement, as if nothing returned. If the moved pods do not fit next to it, the
         placement of `layout` is tried, which leaves room for them.
         """
         with self.without_units(units):
@@ -121,7 +121,7 @@ class DryRun:
         return DryRunResult(dict(found.nodes))
 
     def _place_moved(self, nodes: Mapping[int, int], units: Sequence[int], moved: Layout) -> list[Back] | None:
-        """Returns the new nodes of moved units beside the preemptor; None if one does not fit.
+        """Returns the new nodes of moved units next to the preemptor; None if one does not fit.
 
         nodes: rank -> node of the members. units: the moved units. moved: the layout with their planned nodes.
         """

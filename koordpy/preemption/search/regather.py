@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regather: moves a whole broken gang to other nodes, because its missing members fit nowhere beside the live ones.
+"""Regather: moves a whole broken gang to other nodes, because its missing members fit nowhere next to the live ones.
 
 All live members are evicted and placed again, together with the pending ones, on free capacity and on their own. No
 other pod is evicted. The plan must place every live member and at least minMember members; first all pending members

@@ -144,12 +144,12 @@ class _Search:
         cheaper = [o for o in wide if self._priority(o) < top]
         if cheaper and self._fits([o for o in (*single, *wide) if self._priority(o) < top]):
             return None
-        beside = [o for o in wide if self._priority(o) <= top]
-        if any(not self.choices.units[self.choices.options[o].unit].breaks for o in beside):
+        others = [o for o in wide if self._priority(o) <= top]
+        if any(not self.choices.units[self.choices.options[o].unit].breaks for o in others):
             return None
         usable = [o for o in single if self._priority(o) <= top]
         found = self._choose(usable)
-        if found is None or (beside and any(self._unit(o).breaks for o in found)):
+        if found is None or (others and any(self._unit(o).breaks for o in found)):
             return None
         return found
 

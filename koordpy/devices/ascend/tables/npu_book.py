@@ -331,10 +331,10 @@ class NpuBook(FamilyBook):
         self._view = None
 
     def is_lost(
-        self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, beside: Sequence[PodInfo]
+        self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, new_pods: Sequence[PodInfo]
     ) -> bool:
         """Implements `FamilyBook.is_lost`. A new pod next to the plan without a chip annotation may use any chip."""
-        for pod in beside:
+        for pod in new_pods:
             resource = pod.ask(NPUS)
             if resource and resource not in pod.pod.metadata.annotations:
                 return True  # the pod uses unknown chips

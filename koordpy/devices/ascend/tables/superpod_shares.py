@@ -46,7 +46,7 @@ class Grid:
     def key(self, nodes: int, share: int) -> tuple[int, int, int]:
         """Returns how well a SuperPoD suits a share; smaller is better (level 5 of the objective).
 
-        First come SuperPoDs with room for the share and at most one more block beside the reserve, then larger ones.
+        First come SuperPoDs with room for the share and at most one more block besides the reserve, then larger ones.
         SuperPoDs with a reserve that the share would use come last, the largest first.
         """
         row, column = self.cell(nodes)

@@ -212,7 +212,7 @@ class DynamicResources(PodClaims, Rule):
         pods: Sequence[tuple[PodClaims, Sequence[int]]] | None = None,
         closed: frozenset[DeviceId] = frozenset(),
     ) -> bool:
-        """Returns whether a node could serve the claims beside the devices in use. pods: empty to leave out minimum
+        """Returns whether a node could serve the claims next to the devices in use. pods: empty to leave out minimum
         bandwidths. closed: devices that are not allocated."""
         try:
             return self.searching(node, wants.claims, usage=usage, closed=closed, pods=pods).first() is not None
