@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.objects import KubernetesObject, NodeSelector, Quantity, Time, Wire
+from koordpy.api.objects import Condition, KubernetesObject, NodeSelector, Quantity, Time, Wire
 
 Raw = dict[str, Any]
 """A mapping that is not read further."""
@@ -125,9 +125,19 @@ class ClaimConsumer(Wire, frozen=True):
     uid: str = ""
 
 
+class AllocatedDevice(Wire, frozen=True):
+    """State of an allocated device, as its driver reports it."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    conditions: list[Condition] = []
+
+
 class ResourceClaimStatus(Wire, frozen=True):
     allocation: Allocation | None = None
     reserved_for: list[ClaimConsumer] = []
+    devices: list[AllocatedDevice] = []
 
 
 class ResourceClaim(KubernetesObject, frozen=True):

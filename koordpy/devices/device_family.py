@@ -181,6 +181,10 @@ class Family(ABC):
         """
         return None
 
+    def limits_members(self, pod: PodInfo, inputs: FilterInputs) -> bool:
+        """Returns whether `member_limits` may limit pods like this one."""
+        return False
+
     def member_limits(
         self,
         kinds: Mapping[bytes, PodInfo],

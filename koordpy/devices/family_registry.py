@@ -192,6 +192,11 @@ def devices_costs(pod: PodInfo, nodes: Ints, inputs: FilterInputs) -> list[Ints]
     return [cost for family in families_of(pod, inputs.snapshot) for cost in family.pod_costs(pod, nodes, inputs)]
 
 
+def limits_members(pod: PodInfo, inputs: FilterInputs) -> bool:
+    """Returns whether members of a gang like this pod may limit each other by devices of claims."""
+    return any(family.limits_members(pod, inputs) for family in families_of(pod, inputs.snapshot))
+
+
 def member_limits(
     kinds: Mapping[bytes, PodInfo], numbers: Mapping[bytes, int], draft: Draft, config: KoordpyConfiguration, spare: int
 ) -> Iterator[MemberLimits]:

@@ -20,6 +20,7 @@ from koordpy.engine.binding.claim_calls import ClaimCalls
 from koordpy.engine.binding.claim_releases import DeviceReleaser
 from koordpy.engine.binding.claim_writes import DeviceReserver
 from koordpy.engine.binding.commit import Committer
+from koordpy.engine.binding.field_gates import FieldGates
 from koordpy.engine.binding.foreign_bindings import ForeignBinds
 from koordpy.engine.binding.volume_writes import ClaimBinder
 from koordpy.engine.client.api_client import ApiClient
@@ -151,8 +152,9 @@ class Scheduler:
         # writes to the API server
         self.binder = Binder(client, clock=clock, settle_seconds=settings.settle_seconds)
         self.claims, claim_calls = ClaimBinder(context), ClaimCalls(context)
-        self.releaser = DeviceReleaser(context, claim_calls)
-        self.reserver = DeviceReserver(context, claim_calls, self.releaser)
+        gates = FieldGates(context)
+        self.releaser = DeviceReleaser(context, claim_calls, gates)
+        self.reserver = DeviceReserver(context, claim_calls, self.releaser, gates)
         self.evictor = Evictor(context, self.writers.evicted) if self.writers is not None else None
         refusals = UnschedulableHandler(
             context,

@@ -21,7 +21,7 @@ from koordpy.cache.plan_draft import Draft
 from koordpy.cache.reservations import Reservation
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
-from koordpy.devices.family_registry import device_signature, member_limits, nominated_allocation
+from koordpy.devices.family_registry import device_signature, limits_members, member_limits, nominated_allocation
 from koordpy.fairness.quota_admission import Admission
 from koordpy.feasibility.filtering import refusal_of
 from koordpy.feasibility.shape_state import ShapeState, Static
@@ -257,7 +257,9 @@ class RoundState:
         defaults, spec = self.inputs.spread_defaults, pod.pod.spec
         if defaults and constraints_of(pod, FILTERS, defaults):
             return True
-        return bool(pod.ties or spec.topology_spread_constraints or spec.resource_claims)
+        if pod.ties or spec.topology_spread_constraints or spec.resource_claims:
+            return True
+        return bool(pod.asks) and limits_members(pod, self.inputs)
 
     def available_to(self, pod: PodInfo) -> AvailableCapacity | None:
         """Returns the reserved capacity that a pod may not use, in this view; None if there is none.

@@ -23,10 +23,22 @@ from koordpy.engine.binding import (
     claim_releases,
     claim_writes,
     commit,
+    device_conditions,
     unit_commit,
     volume_writes,
 )
 from koordpy.engine.evictions import eviction_calls, evictor, nominations
+from tests.engine.card_scenes import (
+    ask_for_conditions,
+    bad_weather,
+    carded,
+    carded_gang,
+    leave_a_claim,
+    map_cards,
+    name_a_claim_that_is_gone,
+    plain,
+    report,
+)
 from tests.engine.live import Live, gang
 from tests.engine.manifests import CLAIMS_OF_DEVICES, GPU, QUOTAS, nominated_node
 from tests.engine.replica import Replica
@@ -44,6 +56,7 @@ MODULES: tuple[ModuleType, ...] = (
     claim_calls,
     claim_releases,
     claim_writes,
+    device_conditions,
     evictor,
     nominations,
     eviction_calls,
@@ -220,7 +233,9 @@ def _refused(storm: Storm, replica: Replica) -> None:
     faults = storm.cluster.server.faults
     faults.fail(429, method="POST", path="*/binding", times=4, retry_after=0)
     faults.fail(500, method="PATCH", path="*/resourceclaims/*/status", times=1, after=True)
-    storm.acts.lie_in_wait("claim", "after", 1, lambda replica, pod: _fails(storm, 500, "GET", "*/resourceclaims/*", 6))
+    storm.acts.lie_in_wait(
+        "claim", "after", 1, lambda replica, pod: _fails(storm, 500, "GET", "*/resourceclaims/*", 12)
+    )
     claim(storm.cluster, "shared", 1)
     for name in ("p1", "p2", "p3"):
         storm.cluster.create(claiming(name, "shared", cpu="0"))
@@ -392,6 +407,32 @@ async def _just_bound(storm: Storm, replica: Replica) -> None:
     storm.cluster.server.faults.latency_seconds = 0.0
 
 
+def _holding_a_card(storm: Storm) -> None:
+    map_cards(storm.cluster)
+    storm.cluster.create(carded("held"))
+
+
+def _cards(storm: Storm, replica: Replica) -> None:
+    """A gang of cards, pods with what a dead leader left of them, and a pod that holds a card is gone."""
+    bad_weather(storm.cluster)
+    storm.cluster.create(*carded_gang("cards", 2))
+    storm.cluster.create(plain("stale"), carded("left"))
+    name_a_claim_that_is_gone(storm.cluster, "stale")
+    leave_a_claim(storm.cluster, "left")
+    storm.cluster.delete("held")
+
+
+async def _conditions(storm: Storm, replica: Replica) -> None:
+    """The devices of a claim are made ready two seconds after their allocation."""
+    ask_for_conditions(storm.cluster)
+    claim(storm.cluster, "slow", 1)
+    storm.cluster.create(claiming("slow", "slow", cpu="0"))
+    while not storm.cluster.bound("slow"):
+        await asyncio.sleep(2.0)
+        with storm.by_others():
+            report(storm.cluster, "slow")
+
+
 P14 = ("p1", "p2", "p3", "p4")
 HIGH = ("high-0", "high-1", "high-2")
 SCENES = (
@@ -406,5 +447,7 @@ SCENES = (
     Scene("void", _half_full, _void, _bound("alone-0"), {"priorities"}),
     Scene("void for good", _half_full, _void_for_good, _not_nominated("alone-0"), {"priorities"}),
     Scene("unstuck", _holding, _unstuck, _bound("tied", "p1"), {"claims"}),
+    Scene("cards", _holding_a_card, _cards, _bound("cards-0", "cards-1", "stale", "left"), {"claims"}),
+    Scene("conditions", lambda storm: None, _conditions, _bound("slow"), {"claims"}),
     Scene("just bound", lambda storm: None, _just_bound, _bound(*HIGH), {"priorities"}),
 )

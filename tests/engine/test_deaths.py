@@ -10,6 +10,12 @@ from tests.engine.virtual import one_after_the_other
 
 EVERY = 1 if int(os.environ.get("KOORDPY_STORMS", "2000")) > 2000 else 16
 NEVER_WAITED_AT = {
+    "claim_calls.ClaimCalls._patch: with self._places": "no gang here has so many claims",
+    "claim_calls.ClaimCalls.create: with self._places": "the same",
+    "claim_calls.ClaimCalls.read: with self._places": "the same",
+    "claim_calls.ClaimCalls.write_pod: with self._places": "the same",
+    "claim_writes.DeviceReserver._check_devices: self._list_claims()": "no watch is so late here",
+    "claim_writes.DeviceReserver._list_claims: self._calls.list_claims()": "the same",
     "eviction_calls.EvictionCalls.each.one: with self._slots": "no plan here has so many victims",
     "evictor.Evictor._confirmed: asyncio.sleep(0.02)": "a plan is not made on victims whose Bindings are under way",
     "evictor.Evictor._evict: self._confirmed(eviction)": "the same",

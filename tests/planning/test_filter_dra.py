@@ -42,6 +42,7 @@ from koordpy.api.objects import (
     PodResourceClaimStatus,
     Requirement,
 )
+from koordpy.devices.dra.ledger.claim_book import claim_book
 from koordpy.devices.family_registry import make_state
 from koordpy.planner.planning_round import plan_round
 from koordpy.pods.claim_refs import DeviceId, Granted
@@ -355,21 +356,41 @@ def test_a_node_without_units_of_a_resource_serves_it_by_devices() -> None:
     assert [list(one) for one in given] == [["default/p0-extended-resources"], ["default/p1-extended-resources"]]
 
 
-@pytest.mark.parametrize("facts", [{"binding_conditions": ["ready"]}, {"allow_multiple_allocations": True}])
-def test_a_live_cluster_does_not_allocate_devices_that_need_more_than_one_write(facts: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("free", "placed"), [((1, 1), 2), ((2, 0), 2), ((1, 0), 0)])
+def test_members_with_extended_resources_are_counted_by_free_devices(free: tuple[int, int], placed: int) -> None:
+    """n1 and n2 have devices that a claim of another pod holds; the gang needs one device for each of two members."""
+    slices = [offers(name, *(f"{name}-{i}" for i in range(2))) for name in ("n1", "n2")]
+    taken = [
+        resource_claim(f"held-{name}-{i}", asks(), allocation=held(f"{name}-{i}", at=name))
+        for name, number in zip(("n1", "n2"), free, strict=True)
+        for i in range(number, 2)
+    ]
+    members = [pod(f"p-{i}", requests={"gpu.example.com/card": "1"}, gang="g") for i in range(2)]
+    plan = planned([*NODES, EXTENDED, *slices, *taken, group("g", 2), *members])
+    assert len(bound(plan)) == placed
+
+
+@pytest.mark.parametrize(
+    ("facts", "gate"),
+    [
+        ({"binding_conditions": ["ready"]}, "DRADeviceBindingConditions"),
+        ({"allow_multiple_allocations": True}, "DRAConsumableCapacity"),
+    ],
+)
+def test_devices_that_need_a_gate_that_is_off_are_refused_by_its_name(facts: dict[str, Any], gate: str) -> None:
     slices = offers("n1", "g0")
     device = replace(slices.spec.devices[0], **facts)
     slices = replace(slices, spec=replace(slices.spec, devices=[device]))
     objects = [NODES[0], CLASS, slices, resource_claim("c", asks()), user("p", "c")]
-    for live in (False, True):
-        state = make_state(live=live)
+    for off in (frozenset[str](), frozenset({gate})):
+        state = make_state(live=True)
         for one in objects:
             state.upsert(one)
+        claim_book(state.families).gates_off = off
         plan = plan_round(state.snapshot(0.0))
-        assert bound(plan) == ({} if live else {"p": "n1"})
-        if live:
-            text = "1 unsupported: devices with binding conditions or several allocations."
-            assert messages(plan)["p"].startswith(f"0/1 nodes are available: {text}")
+        assert bound(plan) == ({} if off else {"p": "n1"})
+        if off:
+            assert messages(plan)["p"].startswith(f"0/1 nodes are available: 1 unsupported: {gate} is off.")
 
 
 def test_an_allocation_that_no_pod_uses_is_dropped_for_a_plan() -> None:

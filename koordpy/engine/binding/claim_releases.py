@@ -20,6 +20,7 @@ from koordpy.devices.dra.ledger.claim_book import ClaimBook, claim_book
 from koordpy.devices.dra.ledger.extended_claims import MADE
 from koordpy.engine.binding.claim_calls import ClaimCalls, NotServed, take_reply
 from koordpy.engine.binding.claim_needs import ClaimNeed, claim_needs
+from koordpy.engine.binding.field_gates import FieldGates
 from koordpy.engine.binding.volume_writes import PodClaims
 from koordpy.engine.client.api_errors import ApiError, Unreachable
 from koordpy.engine.client.backoff import Backoff
@@ -40,16 +41,19 @@ IDLE_SECONDS = 30.0
 class DeviceReleaser:
     """Releases reservations and allocations of claims. Owned by the event loop."""
 
-    def __init__(self, context: Context, calls: ClaimCalls) -> None:
+    def __init__(self, context: Context, calls: ClaimCalls, gates: FieldGates) -> None:
         self.released = 0
         """Number of claims that were released or deleted."""
         self.unsure: dict[str, str] = {}
         """uid of a pod -> its namespace, if a claim may have been created for it, but the reply was lost."""
         self.allocated: dict[str, str] = {}
         """Claim -> its uid, if this process has allocated it."""
+        self.useless: set[str] = set()
+        """Claims of which a device failed, or did not become ready in time: they are deallocated, whoever allocated
+        them."""
         self._client, self._feeds, self._state = context.client, context.feeds, context.state
         self._calls, self._metrics, self._clock = calls, context.metrics, context.clock
-        self._may_write, self._settings = context.may_write, context.settings
+        self._may_write, self._settings, self._gates = context.may_write, context.settings, gates
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeps = 0
         self._alive: set[str] = set()
@@ -75,7 +79,8 @@ class DeviceReleaser:
             if need.is_implicit:
                 work.append(self.delete_leftovers(need.pods[0].info))
             elif uids := self._consumers_of(need, {pod.info.uid for pod in unbound}):
-                ours = need.granting is not None or self._is_own(need.key)
+                ours = need.granting is not None or self._is_own(need.key) or need.key in self.useless
+                self.useless.discard(need.key)
                 work.append(self._release_claim(need.key, uids, deallocate=ours, unused=False, planned=True))
         await asyncio.gather(*work)
 
@@ -110,6 +115,7 @@ class DeviceReleaser:
         if self._sweeps % ASKED_AGAIN_SWEEPS == 0:
             self._alive.clear()
         self._sweeps += 1
+        self._gates.refresh()
         self.allocated = {key: uid for key, uid in self.allocated.items() if self._is_own(key)}
         resource, now = self._calls.resource, self._clock()
         idle: dict[tuple[str, str], float] = {}

@@ -3,7 +3,8 @@
 
 Each step is finished for all pods of the unit before the next one begins: claims for extended resources are created;
 each claim gets its finalizer, then allocation and reservations in one write; the replies are compared with what was
-sent; the status of pods names the created claims; devices that another scheduler took meanwhile are looked for.
+sent; the status of pods names the created claims; devices that another scheduler took meanwhile are looked for; the
+binding conditions of devices are waited for.
 
 Other writers use the same claims, so after a conflict the claim is read and checked again. Only a contradiction voids
 the plan. What was written for a void plan is undone by `claim_releases.py`.
@@ -17,15 +18,19 @@ from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from koordpy.api.claim_objects import Allocation, ResourceClaim
 from koordpy.api.counted_nouns import name_first
 from koordpy.api.label_selectors import term_matches
+from koordpy.api.times import rfc3339
 from koordpy.devices.dra.ledger.claim_book import ClaimBook, claim_book
 from koordpy.devices.dra.ledger.device_objects import whole_devices
 from koordpy.engine.binding.claim_calls import ClaimCalls, NotServed, take_reply
 from koordpy.engine.binding.claim_needs import ClaimNeed, claim_needs
 from koordpy.engine.binding.claim_releases import DeviceReleaser
+from koordpy.engine.binding.device_conditions import DeviceConditions
+from koordpy.engine.binding.field_gates import FieldGates, dropped_fields
 from koordpy.engine.binding.volume_writes import ClaimsFailed, PodClaims, obstacle_text
 from koordpy.engine.client.api_client import Body
 from koordpy.engine.client.api_errors import ApiError, Unreachable
@@ -48,10 +53,11 @@ T = TypeVar("T")
 class DeviceReserver:
     """Allocates and reserves the resource claims of units. Owned by the event loop."""
 
-    def __init__(self, context: Context, calls: ClaimCalls, releaser: DeviceReleaser) -> None:
+    def __init__(self, context: Context, calls: ClaimCalls, releaser: DeviceReleaser, gates: FieldGates) -> None:
         self._client, self._feeds, self._state = context.client, context.feeds, context.state
         self._may_write, self._settings, self._metrics = context.may_write, context.settings, context.metrics
-        self._calls, self._releaser = calls, releaser
+        self._calls, self._releaser, self._gates, self._now = calls, releaser, gates, context.now
+        self._conditions = DeviceConditions(context)
         self._unprotected = False  # True if this process may not set the finalizer
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -76,6 +82,12 @@ class DeviceReserver:
         except TimeoutError:
             named = name_first([need.key for need in needs if need.key] or ["to be created"])
             raise ClaimsFailed("timeout", f"timed out waiting for resource claims: {named}") from None
+        try:
+            await self._conditions.wait(needs, obstacle)
+        except ClaimsFailed as error:
+            if error.cause == "devices":
+                self._releaser.useless |= {need.key for need in needs}
+            raise
 
     async def _each(self, work: Callable[[Any], Awaitable[T]], items: Iterable[Any]) -> list[T]:
         """Does one step for several items in parallel. Raises the first error after all of them have ended."""
@@ -125,6 +137,7 @@ class DeviceReserver:
         except (ApiError, Unreachable) as error:
             raise self._failed(error, f"status of pod {pod.info.key}", "patch", "pods/status") from None
         if body is not None and written.status.extended_resource_claim_status is None:
+            self._gates.report(["extendedResourceClaimStatus"], None)
             raise ClaimsFailed("write", f"pod {pod.info.key}: the API server dropped extendedResourceClaimStatus")
 
     # -- allocation and reservation -----------------------------------------------------------------------------------
@@ -184,6 +197,8 @@ class DeviceReserver:
             self._book.written(need.plan_key)
             if written is not None:
                 self._metrics.claims.labels("allocated" if allocates else "reserved").inc()
+                if allocates:
+                    self._compare(key, body["status"]["allocation"], written)
                 return written if allocates else None
             self._metrics.claims.labels("conflict").inc()
             tries += 1
@@ -197,6 +212,8 @@ class DeviceReserver:
         if granting is not None:
             assert need.grant is not None
             planned = self._book.objects.allocation(claim, granting.node, need.grant, share_id)
+            if any(one.binding_conditions for one in planned.devices.results):
+                planned = structs.replace(planned, allocation_timestamp=rfc3339(self._now()))
             if allocation is None:
                 self._check_free(key, need.grant)
                 allocation = planned
@@ -215,6 +232,12 @@ class DeviceReserver:
         if new:
             status["reservedFor"] = msgspec.to_builtins([*reserved, *new])
         return {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status} if status else None
+
+    def _compare(self, key: str, sent: object, written: ResourceClaim) -> None:
+        """Raises ClaimsFailed if the API server dropped fields of an allocation."""
+        if fields := dropped_fields(msgspec.convert(sent, Allocation), written.status.allocation):
+            self._gates.report(fields, written)
+            raise ClaimsFailed("write", f"claim {key}: the API server dropped {', '.join(fields)}")
 
     def _check_free(self, key: str, grant: Grant) -> None:
         for one in grant:

@@ -36,6 +36,10 @@ ROOM_MADE, LEADS, UNREADABLE, INVALID = "RoomMade", "LeaderElection", "Unreadabl
 # ROOM_MADE: the victims of a plan are evicted; LEADS: this process became leader; INVALID: a setting has no effect
 INVALID_SPEC = "InvalidSpec"
 """Reason of an event about an ElasticQuota that contradicts itself, such as min above max."""
+CONDITIONS_PENDING = "BindingConditionsPending"
+"""The devices of a pod's claims are allocated, and not ready yet."""
+FEATURE_DISABLED = "FeatureDisabled"
+"""The API server dropped a field of a claim."""
 EVENTS: Mapping[str, tuple[EventType, str]] = {
     SCHEDULED: ("Normal", "Binding"),
     FAILED: ("Warning", "Scheduling"),
@@ -55,6 +59,8 @@ EVENTS: Mapping[str, tuple[EventType, str]] = {
     UNREADABLE: ("Warning", "Validating"),
     INVALID: ("Warning", "Validating"),
     INVALID_SPEC: ("Warning", "Validating"),
+    CONDITIONS_PENDING: ("Normal", "Scheduling"),
+    FEATURE_DISABLED: ("Warning", "Validating"),
 }
 """Reason of an event -> (type, action)."""
 RECLAIMED: tuple[EventType, str] = "Normal", "Reclaiming"

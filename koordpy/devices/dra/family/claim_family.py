@@ -127,6 +127,11 @@ class ClaimedDevices(Family):
             found[name] = np.fromiter((str(one) == "0" for one in stated), dtype=bool)
         return found
 
+    def limits_members(self, pod: PodInfo, inputs: FilterInputs) -> bool:
+        """Implements `Family.limits_members`."""
+        view = claim_view(inputs.snapshot.families)
+        return bool(pod.pod.spec.resource_claims or served_by_devices(pod, view, inputs.config.dra))
+
     def member_limits(
         self,
         kinds: Mapping[bytes, PodInfo],

@@ -25,8 +25,8 @@ from koordpy.devices.dra.filters.claim_requests import (
 )
 from koordpy.devices.dra.filters.device_choice import BestChoice, alternatives_score
 from koordpy.devices.dra.filters.evictable_devices import lasting_usage
+from koordpy.devices.dra.filters.gate_limits import EXTENDED, find_gate_limit, off_text
 from koordpy.devices.dra.filters.joint_choice import JointChoice
-from koordpy.devices.dra.filters.live_limits import find_live_limit
 from koordpy.devices.dra.filters.pod_claims import Mask, PodClaims, Wants
 from koordpy.devices.dra.ledger.claim_allocation import node_selector
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
@@ -34,7 +34,7 @@ from koordpy.devices.dra.ledger.offered_devices import is_selected
 from koordpy.framework.attempt_error import AttemptError
 from koordpy.framework.filter_protocol import Code, Refusal, Verdict
 from koordpy.framework.pod_rule_filter import Rule
-from koordpy.pods.claim_refs import CLAIMS, DeviceId
+from koordpy.pods.claim_refs import CLAIMS, DeviceId, implicit_key
 from koordpy.pods.pod_info import PodInfo
 
 
@@ -82,9 +82,13 @@ class DynamicResources(PodClaims, Rule):
         for wants in self.wants():
             if not wants.claims:
                 continue
-            found = self._answers(wants, closed)
-            answer = np.where(found.which > 0, found.which + len(refusals), 0).astype(np.int32)
-            refusals += found.refusals
+            if EXTENDED in self.view.gates_off and any(one.key == implicit_key(self.pod) for one in wants.claims):
+                refusals.append(refuse(off_text(EXTENDED)))
+                answer = np.full(count, len(refusals), dtype=np.int32)
+            else:
+                found = self._answers(wants, closed)
+                answer = np.where(found.which > 0, found.which + len(refusals), 0).astype(np.int32)
+                refusals += found.refusals
             here = which == 0 if wants.at is None else (which == 0) & wants.at
             which[here] = answer[here]
         return Verdict(which, tuple(refusals)) if refusals else Verdict(which)
@@ -192,7 +196,7 @@ class DynamicResources(PodClaims, Rule):
             return None
         if text:
             return refuse(text)
-        if self.view.live and (text := find_live_limit(self.offers, offer, lambda: self._fits(wants, node, usage))):
+        if text := find_gate_limit(offer, self.view.gates_off, lambda: self._fits(wants, node, usage)):
             return refuse(text)
         text = refusal_texts.INVALID_TEXT if offer.invalid else refusal_texts.CANNOT_TEXT
         if self.least_bandwidth and self._fits(wants, node, usage, pods=(), closed=closed):

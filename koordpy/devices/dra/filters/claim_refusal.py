@@ -8,6 +8,7 @@ from koordpy.api import keys
 from koordpy.decoding.wire_json import unreadable
 from koordpy.devices.dra.filters.claim_requests import alternatives_of, claim_spec
 from koordpy.devices.dra.filters.device_matching import unsupported_selector
+from koordpy.devices.dra.filters.gate_limits import request_limit
 from koordpy.devices.dra.filters.min_bandwidth import bandwidth_fault
 from koordpy.devices.dra.ledger.claim_ledger import ClaimLedger, ClaimView
 from koordpy.framework.filter_protocol import Code, Refusal
@@ -66,6 +67,8 @@ def claims_refusal(pod: PodInfo, view: ClaimView, ledger: ClaimLedger) -> Refusa
             return Refusal(PLUGIN, Code.UNRESOLVABLE, (IN_USE,), no_node_helps=cause)
         if claim.status.allocation is None:
             spec = claim_spec(claim.spec.devices, objects.offers)
+            if view.gates_off and (limit := request_limit(alternatives_of([spec]), view.gates_off)):
+                return refuse(limit)
             if fault := spec_fault(spec):
                 return wait_for(fault) if spec.missing else refuse(fault)
     return None

@@ -23,8 +23,8 @@ from koordpy.devices.dra.filters.claim_requests import (
 from koordpy.devices.dra.filters.device_matching import DeviceMatching
 from koordpy.devices.dra.filters.device_search import DeviceSearch
 from koordpy.devices.dra.filters.extended_amounts import served_by_devices
+from koordpy.devices.dra.filters.gate_limits import closed_by_gates
 from koordpy.devices.dra.filters.link_order import LinkOrder
-from koordpy.devices.dra.filters.live_limits import unwritten_devices
 from koordpy.devices.dra.filters.min_bandwidth import Bandwidth, PodBandwidth, least_bandwidth
 from koordpy.devices.dra.filters.node_links import NodeLinks
 from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
@@ -113,7 +113,7 @@ class PodClaims:
         """Returns the devices that are reserved for nominated pods, or that a live cluster does not allocate."""
         kept = reserved_devices(self._draft.reserved_claims(self.pod))
         closed = frozenset(device for device, claim in kept.items() if claim not in self.keys)
-        return closed | unwritten_devices(self.offers) if self.view.live else closed
+        return closed | closed_by_gates(self.offers, self.view.gates_off)
 
     # -- one node ------------------------------------------------------------------------------------------------------
 

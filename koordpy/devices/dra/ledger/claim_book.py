@@ -81,6 +81,8 @@ class ClaimBook(FamilyBook):
         self._frees = frees
         self.is_idle = True
         self.objects = DeviceBook()
+        self.gates_off: frozenset[str] = frozenset()
+        """Feature gates that the API server does not have on, as far as known."""
         self._amounts = amounts
         self._nodes: dict[str, _NodeName] = {}
         self._counted: tuple[DeviceOffers | None, set[str]] = None, set()
@@ -217,7 +219,7 @@ class ClaimBook(FamilyBook):
         return False
 
     def view(self) -> ClaimView:
-        return ClaimView(self.objects.view(), self.live, self._frees, self.grants())
+        return ClaimView(self.objects.view(), self.live, self._frees, self.grants(), self.gates_off)
 
 
 NO_CLAIMS = ClaimView(DeviceObjects({}, DeviceOffers({}, {}, {}), {}))

@@ -132,11 +132,13 @@ class ClaimView(FamilyView):
 
     objects: DeviceObjects
     live: bool = False
-    """True for a real cluster, to which only some claims are written yet."""
+    """True for a real cluster, whose claims other controllers use as well."""
     frees: bool = True
     """False if evictions free no devices."""
     promised: Mapping[str, Grant] = field(default_factory=dict)
     """Claim -> devices that are allocated for an assumed pod, or by a write in progress."""
+    gates_off: frozenset[str] = frozenset()
+    """Feature gates without which the API server has dropped fields of allocations."""
 
     @property
     def warnings(self) -> tuple[tuple[str, str], ...]:  # type: ignore[override]

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Feature gates of the API server that are off, found by fields that it dropped from a write (dra.md 12, Gates).
+
+The API server does not tell its gates. So each reply is compared with what was sent. A gate counts as off until the
+next discovery; until then the planner refuses devices and requests that need it.
+"""
+
+import logging
+
+from koordpy.api.claim_objects import Allocation, ResourceClaim
+from koordpy.devices.dra.filters.gate_limits import FIELDS
+from koordpy.devices.dra.ledger.claim_book import claim_book
+from koordpy.engine.client.api_resources import RESOURCE_CLAIMS
+from koordpy.engine.engine_context import Context
+from koordpy.engine.status.event_recorder import of_object
+from koordpy.engine.status.scheduler_events import FEATURE_DISABLED
+from koordpy.engine.wakeups import Wake
+
+logger = logging.getLogger(__name__)
+
+
+def dropped_fields(sent: Allocation, got: Allocation | None) -> list[str]:
+    """Returns the fields of an allocation that the API server has dropped, in the order of `FIELDS`."""
+    results = got.devices.results if got is not None else []
+    pairs = list(zip(sent.devices.results, results, strict=False))
+    lost = {
+        "shareID": any(a.share_id and not b.share_id for a, b in pairs),
+        "consumedCapacity": any(a.consumed_capacity and not b.consumed_capacity for a, b in pairs),
+        "bindingConditions": any(a.binding_conditions and not b.binding_conditions for a, b in pairs),
+        "allocationTimestamp": bool(sent.allocation_timestamp) and not (got and got.allocation_timestamp),
+        "tolerations": any(a.tolerations and not b.tolerations for a, b in pairs),
+        "adminAccess": any(a.admin_access and not b.admin_access for a, b in pairs),
+    }
+    return [name for name in FIELDS if lost.get(name)]
+
+
+class FieldGates:
+    """The gates that are off. Owned by the event loop."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._off: dict[str, float] = {}
+        """Gate -> clock time until which it counts as off."""
+
+    def report(self, fields: list[str], claim: ResourceClaim | None) -> None:
+        """Records that the API server dropped fields, and reports each gate once. claim: for the event; None for no
+        event."""
+        until = self._context.clock() + self._context.settings.rediscovery_seconds
+        for field in fields:
+            gate = FIELDS[field]
+            if gate not in self._off:
+                text = f"the API server dropped {field}: is {gate} on?"
+                logger.warning("%s", text)
+                resource = self._context.feeds.served.get(RESOURCE_CLAIMS)
+                if claim is not None and resource is not None:
+                    self._context.announcer.tell(FEATURE_DISABLED, of_object(resource, claim.metadata), text)
+            self._off[gate] = until
+        self._publish()
+
+    def refresh(self) -> None:
+        """Drops gates that count as off no longer, so that the next write tries them again."""
+        now = self._context.clock()
+        over = [gate for gate, until in self._off.items() if until <= now]
+        for gate in over:
+            del self._off[gate]
+        if over:
+            self._publish()
+            self._context.queue.broadcast(Wake.DYNAMIC_DEVICE, "FeatureGate")
+
+    def _publish(self) -> None:
+        claim_book(self._context.state.families).gates_off = frozenset(self._off)
