@@ -107,6 +107,7 @@ def explanation_document(found: "Explanation") -> Document:
                 ],
                 "scores": dict(node.scores),
                 "total": node.total,
+                **({"devices": [dict(one) for one in node.devices]} if node.devices else {}),
                 "numa": node.numa,
             }
             for node in sorted(found.nodes, key=lambda node: natural_key(node.node))

@@ -30,6 +30,7 @@ from koordpy.plan.round_plan import Method, PendingPod, Proof, RoundPlan, ranks_
 from koordpy.planner.planning_round import plan_round
 from koordpy.planner.queue.backfill import NO_PROMISE, moment
 from koordpy.planner.queue.queue_rank import QueueRank, rank_in_queue
+from koordpy.pods.claim_refs import CLAIMS
 from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.problem_building import build
 from koordpy.report.denial import domain_slots
@@ -39,6 +40,8 @@ from koordpy.report.ignored_pods import IgnoredPod, find_ignored_reason
 from koordpy.report.rollout_words import blocked_by_predecessor
 from koordpy.report.setting_warnings import counted_parts, counted_text, goal_remark, warnings_of
 
+DYNAMIC_RESOURCES = "DynamicResources"
+"""Filter of resource claims."""
 NUMA = "numa"
 """Family of NUMA zones, whose facts are fields of an explanation."""
 NO_NUMA = "no node has NUMA data"
@@ -59,6 +62,8 @@ class NodeExplanation:
     """Plugin -> score before weighting; also scores of device families. Empty for a node that is not feasible."""
     total: int
     """Weighted total of the scores; 0 for a node that is not feasible."""
+    devices: tuple[Mapping[str, str], ...] = ()
+    """Devices that a feasible node would give to the claims of the pod, in the order of claims and results."""
     numa: Mapping[str, Any] | None = None
     """Policy, scope and free amounts of the node's NUMA zones, and the zones that the pod would take; None without NUMA
     data."""
@@ -169,8 +174,9 @@ def _explained(decided: DecidedPod) -> Explanation:
     unit = decided.unit
     verdict = _gate_or_quota_message(decided)
     with decided.picture() as round_state:
-        facts = node_facts(pod, round_state.inputs).get(NUMA)
-        nodes = _nodes(pod, unit, round_state, facts)
+        by_family = node_facts(pod, round_state.inputs)
+        facts = by_family.get(NUMA)
+        nodes = _nodes(pod, unit, round_state, facts, by_family.get(CLAIMS))
         domains = _domains(decided) if unit.is_gang and not verdict else ()
         message = _with_never(decided, verdict or _promise(decided) or _plan_remark(decided))
         warnings = (
@@ -277,8 +283,13 @@ def _state(pod: PodInfo) -> str:
     return "being deleted" if pod.pod.metadata.deletion_timestamp else pod.pod.status.phase
 
 
-def _nodes(pod: PodInfo, unit: Unit, round_state: RoundState, facts: NodeFacts | None) -> list[NodeExplanation]:
-    """Returns the explanation of every node for the pod alone, in the order of the snapshot. facts: of NUMA zones."""
+def _nodes(
+    pod: PodInfo, unit: Unit, round_state: RoundState, facts: NodeFacts | None, claims: NodeFacts | None
+) -> list[NodeExplanation]:
+    """Returns the explanation of every node for the pod alone, in the order of the snapshot.
+
+    facts: of NUMA zones. claims: of the devices of claims.
+    """
     own = round_state.of(pod)
     verdict = own.verdict()
     scores: dict[str, Sequence[float]] = {plugin: values.tolist() for plugin, values in own.plugin_scores().items()}
@@ -293,15 +304,18 @@ def _nodes(pod: PodInfo, unit: Unit, round_state: RoundState, facts: NodeFacts |
     for i, node in enumerate(round_state.snapshot.nodes):
         refusal = own.refusal or verdict.of(i)
         numa = facts.of(i) if facts is not None else None
+        devices = (claims.of(i) if claims is not None else None) or {"devices": (), "reasons": ()}
         if refusal is None:
             shown: dict[str, float] = {plugin: values[i] for plugin, values in sorted(scores.items())}
             for name, of in marks:
                 if (figure := of(i)) is not None:
                     shown[name] = round(figure, 2)
-            out.append(NodeExplanation(node.name, True, (), shown, total[i], numa))
+            out.append(NodeExplanation(node.name, True, (), shown, total[i], tuple(devices["devices"]), numa))
         else:
             reasons = tuple((refusal.plugin, refusal.code.value, reason) for reason in refusal.reasons)
-            out.append(NodeExplanation(node.name, False, reasons, {}, 0, numa))
+            if refusal.plugin == DYNAMIC_RESOURCES:
+                reasons += tuple((refusal.plugin, refusal.code.value, text) for text in devices["reasons"])
+            out.append(NodeExplanation(node.name, False, reasons, {}, 0, (), numa))
     return out
 
 

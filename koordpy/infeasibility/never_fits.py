@@ -11,8 +11,9 @@ about other pods, or about more than the number of devices, is placed with all f
 pods. The number of units for these two methods is limited per round, and answers are cached until nodes, quotas or the
 tree change.
 
-A unit counts as one that never fits only if that is proven; an undecided unit may fit. Claims of volumes and devices,
-jobs on NPUs, and required affinity to pods of other units count as if they could be met.
+A unit counts as one that never fits only if that is proven; an undecided unit may fit. Claims of volumes, jobs
+on NPUs, and required affinity to pods of other units count as if they could be met, and so do claims of devices as far
+as one node has devices for a pod.
 """
 
 from collections.abc import Hashable

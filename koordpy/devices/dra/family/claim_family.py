@@ -7,7 +7,7 @@ and ledger are in `koordpy.devices.dra.ledger.claim_book`, the filter in `koordp
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,11 @@ import numpy as np
 from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Pod
 from koordpy.cache.plan_draft import Draft
-from koordpy.cache.snapshot import Ints
+from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.device_family import Family
 from koordpy.devices.dra.family.claim_costs import ClaimCosts
+from koordpy.devices.dra.family.claim_explanation import claim_facts, missing_devices
 from koordpy.devices.dra.family.member_limits import MemberLimitReader
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_refusal import claims_refusal
@@ -27,7 +28,7 @@ from koordpy.devices.dra.filters.extended_amounts import device_amounts, served_
 from koordpy.devices.dra.filters.joint_choice import JointChoice
 from koordpy.devices.dra.filters.pod_claims import Mask
 from koordpy.devices.dra.ledger.claim_book import ClaimBook, claim_ledger, claim_view
-from koordpy.devices.family_round import FamilyRound, UnitCosts
+from koordpy.devices.family_round import FamilyRound, NodeFacts, UnitCosts
 from koordpy.framework.device_limits import MemberLimits
 from koordpy.framework.filter_protocol import Refusal
 from koordpy.framework.pod_rule_filter import Rule
@@ -173,6 +174,24 @@ class ClaimedDevices(Family):
         )
         shared = {key for key, number in names.items() if number > 1}
         return ClaimCosts(rules, members, shared, draft).table(gather=gather)
+
+    def node_facts(self, pod: PodInfo, inputs: FilterInputs) -> NodeFacts | None:
+        """Implements `Family.node_facts`: the devices that nodes would give, and selectors without a device."""
+        rule = self._rule_of(pod, inputs)
+        return claim_facts(rule) if rule is not None else None
+
+    def missing_amounts(
+        self, pod: PodInfo, inputs: FilterInputs
+    ) -> Iterator[tuple[str, Callable[[Snapshot], Snapshot]]]:
+        """Implements `Family.missing_amounts`: devices in use that the pod lacks on single nodes."""
+        rule = self._rule_of(pod, inputs)
+        yield from missing_devices(rule) if rule is not None else ()
+
+    def _rule_of(self, pod: PodInfo, inputs: FilterInputs) -> DynamicResources | None:
+        """Returns the filter of a pod; None for a pod without claims, or with claims that cannot be used."""
+        if pod.ask(CLAIMS) is None or self.refusal(pod, inputs) is not None:
+            return None
+        return next((one for one in self.rules(pod, inputs) if isinstance(one, DynamicResources)), None)
 
     def untie(self, pods: Sequence[PodInfo], draft: Draft) -> bool:
         """Implements `Family.untie`: claims that are allocated, and reserved for no pod but unbound ones of the unit.

@@ -8,16 +8,17 @@ Sources: dra.md 2, 7, 8, 9.
 """
 
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.api.objects import NodeSelector
+from koordpy.api.keys import HOSTNAME
+from koordpy.api.objects import NodeSelector, NodeSelectorTerm
 from koordpy.cache.snapshot import Ints
 from koordpy.devices.dra.filters import claim_refusal as refusal_texts
-from koordpy.devices.dra.filters.claim_refusal import ELSEWHERE, PLUGIN, refuse
+from koordpy.devices.dra.filters.claim_refusal import ELSEWHERE, PLUGIN, LastingRefusal, refuse
 from koordpy.devices.dra.filters.claim_requests import (
     AttemptFault,
     UndecidedNode,
@@ -54,6 +55,11 @@ class DynamicResources(PodClaims, Rule):
 
     plugin = PLUGIN
     may_end_attempt = True
+    outlasts_pods = True
+
+    def is_lasting(self, refusal: Refusal) -> bool:
+        """Implements `Rule.is_lasting`: the node's devices could never meet the claims."""
+        return isinstance(refusal, LastingRefusal)
 
     @property
     def is_in_problem(self) -> bool:  # type: ignore[override]
@@ -76,7 +82,9 @@ class DynamicResources(PodClaims, Rule):
         refusals: list[Refusal] = []
         elsewhere = ~self._inside()
         if elsewhere.any():
-            refusals.append(ELSEWHERE)
+            tied = self._tied_claim()
+            cause = f"claim {tied} is tied to a node" if tied else ""
+            refusals.append(replace(ELSEWHERE, no_node_helps=cause) if cause else ELSEWHERE)
             which[elsewhere] = 1
         closed = self.closed()
         for wants in self.wants():
@@ -109,6 +117,31 @@ class DynamicResources(PodClaims, Rule):
             if selector is not None:
                 inside &= self._selected(selector)
         return inside
+
+    def _tied_claim(self) -> str:
+        """Returns the name of the first claim that only named nodes may use, and that pods of other units have
+        reserved; empty for none (dra.md 9)."""
+        for key in self.keys:
+            allocation = self._ledger.allocation(key) if key not in self._ledger.taken else None
+            selector = allocation.node_selector if allocation is not None else None
+            terms = selector.node_selector_terms if selector is not None else ()
+            if terms and all(map(_asks_for_name, terms)) and self._is_reserved_by_others(key):
+                return key.partition("/")[2]
+        return ""
+
+    def _is_reserved_by_others(self, key: str) -> bool:
+        """Returns whether a pod of another unit has a reservation of a claim; unknown pods count as such."""
+        memo = self._ledger.memo
+        if "uids" not in memo:
+            memo["uids"] = {pod.uid: pod for pod in self._draft.snapshot.pods.values() if CLAIMS in pod.asks}
+        for one in self.objects.claims[key].status.reserved_for:
+            pod: PodInfo | None = memo["uids"].get(one.uid)
+            is_own = pod is not None and (
+                pod.key == self.pod.key or (pod.gang is not None and pod.gang == self.pod.gang)
+            )
+            if not is_own and one.resource != "podgroups":
+                return True
+        return False
 
     def _selected(self, selector: NodeSelector) -> Mask:
         known: dict[NodeSelector, Mask] = self._ledger.memo.setdefault("selectors", {})
@@ -201,7 +234,11 @@ class DynamicResources(PodClaims, Rule):
         text = refusal_texts.INVALID_TEXT if offer.invalid else refusal_texts.CANNOT_TEXT
         if self.least_bandwidth and self._fits(wants, node, usage, pods=(), closed=closed):
             text = refusal_texts.slow_links(self.pod)
-        return refuse(text, Code.UNSCHEDULABLE if self._could_fit(wants, node) else Code.UNRESOLVABLE)
+        if self._could_fit(wants, node):
+            return refuse(text, Code.UNSCHEDULABLE)
+        if offer.updated or offer.invalid or self._fits(wants, node, DeviceUsage(self.offers)):
+            return refuse(text)
+        return LastingRefusal(PLUGIN, Code.UNRESOLVABLE, (text,))
 
     def _could_fit(self, wants: Wants, node: int) -> bool:
         """Returns whether a node could serve the claims if all devices of pods that may be evicted were free."""
@@ -293,3 +330,10 @@ class DynamicResources(PodClaims, Rule):
                     slow = found.slowest
                     rows[node] = (-alternatives_score(found.alternatives), -slow[0], -slow[1], found.left)
         return np.array([rows[node] for node in nodes.tolist()], dtype=np.int64)
+
+
+def _asks_for_name(term: NodeSelectorTerm) -> bool:
+    """Returns whether a term asks for nodes by name."""
+    return any(one.key == "metadata.name" and one.operator == "In" for one in term.match_fields) or any(
+        one.key == HOSTNAME and one.operator == "In" for one in term.match_expressions
+    )

@@ -2,6 +2,7 @@
 """Why a pod's resource claims cannot be used, before any node is tried. Source: dra.md 9."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from koordpy.api import keys
@@ -22,6 +23,11 @@ PLUGIN = "DynamicResources"
 def refuse(text: str, code: Code = Code.UNRESOLVABLE) -> Refusal:
     """Returns a refusal of the filter."""
     return Refusal(PLUGIN, code, (text,))
+
+
+@dataclass(frozen=True, slots=True)
+class LastingRefusal(Refusal):
+    """A refusal of a node whose devices could not meet the claims of a pod even if no device was in use."""
 
 
 def wait_for(text: str) -> Refusal:

@@ -4,7 +4,7 @@
 Sources: dra.md 2, 6, 8.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.reservations import reserved_devices
+from koordpy.cache.snapshot import NodeInfo
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.dra.filters.claim_requests import (
     AttemptFault,
@@ -115,6 +116,15 @@ class PodClaims:
         closed = frozenset(device for device, claim in kept.items() if claim not in self.keys)
         return closed | closed_by_gates(self.offers, self.view.gates_off)
 
+    @property
+    def usage(self) -> DeviceUsage:
+        """Devices in use on the draft. Must not be changed."""
+        return self._ledger.usage
+
+    def node(self, at: int) -> NodeInfo:
+        """Returns a node by its position."""
+        return self._nodes[at]
+
     # -- one node ------------------------------------------------------------------------------------------------------
 
     def links(self, node: int) -> NodeLinks:
@@ -168,6 +178,7 @@ class PodClaims:
         usage: DeviceUsage | None = None,
         pods: Sequence[tuple["PodClaims", Sequence[int]]] | None = None,
         links: bool = False,
+        twins: Sequence[Hashable] = (),
         after: Mapping[int, int] | None = None,
         lazy: bool = False,
         closed: frozenset[DeviceId] | None = None,
@@ -175,8 +186,8 @@ class PodClaims:
         """Returns the search for claims on a node, on the draft.
 
         usage: devices in use; None for those of the draft. pods: with the positions of their claims; None if the claims
-        are those of this pod. links: True to distinguish devices by their links. after, lazy: as in `DeviceSearch`.
-        closed: devices that are not allocated; None for `closed`.
+        are those of this pod. links: True to distinguish devices by their links. twins, after, lazy: as in
+        `DeviceSearch`. closed: devices that are not allocated; None for `closed`.
         """
         return DeviceSearch(
             self.offers.at(self._nodes[node]),
@@ -186,7 +197,7 @@ class PodClaims:
             limit=self._dra.search_limit,
             closed=self.closed() if closed is None else closed,
             lazy=lazy,
-            twins=self.links(node).twins() if links else (),
+            twins=self.links(node).twins() if links else twins,
             after=after,
             pairs=self.bandwidth(node, pods if pods is not None else [(self, range(len(claims)))]),
         )

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `koordpy explain` says about the claims of a pod: the devices that a node would give, selectors that match no
+device, and devices that would have to be free. Source: dra.md 13.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from msgspec.structs import replace as changed
+
+from koordpy.api.natural_order import natural_key
+from koordpy.cache.snapshot import Snapshot
+from koordpy.devices.dra.filters.claim_filter import DynamicResources
+from koordpy.devices.dra.filters.claim_refusal import CANNOT_TEXT
+from koordpy.devices.dra.filters.claim_requests import AttemptFault, UndecidedNode, alternatives_of
+from koordpy.devices.dra.filters.device_matching import DeviceMatching
+from koordpy.devices.dra.filters.device_search import DeviceSearch
+from koordpy.devices.dra.ledger.claim_book import claim_view
+from koordpy.devices.dra.ledger.device_objects import DeviceObjects
+from koordpy.devices.dra.ledger.device_usage import DeviceUsage
+from koordpy.devices.family_round import NodeFacts
+from koordpy.pods.claim_refs import CLAIMS, IMPLICIT, DeviceId
+
+Edit = Callable[[Snapshot], Snapshot]
+
+
+def claim_facts(rule: DynamicResources) -> NodeFacts | None:
+    """Returns the devices that each node would give to a pod, and selectors without a device; None for a pod without
+    claims to allocate."""
+    if not any(wants.claims for wants in rule.wants()):
+        return None
+    unmatched = tuple(unmatched_selectors(rule))
+
+    def of(node: int) -> Mapping[str, Any]:
+        return {"devices": given_devices(rule, node), "reasons": unmatched}
+
+    return NodeFacts("", of)
+
+
+def given_devices(rule: DynamicResources, node: int) -> list[dict[str, str]]:
+    """Returns the devices that a node (position) would give to a pod, in the order of claims and results."""
+    claims = rule.wants_at(node).claims
+    found = rule.choose(node) if claims else None
+    if found is None or found.grants is None:
+        return []
+    return [
+        {
+            "claim": f"{claim.key}-sim" if claim.key.endswith(IMPLICIT) else claim.key,
+            "request": one.request,
+            "driver": one.device.driver,
+            "pool": one.device.pool,
+            "device": one.device.device,
+        }
+        for claim, grant in zip(claims, found.grants, strict=True)
+        for one in grant
+    ]
+
+
+def unmatched_selectors(rule: DynamicResources) -> Iterator[str]:
+    """Yields a sentence on each request with a selector that no device of the cluster passes, after the selectors
+    before it."""
+    matching = DeviceMatching(rule.offers)
+    devices = list(rule.offers.by_id.values())  # also of pools that offer nothing now
+    claims = dict.fromkeys(claim for wants in rule.wants() for claim in wants.claims)
+    for claim in claims:
+        for one in alternatives_of([claim.spec]):
+            for i, selector in enumerate(one.selectors):
+                some = replace(one, selectors=one.selectors[: i + 1])
+                answers = [matching.selects(some, device) for device in devices]
+                if any(isinstance(answer, str) for answer in answers):
+                    break
+                if not any(answers):
+                    where = selector.origin or f"claim {claim.key}, request {one.name}"
+                    yield f"{where}: selector #{selector.number} matches no device"
+                    break
+
+
+def missing_devices(rule: DynamicResources) -> Iterator[tuple[str, Edit]]:
+    """Yields (text, change of a snapshot) of devices in use that a pod lacks on a node, the fewest devices first."""
+    verdict, found = rule.verdict(), list[tuple[int, object, str, frozenset[DeviceId]]]()
+    for node, which in enumerate(verdict.which.tolist()):
+        if which and CANNOT_TEXT in verdict.refusals[which - 1].reasons:
+            name = rule.node(node).name
+            needed = _least_taken(rule, node)
+            if needed is not None:
+                devices, classes = needed
+                if len(classes) == 1:
+                    [class_name] = classes
+                    text = f"free {len(devices)} devices of class {class_name} on {name}"
+                    found.append((len(devices), natural_key(name), text, devices))
+    for _, _, text, devices in sorted(found, key=lambda one: one[:2]):
+        yield text, _freeing(devices)
+
+
+def _least_taken(rule: DynamicResources, node: int) -> tuple[frozenset[DeviceId], frozenset[str]] | None:
+    """Returns the fewest devices in use that a pod needs on a node, with their classes; None if it lacks others."""
+    usage, best = rule.usage, list[tuple[frozenset[DeviceId], frozenset[str]]]()
+    claims = rule.wants_at(node).claims
+    taken = [usage.is_used(device.id) for device in rule.offers.at(rule.node(node)).devices]
+
+    def compare(search: DeviceSearch) -> bool:
+        results = [one for claim in search.chosen() for one in claim if taken[one[1]] and not one[0].admin]
+        devices = frozenset(search.devices[at].id for _, at in results)
+        if devices and (not best or len(devices) < len(best[0][0])):
+            best[:] = [(devices, frozenset(one.class_name for one, _ in results))]
+        return False
+
+    search = rule.searching(node, claims, usage=DeviceUsage(rule.offers), twins=taken)
+    with suppress(UndecidedNode, AttemptFault):
+        search.each(compare)
+    return best[0] if best else None
+
+
+def _freeing(devices: Collection[DeviceId]) -> Edit:
+    """Returns the change of a snapshot in which no claim has some devices."""
+
+    def edit(snapshot: Snapshot) -> Snapshot:
+        view = claim_view(snapshot.families)
+        claims = dict(view.objects.claims)
+        for key, claim in claims.items():
+            allocation = claim.status.allocation
+            if allocation is None:
+                continue
+            results = [r for r in allocation.devices.results if DeviceId(r.driver, r.pool, r.device) not in devices]
+            if len(results) < len(allocation.devices.results):
+                left = changed(allocation, devices=changed(allocation.devices, results=results))
+                claims[key] = changed(claim, status=changed(claim.status, allocation=left))
+        objects = DeviceObjects(claims, view.objects.offers, view.objects.groups)
+        families = {**snapshot.families, CLAIMS: replace(view, objects=objects)}
+        return replace(snapshot, families=families, memo={})
+
+    return edit

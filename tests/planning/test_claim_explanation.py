@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `explain` says about claims: devices, selectors without a device, devices to free, reasons (dra.md 9, 13)."""
+
+from typing import Any
+
+import pytest
+
+from koordpy.api.claim_objects import ClaimConsumer
+from koordpy.planner.planning_round import plan_round
+from tests.planning.node_rules import asked, node, planned, states
+from tests.planning.test_filter_dra import CANNOT, CLASS, DRIVER, asks, facts, held, offers, resource_claim, user
+from tests.scenarios.cluster import group, messages
+
+NODES = [node("n1:8"), node("n2:8")]
+
+
+def held_by(name: str, *devices: str, at: str, by: str = "r") -> Any:
+    consumer = ClaimConsumer(resource="pods", name=by, uid=f"uid-{by}")
+    return resource_claim(name, asks(len(devices)), allocation=held(*devices, at=at), reserved_for=[consumer])
+
+
+def test_a_feasible_node_shows_the_devices_that_it_would_give() -> None:
+    objects = [*NODES, CLASS, offers("n1", "g0", "g1", "g2"), offers("n2", "g0"), held_by("rc", "g0", at="n1")]
+    found = asked([*objects, resource_claim("c", asks(2)), user("r", "rc", at="n1"), user("p", "c")])
+    wanted = [
+        {"claim": "default/c", "request": "r", "driver": DRIVER, "pool": "n1", "device": device}
+        for device in ("g1", "g2")
+    ]
+    assert {one.node: list(one.devices) for one in found.nodes} == {"n1": wanted, "n2": []}
+
+
+def test_a_selector_that_matches_no_device_is_named() -> None:
+    claim = resource_claim("c", asks(1, f'device.attributes["{DRIVER}"].?model.orValue("") == "b"'))
+    objects = [*NODES, CLASS, offers("n1", "g0", attributes=facts(model="a")), claim, user("p", "c")]
+    found = asked(objects)
+    reasons = [[message for _, _, message in one.reasons] for one in found.nodes]
+    assert reasons == [["cannot allocate all claims", "claim default/c, request r: selector #0 matches no device"]] * 2
+
+
+NEVER: dict[str, tuple[list[Any], str]] = {
+    "a node has too few devices": ([offers("n1", "g0"), resource_claim("c", asks(2))], "NeverFits"),
+    "a device is in use": (
+        [offers("n1", "g0"), held_by("rc", "g0", at="n1"), user("r", "rc", at="n1"), resource_claim("c", asks(1))],
+        "Unschedulable",
+    ),
+    "the pool is not complete": ([offers("n1", "g0", slices=2), resource_claim("c", asks(1))], "Unschedulable"),
+    "tied to the node of other pods": (
+        [
+            offers("n1", "g0"),
+            held_by("c", "g0", at="n1"),
+            user("r", "c", at="n1", cpu="8"),
+        ],
+        "NodesCannotHelp",
+    ),
+    "no class": ([resource_claim("c", asks(1))], "NeverFits"),
+}
+
+
+@pytest.mark.parametrize(("objects", "reason"), NEVER.values(), ids=NEVER)
+def test_reasons_of_pods_with_claims(objects: list[Any], reason: str) -> None:
+    everything = [*NODES, CLASS, *objects, user("p", "c", cpu="1")]
+    [pending] = [one for one in planned(everything).pending if one.pod_key == "default/p"]
+    assert str(pending.offline_reason) == reason
+    if reason == "NodesCannotHelp":
+        assert pending.message.endswith("no new node would help: claim c is tied to a node")
+
+
+def test_a_gang_never_fits_without_enough_devices() -> None:
+    members = [user(f"p-{i}", f"c{i}", gang="g") for i in range(2)]
+    claims = [resource_claim(f"c{i}", asks(2)) for i in range(2)]
+    objects = [*NODES, CLASS, offers("n1", "g0"), group("g", 2), *claims, *members]
+    assert "never fits" in messages(planned(objects))["p-0"]
+
+
+def test_new_slices_end_the_answer_that_a_pod_never_fits() -> None:
+    state = states([*NODES, CLASS, offers("n1", "g0"), resource_claim("c", asks(2)), user("p", "c")])
+    assert str(plan_round(state.snapshot(0.0)).pending[0].offline_reason) == "NeverFits"
+    state.upsert(offers("n1", "g0", "g1", generation=2))
+    assert not plan_round(state.snapshot(0.0)).pending
+
+
+def test_devices_to_free_are_suggested_with_the_least_number() -> None:
+    objects = [*NODES, CLASS, offers("n1", "g0", "g1", "g2"), offers("n2", "g0", "g1", "g2")]
+    objects += [held_by("a", "g0", "g1", at="n1", by="r"), user("r", "a", at="n1")]
+    objects += [held_by("b", "g0", "g1", "g2", at="n2", by="s"), user("s", "b", at="n2")]
+    found = asked([*objects, resource_claim("c", asks(2)), user("p", "c")])
+    assert "free 1 devices of class gpu on n1" in found.would_fit_if
+    assert not any("on n2" in text and text.startswith("free") for text in found.would_fit_if)
+    assert [one.reasons[0][2] for one in found.nodes] == [CANNOT.partition(": ")[2]] * 2
