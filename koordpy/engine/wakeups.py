@@ -60,7 +60,9 @@ class Wake(enum.Flag):
     """Demand decreased, so that the runtimes of quotas may rise: a pending unit was deleted, requests less, or can
     never start."""
     DEVICE = enum.auto()
-    """A Device changed, or what a node's annotations say about its GPU links."""
+    """A Device changed, what a node's annotations say about its GPU links, or the NUMA zones of a node."""
+    NUMA_REPORT = enum.auto()
+    """The free amounts of a node's NUMA zones were reported anew."""
     CLAIM = enum.auto()
     """A volume claim or resource claim changed that the pod itself names."""
     VOLUME = enum.auto()
@@ -111,9 +113,9 @@ EMPTY_CLUSTER = (
 """Changes that decide whether a unit could ever fit (gang-network.md 6): nodes with their devices, the tree, quotas.
 Pods that are created or deleted do not matter."""
 # changes that cannot affect spread constraints and pod affinity, which depend on other pods, nodes and namespaces
-_NO_NEIGHBOURS = (
-    Wake.QUOTA | Wake.DEMAND_FELL | Wake.DEVICE | Wake.DEVICE_REPORT | Wake.TOPOLOGY | Wake.NODE_OPENED | _CLAIMED
-)
+_REPORTS = Wake.DEVICE | Wake.NUMA_REPORT | Wake.DEVICE_REPORT
+_NO_NEIGHBOURS = Wake.QUOTA | Wake.DEMAND_FELL | _REPORTS | Wake.TOPOLOGY | Wake.NODE_OPENED | _CLAIMED
+_GPUS = Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_LABELS | Wake.CAPACITY_FREED | Wake.DEVICE
 BY_FILTER: dict[str, Wake] = {
     "NodeUnschedulable": Wake.NODE_ADDED | Wake.NODE_TAINTS,
     "NodeName": Wake.NODE_ADDED,
@@ -121,11 +123,7 @@ BY_FILTER: dict[str, Wake] = {
     "TaintToleration": Wake.NODE_ADDED | Wake.NODE_TAINTS,
     "NodeAffinity": Wake.NODE_ADDED | Wake.NODE_LABELS,
     "NodePorts": Wake.NODE_ADDED | Wake.CAPACITY_FREED,
-    "AscendChips": Wake.NODE_ADDED
-    | Wake.NODE_LABELS
-    | Wake.NODE_ALLOCATABLE
-    | Wake.CAPACITY_FREED
-    | Wake.DEVICE_REPORT,
+    "AscendChips": (_GPUS ^ Wake.DEVICE) | Wake.DEVICE_REPORT,
     "AscendJob": Wake.NODE_ADDED | Wake.NODE_GONE | Wake.NODE_LABELS | Wake.DEVICE_REPORT,
     # an unhealthy GPU that a pod uses counts as a GPU of the node
     "NodeResourcesFit": (
@@ -153,7 +151,8 @@ BY_FILTER: dict[str, Wake] = {
         | Wake.CLAIM
         | Wake.DYNAMIC_DEVICE
     ),
-    "GPUDevices": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_LABELS | Wake.CAPACITY_FREED | Wake.DEVICE,
+    "NodeResourceTopologyMatch": _GPUS | Wake.NUMA_REPORT,
+    "GPUDevices": _GPUS,
     # a unit refused by a quota may find victims in that quota, and any filter may have refused these placements
     "ElasticQuota": ANY & ~Wake.POD_BOUND,
     "NodeDeclaredFeatures": Wake.NODE_ADDED | Wake.NODE_FEATURES,

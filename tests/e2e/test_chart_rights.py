@@ -28,6 +28,7 @@ READ = {
     ("resource.k8s.io", "resourceclaims resourceslices deviceclasses devicetaintrules"),
     (KOORD, "clusternetworktopologies devices"),
     ("topology.volcano.sh", "hypernodes"),
+    ("topology.node.k8s.io", "noderesourcetopologies"),
     (SIGS, "podgroups elasticquotas"),
     (X, "podgroups elasticquotas"),
     ("batch", "jobs"),

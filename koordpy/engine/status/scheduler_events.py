@@ -8,11 +8,12 @@ object on the API server from a pod, a gang or a name. `event_recorder.py` sends
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from koordpy.api.custom_objects import Device
+from koordpy.api.custom_objects import Device, NodeResourceTopology
 from koordpy.api.natural_order import natural_key
 from koordpy.engine.client.api_resources import (
     DEVICES,
     HYPERNODES,
+    NODE_TOPOLOGIES,
     NODES,
     UPSTREAM_POD_GROUPS,
     VOLCANO_GROUPS,
@@ -178,7 +179,7 @@ class References:
         """Returns the object of a plan's warning; None if it does not exist.
 
         name: `Pod/namespace/name`, the same for PodGroup, ElasticQuota and workloads, or `Device/name`,
-        `HyperNode/name`, `Node/name`.
+        `HyperNode/name`, `NodeResourceTopology/name`, `Node/name`.
         """
         kind, _, key = name.replace(" ", "/", 1).partition("/")
         state, feeds = self._state, self._feeds
@@ -192,6 +193,8 @@ class References:
                 return _known(DEVICES, state.get(Device, key))
             case "HyperNode":
                 return _known(feeds.served.get(HYPERNODES), state.nodes.hypernodes.get(key))
+            case "NodeResourceTopology":
+                return _known(feeds.served.get(NODE_TOPOLOGIES), state.get(NodeResourceTopology, key))
             case "Node":
                 return _known(NODES, info.node if (info := state.nodes.get(key)) is not None else None)
             case "Pod":

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from koordpy.api.custom_objects import ClusterNetworkTopology, Device, ElasticQuota, HyperNode
+from koordpy.api.custom_objects import ClusterNetworkTopology, Device, ElasticQuota, HyperNode, NodeResourceTopology
 from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, Wire
 from koordpy.api.owner_objects import WorkloadObject
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
@@ -40,6 +40,7 @@ from koordpy.engine.changes.workload_changes import (
     WatchedKinds,
     WorkloadChanges,
 )
+from koordpy.engine.changes.zone_reports import of_node_topology
 from koordpy.engine.client import api_resources
 from koordpy.engine.client.api_client import ApiClient
 from koordpy.engine.client.api_errors import ApiError, Unreachable
@@ -92,6 +93,7 @@ class Feeds:
         self._optional: dict[Wanted, tuple[type[Any], Sink[Any]]] = {
             api_resources.UPSTREAM_POD_GROUPS: (UpstreamPodGroup, group_changes(hub, GangSource.UPSTREAM, claiming)),
             api_resources.HYPERNODES: (HyperNode, hypernode_changes(hub)),
+            api_resources.NODE_TOPOLOGIES: (NodeResourceTopology, kept_changes(hub, of_node_topology)),
             **{want: (kind, devices) for want, kind in api_resources.DYNAMIC_RESOURCES.items()},
         }
         self.volcano = VolcanoChanges(hub, wake)
