@@ -341,7 +341,8 @@ def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
         return found
     # sums on nodes, of quotas and of gangs
     for node, column, amount in beyond_room(problem, nodes):
-        found.append(f"{tree.node_names[node]} has {problem.free[node, column]} of column {column}, {amount} placed")
+        free = problem.free[node, column]
+        found.append(f"{tree.node_names[node]} has {free} free of resource {column}, {amount} are placed")
     for one in problem.allowances:
         taken = sum(one.amounts[members[rank].shape] for rank in nodes)
         if taken > one.remaining:

@@ -75,10 +75,10 @@ def test_links_in_trouble_fall_back_to_the_pcie_path() -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("gpus: 2\nlinks: [[X, NV1]]", "m.yaml: links: not 2 rows of 2 cells"),
+        ("gpus: 2\nlinks: [[X, NV1]]", "m.yaml: links: must be 2 rows of 2 cells"),
         ("gpus: 2\nlinks: [[X, NV0], [NV1, X]]", "m.yaml: links[0][1]: 'NV0' is not a link class"),
         ("gpus: 2\nlinks: [[PIX, PIX], [PIX, X]]", "m.yaml: links[0][0]: 'PIX' is not a link class"),
-        ("gpus: 2\nfabric: [1]", "m.yaml: fabric: not 2 numbers"),
+        ("gpus: 2\nfabric: [1]", "m.yaml: fabric: must be 2 numbers"),
         ("gpus: [{uid: x}]", "m.yaml: gpus[0].uid: unknown field, did you mean uuid?"),
     ],
 )

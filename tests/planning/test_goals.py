@@ -62,7 +62,7 @@ def test_each_hard_rule_is_told_when_it_is_broken() -> None:
     assert violations(problem, {}) == ["no pod is placed"]
     assert violations(problem, {0: 0, 1: 1}) == ["rank 1 is not allowed on n2"]
     assert violations(problem, {0: 0, 9: 0}) == ["rank 9 is not a pending member"]
-    assert violations(problem, {0: 0, 1: 0, 2: 0, 3: 0}) == ["n1 has 2 of column 1, 4 placed"]
+    assert violations(problem, {0: 0, 1: 0, 2: 0, 3: 0}) == ["n1 has 2 free of resource 1, 4 are placed"]
     assert violations(problem, {0: 0}) == ["gang 0 needs 2, 1 placed", "layer1 b1: 1 is not a multiple of 2"]
     assert violations(problem, {0: 0, 1: 0, 2: 2, 3: 2}) == ["members lie in several domains of layer1"]
 

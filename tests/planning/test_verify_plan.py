@@ -300,7 +300,7 @@ CASES: dict[str, Case] = {
     "two servers' pods on one": Case(
         [*switched({"a": (0, 1, 2)}, 3), *npu_gang("g", 2, 4, labels={keys.TOR_AFFINITY: "large-model-schema"})],
         {"p-0": "as0", "p-1": "as0"},
-        ["default/g: 2 pods on server as0"],
+        ["default/g: 2 pods are on server as0, at most 1 is possible"],
         chips={"p-0": (0, 1, 2, 3), "p-1": (4, 5, 6, 7)},
     ),
     "GPUs that are linked as asked": Case(

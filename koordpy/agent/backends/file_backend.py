@@ -171,9 +171,9 @@ def read_fake(text: str, *, name: str) -> FakeBackend:
         raise BackendError(f"{name}: {'; '.join(map(str, read.faults))}")
     size = machine.gpus if isinstance(machine.gpus, int) else len(machine.gpus)
     if machine.links and (len(machine.links) != size or any(len(row) != size for row in machine.links)):
-        raise BackendError(f"{name}: links: not {size} rows of {size} cells")
+        raise BackendError(f"{name}: links: must be {size} rows of {size} cells")
     if isinstance(machine.fabric, list) and len(machine.fabric) != size:
-        raise BackendError(f"{name}: fabric: not {size} numbers")
+        raise BackendError(f"{name}: fabric: must be {size} numbers")
     for i, row in enumerate(machine.links):
         for j, cell in enumerate(row):
             found = _CELL.match(cell)

@@ -211,7 +211,7 @@ PLACES: list[tuple[str, list[Any], KoordpyConfiguration | None, dict[str, str], 
         None,
         {"p-0": "as0", "p-1": "as0"},
         {},
-        "2 pods on server as0",
+        "2 pods are on server as0, at most 1 is possible",
     ),
     (
         "padding under two leaves",

@@ -51,7 +51,8 @@ def _check_servers(job: AscendJob, new: Mapping[str, str], old: Mapping[str, str
     """Returns a fault for each node with more than one pod of the job. new, old: pod key -> node name of new and bound
     pods."""
     on = Counter([*new.values(), *old.values()])
-    return [f"{job.name}: {on[node]} pods on server {node}" for node in dict.fromkeys(new.values()) if on[node] > 1]
+    crowded = (node for node in dict.fromkeys(new.values()) if on[node] > 1)
+    return [f"{job.name}: {on[node]} pods are on server {node}, at most 1 is possible" for node in crowded]
 
 
 def _check_blocks(
