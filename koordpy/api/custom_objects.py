@@ -213,3 +213,34 @@ class NodeResourceTopology(KubernetesObject, frozen=True):
     topology_policies: list[str] = msgspec.field(default_factory=list)
     zones: list[TopologyZone] = msgspec.field(default_factory=list)
     attributes: list[TopologyAttribute] = msgspec.field(default_factory=list)
+
+
+# ProvisioningRequest of autoscaling.x-k8s.io, which cluster-autoscaler serves. v1 and v1beta1 are read alike.
+
+
+class PodTemplateReference(Wire, frozen=True):
+    name: str = ""
+
+
+class RequestedPodSet(Wire, frozen=True):
+    """Pods of one kind, by the PodTemplate in the request's namespace."""
+
+    pod_template_ref: PodTemplateReference = PodTemplateReference()
+    count: int = 0
+
+
+class ProvisioningRequestSpec(Wire, frozen=True):
+    pod_sets: list[RequestedPodSet] = []
+    provisioning_class_name: str = ""
+    parameters: dict[str, str] = {}
+
+
+class ProvisioningRequestStatus(Wire, frozen=True):
+    conditions: list[Condition] = []
+
+
+class ProvisioningRequest(KubernetesObject, frozen=True):
+    """Asks an autoscaler for the nodes of some pods, all or nothing."""
+
+    spec: ProvisioningRequestSpec = ProvisioningRequestSpec()
+    status: ProvisioningRequestStatus = ProvisioningRequestStatus()

@@ -61,7 +61,7 @@ _OF_GANG = _RUNTIME | _places(
     (),
     (
         keys.GANG_TOPOLOGY, keys.GANG_TOPOLOGY_ALIAS, keys.GANG_GROUPS, keys.GANG_MODE, keys.GANG_MATCH_POLICY,
-        keys.GANG_WAITING_TIME, keys.GANG_TOTAL, keys.GANG_STALE_GRACE, keys.GANG_REPAIR,
+        keys.GANG_WAITING_TIME, keys.GANG_TOTAL, keys.GANG_STALE_GRACE, keys.GANG_REPAIR, keys.GANG_PROVISIONING_CLASS,
     ),
 )  # fmt: skip
 _AUTO = _places((), (keys.GANG_AUTO,))
@@ -106,7 +106,7 @@ def is_read(key: str) -> bool:
     """Returns whether an annotation or label of this name is read, or written, on some kind of object."""
     if key in _PLACES or key in _SILENT or key in OF_WORKLOADS:
         return True
-    return key.startswith((*keys.WRITTEN_PREFIXES, *_OF_CONTROLLERS))
+    return key.startswith((*keys.WRITTEN_PREFIXES, keys.PROVISIONING_PARAMETER, *_OF_CONTROLLERS))
 
 
 def place_of(key: str) -> str:

@@ -24,6 +24,7 @@ GANG_TOTAL = GANG_PREFIX + "total-number"  # number of members, for messages onl
 GANG_TOPOLOGY = GANG_PREFIX + "networkTopologyAware"  # JSON: locality in the network
 GANG_TOPOLOGY_ALIAS = GANG_PREFIX + "network-topology-spec"
 GANG_AUTO = GANG_PREFIX + "auto"  # on, off: whether the pods of a workload are a gang
+GANG_PROVISIONING_CLASS = GANG_PREFIX + "provisioning-class"  # class of the gang's ProvisioningRequests, or none
 GANG_STALE_GRACE = GANG_PREFIX + "stale-grace"  # Go duration, -1 for never
 GANG_REPAIR = GANG_PREFIX + "repair"  # replace, regather, wait
 MAX_RUNTIME = "scheduling.koordinator.sh/max-runtime"  # Go duration: the gang ends after it
@@ -155,6 +156,13 @@ DEVICE_BOOT = "scheduling.koordinator.sh/boot-id"
 NVIDIA_VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
+# ProvisioningRequests of autoscaling.x-k8s.io
+PROVISIONING_PARAMETER = "provisioning.scheduling.koordinator.sh/"  # prefix of annotations of a gang: parameters
+PROVISIONING_FOR = "scheduling.koordinator.sh/provisioning-for"  # of a request: names of its gangs
+PROVISIONING_ATTEMPT = "scheduling.koordinator.sh/provisioning-attempt"  # of a request: its number, from 1
+CONSUMES_REQUEST = "autoscaling.x-k8s.io/consume-provisioning-request"  # of a Binding: name of the request
+CONSUMES_CLASS = "autoscaling.x-k8s.io/provisioning-class-name"  # of a Binding: class of the request
+
 # NUMA zones of nodes
 NUMA_POLICY = "node.koordinator.sh/numa-topology-policy"  # label of a node: policy if no report states one
 NUMA_SPEC = "scheduling.koordinator.sh/numa-topology-spec"  # annotation of a pod, JSON: alignment that it demands
@@ -209,7 +217,7 @@ KOORDINATOR_KEYS = (
 # Keys of future versions
 LATER = frozenset(
     (
-        *(GANG_PREFIX + name for name in ("seat-hold", "provisioning-class", "slice")),
+        *(GANG_PREFIX + name for name in ("seat-hold", "slice")),
         *(
             "scheduling.koordinator.sh/" + name
             for name in ("spare", "min-runtime", "last-checkpoint", "gpu-mig", "gpu-isolation")
@@ -223,7 +231,7 @@ LATER = frozenset(
         "koordinator.sh/gpu-isolation-provider",
     )
 )  # fmt: skip
-LATER_PREFIXES = ("provisioning.scheduling.koordinator.sh/", "kueue.x-k8s.io/podset-")
+LATER_PREFIXES = ("kueue.x-k8s.io/podset-",)
 
 TOPOLOGY_OBJECT = "default"
 """Name of the only ClusterNetworkTopology that is read (gang-network.md 3)."""
@@ -264,6 +272,7 @@ GROUP_KOORDINATOR = "scheduling.koordinator.sh"
 GROUP_SIGS = "scheduling.sigs.k8s.io"
 GROUP_X = "scheduling.x-k8s.io"
 GROUP_UPSTREAM = "scheduling.k8s.io"
+GROUP_AUTOSCALING = "autoscaling.x-k8s.io"
 GROUP_VOLCANO_TOPOLOGY = "topology.volcano.sh"
 GROUP_NODE_TOPOLOGY = "topology.node.k8s.io"
 

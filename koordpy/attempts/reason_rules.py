@@ -28,8 +28,11 @@ from koordpy.infeasibility.fixed_domains import find_unit_cause
 from koordpy.infeasibility.limiting_rules import missing_member
 from koordpy.plan.pending_reason import Reason
 from koordpy.plan.round_plan import Proof
+from koordpy.plan.wanted_nodes import WantedNodes
 from koordpy.plugins.node_independent import find_cause
 from koordpy.pods.pod_info import PodInfo
+from koordpy.provisioning.asking_units import Asking
+from koordpy.provisioning.request_states import RequestPhase, state_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,10 @@ class Reasons:
     """Decides the reasons of one round, on its draft after all placements."""
 
     round_state: RoundState
+    asking: Asking | None = None
+    """Which units ask for nodes by ProvisioningRequests; None if none does."""
+    wanted: dict[str, WantedNodes] = field(default_factory=dict)
+    """Id of a unit with the reason WaitingForProvisioning or ProvisioningFailed -> the nodes that it asks for."""
     has_promise: bool = False
     """True if a start is promised to a unit, so that capacity is withheld from later units."""
     _unreserved: RoundState | None = None
@@ -82,8 +89,19 @@ class Reasons:
                 return PendingReason(Reason.HELD_BACK)
             if outcome.attempt.proof is Proof.UNKNOWN and outcome.lacks_capacity:
                 return PendingReason(Reason.UNDETERMINED)
-        cause = self._find_cause(after)
-        return PendingReason(Reason.NODES_CANNOT_HELP, cause) if cause else PendingReason(Reason.UNSCHEDULABLE)
+        if cause := self._find_cause(after):
+            return PendingReason(Reason.NODES_CANNOT_HELP, cause)
+        return PendingReason(self._without_cause(outcome.unit))
+
+    def _without_cause(self, unit: Unit) -> Reason:
+        """Returns the reason of a unit for which new nodes may help: whether it asks for them by itself."""
+        if self.asking is None or (wanted := self.asking.asked(unit).wanted) is None:
+            return Reason.UNSCHEDULABLE
+        config, now = self.round_state.config.autoscaling.provisioning, self.round_state.snapshot.now
+        state = state_of(wanted, self.asking.requests_of(unit), config, now)
+        self.wanted[unit.id] = wanted
+        gave_up = state.phase is RequestPhase.GIVEN_UP
+        return Reason.PROVISIONING_FAILED if gave_up else Reason.WAITING_FOR_PROVISIONING
 
     def _lacks_object(self, pod: PodInfo) -> bool:
         """Returns True if an object that the pod needs does not exist, or is being deleted."""

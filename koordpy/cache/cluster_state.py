@@ -13,7 +13,14 @@ from typing import Any, cast
 from msgspec.structs import replace as changed
 
 from koordpy.api import keys
-from koordpy.api.custom_objects import ClusterNetworkTopology, Device, ElasticQuota, HyperNode, NodeResourceTopology
+from koordpy.api.custom_objects import (
+    ClusterNetworkTopology,
+    Device,
+    ElasticQuota,
+    HyperNode,
+    NodeResourceTopology,
+    ProvisioningRequest,
+)
 from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Namespace, Node, OwnerReference, Pod, PodDisruptionBudget, PriorityClass, Wire
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
@@ -334,6 +341,7 @@ class ClusterState(PodBook):
             ),
             budgets=self.disruption_budgets(),
             priority_classes=self._all_of(PriorityClass),
+            provisioning_requests=self._all_of(ProvisioningRequest),
             workload_gangs=book.derived,
             unknown_steps=book.unknown_steps,
             meant=book.meant,

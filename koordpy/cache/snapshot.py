@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpy.api.custom_objects import ProvisioningRequest
 from koordpy.api.objects import Node, PodDisruptionBudget, PriorityClass, Taint
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
 from koordpy.cache.gang_history import GangPast
@@ -177,6 +178,8 @@ class Snapshot:
     """Nodes that take no pods of request shapes that they rejected lately (numa.md 8)."""
     budgets: tuple[PodDisruptionBudget, ...] = ()
     """PodDisruptionBudgets in natural order."""
+    provisioning_requests: tuple[ProvisioningRequest, ...] = ()
+    """ProvisioningRequests in natural order, also those that koordpy did not create."""
     priority_classes: tuple[PriorityClass, ...] = ()
     """PriorityClasses in natural order, which only suggestions of a higher priority read."""
     workload_gangs: Mapping[GangRef, WorkloadGang] = field(default_factory=dict)

@@ -179,4 +179,4 @@ def _across_fields(config: KoordpyConfiguration) -> Iterator[tuple[str, ...]]:
         yield "scores.nodeResourcesFit.shape", "utilization must rise from point to point"
     yield from faults_across_fields(config.autoscaling, config.repair)
     yield from resource_faults(config.numa)
-    yield from unsupported_fields(config.autoscaling, config.repair)
+    yield from unsupported_fields(config.repair)

@@ -69,7 +69,7 @@ class Repair(Section, frozen=True):
 
 
 _SUPPORTED = frozenset({"policy", "lost_after", "lost_conditions", "rejections"})
-"""Fields of `autoscaling.provisioning` and `repair` that have an effect."""
+"""Fields of `repair` that have an effect."""
 
 
 def faults_across_fields(autoscaling: Autoscaling, repair: Repair) -> Iterator[tuple[str, ...]]:
@@ -93,12 +93,9 @@ def faults_across_fields(autoscaling: Autoscaling, repair: Repair) -> Iterator[t
         yield "repair.rejections.maxBackoff", "repair.rejections.backoff", shorter
 
 
-def unsupported_fields(autoscaling: Autoscaling, repair: Repair) -> Iterator[tuple[str, ...]]:
+def unsupported_fields(repair: Repair) -> Iterator[tuple[str, ...]]:
     """Yields (path, text) of each field that differs from its default, but has no effect in this version."""
-    for path, given, default in (
-        ("autoscaling.provisioning", autoscaling.provisioning, Provisioning()),
-        ("repair", repair, Repair()),
-    ):
-        for field in msgspec.structs.fields(default):
-            if field.name not in _SUPPORTED and getattr(given, field.name) != getattr(default, field.name):
-                yield f"{path}.{field.encode_name}", NOT_SUPPORTED
+    default = Repair()
+    for field in msgspec.structs.fields(default):
+        if field.name not in _SUPPORTED and getattr(repair, field.name) != getattr(default, field.name):
+            yield f"repair.{field.encode_name}", NOT_SUPPORTED

@@ -13,7 +13,14 @@ from koordpy.api.claim_objects import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
-from koordpy.api.custom_objects import ClusterNetworkTopology, Device, ElasticQuota, HyperNode, NodeResourceTopology
+from koordpy.api.custom_objects import (
+    ClusterNetworkTopology,
+    Device,
+    ElasticQuota,
+    HyperNode,
+    NodeResourceTopology,
+    ProvisioningRequest,
+)
 from koordpy.api.objects import ConfigMap, KubernetesObject, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 from koordpy.api.owner_objects import ReplicaSet, ReplicationController, Service, StatefulSet
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
@@ -81,6 +88,7 @@ _KINDS: dict[tuple[str, str], Kind] = {
     (keys.GROUP_NODE_TOPOLOGY, "NodeResourceTopology"): Kind(
         "NodeResourceTopology", NodeResourceTopology, namespaced=False
     ),
+    (keys.GROUP_AUTOSCALING, "ProvisioningRequest"): Kind("ProvisioningRequest", ProvisioningRequest),
     (keys.GROUP_VOLCANO_TOPOLOGY, "HyperNode"): Kind("HyperNode", HyperNode, namespaced=False),
 }
 _WITHOUT_GROUP: dict[str, Kind] = {}

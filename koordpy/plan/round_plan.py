@@ -13,6 +13,7 @@ from typing import Any
 from koordpy.config.node_failures import ReasonMode
 from koordpy.plan.gang_repair import GangRepair
 from koordpy.plan.pending_reason import Reason, written
+from koordpy.plan.wanted_nodes import WantedNodes
 from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices
 from koordpy.pods.gang_refs import GangRef, GangSource
 
@@ -388,5 +389,7 @@ class RoundPlan:
     """The promised start; None without one."""
     deferred: tuple[Deferral, ...] = ()
     """Units that were not decided, in queue order."""
+    wanted_nodes: tuple[WantedNodes, ...] = ()
+    """Units that ask for nodes by ProvisioningRequests, with what they ask for, in queue order."""
     not_minimal: tuple[str, ...] = ()
     """Units with a plan that evicts more than necessary, as far as the round checked it (preemption.md 5)."""

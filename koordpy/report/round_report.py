@@ -40,6 +40,8 @@ from koordpy.plan.round_plan import (
     UnitReport,
 )
 from koordpy.pods.pod_info import PodInfo
+from koordpy.provisioning.asking_units import Asking
+from koordpy.provisioning.request_states import has_valid_attempt
 from koordpy.report.eviction_words import (
     benefit,
     nominations,
@@ -77,6 +79,8 @@ def report_round(
     units: list[UnitReport] = []
     gang_reports: dict[str, GangReport] = {}
     sentences: SentenceCache | None = None
+    provisioning = round_state.config.autoscaling.provisioning
+    asking = Asking(snapshot, provisioning) if provisioning.mode != "off" else None
     reasons: Reasons | None = None
     deferred: list[Deferral] = []
     decided = [one.unit for one in outcomes if not isinstance(one, DeferredUnit)]
@@ -86,13 +90,13 @@ def report_round(
             deferred.append(Deferral(one.unit.id, one.reason, one.attempt.seconds))
             continue
         after = one.unit.with_bound(placed, round_state.draft.evicted)
-        placements += _placements(one, after, round_state)
+        placements += _placements(one, after, round_state, asking)
         with round_state.draft.with_withheld(withheld if _is_beside_promise(one) else None):
             never = _never_reason(one, after, round_state)
             texts: list[PendingPod] = []
             if waiting := _waiting_pods(one, after):
                 sentences = sentences or SentenceCache()
-                reasons = reasons or Reasons(round_state, has_promise=withheld is not None)
+                reasons = reasons or Reasons(round_state, asking, has_promise=withheld is not None)
                 texts = pending_pods(one, waiting, after, round_state, sentences, reasons, never)
         pending += texts
         units.append(unit_report(one, after, round_state, never))
@@ -132,8 +136,10 @@ def report_round(
         warnings=(
             *(warnings_of(decided, groups) if _has_settings(decided, snapshot) else ()),
             *(unknown_fixed_layers(round_state) if round_state.config.autoscaling.fixed_layers else ()),
+            *(_warnings_of_asking(decided, asking) if asking is not None else ()),
             *warnings,
         ),
+        wanted_nodes=tuple(reasons.wanted.values()) if reasons is not None else (),
         not_minimal=tuple(not_minimal),
         parts_by_number=tuple(counted_parts(decided))
         if any(pod.asks for one in decided for pod in one.pending)
@@ -167,8 +173,20 @@ def _is_beside_promise(one: DecidedUnit) -> bool:
     return False
 
 
-def _placements(one: DecidedUnit, after: Unit, round_state: RoundState) -> list[Placement]:
+def _warnings_of_asking(units: Sequence[Unit], asking: Asking) -> list[tuple[str, str]]:
+    """Returns warnings of units that ask for nodes, and of requests that cannot be read."""
+    found = [warning for unit in units for warning in asking.asked(unit).warnings]
+    odd = (one for own in asking.requests.values() for one in own if not has_valid_attempt(one))
+    text = f"annotation {keys.PROVISIONING_ATTEMPT} is no whole number of 1 or more: 1 holds"
+    return found + [(f"ProvisioningRequest/{one.metadata.namespace}/{one.metadata.name}", text) for one in odd]
+
+
+def _placements(
+    one: DecidedUnit, after: Unit, round_state: RoundState, asking: Asking | None = None
+) -> list[Placement]:
     """Returns the placements of a unit with the annotations of their Bindings; empty if it is not placed.
+
+    asking: which units asked for nodes; their Bindings name the request.
 
     Annotations of a gang member: rank, domain of the bound members, and id and number of the members bound together.
     """
@@ -185,6 +203,8 @@ def _placements(one: DecidedUnit, after: Unit, round_state: RoundState) -> list[
         if len(one.nodes) > 1:
             notes[keys.BIND_GROUP_ID] = one.unit.group_id
             notes[keys.BIND_MEMBER_COUNT] = str(len(one.nodes))
+        if asking is not None:
+            notes |= asking.notes_of_bindings(one.unit)
     out = []
     for key, node in one.nodes.items():
         own = {keys.BOUND_RANK: str(ranks[key]), **notes} if key in ranks else {}

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of a unit's ProvisioningRequests, and what is to be done about them (repair.md 3.3).
+
+A pure function of the requests, what the unit asks for now, and the time. Conditions are those of cluster-autoscaler.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koordpy.api import keys
+from koordpy.api.custom_objects import ProvisioningRequest
+from koordpy.api.objects import Condition
+from koordpy.api.times import seconds
+from koordpy.config.node_failures import Provisioning
+from koordpy.plan.wanted_nodes import WantedNodes
+
+PROVISIONED, FAILED, REVOKED, EXPIRED = "Provisioned", "Failed", "CapacityRevoked", "BookingExpired"
+CONSUMED = "CapacityBookingConsumed"
+"""Reason of BookingExpired if the pods used the booked capacity, which is no failure."""
+
+
+class RequestPhase(StrEnum):
+    """State of a unit's requests, as in `provisioning[].state` of a simulation."""
+
+    WANTED = "Wanted"
+    """A request is to be created."""
+    QUEUED = "Queued"
+    """A request would be created if fewer were open."""
+    OPEN = "Open"
+    PROVISIONED = "Provisioned"
+    BACK_OFF = "BackOff"
+    """The last request failed; the next one is created after a pause."""
+    GIVEN_UP = "GivenUp"
+    """The last allowed request failed, and is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestState:
+    """The state of one unit's requests."""
+
+    phase: RequestPhase
+    attempt: int
+    """Attempt of the existing request; for WANTED and QUEUED of the one to be created."""
+    request: ProvisioningRequest | None = None
+    """The request that counts; None for WANTED and QUEUED."""
+    delete: tuple[ProvisioningRequest, ...] = ()
+    """Requests to be deleted first: earlier attempts, failed ones after their pause, and those of other pods."""
+    until: float | None = None
+    """Time at which the state changes by itself, in seconds since the epoch; None for none."""
+
+
+def unit_of(request: ProvisioningRequest) -> str:
+    """Returns the names of the gangs that a request is for; empty for a request that koordpy did not create."""
+    return request.metadata.annotations.get(keys.PROVISIONING_FOR, "")
+
+
+def attempt_of(request: ProvisioningRequest) -> int:
+    """Returns the attempt of a request, from 1; 1 if its annotation cannot be read."""
+    text = request.metadata.annotations.get(keys.PROVISIONING_ATTEMPT, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 and int(text) > 0 else 1
+
+
+def has_valid_attempt(request: ProvisioningRequest) -> bool:
+    """Returns True if the annotation with the attempt can be read."""
+    return str(attempt_of(request)) == request.metadata.annotations.get(keys.PROVISIONING_ATTEMPT, "")
+
+
+def is_provisioned(request: ProvisioningRequest, settings: Provisioning, now: float) -> bool:
+    """Returns True if the nodes of a request are there, and its booking has not failed or expired."""
+    return _true(request, PROVISIONED) is not None and failure_time(request, settings, now) is None
+
+
+def is_open(request: ProvisioningRequest) -> bool:
+    """Returns True for a request that is neither Provisioned nor Failed, and so counts for `maxOpen`."""
+    return _true(request, PROVISIONED) is None and _true(request, FAILED) is None
+
+
+def failure(request: ProvisioningRequest) -> Condition | None:
+    """Returns the condition by which a request failed; None if it did not, or if only its time is over."""
+    for type in (FAILED, REVOKED, EXPIRED):
+        found = _true(request, type)
+        if found is not None and not (type == EXPIRED and found.reason == CONSUMED):
+            return found
+    return None
+
+
+def failure_time(request: ProvisioningRequest, settings: Provisioning, now: float) -> float | None:
+    """Returns when a request failed, in seconds since the epoch; None if it has not."""
+    provisioned = _true(request, PROVISIONED)
+    booked = _booked_until(provisioned, settings) if provisioned is not None else None
+    if (failed := failure(request)) is not None:
+        return seconds(failed.last_transition_time) or booked or 0.0
+    return booked if booked is not None and booked <= now else None
+
+
+def pause_seconds(attempt: int, settings: Provisioning) -> float:
+    """Returns the pause after the failure of an attempt: the back-off, doubled with each attempt."""
+    return min(settings.backoff * 2.0 ** min(attempt - 1, 64), settings.max_backoff)
+
+
+def newest_first(requests: Iterable[ProvisioningRequest]) -> list[ProvisioningRequest]:
+    """Returns the requests of one unit, that with the highest attempt first."""
+    return sorted(requests, key=lambda one: (-attempt_of(one), one.metadata.name))
+
+
+def state_of(
+    wanted: WantedNodes, requests: Sequence[ProvisioningRequest], settings: Provisioning, now: float
+) -> RequestState:
+    """Returns the state of a unit that asks for nodes. requests: all requests of the unit. QUEUED is never returned,
+    because it depends on other units (`with_limit`)."""
+    ordered = newest_first(requests)
+    if not ordered:
+        return RequestState(RequestPhase.WANTED, 1)
+    last, earlier = ordered[0], tuple(ordered[1:])
+    attempt = attempt_of(last)
+    if tuple(one.count for one in last.spec.pod_sets) != wanted.counts:
+        return RequestState(RequestPhase.WANTED, 1, delete=tuple(ordered))
+    failed = failure_time(last, settings, now)
+    if failed is None:
+        provisioned = _true(last, PROVISIONED)
+        if provisioned is None:
+            return RequestState(RequestPhase.OPEN, attempt, last, earlier)
+        return RequestState(RequestPhase.PROVISIONED, attempt, last, earlier, _booked_until(provisioned, settings))
+    if attempt > settings.retries:
+        return RequestState(RequestPhase.GIVEN_UP, attempt, last, earlier)
+    again = failed + pause_seconds(attempt, settings)
+    if now < again:
+        return RequestState(RequestPhase.BACK_OFF, attempt, last, earlier, again)
+    return RequestState(RequestPhase.WANTED, attempt + 1, delete=tuple(ordered))
+
+
+def _booked_until(provisioned: Condition, settings: Provisioning) -> float | None:
+    """Returns the end of a booking, in seconds since the epoch; None if its begin is not known."""
+    since = seconds(provisioned.last_transition_time)
+    return since + settings.booking_time if since else None
+
+
+def _true(request: ProvisioningRequest, type: str) -> Condition | None:
+    return next((one for one in request.status.conditions if one.type == type and one.status == "True"), None)
