@@ -80,6 +80,7 @@ _BUILT_IN = (
     ("", "ServiceAccount", "serviceaccounts", True, ("sa",), False),
     ("", "PersistentVolume", "persistentvolumes", False, ("pv",), True),
     ("", "PersistentVolumeClaim", "persistentvolumeclaims", True, ("pvc",), True),
+    ("", "PodTemplate", "podtemplates", True, (), False),
     ("", "ReplicationController", "replicationcontrollers", True, ("rc",), True),
     ("", "Event", "events", True, ("ev",), False),
     ("apps", "Deployment", "deployments", True, ("deploy",), True),

@@ -91,7 +91,7 @@ class Reasons:
                 return PendingReason(Reason.UNDETERMINED)
         if cause := self._find_cause(after):
             return PendingReason(Reason.NODES_CANNOT_HELP, cause)
-        return PendingReason(self._without_cause(outcome.unit))
+        return PendingReason(self._without_cause(after))
 
     def _without_cause(self, unit: Unit) -> Reason:
         """Returns the reason of a unit for which new nodes may help: whether it asks for them by itself."""

@@ -13,14 +13,7 @@ from typing import Any, cast
 from msgspec.structs import replace as changed
 
 from koordpy.api import keys
-from koordpy.api.custom_objects import (
-    ClusterNetworkTopology,
-    Device,
-    ElasticQuota,
-    HyperNode,
-    NodeResourceTopology,
-    ProvisioningRequest,
-)
+from koordpy.api.custom_objects import ClusterNetworkTopology, ElasticQuota, HyperNode, ProvisioningRequest
 from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Namespace, Node, OwnerReference, Pod, PodDisruptionBudget, PriorityClass, Wire
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
@@ -85,6 +78,8 @@ class ClusterState(PodBook):
         self._lost = LostPods()
         self._storage = VolumeBook()
         self._repair = repair or Repair()
+        self.serves_provisioning = True
+        """False while the API server is not known to serve ProvisioningRequests."""
         self.rejections: RejectionBook | None = None
         """Rejections by kubelets, and the nodes that they close; None before the first."""
         self.preemption_history = PreemptionHistory()
@@ -164,7 +159,7 @@ class ClusterState(PodBook):
                 self.nodes,
                 self.usage,
                 pod_of=self.pod,
-                device_of=self._device_facts,
+                get=self.get,
                 scheduler_names=self.scheduler_names,
                 live=self.live,
             )
@@ -173,15 +168,6 @@ class ClusterState(PodBook):
     def closed_nodes(self, now: float) -> ClosedNodes:
         """Returns the nodes that are closed because of rejections. now: seconds since the epoch."""
         return (self.rejections.update(now) or NOTHING_CLOSED) if self.rejections is not None else NOTHING_CLOSED
-
-    def _device_facts(self, node: str) -> object:
-        """Returns a value that changes with the devices, the NUMA zones or the kubelet's policy of a node."""
-        device, report = self.get(Device, node), self.get(NodeResourceTopology, node)
-        spec = device.spec if device is not None else None
-        if report is None:
-            return spec
-        zones = [(zone.name, [(one.name, one.allocatable) for one in zone.resources]) for zone in report.zones]
-        return spec, zones, report.topology_policies, report.attributes
 
     def _put_node(self, node: Node) -> None:
         self.nodes.put(node)
@@ -341,7 +327,8 @@ class ClusterState(PodBook):
             ),
             budgets=self.disruption_budgets(),
             priority_classes=self._all_of(PriorityClass),
-            provisioning_requests=self._all_of(ProvisioningRequest),
+            provisioning_requests=self.provisioning_requests(),
+            serves_provisioning=self.serves_provisioning,
             workload_gangs=book.derived,
             unknown_steps=book.unknown_steps,
             meant=book.meant,
@@ -392,6 +379,10 @@ class ClusterState(PodBook):
     def disruption_budgets(self) -> tuple[PodDisruptionBudget, ...]:
         """Returns all PodDisruptionBudgets in natural order."""
         return self._all_of(PodDisruptionBudget)
+
+    def provisioning_requests(self) -> tuple[ProvisioningRequest, ...]:
+        """Returns all ProvisioningRequests in natural order."""
+        return self._all_of(ProvisioningRequest)
 
     def _all_of(self, kind: type[W]) -> tuple[W, ...]:
         """Returns all objects of a kind without a book, in natural order."""

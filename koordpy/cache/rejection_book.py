@@ -5,7 +5,9 @@ Source: numa.md 8. Costs nothing while no pod is rejected: facts are computed on
 """
 
 from collections.abc import Callable, Collection
+from typing import Any
 
+from koordpy.api.custom_objects import Device, NodeResourceTopology
 from koordpy.api.field_faults import UnreadableError
 from koordpy.api.keys import BOUND_EPOCH
 from koordpy.api.objects import Pod, condition_of
@@ -33,14 +35,14 @@ class RejectionBook:
         usage: Usage,
         *,
         pod_of: Callable[[str], PodInfo | None],
-        device_of: Callable[[str], object],
+        get: Callable[[type[Any], str], Any],
         scheduler_names: Collection[str],
         live: bool,
     ) -> None:
-        """pod_of: returns a stored pod by key. device_of: returns a value that changes with the devices or NUMA zones
-        of a node, by its name. live: True if only pods count that koordpy itself has bound."""
+        """pod_of: returns a stored pod by key. get: returns an object of a kind by key; None if it does not exist.
+        live: True if only pods count that koordpy itself has bound."""
         self.memory = RejectionMemory(settings)
-        self._nodes, self._usage, self._pod_of, self._device_of = nodes, usage, pod_of, device_of
+        self._nodes, self._usage, self._pod_of, self._get = nodes, usage, pod_of, get
         self._scheduler_names, self._live = scheduler_names, live
 
     def saw(self, pod: Pod) -> bool:
@@ -96,5 +98,14 @@ class RejectionBook:
             unstarted=unstarted,
             fresh=max(seconds(info.node.metadata.creation_timestamp), since),
             running=running,
-            state=(info.allocatable, self._device_of(name)) if self._live else None,
+            state=(info.allocatable, self._device_facts(name)) if self._live else None,
         )
+
+    def _device_facts(self, node: str) -> object:
+        """Returns a value that changes with the devices, the NUMA zones or the kubelet's policy of a node."""
+        device, report = self._get(Device, node), self._get(NodeResourceTopology, node)
+        spec = device.spec if device is not None else None
+        if report is None:
+            return spec
+        zones = [(zone.name, [(one.name, one.allocatable) for one in zone.resources]) for zone in report.zones]
+        return spec, zones, report.topology_policies, report.attributes

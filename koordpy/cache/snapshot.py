@@ -180,6 +180,8 @@ class Snapshot:
     """PodDisruptionBudgets in natural order."""
     provisioning_requests: tuple[ProvisioningRequest, ...] = ()
     """ProvisioningRequests in natural order, also those that koordpy did not create."""
+    serves_provisioning: bool = True
+    """False if the API server does not serve ProvisioningRequests, so that no unit asks by one."""
     priority_classes: tuple[PriorityClass, ...] = ()
     """PriorityClasses in natural order, which only suggestions of a higher priority read."""
     workload_gangs: Mapping[GangRef, WorkloadGang] = field(default_factory=dict)

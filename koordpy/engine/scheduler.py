@@ -34,6 +34,7 @@ from koordpy.engine.evictions.evictor import Evictor
 from koordpy.engine.evictions.timed_rounds import Watches
 from koordpy.engine.forgetting import Forgetting
 from koordpy.engine.inspection import Inspection
+from koordpy.engine.provisioning.request_keeper import RequestKeeper
 from koordpy.engine.rejection_watch import RejectionWatch
 from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.scheduling_loop import Planner, SchedulingLoop
@@ -103,6 +104,7 @@ class Scheduler:
             on_unreadable=self._announce_unreadable,
             owners=config.filters.pod_topology_spread.reads_owners,
             workloads=config.gangs.watched,
+            provisioning=config.autoscaling.provisioning.mode != "off",
             wake=due.set,
             rediscovery_seconds=settings.rediscovery_seconds,
             clock=clock,
@@ -146,6 +148,8 @@ class Scheduler:
             now=time_of_day,
         )
         self._takeover = Takeover(context, self.elector)
+        self.requests = RequestKeeper(context) if config.autoscaling.provisioning.mode != "off" else None
+        """Keeper of ProvisioningRequests; None if none is created."""
         self._watches, self._rejections = Watches(context, wake=due.set), RejectionWatch(context)
         self.writers = Writers(context, self._watches.stale) if self._watches.stale is not None else None
 
@@ -200,6 +204,7 @@ class Scheduler:
             due=due,
             busy=lambda: bool(self.committer.open),
             decisions=self.decisions,
+            on_planned=self.requests.planned if self.requests is not None else None,
         )
         self.forgetting = Forgetting(
             context, self.decisions, census, refusals, of_objects=told, of_rounds=self._loop.forget
@@ -331,6 +336,8 @@ class Scheduler:
                 "evictions": self.evictor.run,
                 "timed checks": self._watches.run,
             }
+            if self.requests is not None:
+                jobs["provisioning requests"] = self.requests.run
         return jobs | {"rejections": self._rejections.run, "rounds": self._loop.run}
 
     async def _drain(self, planning: list[asyncio.Task[Any]]) -> None:

@@ -58,9 +58,11 @@ class SchedulingLoop:
         due: asyncio.Event,
         busy: Callable[[], bool],
         decisions: DecisionLog,
+        on_planned: Callable[[RoundPlan], None] | None = None,
     ) -> None:
-        """due: set when a unit or a timed check may have become due. busy: returns True if Bindings are in flight, so
-        that rounds may take more plain pods."""
+        """on_planned: called with each plan before it is carried out; None for no call. due: set when a unit or a timed
+        check may have become due. busy: returns True if Bindings are in flight, so that rounds may take more plain
+        pods."""
         self.rounds = 0
         """Number of rounds and searches so far."""
         self.last_turn = context.clock()
@@ -70,6 +72,7 @@ class SchedulingLoop:
         self._reservations = reservations
         self._watches, self._due, self._busy, self._may_write = watches, due, busy, context.may_write
         self._metrics, self._decisions, self._settings = context.metrics, decisions, context.settings
+        self._on_planned = on_planned
         self._clock, self._now = context.clock, context.now
         self._executor = ThreadPoolExecutor(2, thread_name_prefix="planner")
         self._light_seconds = 0.0
@@ -226,6 +229,8 @@ class SchedulingLoop:
         self._metrics.planned(plan, seconds=seconds)
         self._metrics.snapshot_age.observe(seconds)
         self._decisions.record(plan, number=number, at=self._now())
+        if self._on_planned is not None:
+            self._on_planned(plan)
         if self._searches.search is not None:
             # an ordinary round ended while a search runs, and the search's snapshot does not have its placements
             self._searches.note_placements(plan, round_input.snapshot)

@@ -207,6 +207,12 @@ class Metrics:
             "Pods that kubelets rejected although they fit the totals of their nodes, by reason.",
             ["reason"],
         )
+        self.provisioning_requests = gauge(
+            "koordpy_provisioning_requests", "Gangs that ask for nodes by a ProvisioningRequest, by state.", ["state"]
+        )
+        self.provisioning = counter(
+            "koordpy_provisioning_total", "ProvisioningRequests that ended, by outcome.", ["outcome"]
+        )
         self.nodes_backed_off = gauge(
             "koordpy_nodes_backed_off",
             "Nodes that take no pods of shapes that they rejected (shape), or no other pods either (node).",

@@ -68,7 +68,7 @@ class Asking:
 
     def asked(self, unit: Unit) -> Asked:
         """Returns what a unit with pending members and without live ones asks for."""
-        if self._settings.mode == "off" or not unit.is_gang or not unit.pending or self._has_live(unit):
+        if not self._snapshot.serves_provisioning or not unit.is_gang or not unit.pending or self._has_live(unit):
             return Asked(None)
         gangs = sorted(unit.gangs, key=lambda gang: natural_key(gang.key))
         classes = [self._class_of(gang) for gang in gangs]
@@ -127,9 +127,8 @@ class Asking:
         for gang in reversed(gangs):
             for name, value in self._own_parameters(gang):
                 if len(value) > MOST_VALUE:
-                    warnings.append(
-                        (gang.subject, f"annotation {keys.PROVISIONING_PARAMETER}{name}: too long, ignored")
-                    )
+                    text = f"annotation {keys.PROVISIONING_PARAMETER}{name}: at most {MOST_VALUE} characters: ignored"
+                    warnings.append((gang.subject, text))
                 else:
                     found[name] = value
         return found

@@ -6,9 +6,11 @@ Source: repair.md 3.2, 3.3 and 7.
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from koordpy.api.custom_objects import ProvisioningRequest
 from koordpy.api.natural_order import natural_key
+from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.config.node_failures import Provisioning
 from koordpy.plan.pending_reason import Reason
 from koordpy.plan.round_plan import RoundPlan
@@ -59,8 +61,15 @@ def states_of(
     return out
 
 
-def provisioning_document(found: Iterable[tuple[WantedNodes, RequestState]]) -> list[dict[str, object]]:
-    """Returns `provisioning[]` of a SimulationResult, by namespace and name in natural order."""
+def provisioning_document(
+    plan: RoundPlan, requests: Iterable[ProvisioningRequest], config: KoordpyConfiguration, now: datetime
+) -> list[dict[str, object]]:
+    """Returns `provisioning[]` of a SimulationResult, by namespace and name in natural order. plan: the last round."""
+    if not plan.wanted_nodes:
+        return []
+    own = [one for one in requests if unit_of(one)]
+    settings = config.autoscaling.provisioning
+    found = states_of(plan.wanted_nodes, own, undecided_gangs(plan), settings, now.timestamp())
     entries = [_entry(wanted, state) for wanted, state in found]
     return sorted(entries, key=lambda one: (natural_key(str(one["namespace"])), natural_key(str(one["name"]))))
 

@@ -45,7 +45,7 @@ class RequestState:
     request: ProvisioningRequest | None = None
     """The request that counts; None for WANTED and QUEUED."""
     delete: tuple[ProvisioningRequest, ...] = ()
-    """Requests to be deleted first: earlier attempts, failed ones after their pause, and those of other pods."""
+    """Requests to be deleted: earlier attempts, a failed one once its successor exists, and those of other pods."""
     until: float | None = None
     """Time at which the state changes by itself, in seconds since the epoch; None for none."""
 

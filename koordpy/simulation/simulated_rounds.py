@@ -30,8 +30,7 @@ from koordpy.plan.round_plan import Eviction, GangReport, GangStatus, PendingPod
 from koordpy.planner.queue.tenant_shares import TenantShare, tenant_shares
 from koordpy.pods.gang_refs import GangSource
 from koordpy.pods.pod_info import PodInfo
-from koordpy.provisioning.provisioning_report import provisioning_document, states_of, undecided_gangs
-from koordpy.provisioning.request_states import unit_of
+from koordpy.provisioning.provisioning_report import provisioning_document
 from koordpy.quota.quota_tree import QuotaNode
 from koordpy.report.setting_warnings import counted_text
 from koordpy.simulation.budget_ledger import BudgetLedger
@@ -310,19 +309,11 @@ class _Run:
             quotas=self._quotas(),
             failures=tuple(self.failed),
             claims=self.claim_rounds.document(),
-            provisioning=tuple(self._provisioning(plan)),
+            provisioning=tuple(provisioning_document(plan, self.state.provisioning_requests(), self.config, self.now)),
             backed_off=tuple(self.state.closed_nodes(self.now.timestamp()).document()),
             shares=tenant_shares(self.state.snapshot(self.now.timestamp()), self.config.fairness),
             recreated=self.recreated,
         )
-
-    def _provisioning(self, plan: RoundPlan) -> list[dict[str, object]]:
-        """Returns the states of the units that asked for nodes in the last round."""
-        settings, now = self.config.autoscaling.provisioning, self.now.timestamp()
-        if not plan.wanted_nodes:
-            return []
-        requests = [one for one in self.state.snapshot(now).provisioning_requests if unit_of(one)]
-        return provisioning_document(states_of(plan.wanted_nodes, requests, undecided_gangs(plan), settings, now))
 
     def _pending(self, plan: RoundPlan) -> list[PendingPod]:
         """Returns koordpy's pending pods at the end: those of the last plan, and pods that were created after it."""

@@ -292,4 +292,5 @@ def test_every_event_of_a_gang_is_told() -> None:
         "Preempted",
     }
     of_others |= {"ForeignBinding", "TopologyDegraded", "TopologyRepaired", "NodeBackedOff", "NodeGivenBack"}
+    of_others |= {"ProvisioningRequested", "Provisioned", "ProvisioningFailed"}
     assert scheduler_events.EVENTS.keys() - of_others <= told

@@ -104,6 +104,7 @@ class Wanted:
 # optional resources, which may be missing
 UPSTREAM_POD_GROUPS = Wanted(keys.GROUP_UPSTREAM, "podgroups", ("v1beta1", "v1alpha3", "v1alpha2"))
 VOLCANO_GROUPS = Wanted("scheduling.volcano.sh", "podgroups", ("v1beta1",))
+PROVISIONING_REQUESTS = Wanted(keys.GROUP_AUTOSCALING, "provisioningrequests", ("v1", "v1beta1"))
 HYPERNODES = Wanted(keys.GROUP_VOLCANO_TOPOLOGY, "hypernodes", ("v1alpha1",))
 NODE_TOPOLOGIES = Wanted(keys.GROUP_NODE_TOPOLOGY, "noderesourcetopologies", ("v1alpha2", "v1alpha1"))
 _DRA_VERSIONS = ("v1", "v1beta2", "v1beta1")

@@ -31,6 +31,7 @@ GANG_DEGRADED, GANG_REPAIRED = "GangDegraded", "GangRepaired"
 TOPOLOGY_DEGRADED, TOPOLOGY_REPAIRED = "TopologyDegraded", "TopologyRepaired"
 SCHEDULED, FAILED = "Scheduled", "FailedScheduling"
 NODE_BACKED_OFF, NODE_GIVEN_BACK = "NodeBackedOff", "NodeGivenBack"
+PROVISIONING_REQUESTED, PROVISIONED, PROVISIONING_FAILED = "ProvisioningRequested", "Provisioned", "ProvisioningFailed"
 FOREIGN = "ForeignBinding"
 """Another process binds pods of our scheduler names."""
 ROOM_MADE, LEADS, UNREADABLE, INVALID = "RoomMade", "LeaderElection", "UnreadableObject", "InvalidAnnotation"
@@ -54,6 +55,9 @@ EVENTS: Mapping[str, tuple[EventType, str]] = {
     TOPOLOGY_REPAIRED: ("Normal", "Validating"),
     NODE_BACKED_OFF: ("Warning", "Repairing"),
     NODE_GIVEN_BACK: ("Normal", "Repairing"),
+    PROVISIONING_REQUESTED: ("Normal", "Scheduling"),
+    PROVISIONED: ("Normal", "Scheduling"),
+    PROVISIONING_FAILED: ("Warning", "Scheduling"),
     ROOM_MADE: ("Normal", "Preempting"),
     LEADS: ("Normal", "LeaderElection"),
     FOREIGN: ("Warning", "LeaderElection"),

@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from koordpy.api.custom_objects import ClusterNetworkTopology, Device, ElasticQuota, HyperNode, NodeResourceTopology
+from koordpy.api.custom_objects import (
+    ClusterNetworkTopology,
+    Device,
+    ElasticQuota,
+    HyperNode,
+    NodeResourceTopology,
+    ProvisioningRequest,
+)
 from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, Wire
 from koordpy.api.owner_objects import WorkloadObject
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
@@ -70,12 +77,14 @@ class Feeds:
         on_unreadable: Callable[[Unreadable], None] = lambda found: None,
         owners: bool = False,
         workloads: Iterable[str] = (),
+        provisioning: bool = False,
         wake: Callable[[], None] = lambda: None,
         rediscovery_seconds: float = 600.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """on_applied, on_unreadable: see `Reflector`. owners: True to watch owners of pods for default spread
-        constraints. workloads: kinds of workloads with pods that may be gangs. wake: called when a workload changed."""
+        constraints. workloads: kinds of workloads with pods that may be gangs. provisioning: True to watch
+        ProvisioningRequests. wake: called when a workload changed."""
         hub, claiming = Hub(state, queue), ClaimUsers(state.gangs.upstream)
         self.state, self.queue, self.names, self.listeners = state, queue, hub.names, hub.listeners
         self.pods = PodChanges(hub, claiming)
@@ -96,6 +105,12 @@ class Feeds:
             api_resources.NODE_TOPOLOGIES: (NodeResourceTopology, kept_changes(hub, of_node_topology)),
             **{want: (kind, devices) for want, kind in api_resources.DYNAMIC_RESOURCES.items()},
         }
+        if provisioning:
+            self._optional[api_resources.PROVISIONING_REQUESTS] = (
+                ProvisioningRequest,
+                kept_changes(hub, lambda before, after: Wake.NODE_OPENED, "ProvisioningRequest"),
+            )
+            state.serves_provisioning = False  # until it is known
         self.volcano = VolcanoChanges(hub, wake)
         """Handler of Volcano PodGroups; has none if they are not watched."""
         if state.workloads.volcano:
@@ -316,6 +331,8 @@ class Feeds:
                 logger.info("%s of %s are served and read", resource.plural, resource.api_version)
                 self._feed(resource, kind, sink)
                 self._start(_name_of(resource, sink))
+        if (want := api_resources.PROVISIONING_REQUESTS) in self._optional:
+            self.state.serves_provisioning = self.served.get(want) is not None
         # 2. workloads that are not served, so that their pods are grouped by labels
         for want, (_, sink) in self._optional.items():
             if isinstance(sink, (WorkloadChanges, VolcanoChanges)) and self.served.get(want) is None:

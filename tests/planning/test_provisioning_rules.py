@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which units ask for nodes, with what, and the states of their requests (repair.md 3.1 to 3.3)."""
+
+from typing import Any
+
+import pytest
+
+from koordpy.api import keys
+from koordpy.api.custom_objects import (
+    PodTemplateReference,
+    ProvisioningRequest,
+    ProvisioningRequestSpec,
+    ProvisioningRequestStatus,
+    RequestedPodSet,
+)
+from koordpy.api.objects import Condition, ObjectMeta, Wire
+from koordpy.api.times import rfc3339, seconds
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.config.node_failures import Autoscaling, Provisioning
+from koordpy.devices.family_registry import make_state
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.plan.wanted_nodes import PodSet, WantedNodes
+from koordpy.planner.planning_round import plan_round
+from koordpy.provisioning.provisioning_report import states_of
+from koordpy.provisioning.request_states import RequestPhase, state_of
+from tests.scenarios.cluster import group, node, pod
+
+NOW = seconds("2026-01-01T00:00:00Z")
+CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+ALL = Provisioning(mode="all")
+WANTED = WantedNodes("gang:default/g", "default/g", "default", "default/g", CLASS, {}, (PodSet(("g-0", "g-1")),))
+
+
+def plan_of(*objects: Wire, settings: Provisioning = ALL) -> RoundPlan:
+    config = KoordpyConfiguration(autoscaling=Autoscaling(provisioning=settings))
+    state = make_state()
+    for obj in objects:
+        state.upsert(obj)
+    return plan_round(state.snapshot(NOW), config)
+
+
+def gang(name: str = "g", count: int = 2, notes: dict[str, str] | None = None, **options: Any) -> list[Wire]:
+    return [group(name, count, notes), *(pod(f"{name}-{i}", gang=name, **options) for i in range(count))]
+
+
+def reasons(plan: RoundPlan) -> dict[str, str]:
+    return {one.pod_key.partition("/")[2]: str(one.offline_reason) for one in plan.pending}
+
+
+def request(
+    attempt: int = 1, *, counts: tuple[int, ...] = (2,), title: str = "default/g", **true: str
+) -> ProvisioningRequest:
+    """A request with conditions: type -> time; a reason may follow after a space."""
+    notes = {keys.PROVISIONING_FOR: title, keys.PROVISIONING_ATTEMPT: str(attempt)}
+    name = f"koordpy-{title.partition('/')[2]}-{attempt}"
+    sets = [
+        RequestedPodSet(pod_template_ref=PodTemplateReference(name=f"{name}-{i}"), count=count)
+        for i, count in enumerate(counts)
+    ]
+    conditions = []
+    for type, text in true.items():
+        at, _, reason = text.partition(" ")
+        conditions.append(Condition(type=type, status="True", reason=reason, last_transition_time=at or None))
+    return ProvisioningRequest(
+        metadata=ObjectMeta(name=name, namespace="default", uid=name, annotations=notes),
+        spec=ProvisioningRequestSpec(pod_sets=sets, provisioning_class_name=CLASS),
+        status=ProvisioningRequestStatus(conditions=conditions),
+    )
+
+
+def ago(span: float) -> str:
+    return rfc3339(NOW - span)
+
+
+# -- which units ask --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "note", "asks"),
+    [
+        ("off", "", ""),
+        ("off", "own-class", ""),
+        ("annotated", "", ""),
+        ("annotated", "own-class", "own-class"),
+        ("annotated", "none", ""),
+        ("all", "", CLASS),
+        ("all", "own-class", "own-class"),
+        ("all", "none", ""),
+    ],
+)
+def test_mode_and_annotation_decide(mode: Any, note: str, asks: str) -> None:
+    notes = {keys.GANG_PROVISIONING_CLASS: note} if note else {}
+    plan = plan_of(node("n1"), *gang(notes=notes), settings=Provisioning(mode=mode))
+    assert [one.class_name for one in plan.wanted_nodes] == ([asks] if asks else [])
+    reason = "WaitingForProvisioning" if asks else "NeverFits"
+    assert reasons(plan) == {"g-0": reason, "g-1": reason}
+
+
+def test_the_oldest_pod_of_a_gang_without_a_pod_group_decides() -> None:
+    notes = {keys.GANG_NAME: "g", keys.GANG_MIN: "2", keys.GANG_PROVISIONING_CLASS: "own-class"}
+    pods = [pod(f"g-{i}", annotations=notes, created=i) for i in range(2)]
+    plan = plan_of(node("n1"), *pods, settings=Provisioning(mode="annotated"))
+    assert [one.class_name for one in plan.wanted_nodes] == ["own-class"]
+
+
+def test_plain_pods_gated_gangs_and_gangs_with_bound_members_do_not_ask() -> None:
+    assert reasons(plan_of(node("n1"), pod("p", cpu="2"))) == {"p": "NeverFits"}
+    waiting = plan_of(node("n1"), group("g", 3), pod("g-0", gang="g"))
+    assert reasons(waiting) == {"g-0": "NotReadyForScheduling"}
+    bound = [pod("g-0", gang="g", at="n1"), pod("g-1", gang="g"), group("g", 2)]
+    assert reasons(plan_of(node("n1"), *bound))["g-1"] in ("Unschedulable", "NeverFits")
+    lost = plan_of(node("n2"), *bound, pod("g-2", gang="g"))
+    assert not lost.placements or not lost.wanted_nodes
+
+
+@pytest.mark.parametrize(
+    ("objects", "text"),
+    [
+        (
+            gang(notes={keys.GANG_PROVISIONING_CLASS: "Bad_Class"}),
+            f"annotation {keys.GANG_PROVISIONING_CLASS} cannot be read: 'Bad_Class' is no provisioning class name",
+        ),
+        (gang("g" * 245), "no ProvisioningRequest can be named after it"),
+        ([group("g", 33), *(pod(f"g-{i}", gang="g", cpu=str(i + 1)) for i in range(33))], "more than 32 kinds of pods"),
+    ],
+    ids=("class", "name", "kinds"),
+)
+def test_what_cannot_ask_is_told_once(objects: list[Wire], text: str) -> None:
+    plan = plan_of(node("n1"), *objects)
+    assert not plan.wanted_nodes
+    assert [said for _, said in plan.warnings if said == text] == [text]
+    assert set(reasons(plan).values()) <= {"Unschedulable", "NeverFits"}
+
+
+def test_sets_are_kinds_in_the_order_of_ranks_and_names_follow_the_gang() -> None:
+    members = [pod("g-0", gang="g", cpu="2"), pod("g-1", gang="g", cpu="3"), pod("g-2", gang="g", cpu="2")]
+    plan = plan_of(node("n1"), group("g", 3), *members)
+    wanted = plan.wanted_nodes[0]
+    assert [one.pods for one in wanted.sets] == [("g-0", "g-2"), ("g-1",)]
+    assert (wanted.name(2), wanted.template(2, 1)) == ("koordpy-g-2", "koordpy-g-2-1")
+    derived = WantedNodes("u", "default/j:workers@3", "default", "default/j:workers@3", CLASS, {}, ())
+    assert derived.name(1) == "koordpy-j-workers-3-1"
+
+
+def test_parameters_of_gangs_overlay_the_configuration() -> None:
+    own = {keys.PROVISIONING_PARAMETER + "Zone": "a", keys.PROVISIONING_PARAMETER + "Long": "x" * 256}
+    plan = plan_of(
+        node("n1"), *gang(notes=own), settings=Provisioning(mode="all", parameters={"Zone": "b", "Size": "1"})
+    )
+    assert dict(plan.wanted_nodes[0].parameters) == {"Size": "1", "Zone": "a"}
+    assert any("Long: at most 255 characters" in text for _, text in plan.warnings)
+
+
+# -- states -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("requests", "phase", "attempt"),
+    [
+        ([], "Wanted", 1),
+        ([request()], "Open", 1),
+        ([request(Accepted=ago(60))], "Open", 1),
+        ([request(counts=(3,))], "Wanted", 1),
+        ([request(counts=(1, 1))], "Wanted", 1),
+        ([request(Provisioned=ago(60))], "Provisioned", 1),
+        ([request(Provisioned=ago(601))], "BackOff", 1),
+        ([request(Provisioned=ago(661))], "Wanted", 2),
+        ([request(Provisioned=ago(60), BookingExpired=ago(5))], "BackOff", 1),
+        ([request(Provisioned=ago(60), BookingExpired=ago(5) + " CapacityBookingConsumed")], "Provisioned", 1),
+        ([request(Provisioned=ago(60), CapacityRevoked=ago(61))], "Wanted", 2),
+        ([request(Failed=ago(30))], "BackOff", 1),
+        ([request(Failed=ago(120))], "Wanted", 2),
+        ([request(2, Failed=ago(119))], "BackOff", 2),
+        ([request(2, Failed=ago(120))], "Wanted", 3),
+        ([request(3, Failed=ago(240))], "Wanted", 4),
+        ([request(4, Failed=ago(1 << 20))], "GivenUp", 4),
+        ([request(1, Failed=ago(500)), request(2)], "Open", 2),
+        ([request(1), request(3, Failed=ago(10))], "BackOff", 3),
+    ],
+)
+def test_states(requests: list[ProvisioningRequest], phase: str, attempt: int) -> None:
+    """Worked example 5 is among them."""
+    found = state_of(WANTED, requests, ALL, NOW)
+    assert (str(found.phase), found.attempt) == (phase, attempt)
+    kept = {found.request.metadata.name} if found.request is not None else set()
+    assert {one.metadata.name for one in found.delete} == {one.metadata.name for one in requests} - kept
+
+
+def test_the_pause_has_a_maximum() -> None:
+    short = Provisioning(mode="all", backoff=60.0, max_backoff=90.0, retries=9)
+    assert state_of(WANTED, [request(5, Failed=ago(89))], short, NOW).phase is RequestPhase.BACK_OFF
+    assert state_of(WANTED, [request(5, Failed=ago(90))], short, NOW).phase is RequestPhase.WANTED
+
+
+def test_few_requests_are_open_at_once() -> None:
+    def phases(open_now: int, *, undecided: tuple[str, ...] = ()) -> list[str]:
+        units = [
+            WantedNodes(f"gang:default/w{i}", f"default/w{i}", "default", f"default/w{i}", CLASS, {}, (PodSet(("p",)),))
+            for i in range(3)
+        ]
+        others = [request(title=f"default/o{i}") for i in range(open_now)]
+        settings = Provisioning(mode="all", max_open=2)
+        return [str(state.phase) for _, state in states_of(units, others, undecided, settings, NOW)]
+
+    assert phases(0) == ["Wanted", "Wanted", "Queued"]
+    assert phases(1) == ["Wanted", "Wanted", "Queued"]  # the others do not ask any more
+    assert phases(1, undecided=("default/o0",)) == ["Wanted", "Queued", "Queued"]
+    assert phases(2, undecided=("default/o0", "default/o1")) == ["Queued", "Queued", "Queued"]
+
+
+def test_given_up_is_told_and_bindings_name_provisioned_requests() -> None:
+    failed = plan_of(node("n1"), *gang(), request(4, Failed=ago(60)))
+    assert reasons(failed) == {"g-0": "ProvisioningFailed", "g-1": "ProvisioningFailed"}
+    for made, noted in (
+        (request(Provisioned=ago(60)), True),
+        (request(), False),
+        (request(Provisioned=ago(700)), False),
+    ):
+        plan = plan_of(node("n1"), node("n2"), *gang(), made)
+        assert len(plan.placements) == 2
+        found = {keys.CONSUMES_REQUEST: "koordpy-g-1", keys.CONSUMES_CLASS: CLASS} if noted else {}
+        for one in plan.placements:
+            assert {key: text for key, text in one.annotations.items() if "autoscaling" in key} == found
