@@ -27,26 +27,29 @@ def run(args: argparse.Namespace) -> int:
     from koordpy.api.spelling import hint
 
     key = args.pod if "/" in args.pod else f"default/{args.pod}"
-    if key not in ready.pods:
-        why = ready.growth.not_begun(key) or hint(key, ready.pods)
-        raise InputFaultsError([f"--pod {args.pod}: no such pod in the input{why}"])
+    later = ready.growth.not_begun(key)  # a workload may create the pod in a later round
+    if key not in ready.pods and not later:
+        raise InputFaultsError([f"--pod {args.pod}: no such pod in the input{hint(key, ready.pods)}"])
     with offline_options.nothing_collected():
         from koordpy.cli import output
         from koordpy.explain.explanation import Explanation
-        from koordpy.simulation.explained_round import explain_simulated
+        from koordpy.simulation.explained_round import NoSuchPodError, explain_simulated
 
-    if ready.state.pod(key) is None:  # the state forgets finished pods
+    if ready.state.pod(key) is None and not later:  # the state forgets finished pods
         found = Explanation(key, None, 0, (), (), "pod is finished", ())
     else:
-        found = explain_simulated(
-            ready.state,
-            ready.config,
-            key,
-            now=ready.now,
-            rounds=args.rounds,
-            evicted=args.evicted,
-            grow=ready.growth.begin,
-        )
+        try:
+            found = explain_simulated(
+                ready.state,
+                ready.config,
+                key,
+                now=ready.now,
+                rounds=args.rounds,
+                evicted=args.evicted,
+                grow=ready.growth.begin,
+            )
+        except NoSuchPodError:
+            raise InputFaultsError([f"--pod {args.pod}: no round of the simulation has this pod{later}"]) from None
     told = output.warning_lines(sorted(found.warnings), ready.warnings)
     for line in (*(f"warning: {line}" for line in ready.warnings), *told):
         print(line, file=sys.stderr)

@@ -23,7 +23,11 @@ from koordpy.explain.explanation import Explanation, explain, undecided
 from koordpy.plan.round_plan import RoundPlan
 from koordpy.planner.planning_round import plan_round
 from koordpy.simulation.gap_warnings import gap_warnings
-from koordpy.simulation.simulated_rounds import UNTRIED, Evicted, PodEviction, simulate
+from koordpy.simulation.simulated_rounds import UNTRIED, UNTRIED_STEP, Evicted, PodEviction, simulate
+
+
+class NoSuchPodError(Exception):
+    """The pod does not exist in any round of the simulation."""
 
 
 class _WatchedRounds:
@@ -89,25 +93,29 @@ def explain_simulated(
     grow: Callable[[], Sequence[str]] = tuple,
 ) -> Explanation:
     """Explains the decision of `simulate` with these arguments for a pod (`namespace/name`). The state is changed.
-    Raises KeyError for an unknown pod. grow: as in `simulate`."""
-    if state.pod(pod) is None:
-        raise KeyError(pod)
+
+    A workload may create the pod in a later round. Raises `NoSuchPodError` for a pod that no round has. grow: as in
+    `simulate`.
+    """
     gaps = gap_warnings(state, config, now.timestamp(), only=pod)
     run = _WatchedRounds(pod)
     result = simulate(state, config, planner=run.plan, now=now, rounds=rounds, evicted=evicted, grow=grow)
     assert run.first is not None, "a simulation has a round"
     gone = [one for one in result.evictions if one.eviction.pod_key == pod]
     info = state.pod(pod)
+    if info is None and not gone:
+        raise NoSuchPodError(pod)
+    first = run.first if pod in run.first.pods else state.snapshot(now.timestamp())
     # five cases, by the state of the pod after the last round
     if info is None:  # evicted and not recreated
-        found = undecided(run.first, config, pod, _eviction_text(gone[-1]))
-    elif info.pending and run.latest < result.rounds:  # the last round evicted it
-        found = undecided(run.first, config, pod, UNTRIED)
+        found = undecided(first, config, pod, _eviction_text(gone[-1]))
+    elif info.pending and run.latest < result.rounds:  # the last round evicted it, or it was created after that round
+        found = undecided(first, config, pod, UNTRIED if gone else UNTRIED_STEP)
     elif run.decided is not None and (info.pending or info.bound):
         decided = explain(run.decided.snapshot, config, pod)
         found = replace(decided, round=run.decided.number)
     else:
-        found = explain(run.first, config, pod)
+        found = explain(first, config, pod)
     found = replace(found, warnings=(*found.warnings, *gaps))
     if not gone or info is None:
         return found

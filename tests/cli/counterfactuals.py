@@ -530,7 +530,7 @@ def _heavier(one: Cluster, job: Job, match: re.Match[str]) -> None:
     one.config.setdefault("fairness", {}).setdefault("weights", {})[match[1]] = float(match[2])
 
 
-COMPLETED = r"(?P<completed>[^:]+?) completed"
+COMPLETED = r"(?P<completed>(?:gang|pods?|the|all) [^:]+?) completed"
 JOBS = r"(?:gang|pod) [\w./-]+(?:(?:, | and )(?:gang|pod) [\w./-]+)*"
 FORMS: dict[str, Doing] = {
     r"it tolerated taints? (\S+(?: and \S+)*)": _tolerate,

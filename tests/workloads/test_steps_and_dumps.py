@@ -152,19 +152,32 @@ def test_pods_that_are_made_after_the_last_round_wait(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_pod_of_a_role_that_has_not_begun_is_explained_once_it_has(
+def test_a_pod_of_a_later_role_is_explained_in_the_round_that_has_it(
     name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Without capacity for the role before it no round has the pod."""
     later = {**role("workers", 1, 2), "dependsOn": [{"name": "driver", "status": "Ready"}]}
     from koordpy.cli.main import main
 
     groups = leader_worker_set(startupPolicy="LeaderReady")
     path = tmp_path / "in.yaml"
     path.write_text("\n---\n".join(map(json.dumps, [*nodes(3), jobset(role("driver", 1, 1), later), groups])))
-    asked = ["explain", "-f", str(path), "--pod", name]
-    assert main(asked) == 2
-    assert capsys.readouterr().err == f"--pod {name}: no such pod in the input{said}\n"
+    asked = ["explain", "-f", str(path), "--pod", name, "-o", "json"]
     assert main([*asked, "--started", "workers"]) == (0 if said else 2)
+    capsys.readouterr()
+    assert main(asked) == (0 if said else 2)
+    told = capsys.readouterr()
+    if not said:
+        assert told.err == f"--pod {name}: no such pod in the input\n"
+        return
+    assert json.loads(told.out)["round"] == 2
+    assert main([*asked, "--rounds", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["message"] == "made after the last round, not tried since"
+    (node,) = nodes(1)
+    closed = {**node, "spec": {"unschedulable": True}}
+    path.write_text("\n---\n".join(map(json.dumps, [closed, jobset(role("driver", 1, 1), later), groups])))
+    assert main(asked) == 2
+    assert capsys.readouterr().err == f"--pod {name}: no round of the simulation has this pod{said}\n"
 
 
 @pytest.mark.parametrize("given", ["w", "w-followers", "js:w"])
