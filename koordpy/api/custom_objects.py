@@ -17,6 +17,8 @@ class HierarchyEntry(Wire, frozen=True):
     topology_layer: str = ""
     label_key: str | list[str] | None = None
     parent_topology_layer: str = ""
+    spare_nodes: Any = 0
+    """Number of nodes that each domain keeps for repairs (repair.md 6)."""
 
     @property
     def name(self) -> str:

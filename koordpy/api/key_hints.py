@@ -62,6 +62,7 @@ _OF_GANG = _RUNTIME | _places(
     (
         keys.GANG_TOPOLOGY, keys.GANG_TOPOLOGY_ALIAS, keys.GANG_GROUPS, keys.GANG_MODE, keys.GANG_MATCH_POLICY,
         keys.GANG_WAITING_TIME, keys.GANG_TOTAL, keys.GANG_STALE_GRACE, keys.GANG_REPAIR, keys.GANG_PROVISIONING_CLASS,
+        keys.GANG_SEAT_HOLD,
     ),
 )  # fmt: skip
 _AUTO = _places((), (keys.GANG_AUTO,))
@@ -76,7 +77,7 @@ READ: Mapping[Holder, Places] = {
         (keys.QUOTA_PARENT, keys.QUOTA_IS_PARENT, keys.QUOTA_LENDS, keys.QUOTA_TREE_ID, keys.QUOTA_FORCE),
         (keys.QUOTA_WEIGHT, keys.QUOTA_NAMESPACES, keys.QUOTA_TOTAL, keys.QUOTA_CHILDREN_FROM),
     ),
-    Holder.NODE: _places((keys.GPU_PARTITION_POLICY, keys.GPU_MODEL, keys.NUMA_POLICY), ()),
+    Holder.NODE: _places((keys.GPU_PARTITION_POLICY, keys.GPU_MODEL, keys.NUMA_POLICY, keys.SPARE), ()),
     Holder.DEVICE: _places((keys.GPU_DELIVERY,), (keys.GPU_PARTITIONS,)),
     Holder.WORKLOAD: _OF_GANG | _AUTO | _places(keys.ASCEND_LABELS, (keys.GANG_MIN, *keys.ASCEND_ANNOTATIONS)),
 }

@@ -27,6 +27,8 @@ GANG_AUTO = GANG_PREFIX + "auto"  # on, off: whether the pods of a workload are 
 GANG_PROVISIONING_CLASS = GANG_PREFIX + "provisioning-class"  # class of the gang's ProvisioningRequests, or none
 GANG_STALE_GRACE = GANG_PREFIX + "stale-grace"  # Go duration, -1 for never
 GANG_REPAIR = GANG_PREFIX + "repair"  # replace, regather, wait
+GANG_SEAT_HOLD = GANG_PREFIX + "seat-hold"  # Go duration: capacity is kept for missing members, 0s for none
+SPARE = "scheduling.koordinator.sh/spare"  # label of a node: true, false
 MAX_RUNTIME = "scheduling.koordinator.sh/max-runtime"  # Go duration: the gang ends after it
 
 # Ranks
@@ -217,10 +219,10 @@ KOORDINATOR_KEYS = (
 # Keys of future versions
 LATER = frozenset(
     (
-        *(GANG_PREFIX + name for name in ("seat-hold", "slice")),
+        GANG_PREFIX + "slice",
         *(
             "scheduling.koordinator.sh/" + name
-            for name in ("spare", "min-runtime", "last-checkpoint", "gpu-mig", "gpu-isolation")
+            for name in ("min-runtime", "last-checkpoint", "gpu-mig", "gpu-isolation")
         ),
         *(
             "koordpy.io/" + name

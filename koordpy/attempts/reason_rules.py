@@ -115,7 +115,7 @@ class Reasons:
 
         Nominations of other pods count as used: autoscalers count these pods as placed on their nodes.
         """
-        if not (self.has_promise or self.round_state.draft.withheld):
+        if not (self.has_promise or self.round_state.draft.withheld or self.round_state.snapshot.keeps_spares):
             return False
         key = equivalence_class(unit, self.round_state)
         found = self._held_back.get(key) if key is not None else None
@@ -134,7 +134,9 @@ class Reasons:
         draft.evict_all(main.evicted.values())
         for key, node in main.placed.items():
             draft.assign(snapshot.pods[key], node, main.claims(key), main.devices_of(key))
-        return self.round_state.of_draft(draft)
+        state = self.round_state.of_draft(draft)
+        state.inputs.opens_spares = True
+        return state
 
     # --- no new node would help ---------------------------------------------------------------------------------------
 

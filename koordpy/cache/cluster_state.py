@@ -56,11 +56,9 @@ class ClusterState(PodBook):
         repair: Repair | None = None,
         live: bool = False,
     ) -> None:
-        """Creates an empty cache.
-
-        families: books of the device families (`devices.family_registry`). owners: True if services and controllers are
-        read, because default spread constraints apply to their pods. quota: which quotas apply. gangs: how gangs are
-        derived. repair: when a node is lost. live: True for the pods of a real cluster, with controllers.
+        """families: books of the device families (`devices.family_registry`). owners: True if services and controllers
+        are read, because default spread constraints apply to their pods. quota: which quotas apply. gangs: how gangs
+        are derived. repair: when a node is lost. live: True for the pods of a real cluster, with controllers.
         """
         super().__init__(
             families,
@@ -263,7 +261,7 @@ class ClusterState(PodBook):
         if self.readers.dormant:
             self._wake_readers()
         lost_nodes = nodes.lost(now)
-        gone = {name for name in (*self.usage.take_new(), *nodes.take_dropped()) if nodes.get(name) is None}
+        gone = {n for n in (*self.usage.take_new(), *nodes.take_dropped()) if nodes.get(n) is None}
         if gone or lost_nodes or self._lost.absent or self._lost.keys:
             self._lost.update(self, nodes, lost_nodes, gone)
         self.regroup(now)
@@ -318,6 +316,7 @@ class ClusterState(PodBook):
             evicted_for=self.preemption_history.view(now) if self.preemption_history.times else {},
             scheduler_names=self.scheduler_names,
             lost_nodes=lost_nodes,
+            keeps_spares=nodes.keeps_spares,
             closed_nodes=self.closed_nodes(now),
             topology_warnings=nodes.hypernode_faults,
             topology_fault="; ".join(map(str, nodes.topology_faults)),

@@ -21,7 +21,9 @@ from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import PodInfo
 from koordpy.workloads.workload_model import NO_RECORD, Record
 
-STALE = "Stale"
+DEGRADED = "Degraded"
+"""Condition of a PodGroup that runs with fewer members than its minimum."""
+STALE, DEGRADED = "Stale", "Degraded"
 MEMBERS_MISSING = "MembersMissing"
 """Condition type of a gang that has lost members that it needs, and koordpy's reason for it."""
 MOST_KEPT = 10_000

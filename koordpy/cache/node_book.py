@@ -33,6 +33,8 @@ class NodeBook:
         self._repair = repair or Repair()
         self._marked: dict[str, Node] = {}
         """Nodes with a taint or condition that marks them as lost, now or after a grace."""
+        self.spare_labels: set[str] = set()
+        """Nodes with the label `spare`, whatever its value is."""
         self._dropped: set[str] = set()
         """Nodes that were removed since the last call of `take_dropped`."""
         self._amendments: dict[str, dict[str, Amendment]] = {}
@@ -90,6 +92,10 @@ class NodeBook:
         )
         old = self._nodes.get(info.name)
         self._nodes[info.name] = info
+        if keys.SPARE in node.metadata.labels:
+            self.spare_labels.add(info.name)
+        else:
+            self.spare_labels.discard(info.name)
         if may_be_lost(node, self._repair):
             self._marked[info.name] = node
         elif self._marked:
@@ -134,6 +140,7 @@ class NodeBook:
         if self._nodes.pop(name, None) is not None:
             self._odd.pop(name, None)
             self._marked.pop(name, None)
+            self.spare_labels.discard(name)
             self._dropped.add(name)
             self._warnings = None
             self._total = self._cards = None
@@ -141,6 +148,11 @@ class NodeBook:
             self.total_version += 1
             self.static_version += 1
             self.capacity_version += 1
+
+    @property
+    def keeps_spares(self) -> bool:
+        """True if some nodes may be spares, by a layer or by their label."""
+        return bool(self.spare_labels) or any(layer.spares for layer in self.layers.chain)
 
     def take_dropped(self) -> set[str]:
         """Returns the names of nodes that were removed since the last call; some may exist again."""

@@ -165,6 +165,11 @@ class Draft:
         self._withhold(reservation, 1)
         self._journal.append(partial(self._withhold, reservation, -1))
 
+    def release_withheld(self, reservation: Reservation) -> None:
+        """Subtracts the amounts of a reservation that `withhold` has added."""
+        self._withhold(reservation, -1)
+        self._journal.append(partial(self._withhold, reservation, 1))
+
     @contextmanager
     def with_withheld(self, reservation: Reservation | None) -> Iterator[None]:
         """Adds the amounts of a reservation to the used amounts inside the context. None changes nothing.

@@ -174,6 +174,8 @@ class Snapshot:
     """Readers of device requests, by family."""
     lost_nodes: Mapping[str, LostNode] = field(default_factory=dict)
     """Node name -> why the node is lost; only of lost nodes (repair.md 4.1)."""
+    keeps_spares: bool = False
+    """True if a layer keeps spare nodes, or a node has the label of spares (`plugins/spare_nodes.py`)."""
     closed_nodes: ClosedNodes = NOTHING_CLOSED
     """Nodes that take no pods of request shapes that they rejected lately (numa.md 8)."""
     budgets: tuple[PodDisruptionBudget, ...] = ()
@@ -204,7 +206,7 @@ class Snapshot:
     @property
     def closes_nodes(self) -> bool:
         """True if the filter NodeRepair may refuse a node. False in most rounds, which then skip it."""
-        return bool(self.lost_nodes) or self.closed_nodes is not NOTHING_CLOSED
+        return bool(self.lost_nodes) or self.keeps_spares or self.closed_nodes is not NOTHING_CLOSED
 
     @cached_property
     def offered_resources(self) -> tuple[str, ...]:

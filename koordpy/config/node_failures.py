@@ -59,6 +59,7 @@ class Repair(Section, frozen=True):
     policy: RepairPolicy = "replace"
     """What happens to a gang that has lost members while these have no place next to the live ones."""
     seat_hold: Seconds = 300.0
+    """Seconds for which capacity is kept for the missing members of a gang."""
     lost_after: Seconds = 30.0
     """Seconds after which a node with a NoExecute taint of the node controller, or a condition of `lostConditions`, is
     lost."""
@@ -68,7 +69,7 @@ class Repair(Section, frozen=True):
     rejections: Rejections = Rejections()
 
 
-_SUPPORTED = frozenset({"policy", "lost_after", "lost_conditions", "rejections"})
+_SUPPORTED = frozenset({"policy", "seat_hold", "lost_after", "lost_conditions", "rejections"})
 """Fields of `repair` that have an effect."""
 
 

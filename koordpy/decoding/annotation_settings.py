@@ -50,15 +50,16 @@ def _one_of(*words: str, holds: str) -> Check:
     return check
 
 
-def _duration(instead: str, *, never: bool = False) -> Check:
+def _duration(instead: str, *, never: bool = False, zero: bool = False) -> Check:
     """Returns a check for a duration above 0. instead: text about the value that applies instead; never: True if `-1`
-    (never) and durations of 0 or less are valid too, with spaces around them."""
+    (never) and durations of 0 or less are valid too, with spaces around them; zero: True if 0 is valid."""
 
     def check(text: str) -> str:
         if never and text.strip() == "-1":
             return ""
         try:
-            above = parse_duration(text.strip() if never else text) > 0
+            length = parse_duration(text.strip() if never else text)
+            above = length > 0 or (zero and length == 0)
         except ValueError as fault:
             return f"{fault}: {instead}"
         return "" if above or never else f"{literal(text)} is not above 0: {instead}"
@@ -75,6 +76,10 @@ def _index(text: str) -> str:
     return "" if not text or index_of(text) is not None else f"{literal(text)} is not an index (0, 1, ...)"
 
 
+def _spare(text: str) -> str:
+    return "" if text in ("true", "false") else f"{literal(text)} is neither true nor false: it counts as absent"
+
+
 _POLICIES = ("once-satisfied", "only-waiting", "waiting-and-running")
 """Values of match-policy (gang-network.md 2.4); the first is the default."""
 Settings = Mapping[tuple[str, str], Check]
@@ -89,6 +94,7 @@ OF_GANGS: Settings = MappingProxyType(
         (ANNOTATION, keys.GANG_WAITING_TIME): _duration("10m holds"),
         (ANNOTATION, keys.GANG_STALE_GRACE): _duration("the configured time holds", never=True),
         (ANNOTATION, keys.GANG_TOTAL): _above_zero,
+        (ANNOTATION, keys.GANG_SEAT_HOLD): _duration("the configured time holds", zero=True),
     }
 )
 OF_PODS: Settings = MappingProxyType(
@@ -100,6 +106,7 @@ OF_PODS: Settings = MappingProxyType(
         (LABEL, keys.DISABLE_PREEMPTIBLE): _one_of("true", "false", holds="false"),
     }
 )
+OF_NODES: Settings = MappingProxyType({(LABEL, keys.SPARE): _spare})
 OF_QUOTAS: Settings = MappingProxyType(
     {
         (LABEL, keys.QUOTA_IS_PARENT): _one_of("true", "false", holds="false"),
@@ -134,6 +141,7 @@ _VALUES: Mapping[Holder, Settings] = {
     Holder.MEMBER: OF_PODS,
     Holder.GROUPED: OF_PODS,
     Holder.QUOTA: OF_QUOTAS,
+    Holder.NODE: OF_NODES,
 }
 
 

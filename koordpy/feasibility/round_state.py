@@ -27,6 +27,7 @@ from koordpy.feasibility.filtering import refusal_of
 from koordpy.feasibility.shape_state import ShapeState, Static
 from koordpy.framework.filter_protocol import Refusal, Verdict, chain
 from koordpy.framework.pod_rule_filter import DomainTable, Rule
+from koordpy.gangs.broken_gangs import missing_members
 from koordpy.gangs.member_constraints import MemberConstraintReader, MemberConstraints
 from koordpy.gangs.queue_units import GangCache, Groups, Unit
 from koordpy.placement.problem import Problem
@@ -114,6 +115,8 @@ class RoundState:
         self._static = self._cache.static
         self.inputs = FilterInputs(draft, config, self._cache.domains)
         """The inputs of all filters and scores."""
+        if self.snapshot.keeps_spares:
+            self.inputs.repairs = self._repairs
         draft.reserved_claims = self._claims_closed_to
         self.notes: dict[str, Mapping[str, str]] = {}
         """Pod key -> annotations for the Binding of a pod that this round has placed."""
@@ -225,6 +228,10 @@ class RoundState:
         """The gangs of the snapshot, and the units that are planned together."""
         config = self.config
         return Groups(self.snapshot, config.gangs, config.stale_gangs, self._cache.gangs, config.repair)
+
+    def _repairs(self, pod: PodInfo) -> bool:
+        """Returns True if a pod is a member of a gang that was broken at the start of the round."""
+        return pod.gang is not None and missing_members(self.groups.gang(pod.gang)) > 0
 
     def unit_id(self, pod: PodInfo) -> str:
         """Returns the id of the unit that a pod belongs to."""

@@ -22,6 +22,7 @@ from koordpy.plan.limits import (
     EMPTIED_TIME,
 )
 from koordpy.plugins.node_filters import first_words
+from koordpy.plugins.node_repair import check_spare
 from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.problem_building import bounded_multiples, hard_level, unit_multiples
 
@@ -60,6 +61,13 @@ class EmptyNodes:
         return {PODS: 1, **{name: n for name, n in pod.requests.items() if n and not self._round_state.ignored(name)}}
 
     def _matches(self, pod: PodInfo) -> Mask:
+        """Returns [nodes] True if labels, affinity and taints admit a pod, and the node is no spare that is closed to
+        it, whatever the node's conditions are."""
+        found = self._admits(pod)
+        closed = check_spare(pod, self._round_state.inputs) if self._snapshot.keeps_spares else None
+        return found if closed is None else found & closed.fits
+
+    def _admits(self, pod: PodInfo) -> Mask:
         """Returns [nodes] True if labels, affinity and taints admit a pod, whatever the node's conditions are."""
         if self._open is self._snapshot.nodes:
             return self._round_state.lets_in(pod) & (not self._conflicts(pod))

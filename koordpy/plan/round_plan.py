@@ -387,6 +387,8 @@ class RoundPlan:
     rejected: tuple[RejectedPlan, ...] = ()
     reservation: PromisedStart | None = None
     """The promised start; None without one."""
+    spares: tuple[str, ...] = ()
+    """Names of the spare nodes at the start of the round, in natural order."""
     deferred: tuple[Deferral, ...] = ()
     """Units that were not decided, in queue order."""
     wanted_nodes: tuple[WantedNodes, ...] = ()

@@ -34,6 +34,10 @@ class FilterInputs:
         self.snapshot: Snapshot = draft.snapshot
         self.config = config
         self._domains = domains
+        self.repairs: Callable[[PodInfo], bool] = lambda pod: False
+        """Returns True if a pod is a member of a broken gang, which may use spare nodes; set by the round state."""
+        self.opens_spares = False
+        """True for a what-if without spare nodes."""
         coming = (*self.snapshot.pending, *(self.snapshot.pods[key] for key in self.snapshot.reservations))
         self._future_terms = {(pod.namespace, pod.ties.terms.audience) for pod in coming if pod.ties.terms}
         """(namespace, audience of the terms) of each pod with affinity terms that the round may place."""

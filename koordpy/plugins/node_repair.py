@@ -16,12 +16,14 @@ import numpy as np
 
 from koordpy.framework.filter_protocol import Code, Refusal, Verdict, chain, refused_where
 from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.plugins.spare_nodes import is_closed_to, spares_of
 from koordpy.pods.pod_info import PodInfo
 from koordpy.rejections.request_shapes import RequestShape, request_shape
 
 PLUGIN = "NodeRepair"
 REPORTED_BROKEN = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) were reported broken",))
 REJECTED_SHAPE = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) rejected pods of this shape lately",))
+SPARE = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) are spares",))
 REJECTED = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) rejected pods lately",))
 
 
@@ -49,6 +51,16 @@ def check_rejecting_node(pod: PodInfo, inputs: FilterInputs) -> Verdict | None:
         if not closed.resources or any(pod.requests.get(resource, 0) for resource in closed.resources)
     ]
     return _refused(found, REJECTED, inputs)
+
+
+def check_spare(pod: PodInfo, inputs: FilterInputs) -> Verdict | None:
+    """Refuses spare nodes to pods that repair no gang (repair.md 6)."""
+    spares = () if inputs.opens_spares else spares_of(inputs.snapshot)
+    if not spares or not is_closed_to(pod, inputs):
+        return None
+    mask = np.zeros(len(inputs.snapshot.nodes), dtype=bool)
+    mask[list(spares)] = True
+    return refused_where(mask, SPARE)
 
 
 def _refused(names: Sequence[str], refusal: Refusal, inputs: FilterInputs) -> Verdict | None:
@@ -80,6 +92,7 @@ REASONS: tuple[Callable[[PodInfo, FilterInputs], Verdict | None], ...] = (
     check_reported,
     check_rejected_shape,
     check_rejecting_node,
+    check_spare,
 )
 """Functions that return the nodes that one reason refuses, in order of precedence; None if it refuses no node."""
 
@@ -97,6 +110,10 @@ DISTINCTIONS: tuple[Distinction, ...] = (
     Distinction(
         lambda inputs: bool(inputs.snapshot.closed_nodes.shapes),
         lambda pod, inputs: shape_of(pod, inputs).key.hex(),
+    ),
+    Distinction(
+        lambda inputs: inputs.snapshot.keeps_spares,
+        lambda pod, inputs: "" if is_closed_to(pod, inputs) else "repair",
     ),
 )
 """One entry for each reason with different verdicts for pods of one shape."""

@@ -9,6 +9,7 @@ expensive. Source: gang-network.md 6, kube-parity.md 1.
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from koordpy.api.counted_nouns import count_noun
 from koordpy.attempts.reason_rules import PendingReason, Reasons
 from koordpy.attempts.unit_attempt import equivalence_class
 from koordpy.attempts.unit_outcome import (
@@ -24,7 +25,9 @@ from koordpy.fairness.quota_admission import PLUGIN
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import Gate
+from koordpy.plan.pending_reason import Reason
 from koordpy.plan.round_plan import PendingPod, Proof
+from koordpy.plugins.spare_nodes import spares_of
 from koordpy.pods.pod_info import PodInfo
 from koordpy.report.denial import KEPT, core_size, filter_sentence, gang_need, met_sentence
 from koordpy.report.eviction_words import (
@@ -157,6 +160,8 @@ def pending_pods(
         return out
     # lack of capacity: the sentence of the gang, then per pod those of the filters and on preemption
     remarks = _remarks(one, after, waiting[0], round_state)
+    if said.reason is Reason.HELD_BACK and (spares := spares_of(round_state.snapshot)):
+        remarks.append(count_noun(len(spares), "spare node"))
     awaits = wait is not None and bool(wait.awaits) and not alone
     if alone:
         lacks = GangNeed("")

@@ -39,6 +39,7 @@ from koordpy.plan.round_plan import (
     RoundPlan,
     UnitReport,
 )
+from koordpy.plugins.spare_nodes import spare_names
 from koordpy.pods.pod_info import PodInfo
 from koordpy.provisioning.asking_units import Asking
 from koordpy.provisioning.request_states import has_valid_attempt
@@ -133,6 +134,7 @@ def report_round(
         ),
         rejected=(*(plan for one in outcomes for plan in one.attempt.rejected), *rejected),
         benefits=tuple(benefit(one, round_state) for one in evicting),
+        spares=spare_names(snapshot) if snapshot.keeps_spares else (),
         warnings=(
             *(warnings_of(decided, groups) if _has_settings(decided, snapshot) else ()),
             *(unknown_fixed_layers(round_state) if round_state.config.autoscaling.fixed_layers else ()),

@@ -91,6 +91,8 @@ class SimulationResult:
     """(key, round state of the quota, quota) at the end; quota is None for the built-in ones."""
     shares: tuple[TenantShare, ...] = ()
     """Usage and fair share of each tenant at the end; empty if fairness is off."""
+    spares: tuple[str, ...] = ()
+    """Spare nodes of the last round."""
     failures: tuple[FailedNode, ...] = ()
     """Nodes that failed, by round and natural name."""
     claims: tuple[dict[str, Any], ...] = ()
@@ -143,7 +145,7 @@ class SimulationResult:
                 {"node": one.failure.node, "round": one.failure.round, "pods": list(one.pods)} for one in self.failures
             ],
             "provisioning": list(self.provisioning),
-            "spares": [],
+            "spares": list(self.spares),
             "backedOff": list(self.backed_off),
         }
 
@@ -308,6 +310,7 @@ class _Run:
             ),
             quotas=self._quotas(),
             failures=tuple(self.failed),
+            spares=plan.spares,
             claims=self.claim_rounds.document(),
             provisioning=tuple(provisioning_document(plan, self.state.provisioning_requests(), self.config, self.now)),
             backed_off=tuple(self.state.closed_nodes(self.now.timestamp()).document()),

@@ -7,7 +7,7 @@ are returned, and the caller keeps the layers that were in effect. Source: gang-
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from koordpy.api.custom_objects import ClusterNetworkTopology, HierarchyEntry
@@ -29,6 +29,8 @@ class Layer:
     """Node labels that name the domain, the first non-empty one is used; empty for the node layer and HyperNodes."""
     tier: int = 0
     """Tier of the HyperNodes that are the domains of the layer; 0 if node labels define them."""
+    spares: int = 0
+    """Number of nodes that each domain keeps for repairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +123,26 @@ def read_layers(obj: ClusterNetworkTopology) -> tuple[Layers | None, list[Topolo
             for key in entry.label_keys
             if not _LABEL_KEY.fullmatch(key)
         ]
+    faults += _spare_faults(entries, field)
     if faults:
         return None, faults
     return _chain(entries, field)
+
+
+def _spare_faults(entries: list[HierarchyEntry], field: str) -> Iterator[TopologyFault]:
+    """Yields the faults of `spareNodes`: no number, more than one layer, or the node layer."""
+    keeping = 0
+    for i, entry in enumerate(entries):
+        text, number = "", entry.spare_nodes
+        if type(number) is not int or number < 0:
+            text = "must be an integer of 0 or more"
+        elif number and not entry.label_keys:
+            text = "the node layer keeps no spares"
+        elif number:
+            keeping += 1
+            text = "only one layer may keep spares" if keeping > 1 else ""
+        if text:
+            yield TopologyFault(f"{field}[{i}].spareNodes", text)
 
 
 def _chain(entries: list[HierarchyEntry], field: str) -> tuple[Layers | None, list[TopologyFault]]:
@@ -171,7 +190,7 @@ def _chain(entries: list[HierarchyEntry], field: str) -> tuple[Layers | None, li
         for i in upwards[1:]
         if not entries[i].label_keys
     ]
-    chain = [Layer(entries[i].name, entries[i].label_keys) for i in reversed(upwards)]
+    chain = [Layer(entries[i].name, entries[i].label_keys, spares=entries[i].spare_nodes) for i in reversed(upwards)]
     if chain[-1].label_keys:
         clash = next((layer.name for layer in chain if layer.name == NODE_LAYER), None)
         if clash is not None:

@@ -9,6 +9,7 @@ checks victims.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from koordpy.api import keys
 from koordpy.api.counted_nouns import count_noun
 from koordpy.api.label_selectors import term_matches
 from koordpy.cache.plan_draft import Draft
@@ -19,6 +20,7 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.gathered_parts import parts_of
 from koordpy.gangs.queue_units import Unit
 from koordpy.plugins import node_filters as node_filters
+from koordpy.plugins.spare_nodes import spare_names
 from koordpy.pods.claim_refs import CLAIMS
 from koordpy.pods.family_books import AllocatedDevices
 from koordpy.pods.pod_info import PodInfo
@@ -163,6 +165,8 @@ def _reservation_faults(placed: Sequence[tuple[PodInfo, str]], round_state: Roun
 def _node_faults(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState) -> list[str]:
     """Returns the faults by taints, node selector and node affinity; equal pods are checked once per node."""
     faults = []
+    keeps = round_state.snapshot.keeps_spares and not round_state.inputs.opens_spares
+    spares = frozenset(spare_names(round_state.snapshot) if keeps else ())
     seen: set[tuple[bytes, str]] = set()
     closed = round_state.snapshot.closed_nodes
     for pod, name in placed:
@@ -174,6 +178,8 @@ def _node_faults(placed: Sequence[tuple[PodInfo, str]], round_state: RoundState)
         lost = round_state.snapshot.lost_nodes.get(name)
         if lost is not None and lost.condition:
             faults.append(f"{pod.key}: node {name} has condition {lost.condition}")
+        if name in spares and not (round_state.inputs.repairs(pod) or pod.priority >= keys.SYSTEM_PRIORITY_FLOOR):
+            faults.append(f"{pod.key}: node {name} is a spare")
         faults += _refusals(pod, round_state.snapshot.nodes[round_state.snapshot.index[name]])
     return faults
 

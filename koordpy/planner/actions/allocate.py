@@ -10,15 +10,18 @@ from typing import TypeGuard
 
 from koordpy.attempts.unit_attempt import equivalence_class
 from koordpy.attempts.unit_outcome import DeferredUnit, PlacedUnit, UnitOutcome, WaitingUnit
+from koordpy.gangs.broken_gangs import missing_members
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.unit_gates import Gate
 from koordpy.plan.round_plan import DeferralReason
 from koordpy.planner.bounded_round import BoundedRound
 from koordpy.planner.queue.backfill import Backfill
 from koordpy.planner.queue.queue_policy import QueuePolicy
+from koordpy.planner.queue.seats import Seats
 from koordpy.planner.queue.starvation import StarvationGuard, starving_beside
 from koordpy.planner.queue.unit_order import UnitOrder
 from koordpy.planner.round_context import RoundContext
+from koordpy.preemption.search.stale_gangs import thinned
 
 Failures = Mapping[Hashable, WaitingUnit | DeferredUnit]
 """Equivalence class -> the outcome of the first of its units, which lacks capacity or was deferred to a search."""
@@ -87,6 +90,9 @@ def policies_of(queue: UnitOrder, context: RoundContext) -> list[QueuePolicy]:
         out.append(Backfill(round_state, context.ways))
     if queue.starving:
         out.append(StarvationGuard(round_state, queue.starving, backfill=out[0] if out else None))
+    snapshot, groups = round_state.snapshot, round_state.groups
+    if any(thinned(ref, snapshot) and missing_members(groups.gang(ref)) for ref in snapshot.members):
+        out.append(Seats(round_state, context.outcomes))
     return out
 
 

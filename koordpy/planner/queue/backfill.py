@@ -106,7 +106,7 @@ class Backfill(QueuePolicy):
             outcome = attempt(unit)
             if self._has_head or not _lacks_capacity(outcome):
                 return outcome
-            found = self._earliest(unit)
+            found = self.earliest_start(unit)
             self._has_head = found is not None or isinstance(self._all_ended.attempt(unit), PlacedUnit)
             if found is not None:
                 self._reserve(unit, *found)
@@ -160,6 +160,12 @@ class Backfill(QueuePolicy):
                 leaving.setdefault(node, []).append(pod)
         self._reserved_start = _Promise(unit, start, nodes, asked, leaving)
 
+    def reservation_at(self, unit: Unit, start: float, nodes: Mapping[str, int]) -> Reservation | None:
+        """Returns the capacity that is withheld now for a unit that starts at a time, on the nodes found for it."""
+        self._reserve(unit, start, nodes)
+        found, self._reserved_start = self.withheld, None
+        return found
+
     @property
     def withheld(self) -> Reservation | None:
         """The part of the promised capacity that is free now; None without a promise.
@@ -178,7 +184,7 @@ class Backfill(QueuePolicy):
             out[node] -= draft.snapshot.requests_of(gone)
         return withheld(held.unit.title, ClosedTo.LONGER, np.asarray(np.maximum(out, 0)), held.start)
 
-    def _earliest(self, unit: Unit) -> tuple[float, Mapping[str, int]] | None:
+    def earliest_start(self, unit: Unit) -> tuple[float, Mapping[str, int]] | None:
         """Returns (time, pod key -> node) of the earliest end of a pod after which the unit can be placed.
 
         None if the unit does not even fit once all pods with a known end have ended. Found by bisection, because more

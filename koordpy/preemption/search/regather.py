@@ -75,6 +75,7 @@ def _place_with(unit: Unit, others: Sequence[PodInfo], round_state: RoundState) 
     again = unit.with_changes(lambda pod: live.get(pod.key, pod if pod.bound or pod.key in chosen else None))
     whole = Unit(again.id, tuple(replace(gang, stale_minimum=len(gang.pending)) for gang in again.gangs))
     state = round_state.of_changed(whole)
+    state.inputs.repairs = lambda pod: False  # spares serve repairs in place only
     if gate(whole, round_state.groups) is not None or device_gate(whole, state) is not None:
         return None
     use = round_state.draft.quotas

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Seats: capacity that is kept for the missing members of broken gangs (repair.md 4.4).
+
+After the broken gangs were tried and before any other unit, each Strict broken gang gets the placement that its missing
+members would have now, for as many as fit. Members without a pod are planned with the shape that most live members
+have. If none fits, the capacity of the earliest known end of running pods is reserved instead. Seats are withheld on
+the draft. They are open to units with a strictly higher priority than the gang's live members, and those of a known end
+to units that end before it. Seats are computed anew in each round and end with `repair.seatHold`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+from msgspec.structs import replace as changed
+
+from koordpy.api import keys
+from koordpy.api.counted_nouns import count_noun
+from koordpy.api.durations import parse_duration
+from koordpy.api.natural_order import natural_key
+from koordpy.api.objects import condition_of
+from koordpy.api.times import rfc3339, seconds
+from koordpy.attempts.unit_outcome import PlacedUnit, UnitOutcome, WaitingUnit
+from koordpy.cache.gang_history import DEGRADED
+from koordpy.cache.reservations import ClosedTo, Reservation, withheld
+from koordpy.cache.snapshot import Ints
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.broken_gangs import is_broken, missing_members
+from koordpy.gangs.gang_reading import settings_of
+from koordpy.gangs.gang_settings import Gang
+from koordpy.gangs.queue_units import Unit
+from koordpy.gangs.stale_grace import since
+from koordpy.plan.round_plan import GangReport, RoundPlan
+from koordpy.planner.queue.backfill import Backfill, moment
+from koordpy.planner.queue.queue_policy import QueuePolicy
+from koordpy.pods.gang_refs import GangRef, GangSource
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.search.relocation import as_pending
+from koordpy.preemption.search.stale_gangs import thinned
+from koordpy.problems.problem_building import build
+from koordpy.problems.unit_placement import Question, place_unit
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The seats of one gang."""
+
+    gang: GangRef
+    nodes: Mapping[str, int]
+    """Node name -> number of missing members."""
+    until: float
+    """End of the reservation, in seconds since the epoch."""
+    priority: int
+    """Lowest priority of the gang's live members; units above it may use the capacity."""
+    ends: float
+    """Known end of running pods that the seats wait for; infinite for seats on free capacity."""
+    text: str
+    """What the gang lacks, for messages of other units."""
+    reservation: Reservation
+
+
+class Seats(QueuePolicy):
+    """The seats of one round."""
+
+    def __init__(self, round_state: RoundState, outcomes: Sequence[UnitOutcome]) -> None:
+        """outcomes: of the units tried so far; the list grows with the round."""
+        self._round_state, self._outcomes = round_state, outcomes
+        self._seats: list[Seat] | None = None
+        """None until the first unit is tried that repairs no gang."""
+        self._ends = Backfill(round_state, ())
+
+    @property
+    def by_gang(self) -> Mapping[GangRef, Seat]:
+        """Gang -> its seats; reserves them if no other unit was tried."""
+        return {seat.gang: seat for seat in self._reserved()}
+
+    def extend_key(self, unit: Unit, key: Hashable) -> Hashable:
+        """Returns a key that is equal only for units to which the same seats are open."""
+        return key if is_broken(unit.gangs) else (key, tuple(self._is_open(seat, unit) for seat in self._reserved()))
+
+    def attempt(self, unit: Unit, attempt: Callable[[Unit], UnitOutcome]) -> UnitOutcome:
+        """Tries a unit with the seats that are open to it counted as free."""
+        if is_broken(unit.gangs):
+            return attempt(unit)
+        opened = [seat for seat in self._reserved() if self._is_open(seat, unit)]
+        with self._without(opened):
+            outcome = attempt(unit)
+        if isinstance(outcome, PlacedUnit) and opened:
+            self._drop_used(opened)
+        return outcome
+
+    def settle(self, unit: Unit, outcome: UnitOutcome) -> UnitOutcome:
+        """Adds to the message of a unit without capacity on how many nodes seats keep it from starting."""
+        if not isinstance(outcome, WaitingUnit) or not outcome.lacks_capacity or is_broken(unit.gangs):
+            return outcome
+        texts = [text for seat in self._reserved() if (text := self._blocked(unit, seat))]
+        return replace(outcome, reasons=(*outcome.reasons, *(f"{text}." for text in texts))) if texts else outcome
+
+    def complete(self, plan: RoundPlan) -> RoundPlan:
+        """Returns the plan with the seats in the reports of their gangs."""
+        seats = self.by_gang
+        return replace(plan, gangs=tuple(_with_seats(report, seats.get(report.ref)) for report in plan.gangs))
+
+    # --- choosing seats -----------------------------------------------------------------------------------------------
+
+    def _reserved(self) -> list[Seat]:
+        """Returns the seats of the round; the first call reserves them."""
+        if self._seats is None:
+            self._seats = []
+            for unit in self._broken_units():
+                for gang in unit.gangs:
+                    seat = self._seat_of(gang, unit)
+                    if seat is not None:
+                        self._round_state.draft.withhold(seat.reservation)
+                        self._seats.append(seat)
+        return self._seats
+
+    def _broken_units(self) -> Iterator[Unit]:
+        """Yields the units with a broken gang after the attempts so far, each once: those tried, then the others."""
+        groups, draft, names = self._round_state.groups, self._round_state.draft, self._round_state.snapshot.nodes
+        placed = {key: names[node].name for key, node in draft.placed.items()}
+        tried = {one.unit.id: one.unit for one in self._outcomes if one.unit.bound_any}
+        snapshot = self._round_state.snapshot
+        others = {groups.id_of(ref): groups.unit(ref) for ref in snapshot.members if thinned(ref, snapshot)}
+        untried = [unit for unit in others.values() if unit.id not in tried and unit.members]
+        for unit in (*tried.values(), *sorted(untried, key=_queue_key)):
+            after = unit.with_bound(placed, draft.evicted)
+            if is_broken(after.gangs):
+                yield after
+
+    def _seat_of(self, gang: Gang, unit: Unit) -> Seat | None:
+        """Returns the seats of one gang; None if it is not broken, keeps none, or has no place."""
+        missing, snapshot = missing_members(gang), self._round_state.snapshot
+        if not missing or not gang.strict or gang.match_policy == "only-waiting" or gang.fault:
+            return None
+        if any(pod.pod.spec.scheduler_name not in snapshot.scheduler_names for pod in gang.bound):
+            return None
+        until = self._since(gang) + self._hold(gang)
+        if until <= snapshot.now:
+            return None
+        coming = self._coming(gang, missing)
+        nodes, amounts, ends = self._places(gang, unit, coming), None, inf
+        if nodes:
+            amounts = np.zeros_like(snapshot.allocatable)
+            for pod, node in nodes:
+                amounts[node] += snapshot.requests_of([pod])
+        else:
+            found = self._at_known_end(gang, unit, coming, until)
+            if found is None:
+                return None
+            nodes, amounts, ends = found
+        where = Counter(snapshot.nodes[node].name for _, node in nodes)
+        order = sorted(where, key=lambda name: int(snapshot.name_rank[snapshot.index[name]]))
+        return Seat(
+            gang=gang.ref,
+            nodes={name: where[name] for name in order},
+            until=until,
+            priority=min(pod.priority for pod in gang.bound),
+            ends=ends,
+            text=f"gang {gang.key}, which lacks {missing} of {gang.min_member} members",
+            reservation=withheld(f"gang {gang.key}", ClosedTo.RANK, amounts, until),
+        )
+
+    def _since(self, gang: Gang) -> float:
+        """Returns when the gang became broken, in seconds since the epoch; the time of the round if it is unknown."""
+        snapshot = self._round_state.snapshot
+        group = snapshot.pod_groups.get(gang.ref.key) if gang.ref.source is GangSource.GROUP else None
+        said = condition_of(group.status.conditions, DEGRADED) if group is not None else None
+        if said is not None and said.status == "True" and said.last_transition_time:
+            return seconds(said.last_transition_time)
+        return since(gang, snapshot)
+
+    def _hold(self, gang: Gang) -> float:
+        """Returns how long the gang's seats are kept, in seconds: by its annotation, else as configured."""
+        meta = settings_of(self._round_state.snapshot, gang.ref)
+        text = meta.annotations.get(keys.GANG_SEAT_HOLD) if meta is not None else None
+        if text is not None:
+            try:
+                length = parse_duration(text)
+            except ValueError:
+                length = -1.0
+            if length >= 0:
+                return length
+        return self._round_state.config.repair.seat_hold
+
+    def _coming(self, gang: Gang, missing: int) -> list[PodInfo]:
+        """Returns the missing members: pending ones, then stand-ins for those without a pod."""
+        found = list(gang.pending[:missing])
+        if len(found) < missing:
+            models = [_recreated(pod, self._round_state) for pod in gang.bound]
+            number = Counter(model.shape for model in models)
+            model = max(reversed(models), key=lambda one: number[one.shape])
+            for i in range(missing - len(found)):
+                meta = changed(model.pod.metadata, name=f"{model.name}-seat-{i}", uid="")
+                wire = changed(model.pod, metadata=meta)
+                found.append(changed(model, pod=wire, key=wire.key, index=None))
+        return found
+
+    def _places(self, gang: Gang, unit: Unit, coming: Sequence[PodInfo]) -> list[tuple[PodInfo, int]]:
+        """Returns (missing member, node position) of as many missing members as fit beside the live ones now."""
+        asking = self._with(gang, unit, coming, needed=0)
+        state = self._round_state.of_changed(asking)
+        state.inputs.repairs = lambda pod: True
+        problem = build(asking, state)
+        found = place_unit(asking, replace(problem, needs=(0,) * len(problem.needs)), state, Question.TRIAL)
+        return [(asking.members[rank], node) for rank, node in sorted(found.nodes.items())]
+
+    def _at_known_end(
+        self, gang: Gang, unit: Unit, coming: Sequence[PodInfo], until: float
+    ) -> tuple[list[tuple[PodInfo, int]], Ints, float] | None:
+        """Returns (nodes, amounts that are withheld now, end) of the earliest known end at which all missing members
+        fit; None without one up to `until`. Members without a pod are not planned for."""
+        known = self._round_state.snapshot.pods
+        if any(pod.key not in known for pod in coming):
+            return None
+        asking = self._with(gang, unit, coming, needed=len(coming))
+        found = self._ends.earliest_start(asking)
+        if found is None or found[0] > until:
+            return None
+        kept = self._ends.reservation_at(asking, *found)
+        if kept is None or kept.amounts is None:
+            return None
+        return [(known[key], node) for key, node in found[1].items()], kept.amounts, found[0]
+
+    def _with(self, gang: Gang, unit: Unit, coming: Sequence[PodInfo], *, needed: int) -> Unit:
+        """Returns the unit with the missing members of one gang as its only pending members."""
+        gangs = []
+        for one in unit.gangs:
+            own = tuple(coming) if one.ref == gang.ref else ()
+            pods = tuple(pod for pod in one.pods if not pod.pending) + own
+            gangs.append(replace(one, pods=pods, stale_minimum=needed if own else 0))
+        return Unit(id=unit.id, gangs=tuple(gangs))
+
+    # --- other units --------------------------------------------------------------------------------------------------
+
+    def _is_open(self, seat: Seat, unit: Unit) -> bool:
+        """Returns True if a unit may use the capacity of a gang's seats."""
+        if min(pod.priority for pod in unit.pending) > seat.priority:
+            return True
+        return seat.ends < inf and self._ends.runtimes.end_from_now(unit) <= seat.ends
+
+    @contextmanager
+    def _without(self, seats: Iterable[Seat]) -> Iterator[None]:
+        """Counts some seats as free inside the context."""
+        draft, opened = self._round_state.draft, list(seats)
+        for seat in opened:
+            draft.release_withheld(seat.reservation)
+        try:
+            yield
+        finally:
+            for seat in opened:
+                draft.withhold(seat.reservation)
+
+    def _drop_used(self, seats: Iterable[Seat]) -> None:
+        """Ends the seats whose capacity a unit of higher priority has taken."""
+        draft, snapshot = self._round_state.draft, self._round_state.snapshot
+        for seat in seats:
+            rows = [snapshot.index[name] for name in seat.nodes]
+            if seat.ends == inf and bool((draft.free()[rows] < 0).any()):
+                draft.release_withheld(seat.reservation)
+                self._seats = [one for one in self._reserved() if one is not seat]
+
+    def _blocked(self, unit: Unit, seat: Seat) -> str:
+        """Returns the message with the number of nodes on which a pod of the unit would fit without the seats."""
+        amounts = seat.reservation.amounts
+        if amounts is None or self._is_open(seat, unit):
+            return ""
+        free = self._round_state.draft.free()
+        shapes = {pod.shape: self._round_state.of(pod) for pod in unit.pending}
+        nodes = [
+            node
+            for node in np.nonzero(amounts.any(axis=1))[0].tolist()
+            if any(
+                own.allowed[node]
+                and any(amount > free[node, column] for column, amount in own.request)
+                and all(amount <= free[node, column] + amounts[node, column] for column, amount in own.request)
+                for own in shapes.values()
+            )
+        ]
+        if not nodes:
+            return ""
+        end = moment(seat.ends) if seat.ends < inf else rfc3339(seat.until)
+        return f"room on {count_noun(len(nodes), 'node')} is held for {seat.text}, until {end}"
+
+
+def _queue_key(unit: Unit) -> tuple[int, float, object]:
+    """Returns the sort key of a unit in the queue: the highest priority, then the oldest, then the natural name."""
+    pods = unit.members
+    return -max(pod.priority for pod in pods), min(pod.created for pod in pods), natural_key(unit.group_id)
+
+
+def _with_seats(report: GangReport, seat: Seat | None) -> GangReport:
+    """Returns the report of a gang with its seats."""
+    if seat is None or report.repair is None:
+        return report
+    return replace(report, repair=replace(report.repair, seats=seat.nodes, seats_until=seat.until))
+
+
+def _recreated(pod: PodInfo, round_state: RoundState) -> PodInfo:
+    """Returns a live member as its controller would recreate it, in the same gang."""
+    return changed(as_pending(pod, round_state), gang=pod.gang, index=pod.index)
