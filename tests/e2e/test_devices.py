@@ -229,3 +229,102 @@ async def test_a_scheduler_killed_among_its_writes_leaves_nothing_that_the_next_
     assert found["p"] == ("n1" if device == "c" else "n2")
     devices, users = await status(api, "data")
     assert users == ["p"] and devices[0] in {"n1": "ab", "n2": "c"}[found["p"]]
+
+
+# -- extended resources, conditions and shares -------------------------------------------------------------------------
+
+CARD = "example.com/card"
+TIME = "2026-01-01T00:00:00Z"
+
+
+async def map_cards(api: Client) -> None:
+    await api.patch(f"{API}/deviceclasses/gpu", {"spec": {"extendedResourceName": CARD}})
+
+
+def carded(name: str, count: int) -> Json:
+    return pod_manifest(name, scheduler=keys.DEFAULT_SCHEDULER_NAME, requests={"cpu": "1", CARD: str(count)})
+
+
+async def test_extended_resources_are_served_by_devices_as_the_kubelet_expects(
+    api: Client, recorder: Recorder, koordpy: Process
+) -> None:
+    await map_cards(api)
+    for name, count in (("p", 2), ("q", 1)):
+        await api.create(pods_path(), carded(name, count))
+    assert await bound(api, "p", "q", by=koordpy) == {"p": "n1", "q": "n2"}
+    claims = {one["metadata"]["ownerReferences"][0]["name"]: one for one in await api.items(CLAIMS)}
+    assert sorted(claims) == ["p", "q"]
+    for name, found in claims.items():
+        pod = await api.get(f"{pods_path()}/{name}")
+        meta = found["metadata"]
+        assert meta["name"].startswith(f"{name}-extended-resources-") and meta["finalizers"] == [FINALIZER]
+        assert meta["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
+        assert pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == meta["name"]
+        (mapping,) = pod["status"]["extendedResourceClaimStatus"]["requestMappings"]
+        assert mapping["resourceName"] == CARD
+        assert mapping["requestName"] == found["spec"]["devices"]["requests"][0]["name"]
+    assert await status(api, claims["p"]["metadata"]["name"]) == (["a", "b"], ["p"])
+    paths = [call.path for call in recorder.calls if call.path.endswith(("/pods/p/status", "/pods/p/binding"))]
+    assert [path.rpartition("/")[2] for path in paths] == ["status", "binding"]
+    # the pods go, their claims with them, and the devices are free
+    await api.delete(f"{pods_path()}/p")
+    await api.create(pods_path(), carded("r", 2))
+    assert (await bound(api, "r", by=koordpy))["r"] == "n1"
+
+
+async def test_a_refused_binding_deletes_the_claim_for_extended_resources(
+    api: Client, recorder: Recorder, koordpy: Process
+) -> None:
+    refused: list[str] = []
+
+    async def refuse(method: str, path: str) -> Instead | None:
+        if path.endswith("/pods/p/binding") and not refused:
+            refused.extend(one["metadata"]["name"] for one in await api.items(CLAIMS))
+            return Instead(403)
+        return None
+
+    recorder.meddle = refuse
+    await map_cards(api)
+    await api.create(pods_path(), carded("p", 1))
+    await bound(api, "p", by=koordpy)
+    (found,) = await api.items(CLAIMS)
+    assert len(refused) == 1 and found["metadata"]["name"] != refused[0]
+    pod = await api.get(f"{pods_path()}/p")
+    assert pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == found["metadata"]["name"]
+
+
+async def test_devices_with_conditions_are_waited_for_and_shares_have_ids(api: Client, koordpy: Process) -> None:
+    for name in ("of-n1", "of-n2"):
+        await api.delete(f"{API}/resourceslices/{name}")
+    policy = {"default": "20Gi", "validRange": {"min": "10Gi"}}
+    shared = {
+        "name": "shared",
+        "allowMultipleAllocations": True,
+        "capacity": {"memory": {"value": "80Gi", "requestPolicy": policy}},
+        "bindingConditions": ["ready"],
+        "bindingFailureConditions": ["broken"],
+    }
+    spec = {
+        "driver": DRIVER,
+        "nodeName": "n1",
+        "pool": {"name": "n1", "generation": 2, "resourceSliceCount": 1},
+        "devices": [shared],
+    }
+    body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "shared"}}
+    await api.create(f"{API}/resourceslices", {**body, "spec": spec})
+    await claim(api, "c")
+    await api.create(pods_path(), using("p", "c"))
+
+    async def reserved() -> bool:
+        return (await status(api, "c"))[1] == ["p"]
+
+    await eventually(reserved, what="the claim reserved", processes=[koordpy])
+    assert await places(api) == {}
+    found = (await api.get(f"{CLAIMS}/c"))["status"]["allocation"]
+    (result,) = found["devices"]["results"]
+    assert result["shareID"] and result["consumedCapacity"] == {"memory": "20Gi"}
+    assert result["bindingConditions"] == ["ready"] and found["allocationTimestamp"]
+    told = {"type": "ready", "status": "True", "reason": "Attached", "message": "", "lastTransitionTime": TIME}
+    device = {key: result[key] for key in ("driver", "pool", "device", "shareID")}
+    await api.patch(f"{CLAIMS}/c/status", {"status": {"devices": [{**device, "conditions": [told]}]}})
+    await bound(api, "p", by=koordpy)

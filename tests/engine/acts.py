@@ -53,6 +53,7 @@ class Acts:
             "npus": {"npus": 3.0, "npu_gang": 2.0},
             "volumes": {"volume": 3.0},
             "claims": {"claimed": 3.0},
+            "cards": {"card": 5.0, "card_gang": 3.0},
             "foreign": {"foreign": 2.0},
             "devices": {"sick": 1.0},
             "topology": {"topology": 0.4, "relabel": 0.6},

@@ -439,7 +439,7 @@ SCENES = (
     Scene("in good weather", _half_full, _whole_and_high, _all_bound),
     Scene("in bad weather", _half_full, _in_bad_weather, _all_bound),
     Scene("given back", _holding, _refused, _bound(*P14), {"claims"}),
-    Scene("reclaimed", _borrowed, _reclaimed, _bound("owner-0", "owner-1"), {"devices"}, seed=6),
+    Scene("reclaimed", _borrowed, _reclaimed, _bound("owner-0", "owner-1"), {"devices"}, seed=2),
     Scene("in silence", _half_full, _silent, _all_bound),
     Scene("retired", _half_full, _retired, _all_bound),
     Scene("retired while it gives back", _holding, _retired_while_it_gives_back, _bound(*P14), {"claims"}),

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from koordpy.api import keys
+from tests.engine.card_scenes import map_cards
 from tests.engine.live import Live, small
 from tests.engine.manifests import BLOCK, BUDGETS, DEVICES, GPU, NPU, QUOTAS, TOPOLOGIES, Manifest
 from tests.engine.storage import HOST, Storage
@@ -76,6 +77,8 @@ class Stage:
         if "claims" in self.traits:
             for name in NODES:
                 offer(self.cluster, name, *(f"{name}-{i}" for i in range(2)))
+        if "cards" in self.traits:
+            map_cards(self.cluster)
 
     def add_node(self, name: str) -> None:
         """A machine comes, or comes back."""

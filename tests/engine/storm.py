@@ -325,10 +325,12 @@ class Storm:
             self.tally["bound"] += len(self.watchman.seen)
 
 
-async def _in_virtual_time(loop: VirtualLoop, seed: int, unrest: bool) -> Storm:
+async def _in_virtual_time(loop: VirtualLoop, seed: int, unrest: bool, traits: frozenset[str] | None = None) -> Storm:
     async with virtual_server(seed) as server:
         storm = Storm(Live(server), random.Random(seed), lambda: Wire(server), loop.wall)
         storm.history = loop.history
+        if traits is not None:
+            storm.stage(traits)
         loop.on_request, loop.on_send, loop.on_result = storm.requested, storm.sent, storm.planned
         loop.on_reply = storm.replied
         if unrest:
@@ -337,13 +339,14 @@ async def _in_virtual_time(loop: VirtualLoop, seed: int, unrest: bool) -> Storm:
         return storm
 
 
-def through_a_storm(seed: int, *, unrest: bool | None = None) -> Storm:
+def through_a_storm(seed: int, *, unrest: bool | None = None, traits: frozenset[str] | None = None) -> Storm:
     """Runs one schedule in virtual time and checks its end; AssertionError where something must not be.
 
-    unrest: whether others change under way what has been planned on; None: the seed says.
+    unrest: whether others change under way what has been planned on; None: the seed says. traits: what there is in the
+    schedule; None: the seed says.
     """
     stirred = random.Random(f"unrest {seed}").random() < UNREST if unrest is None else unrest
-    return run(lambda loop: _in_virtual_time(loop, seed, stirred), seed)
+    return run(lambda loop: _in_virtual_time(loop, seed, stirred, traits), seed)
 
 
 async def through_a_real_storm(cluster: Live, seed: int) -> Storm:

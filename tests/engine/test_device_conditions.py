@@ -124,7 +124,7 @@ async def test_claims_share_a_device_with_own_random_ids_and_amounts() -> None:
 
 def without(scheduler: Any, *fields: str) -> None:
     """The API server drops fields of results, as one without their gate does."""
-    patch = scheduler.reserver._client.patch
+    patch = scheduler.reserver._calls._client.patch
 
     async def dropping(path: str, body: Any, **options: Any) -> Any:
         body = copy.deepcopy(body)
@@ -135,7 +135,7 @@ def without(scheduler: Any, *fields: str) -> None:
                 part.pop(field, None)
         return await patch(path, body, **options)
 
-    scheduler.reserver._client.patch = dropping
+    scheduler.reserver._calls._client.patch = dropping
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,7 @@ async def test_a_lease_that_is_lost_among_the_writes_of_claims_leaves_nothing_th
         for name in ("one", "two"):
             claim(cluster, name)
         async with cluster.running() as scheduler:
-            patch, done = scheduler.reserver._client.patch, 0
+            patch, done = scheduler.reserver._calls._client.patch, 0
 
             async def lose(path: str, body: Any, **options: Any) -> Any:
                 nonlocal done
@@ -250,7 +250,7 @@ async def test_a_lease_that_is_lost_among_the_writes_of_claims_leaves_nothing_th
                     done += 1
                 return await patch(path, body, **options)
 
-            scheduler.reserver._client.patch = lose  # type: ignore[method-assign]
+            scheduler.reserver._calls._client.patch = lose  # type: ignore[method-assign]
             cluster.create(claiming("p", "one", "two"))
             await until(lambda: not scheduler.leading.is_set())
             await until(lambda: not scheduler.committer.waiting_for_claims)

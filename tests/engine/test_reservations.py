@@ -112,7 +112,7 @@ async def test_a_device_is_kept_while_its_allocation_is_under_way() -> None:
         offer(cluster, "n1", "a")
         claim(cluster, "first")
         claim(cluster, "second")
-        write = hold_writes(scheduler.reserver)
+        write = hold_writes(scheduler.reserver._calls)
         cluster.create(claiming("p", "first"))
         await until(lambda: len(scheduler.committer.waiting_for_claims) == 1)
         cluster.create(claiming("q", "second"))
@@ -162,7 +162,7 @@ async def test_a_claim_that_another_allocated_first_is_followed() -> None:
         offer(cluster, "n2", "b")
         claim(cluster, "data")
         async with cluster.running() as scheduler:
-            patch = scheduler.reserver._client.patch
+            patch = scheduler.reserver._calls._client.patch
             planned: list[str] = []
 
             async def race(path: str, body: Any, **options: Any) -> Any:
@@ -184,7 +184,7 @@ async def test_a_claim_that_another_allocated_first_is_followed() -> None:
                     )
                 return await patch(path, body, **options)
 
-            scheduler.reserver._client.patch = race  # type: ignore[method-assign]
+            scheduler.reserver._calls._client.patch = race  # type: ignore[method-assign]
             cluster.create(claiming("p", "data"))
             await until(lambda: cluster.bound("p"))
         assert cluster.places() == {"p": "n2" if planned == ["a"] else "n1"}
@@ -205,14 +205,14 @@ def allocated(cluster: Live, name: str, device: str, *, pool: str, only_there: b
 
 def before_the_first_write(scheduler: Scheduler, change: Callable[[], None]) -> None:
     """What another does after the plan and before the claim is written for the first time."""
-    patch, left = scheduler.reserver._client.patch, [change]
+    patch, left = scheduler.reserver._calls._client.patch, [change]
 
     async def after_the_change(path: str, body: Any, **options: Any) -> Any:
         if path.endswith("/status") and "resourceclaims" in path and left:
             left.pop()()
         return await patch(path, body, **options)
 
-    scheduler.reserver._client.patch = after_the_change  # type: ignore[method-assign]
+    scheduler.reserver._calls._client.patch = after_the_change  # type: ignore[method-assign]
 
 
 async def test_a_claim_that_is_moved_to_another_node_before_it_is_reserved_takes_its_pod_along() -> None:
@@ -324,7 +324,7 @@ async def test_devices_of_a_pod_that_goes_while_they_are_written_are_given_to_no
         offer(cluster, "n1", "a")
         claim(cluster, "first")
         claim(cluster, "second")
-        patch, under_way, go_on = scheduler.reserver._client.patch, asyncio.Event(), asyncio.Event()
+        patch, under_way, go_on = scheduler.reserver._calls._client.patch, asyncio.Event(), asyncio.Event()
 
         async def slow(path: str, body: Any, **options: Any) -> Any:
             if "/resourceclaims/first" in path and path.endswith("/status") == (while_written == "status"):
@@ -332,7 +332,7 @@ async def test_devices_of_a_pod_that_goes_while_they_are_written_are_given_to_no
                 await go_on.wait()
             return await patch(path, body, **options)
 
-        scheduler.reserver._client.patch = slow  # type: ignore[method-assign]
+        scheduler.reserver._calls._client.patch = slow  # type: ignore[method-assign]
         cluster.create(claiming("p", "first"))
         await asyncio.wait_for(under_way.wait(), 60)
         cluster.delete("p")

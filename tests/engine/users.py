@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from koordpy.api import keys
+from tests.engine.card_scenes import carded, carded_gang
 from tests.engine.live import gang
 from tests.engine.manifests import GROUPS, NPU, Manifest
 from tests.engine.stage import NODES, Stage
@@ -96,6 +97,13 @@ class Users:
         self._submit(claiming(self._name, f"d{self.stage.made}", cpu="0"))
         if self.stage.dice.random() < 0.4:
             self._submit(claiming(f"{self._name}-too", f"d{self.stage.made}", cpu="0"))
+
+    def card(self) -> None:
+        self._submit(carded(self._name, self.stage.dice.choice([1, 1, 2])))
+
+    def card_gang(self) -> None:
+        group, *pods = carded_gang(f"g{self.stage.made}", self.stage.dice.choice([2, 3]))
+        self._create_gang(group, pods)
 
     def both(self) -> None:
         self.stage.storage.claim(f"c{self.stage.made}")

@@ -18,6 +18,7 @@ from koordpy.apiserver.embedded_server import ApiServer
 from koordpy.apiserver.resource_shelf import Change
 from koordpy.apiserver.status_errors import StatusError
 from koordpy.engine.scheduler import Scheduler
+from tests.engine.card_scenes import CARD
 from tests.engine.evictions import EvictionWatch
 from tests.engine.knowledge import Knowledge
 from tests.engine.manifests import (
@@ -152,6 +153,12 @@ class Watchman:
         self._check_gathered(obj)
         for wanted in obj["spec"].get("resourceClaims", []):
             self._check_claim(obj, node, wanted["resourceClaimName"])
+        if asked(obj, CARD):
+            named = obj.get("status", {}).get("extendedResourceClaimStatus", {}).get("resourceClaimName", "")
+            if named in {one["metadata"]["name"] for one in self.server.store.list(CLAIMS_OF_DEVICES)}:
+                self._check_claim(obj, node, named)
+            else:
+                self.faults.append(f"{name} is bound without the claim for its cards: {named}")
         for volume in obj["spec"].get("volumes", []):
             if "persistentVolumeClaim" in volume:
                 self._check_volume(name, node, volume["persistentVolumeClaim"]["claimName"])
@@ -283,6 +290,7 @@ class Watchman:
         left = {name: nominated_node(obj) for name, obj in pods.items() if nominated_node(obj)}
         assert not left, f"nominations are left over: {left}"
         uids = {obj["metadata"]["uid"] for obj in pods.values()}
+        self._check_devices({obj["metadata"]["uid"] for obj in pods.values() if obj["spec"].get("nodeName")})
         for claim in self.server.store.list(CLAIMS_OF_DEVICES):
             users = {user["uid"]: user["name"] for user in claim.get("status", {}).get("reservedFor", [])}
             gone = sorted(name for uid, name in users.items() if uid not in uids)
@@ -292,6 +300,18 @@ class Watchman:
         assert plan.placements == (), f"something is pending that fits: {[one.pod_key for one in plan.placements]}"
         assert plan.evictions == (), f"something waits that may make its room: {plan.evictions}"
         self.evictions.check_end()
+
+    def _check_devices(self, bound: set[str]) -> None:
+        """No device is given to two claims, and claims for extended resources belong to bound pods."""
+        given: Counter[tuple[str, str]] = Counter()
+        for claim in self.server.store.list(CLAIMS_OF_DEVICES):
+            results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+            given.update((one["pool"], one["device"]) for one in results)
+            owners = {one["uid"] for one in claim["metadata"].get("ownerReferences", [])}
+            if "resource.kubernetes.io/extended-resource-claim" in claim["metadata"].get("annotations", {}):
+                assert owners <= bound, f"claim {claim['metadata']['name']} is left of a pod that is not bound"
+        twice = [device for device, count in given.items() if count > 1]
+        assert not twice, f"devices are given to two claims: {twice}"
 
     def _check_told(self) -> None:
         """That a pod was scheduled, or evicted, is told once, and the truth."""

@@ -36,6 +36,7 @@ from koordpy.engine.client.api_client import Body
 from koordpy.engine.client.api_errors import ApiError, Unreachable
 from koordpy.engine.client.api_replies import is_older, reached
 from koordpy.engine.client.backoff import Backoff
+from koordpy.engine.client.complaints import AGAIN_SECONDS
 from koordpy.engine.engine_context import Context, begin
 from koordpy.engine.wakeups import Wake
 from koordpy.pods.claim_refs import MAX_CONSUMERS, DeviceId, Grant
@@ -54,10 +55,13 @@ class DeviceReserver:
     """Allocates and reserves the resource claims of units. Owned by the event loop."""
 
     def __init__(self, context: Context, calls: ClaimCalls, releaser: DeviceReleaser, gates: FieldGates) -> None:
-        self._client, self._feeds, self._state = context.client, context.feeds, context.state
+        self._feeds, self._state = context.feeds, context.state
         self._may_write, self._settings, self._metrics = context.may_write, context.settings, context.metrics
         self._calls, self._releaser, self._gates, self._now = calls, releaser, gates, context.now
         self._conditions = DeviceConditions(context)
+        self._clock = context.clock
+        self._told: dict[tuple[str, str], float] = {}
+        """(verb, resource) of a missing right -> clock time of the last log line about it."""
         self._unprotected = False  # True if this process may not set the finalizer
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -327,10 +331,20 @@ class DeviceReserver:
     def _failed(self, error: Exception, what: str, verb: str, resource: str) -> ClaimsFailed:
         """Returns the failure of a write. verb, resource: the right that a 403 lacks."""
         if isinstance(error, ApiError) and error.status == 403:
-            self._client.complained(error, verb, resource)
+            self._tell_right(verb, resource, error)
             return ClaimsFailed("write", f"{what}: no right to {verb} {resource}: {error.message}")
         cause = "conflict" if isinstance(error, ApiError) and error.status in (404, 409) else "write"
         return ClaimsFailed("void" if isinstance(error, NotServed) else cause, f"{what}: {error}")
+
+    def _tell_right(self, verb: str, resource: str, error: ApiError) -> None:
+        """Logs a missing right, at once and then every ten minutes while calls are refused."""
+        now = self._clock()
+        if now - self._told.get((verb, resource), -AGAIN_SECONDS) >= AGAIN_SECONDS:
+            self._told[verb, resource] = now
+            logger.error(
+                "no right to %s %s: grant it (docs/install.md, section 6); pods with claims that need it wait. %s",
+                verb, resource, error.message,
+            )  # fmt: skip
 
     def _read_later(self, need: ClaimNeed) -> None:
         """Starts to read a claim after a write that may have taken effect, until a read succeeds."""
