@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """koordpy's filters against the real kube-scheduler: random clusters, one pod at a time, the same verdict and words.
 
-`python -m tests.e2e.differential --pods 5000 --seed 1` tries many by hand; test_differential.py tries some in CI. The
-pods of a cluster come one after the other. Before each one the cluster is read back from the API server, so both look
-at the same objects. What is compared: whether the pod fits anywhere; kube-scheduler's node is one of the nodes koordpy
-finds feasible, and one of those it scores highest when it is given kube-scheduler's own weights; where the pod fits
-nowhere, the sentence of the filters, word for word.
+`python -m tests.e2e.differential --pods 5000 --seed 1` tries many by hand, with `--claims` resource claims
+(claim_differential.py); test_differential.py tries some in CI. The pods of a cluster come one after the other. Before
+each one the cluster is read back from the API server, so both look at the same objects. What is compared: whether the
+pod fits anywhere; kube-scheduler's node is one of the nodes koordpy finds feasible, and one of those it scores highest
+when it is given kube-scheduler's own weights; where the pod fits nowhere, the sentence of the filters, word for word.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import contextlib
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -212,7 +213,7 @@ async def compare(api: Client, maker: Maker, seed: int, *, pods: int, outcome: O
         manifest = maker.pod(f"s{seed}-p{number}")
         if with_volumes:
             volumes.give(manifest)
-        before = await _read(api)
+        before = await read_objects(api)
         made = await api.create(pods_path(manifest["metadata"]["namespace"]), manifest)
         placed = await _one(api, made, before, outcome)
         if provisioned := _provisioned(manifest):
@@ -229,7 +230,7 @@ async def _nominate(api: Client, maker: Maker, name: str) -> None:
     """A pod that waits, with a nomination from outside to a node that has room for it: pods of its priority and below
     must leave it that."""
     state = make_state(scheduler_names=(PLAIN,))
-    for obj in await _read(api):
+    for obj in await read_objects(api):
         state.upsert(obj)
     snapshot = state.snapshot(0.0)
     asks = snapshot.vector({resource: units(resource, text) for resource, text in NOMINEE_ASKS.items()})
@@ -277,17 +278,19 @@ async def _age(api: Client, maker: Maker, pod: Json) -> None:
     await asyncio.sleep(0.1)
 
 
-async def _read(api: Client) -> list[Wire]:
-    lists = await asyncio.gather(*map(api.items, READ))
-    return [msgspec.convert(o, kind) for kind, found in zip(READ.values(), lists, strict=True) for o in found]
+async def read_objects(api: Client, kinds: Mapping[str, type[Wire]] | None = None) -> list[Wire]:
+    """The cluster as koordpy is shown it. kinds: path -> kind; None for READ."""
+    wanted = READ if kinds is None else kinds
+    lists = await asyncio.gather(*map(api.items, wanted))
+    return [msgspec.convert(o, kind) for kind, found in zip(wanted.values(), lists, strict=True) for o in found]
 
 
-def _filters_words(message: str) -> str:
+def filters_words(message: str) -> str:
     """The sentence of the filters; what claims and preemption have to say comes after it."""
     return message.partition(". ")[0].removesuffix(".")
 
 
-async def _verdict(api: Client, made: Json) -> tuple[str, Json]:
+async def verdict_on(api: Client, made: Json) -> tuple[str, Json]:
     """(node, the pod): the node is empty when kube-scheduler found none.
 
     Nobody provisions volumes here: a claim that waits for one on a node says where its pod would be.
@@ -320,7 +323,7 @@ async def _selected(api: Client, claim: str) -> str:
 async def _one(api: Client, made: Json, before: list[Wire], outcome: Outcome) -> Json | None:
     """The pod, once it is bound."""
     namespace, name = made["metadata"]["namespace"], made["metadata"]["name"]
-    chosen, theirs = await _verdict(api, made)
+    chosen, theirs = await verdict_on(api, made)
     state = make_state(scheduler_names=(PLAIN, CONFIGURED, SHAPED))
     for obj in (*before, msgspec.convert(made, Pod)):
         state.upsert(obj)
@@ -348,12 +351,12 @@ async def _one(api: Client, made: Json, before: list[Wire], outcome: Outcome) ->
     if verdict["reason"] == "SchedulerError" and "CEL runtime error" in verdict["message"]:
         outcome.given_up += 1
         return None
-    told = _filters_words(verdict["message"])
+    told = filters_words(verdict["message"])
     if feasible:
         outcome.differences.append(f"{key}: fits {sorted(feasible)} for koordpy; kube-scheduler: {told}")
         return None
     plan = plan_round(state.snapshot(0.0), configuration, only=frozenset([key]))
-    said = _filters_words(plan.pending[0].message)
+    said = filters_words(plan.pending[0].message)
     if said != told and _has_void_nomination(state.snapshot(0.0), configuration):
         outcome.given_up += 1
         return None
@@ -407,10 +410,14 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=None)
+    parser.add_argument("--claims", action="store_true", help="claims and devices instead of the other filters")
     args = parser.parse_args()
+    from tests.e2e import claim_differential
+
+    chosen = claim_differential.run if args.claims else run
     began = time.monotonic()
     with plane_of(find_assets(), args.folder) as plane:
-        outcome = asyncio.run(run(plane, pods=args.pods, seed=args.seed))
+        outcome = asyncio.run(chosen(plane, pods=args.pods, seed=args.seed))
     for difference in outcome.differences:
         print(difference)
     for reason, number in sorted(outcome.reasons.items(), key=lambda item: -item[1]):

@@ -170,7 +170,10 @@ def implementations(values: Values) -> list[Implementation]:
         return values.of_quantity(amount(a).plus(amount(b)))
 
     def subtract(a: Any, b: Any) -> Any:
-        return values.of_quantity(amount(a).minus(amount(b)))
+        from_ = amount(a)
+        if isinstance(b, int) and b == -(2**63) and from_.nanos >= 0 and from_.nanos % NANO == 0:
+            return values.of_quantity(from_.plus(amount(b)))  # Kubernetes negates 64-bit numbers: -2^63 stays
+        return values.of_quantity(from_.minus(amount(b)))
 
     def number(at: int) -> Callable[[Any], int]:
         # a part of a version may have 64 bits, a number of CEL has 63 and a sign
@@ -200,12 +203,8 @@ def implementations(values: Values) -> list[Implementation]:
         ("fail", "bool", ("string",), fail),
     ]
     for other in ("quantity", "int"):
-        rows.append(
-            (".add", "quantity", ("quantity", other), lambda a, b: values.of_quantity(amount(a).plus(amount(b))))
-        )
-        rows.append(
-            (".sub", "quantity", ("quantity", other), lambda a, b: values.of_quantity(amount(a).minus(amount(b))))
-        )
+        rows.append((".add", "quantity", ("quantity", other), add))
+        rows.append((".sub", "quantity", ("quantity", other), subtract))
     rows += [(f".{name}", "int", ("semver",), number(at)) for at, name in enumerate(("major", "minor", "patch"))]
     return [
         Implementation(name.removeprefix("."), f"{name}{'_'.join(arguments)}", result, arguments, name[0] == ".", run)

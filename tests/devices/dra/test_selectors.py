@@ -74,6 +74,8 @@ MATCHES = {
     f"{CAPACITY}.share.isLessThan({CAPACITY}.memory)": True,
     f'{CAPACITY}.share in [quantity("0.5")]': True,
     f"{CAPACITY}.share.isInteger() || !{CAPACITY}.memory.isInteger()": False,
+    'quantity("1").sub(-9223372036854775808).isLessThan(quantity("0"))': True,
+    'quantity("-1").sub(-9223372036854775808).isLessThan(quantity("0"))': False,
     f'{CAPACITY}.memory.add(quantity("1Gi")).sub(quantity("81Gi")) == quantity("0")': True,
     f'{ATTRIBUTE}.nul == "a\\u0000b" && {ATTRIBUTE}.nul.size() == 3': True,
     f"{ATTRIBUTE}.surrogate.size() == 2": True,
