@@ -6,7 +6,7 @@
 # that they need (operators/). The last line of output is KUBEBUILDER_ASSETS=<folder>; everything else goes to stderr.
 # `build.sh containerd` builds containerd 2 with its shim and ctr instead, and ends with KOORDPY_REALNODE_PATH=<folder>.
 #
-# KUBERNETES                    the minor version to build, one of the folders of kubernetes/ (default: 1.36)
+# KUBERNETES                    the minor version to build, one of the folders of kubernetes/ (default: 1.37)
 # KUBEBUILDER_ASSETS            a folder that has etcd and kube-apiserver already: it is used as it is
 # KOORDPY_CONTROLPLANE_CACHE    where to build (default: ${XDG_CACHE_HOME:-$HOME/.cache}/koordpy/controlplane)
 #
@@ -38,7 +38,7 @@ version_of() {
     sed -n "s|^.*$2 \(v[0-9][0-9.]*\).*\$|\1|p" "$here/$1/go.mod" | head -n 1
 }
 
-wanted=${KUBERNETES:-1.36}
+wanted=${KUBERNETES:-1.37}
 kubernetes=kubernetes/$wanted
 case $wanted in
 [0-9]*.[0-9]*) [ -f "$here/$kubernetes/go.mod" ] || kubernetes= ;;

@@ -34,6 +34,7 @@ def test_the_pages_state_the_range() -> None:
     pages = {name: (REPOSITORY / "docs" / f"{name}.md").read_text() for name in ("compatibility", "install")}
     build = (REPOSITORY / "controlplane" / "build.sh").read_text()
     (default,) = re.findall(r"^wanted=\$\{KUBERNETES:-(\S+)\}$", build, re.MULTILINE)
+    assert default == dotted(NEWEST)
     run_on = f"the end-to-end tests run on {default} by default"
     assert f"| 0.1 | {supported_range()}; {run_on} |" in pages["compatibility"]
     assert f"You need Kubernetes {supported_range()} " in pages["install"]

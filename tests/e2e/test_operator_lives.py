@@ -154,7 +154,8 @@ async def groups_start_whole_and_grow_and_shrink(act: Act) -> None:
 
 async def an_update_rolls_group_by_group(surge: int, act: Act) -> None:
     members = f"{OF_SET}=llm"
-    rolling = {"maxUnavailable": 0 if surge else 1, "maxSurge": surge}
+    # Not 0 with a surge: the controller copies it to a StatefulSet, where Kubernetes 1.37 rejects 0.
+    rolling = {"maxUnavailable": 1, "maxSurge": surge}
     strategy = {"type": "RollingUpdate", "rollingUpdateConfiguration": rolling}
     made = serving(2, 3, rolloutStrategy=strategy)
     await act.create(SETS, made)
