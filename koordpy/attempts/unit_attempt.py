@@ -306,8 +306,8 @@ def protect_nominations(
     key, plugins = min(closed, key=lambda one: natural_key(one[0]))
     text = f"placing it would block the nominated pod {key}"
     refusal = f"0/{len(round_state.snapshot.nodes)} nodes are available: {text}."
-    held = Gate(refusal, GangStatus.UNSCHEDULABLE, Reason.HELD_BACK, plugins)
-    return WaitingUnit(Attempt(unit, Proof.UNKNOWN, rejected=outcome.attempt.rejected), held, awaits=awaits)
+    blocked = Gate(refusal, GangStatus.UNSCHEDULABLE, Reason.HELD_BACK, plugins)
+    return WaitingUnit(Attempt(unit, Proof.UNKNOWN, rejected=outcome.attempt.rejected), blocked, awaits=awaits)
 
 
 def yields_to(pod: PodInfo, outcome: PreemptingUnit) -> bool:

@@ -138,11 +138,11 @@ def _pod_lines(pods: list[Document]) -> list[str]:
 def queue(args: argparse.Namespace, cluster: ReadCluster) -> Document:
     snapshot = cluster.state.snapshot(cluster.now)
     groups = Groups(snapshot, cluster.config.gangs, cluster.config.stale_gangs, repair=cluster.config.repair)
-    ready, held = waiting(groups, snapshot, cluster.config)
+    ready, blocked = waiting(groups, snapshot, cluster.config)
     outcomes = _Outcomes(plan_round(snapshot, cluster.config), snapshot, cluster.config)
     quotas = snapshot.quotas
     rows = []
-    for place, unit in [*enumerate(ready, 1), *((None, unit) for unit in held)]:
+    for place, unit in [*enumerate(ready, 1), *((None, unit) for unit in blocked)]:
         first, job = unit.pending[0], Job(unit)
         if args.namespace and all(pod.owner.namespace != args.namespace for pod in unit.pending):
             continue

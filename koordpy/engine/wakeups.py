@@ -268,18 +268,18 @@ def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:
 
     before, after: the pod in the cache, so that an assumed pod counts as bound.
     """
-    # `was` and `held`: whether the pod was on a node, and whether it is on one now
-    was, held = before is not None and before.bound, after is not None and after.bound
+    # `was` and `is_bound`: whether the pod was on a node, and whether it is on one now
+    was, is_bound = before is not None and before.bound, after is not None and after.bound
     wake = Wake.NOTHING
-    if before is not None and before.pending and not held and _less_is_asked(before, after):
+    if before is not None and before.pending and not is_bound and _less_is_asked(before, after):
         wake |= Wake.DEMAND_FELL
     if before is not None and before.nominated_node and _less_is_kept(before, after):
         wake |= Wake.CAPACITY_FREED
-    if before is not None and was and (after is None or not held or after.node != before.node):
+    if before is not None and was and (after is None or not is_bound or after.node != before.node):
         wake |= Wake.CAPACITY_FREED
-    if after is not None and held and (before is None or not was or after.node != before.node):
+    if after is not None and is_bound and (before is None or not was or after.node != before.node):
         wake |= Wake.POD_BOUND
-    if before is not None and after is not None and was and held and before.node == after.node:
+    if before is not None and after is not None and was and is_bound and before.node == after.node:
         if _more(after.requests, before.requests):
             wake |= Wake.CAPACITY_FREED
         if before.pod.metadata.labels != after.pod.metadata.labels:
@@ -315,8 +315,8 @@ def of_devices(before: Any, after: Any) -> tuple[Wake, str]:
         return Wake.NOTHING, ""
     there = after if after is not None else before
     if isinstance(there, ResourceClaim):
-        held = before.status.allocation if before is not None else None
-        freed = held is not None and (after is None or after.status.allocation != held)
+        allocation = before.status.allocation if before is not None else None
+        freed = allocation is not None and (after is None or after.status.allocation != allocation)
         return (Wake.DYNAMIC_DEVICE if freed else Wake.NOTHING), object_key(there)
     offered = Wake.DYNAMIC_DEVICE | Wake.DEVICE_OFFER
     if not isinstance(there, DeviceClass):

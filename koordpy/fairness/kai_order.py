@@ -56,14 +56,14 @@ class Kai(ByShare):
         """
         asked = job.requests()
         shares, most = self.shares.whole.get(queue, {}), self.allocatable(queue)
-        held = {r: self.use.queue(queue, r) for r in most}
-        after = {r: held[r] + asked.get(r, 0) for r in most}
+        usage = {r: self.use.queue(queue, r) for r in most}
+        after = {r: usage[r] + asked.get(r, 0) for r in most}
         return (
-            self._above(queue, held, shares),
+            self._above(queue, usage, shares),
             any(after[r] > self.quota(queue, r) for r in after),
             any(after[r] > 0 and not most[r] for r in after),
             _dominant(after, most),
-            _dominant(held, most),
+            _dominant(usage, most),
             self._weakness(queue, oldest),
         )
 
@@ -72,15 +72,15 @@ class Kai(ByShare):
         most = self.allocatable(queue)
         return _Weakness(tuple(most.get(r) for r in self._resources), self.ages.get(queue, oldest), self.name(queue))
 
-    def _above(self, queue: ShareQueue, held: Mapping[str, int], shares: Mapping[str, Any]) -> bool:
+    def _above(self, queue: ShareQueue, usage: Mapping[str, int], shares: Mapping[str, Any]) -> bool:
         """Returns True if a queue uses more than its share of every kind of resource that is counted for it.
 
         A kind without request is not exceeded, so such a queue is not above its share.
         """
         kinds = [kind for kind in _KINDS if any(counts(self.quotas, queue, r) for r in kind)]
         return bool(kinds) and all(
-            sum(_weighed(r, held[r]) for r in kind if r in held)
-            > sum(_weighed(r, shares.get(r, 0)) for r in kind if r in held)
+            sum(_weighed(r, usage[r]) for r in kind if r in usage)
+            > sum(_weighed(r, shares.get(r, 0)) for r in kind if r in usage)
             for kind in kinds
         )
 

@@ -57,8 +57,8 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
     if fault := too_many(terms, TIED_TERMS, "terms of affinity and spread of its kinds of pods"):
         return Gate(f"gang {unit.gangs[0].key}: {fault}", GangStatus.INVALID)
     # 3. upstream PodGroups that are not supported; too few members
-    if (held := _unserved(unit) or _mixed(unit) or _together(unit)) is not None:
-        return held
+    if (found := _unserved(unit) or _mixed(unit) or _together(unit)) is not None:
+        return found
     for gang in unit.gangs:
         if gang.workload_gang is not None and gang.workload_gang.halted and gang.pending:
             return Gate(f"gang {gang.key}: {gang.workload_gang.halted}", GangStatus.INCOMPLETE)

@@ -42,14 +42,16 @@ class AntiAffinity:
         """
         return (_signs(self.groups),)
 
-    def holds(self, held: PlacedCounts) -> bool:
+    def holds(self, placed_counts: PlacedCounts) -> bool:
         """Returns True if a placement satisfies the rule.
 
         A pod that matches its own term may be alone in its domain: then 1 matching pod is allowed there, else 0.
         """
         itself = self.shape in self.meant
-        meant = _sums(held, self.meant, self.groups)
-        return all(meant.get(domain, 0) <= itself for domain in _sums(held, (self.shape,), self.groups) if domain >= 0)
+        meant = _sums(placed_counts, self.meant, self.groups)
+        return all(
+            meant.get(domain, 0) <= itself for domain in _sums(placed_counts, (self.shape,), self.groups) if domain >= 0
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,24 +137,24 @@ class LinkedAffinity:
         """Returns the owners of the given shapes, divided into sets that are linked over these shapes alone."""
         return linked_sets([one for one in self.owners if one.shape in shapes])
 
-    def holds(self, held: PlacedCounts) -> bool:
+    def holds(self, placed_counts: PlacedCounts) -> bool:
         """Returns True if a placement satisfies the rule for every set of linked pods."""
-        placed = {shape for (shape, _), n in held.items() if n}
-        return all(self._set_holds(owners, held) for owners in self.sets(placed))
+        placed = {shape for (shape, _), n in placed_counts.items() if n}
+        return all(self._set_holds(owners, placed_counts) for owners in self.sets(placed))
 
-    def _set_holds(self, owners: Sequence[RequiredAffinity], held: PlacedCounts) -> bool:
+    def _set_holds(self, owners: Sequence[RequiredAffinity], placed_counts: PlacedCounts) -> bool:
         """Returns True if a placement satisfies the rule for one set of linked shapes."""
         # topology key -> (groups, domains of it that pods with an empty F(p) use)
         opened: dict[bytes, tuple[Ints, set[int]]] = {}
         for one in owners:
-            nodes = [node for (shape, node), n in held.items() if shape == one.shape and n]
+            nodes = [node for (shape, node), n in placed_counts.items() if shape == one.shape and n]
             if any(groups[node] < 0 for groups in one.groups for node in nodes):
                 return False
             apart, counted = self.unlinked(one), one.labelled
-            there = any(n and shape in apart and counted[node] for (shape, node), n in held.items())
+            there = any(n and shape in apart and counted[node] for (shape, node), n in placed_counts.items())
             first = not there and not one.has_existing  # F(p) is empty for the pods of this shape
             for groups, existing in zip(one.groups, one.existing_matches, strict=True):
-                new = _sums(held, one.meant if first else apart, groups)
+                new = _sums(placed_counts, one.meant if first else apart, groups)
                 if any(existing[groups[node]] + new.get(int(groups[node]), 0) == 0 for node in nodes):
                     return False
             for key, groups in one.keys.items() if first else ():
@@ -197,15 +199,15 @@ class Spread:
         """True if there are fewer eligible domains than `min_domains`, so that the minimum is 0."""
         return int(self.eligible.sum()) < self.min_domains
 
-    def holds(self, held: PlacedCounts) -> bool:
+    def holds(self, placed_counts: PlacedCounts) -> bool:
         """Returns True if a placement satisfies the constraint in every domain with a new pod of the shape."""
-        own = _sums(held, (self.shape,), self.groups)
+        own = _sums(placed_counts, (self.shape,), self.groups)
         if not own:
             return True
         if -1 in own:
             return False
         counts = self.base.copy()
-        for domain, n in _sums(held, self.meant, self.groups).items():
+        for domain, n in _sums(placed_counts, self.meant, self.groups).items():
             if domain >= 0:
                 counts[domain] += n
         least = 0 if self.from_zero else int(counts[self.eligible].min())
@@ -231,9 +233,9 @@ class InOneDomain:
         """As `AntiAffinity.signs`."""
         return (_signs(self.groups),)
 
-    def holds(self, held: PlacedCounts) -> bool:
+    def holds(self, placed_counts: PlacedCounts) -> bool:
         """Returns True if the new pods of the part are in one domain."""
-        return len(_sums(held, self.meant, self.groups)) < 2
+        return len(_sums(placed_counts, self.meant, self.groups)) < 2
 
 
 Tie = AntiAffinity | LinkedAffinity | Spread
@@ -243,11 +245,11 @@ Interaction = Tie | InOneDomain
 """Any rule among the new pods of a plan."""
 
 
-def _sums(held: PlacedCounts, shapes: Iterable[int], groups: Ints) -> dict[int, int]:
+def _sums(placed_counts: PlacedCounts, shapes: Iterable[int], groups: Ints) -> dict[int, int]:
     """Returns domain -> number of new pods of the shapes there; -1 for nodes in no domain. Only domains with pods."""
     out: dict[int, int] = {}
     wanted = set(shapes)
-    for (shape, node), n in held.items():
+    for (shape, node), n in placed_counts.items():
         if n and shape in wanted:
             domain = int(groups[node])
             out[domain] = out.get(domain, 0) + n
@@ -304,10 +306,10 @@ def _renumbered(one: _Own, shapes: Mapping[int, Sequence[int]]) -> Iterator[_Own
     return (replace(one, shape=shape, meant=meant) for shape in shapes[one.shape])
 
 
-def faults(interactions: Iterable[Interaction], held: PlacedCounts) -> list[str]:
+def faults(interactions: Iterable[Interaction], placed_counts: PlacedCounts) -> list[str]:
     """Returns one sentence per interaction that a placement breaks; empty for a valid placement."""
     return [
         f"shape {one.shape} breaks {type(one).__name__} towards shapes {one.meant}"
         for one in interactions
-        if not one.holds(held)
+        if not one.holds(placed_counts)
     ]

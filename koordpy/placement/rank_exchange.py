@@ -45,8 +45,8 @@ class RankExchange:
         }
         """Node -> its domain on each level, from the top layer to the node itself."""
         position = {rank: at for at, rank in enumerate(self.ring)}
-        held = [[position[rank] for rank in group if rank in position] for group in pipeline_groups(problem)]
-        self.groups = [group for group in held if group]
+        on_node = [[position[rank] for rank in group if rank in position] for group in pipeline_groups(problem)]
+        self.groups = [group for group in on_node if group]
         """Positions of the placed members of each pipeline group."""
         self.group_at = {at: number for number, group in enumerate(self.groups) for at in group}
         """Position -> index in `groups`."""
@@ -91,16 +91,16 @@ class RankExchange:
             for first, second in combinations(starts[length], 2):
                 if second - first >= length:
                     yield range(first, first + length), range(second, second + length)
-        held: dict[int, list[int]] = {}
+        on_node: dict[int, list[int]] = {}
         for at, node in enumerate(self.at):
-            held.setdefault(node, []).append(at)
-        free = [node for node in sorted(held) if not any(self.fixed[at] for at in held[node])]
+            on_node.setdefault(node, []).append(at)
+        free = [node for node in sorted(on_node) if not any(self.fixed[at] for at in on_node[node])]
         for one, other in combinations(free, 2):
-            if self.path[one][:-1] == self.path[other][:-1] and len(held[one]) == len(held[other]):
-                yield min(held[one], held[other]), max(held[one], held[other])
-                if self.at[held[one][0]] != one:
+            if self.path[one][:-1] == self.path[other][:-1] and len(on_node[one]) == len(on_node[other]):
+                yield min(on_node[one], on_node[other]), max(on_node[one], on_node[other])
+                if self.at[on_node[one][0]] != one:
                     # the caller has accepted the exchange
-                    held[one], held[other] = held[other], held[one]
+                    on_node[one], on_node[other] = on_node[other], on_node[one]
 
     def _domain(self, at: int, level: int) -> int:
         return self.path[self.at[at]][level]

@@ -84,11 +84,11 @@ def _container(container: Container, status: ContainerStatus | None, infeasible:
     asked = amounts({**limits, **container.resources.requests} if limits else container.resources.requests)
     if status is None or status.resources is None:
         return asked
-    held = amounts(status.allocated_resources)
-    _maximum(held, amounts(status.resources.requests))
+    allocated = amounts(status.allocated_resources)
+    _maximum(allocated, amounts(status.resources.requests))
     if not infeasible:
-        _maximum(held, asked)
-    return held
+        _maximum(allocated, asked)
+    return allocated
 
 
 def sum_of_containers(pod: Pod, apps: Iterable[Amounts], inits: Iterable[Amounts]) -> Amounts:
@@ -125,11 +125,11 @@ def _pod_level(pod: Pod, total: Amounts, infeasible: bool) -> None:
         if name not in asked and not total.get(name):
             asked[name] = amount
     if pod.status.resources is not None:
-        held = amounts(pod.status.allocated_resources)
-        _maximum(held, amounts(pod.status.resources.requests))
+        allocated = amounts(pod.status.allocated_resources)
+        _maximum(allocated, amounts(pod.status.resources.requests))
         if not infeasible:
-            _maximum(held, asked)
-        asked = held
+            _maximum(allocated, asked)
+        asked = allocated
     total.update({n: amount for n, amount in asked.items() if n in ("cpu", "memory") or n.startswith("hugepages-")})
 
 

@@ -109,9 +109,9 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
     # free capacity: less reservations of other pods, plus columns of resources that exist only for this gang
     free = round_state.draft.free()
     among = _member_constraints(unit, round_state)  # constraints between members; None without any
-    held = round_state.available_to(min(unit.pending, key=lambda pod: pod.priority)) if unit.pending else None
-    if held is not None:
-        free[held.positions] -= held.reserved
+    reserved = round_state.available_to(min(unit.pending, key=lambda pod: pod.priority)) if unit.pending else None
+    if reserved is not None:
+        free[reserved.positions] -= reserved.reserved
     first = free.shape[1]
     if among is not None:
         free = np.concatenate([free, among.capacity], axis=1)
@@ -120,9 +120,9 @@ def _build(unit: Unit, round_state: RoundState, *, emptied: bool) -> Problem:
     shared_copies: dict[Hashable, int] = {}  # `Rule.capacity_key` -> column
     shared = shared_free_devices(unit.pending, round_state.inputs) if not emptied else []
     for family, room in shared:
-        if held is not None:
-            for i, node in enumerate(held.positions.tolist()):
-                room[node] -= family.nominated_devices(held.requests(i, snapshot.columns), round_state.inputs)
+        if reserved is not None:
+            for i, node in enumerate(reserved.positions.tolist()):
+                room[node] -= family.nominated_devices(reserved.requests(i, snapshot.columns), round_state.inputs)
         copies.append(room)
     devices = free.shape[1]
     tied = among is not None and bool(among.ties or among.one_node)  # interactions refer to members by shape alone
@@ -259,10 +259,12 @@ def _one_domain_rules(
         if not meant:
             continue
         groups = part.domains(draft.snapshot)
-        held = {int(groups[at[pod.key]]) for pod in part.members if pod.key in at}
-        if not held:
+        used_domains = {int(groups[at[pod.key]]) for pod in part.members if pod.key in at}
+        if not used_domains:
             ties.append(InOneDomain(meant, groups))
-        allowed = np.isin(groups, list(held)) if len(held) == 1 else np.full(len(groups), not held)
+        allowed = (
+            np.isin(groups, list(used_domains)) if len(used_domains) == 1 else np.full(len(groups), not used_domains)
+        )
         allowed &= groups >= 0
         for number in meant:
             shapes[number] = replace(shapes[number], allowed=shapes[number].allowed * allowed)
@@ -347,9 +349,9 @@ def named_partitions(unit: Unit, problem: Problem, round_state: RoundState) -> I
             if node.labels.get(key):
                 values.setdefault(node.labels[key], []).append(i)
         masks = {}
-        for value, held in values.items():
+        for value, positions in values.items():
             masks[value] = np.zeros(len(nodes), dtype=np.int64)
-            masks[value][held] = 1
+            masks[value][positions] = 1
         where.append(masks)
     for combination in product(*where):
         mask = np.ones(len(nodes), dtype=np.int64)

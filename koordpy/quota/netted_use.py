@@ -35,10 +35,10 @@ class NettedUse(QuotaUse):
         self._own_users = {quotas.user_of(pod) for pod in pods}
         self._own_queues = {quotas.queue_of(pod) for pod in pods}
 
-    def _netted(self, held_in: Callable[[QuotaUse], int], *, own: bool) -> int:
+    def _netted(self, usage_in: Callable[[QuotaUse], int], *, own: bool) -> int:
         """Returns one amount of usage. held_in: reads the amount. own: True for a quota, user or queue of the unit."""
-        held, leaving = held_in(self._base), held_in(self._leaving)
-        return held + max(0, held_in(self._coming) - leaving) if own else held - leaving
+        held, leaving = usage_in(self._base), usage_in(self._leaving)
+        return held + max(0, usage_in(self._coming) - leaving) if own else held - leaving
 
     def used(self, quota: str, resource: str) -> int:
         """Returns the netted usage of a resource by pods in a quota and below it."""

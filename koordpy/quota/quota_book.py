@@ -149,7 +149,7 @@ class Quotas:
     @cached_property
     def own_used(self) -> Sums:
         """Quota, also built-in -> requests of the assigned pods directly in it."""
-        return _summed((self._quota(owner), held) for owner, held in self.usage.items())
+        return _summed((self._quota(owner), usage) for owner, usage in self.usage.items())
 
     @cached_property
     def own_waiting(self) -> Sums:
@@ -164,12 +164,12 @@ class Quotas:
     @cached_property
     def rigid_used(self) -> Sums:
         """Quota -> the part of `used` by non-preemptible pods."""
-        return self._upwards(_summed((self._quota(one), held) for one, held in self.usage.items() if one.rigid))
+        return self._upwards(_summed((self._quota(one), usage) for one, usage in self.usage.items() if one.rigid))
 
     @cached_property
     def users(self) -> Sums:
         """User -> requests of its assigned pods."""
-        return _summed((self._users[owner], held) for owner, held in self.usage.items())
+        return _summed((self._users[owner], usage) for owner, usage in self.usage.items())
 
     @cached_property
     def users_waiting(self) -> Sums:
@@ -179,7 +179,7 @@ class Quotas:
     @cached_property
     def users_sharing(self) -> Sums:
         """User -> requests of its assigned pods, without pods of the system quota."""
-        return _summed((self._users[owner], held) for owner, held in self._sharing())
+        return _summed((self._users[owner], usage) for owner, usage in self._sharing())
 
     @cached_property
     def shared(self) -> Amounts:
@@ -195,7 +195,7 @@ class Quotas:
     @cached_property
     def queues(self) -> Mapping[ShareQueue, Mapping[str, int]]:
         """Queue -> requests of its assigned pods, without pods of the system quota, which reduce the total instead."""
-        return _summed((self._queues[owner], held) for owner, held in self._sharing())
+        return _summed((self._queues[owner], usage) for owner, usage in self._sharing())
 
     @cached_property
     def queues_waiting(self) -> Mapping[ShareQueue, Mapping[str, int]]:
@@ -204,7 +204,7 @@ class Quotas:
 
     def _sharing(self) -> Iterator[tuple[Owner, Mapping[str, int]]]:
         """Returns the entries of `usage` without pods of the system quota."""
-        return ((owner, held) for owner, held in self.usage.items() if self._quota(owner) != keys.SYSTEM_QUOTA)
+        return ((owner, usage) for owner, usage in self.usage.items() if self._quota(owner) != keys.SYSTEM_QUOTA)
 
     def _upwards(self, own: Sums) -> Sums:
         """Returns sums over each quota with all quotas below it. Built-in quotas are not in the tree and stay as
@@ -371,18 +371,18 @@ def _marks(quota: ElasticQuota) -> object:
     return meta.creation_timestamp, own, doubts, unreadable(meta), over_since(quota)
 
 
-def _sum_of(held: Mapping[str, int] | None, changed: Mapping[str, int] | None, resource: str) -> int:
+def _sum_of(usage: Mapping[str, int] | None, changed: Mapping[str, int] | None, resource: str) -> int:
     """Returns the amount of the snapshot plus the change on the draft; None counts as empty."""
-    return (held.get(resource, 0) if held else 0) + (changed.get(resource, 0) if changed else 0)
+    return (usage.get(resource, 0) if usage else 0) + (changed.get(resource, 0) if changed else 0)
 
 
 def _summed(parts: Iterable[tuple[K, Mapping[str, int]]]) -> dict[K, Amounts]:
     """Returns key -> sum of the amounts of all parts with this key."""
     out: dict[K, Amounts] = {}
     for name, amounts in parts:
-        held = out.get(name)
-        if held is None:
+        usage = out.get(name)
+        if usage is None:
             out[name] = dict(amounts)
         else:
-            add_amounts(held, amounts)
+            add_amounts(usage, amounts)
     return out

@@ -122,19 +122,19 @@ class TenantCheck:
             if node.name in names and node.node.metadata.deletion_timestamp is None:
                 total.update(node.allocatable)
                 cards += card_hundredths(node.allocatable)
-        held: Sums = {}
+        usage: Sums = {}
         waiting: Sums = {}
         nodes = [node for node in self.snapshot.nodes if node.name in names]
         able: dict[bytes, bool] = {}
         for pod in self.snapshot.pods.values():
             if pod.bound and pod.node in names:
-                self._add(held, pod.owner, pod.charged)
+                self._add(usage, pod.owner, pod.charged)
             elif pod.pending:
                 if pod.shape not in able:
                     able[pod.shape] = any(self._could_hold(node, pod) for node in nodes)
                 if able[pod.shape]:
                     self._add(waiting, pod.owner, pod.demanded)
-        return replace(self.quotas, total=dict(total), cards=cards, usage=held, demand=waiting)
+        return replace(self.quotas, total=dict(total), cards=cards, usage=usage, demand=waiting)
 
     @staticmethod
     def _add(sums: Sums, owner: Owner, amounts: Mapping[str, int]) -> None:
@@ -239,8 +239,8 @@ class TenantCheck:
     ) -> bool:
         """Returns True if condition (a) of 3.1 is satisfied: the tenant keeps at least min(usage, share)."""
         lost, gain = self._used_by(tenant, gone, usable), self._gain(tenant, usable)
-        held = self._used_by(tenant, (pod for one in taken for pod in one.pods), usable)
-        for resource, amount in held.items():
+        usage = self._used_by(tenant, (pod for one in taken for pod in one.pods), usable)
+        for resource, amount in usage.items():
             before = usable.entitlements.use(usable.use, tenant, resource)
             line = min(before, usable.entitlements.share(tenant, resource))
             if (
@@ -269,7 +269,7 @@ class TenantCheck:
         if not shares.counted(tenant, resource):
             return False
         use, mine = shares.use(usable.use, tenant, resource), shares.use(usable.use, own, resource)
-        for amount in sorted(held.get(resource, 0) for held in units):  # the largest last
+        for amount in sorted(usage.get(resource, 0) for usage in units):  # the largest last
             if use <= shares.share(tenant, resource):
                 return False
             use -= amount
@@ -308,10 +308,10 @@ class TenantCheck:
             for tenant in {self.tenant(pod) for pod in one.pods if self.asks(pod)}:
                 if tenant is None:
                     continue
-                held = [
+                usage = [
                     r for r, n in self._used_by(tenant, one.pods, usable).items() if n and shares.counted(tenant, r)
                 ]
-                counted = held or [r for r in wanted if shares.counted(tenant, r)]
+                counted = usage or [r for r in wanted if shares.counted(tenant, r)]
                 if all(shares.use(usable.use, tenant, r) <= shares.share(tenant, r) for r in counted):
                     faults.append(f"{one.pods[0].key} is moved, but {tenant.quota or tenant.user} is within its share")
         return faults

@@ -99,9 +99,9 @@ class SharedView:
 def board_of(snapshot: Snapshot, config: KoordpyConfiguration, messages: Mapping[str, str]) -> SharedView:
     """Builds the shared view: orders the queue, and indexes rows and pods by namespace."""
     groups = Groups(snapshot, config.gangs, config.stale_gangs, repair=config.repair)
-    ready, held = waiting(groups, snapshot, config)
+    ready, blocked = waiting(groups, snapshot, config)
     rows = [QueueRow(unit, place) for place, unit in enumerate(ready, 1)]
-    for unit in held:
+    for unit in blocked:
         stops = gate(unit, groups)
         rows.append(QueueRow(unit, None, stops.text if stops is not None else ""))
     spaces: dict[str, list[QueueRow]] = {}
@@ -192,13 +192,13 @@ def _gang_document(board: SharedView, masked: Redactor, ref: GangRef) -> Documen
     gang = board.groups.gang(ref)
     unit = board.groups.unit(ref)
     row = board.places.get(unit.id)
-    held = row.blocked_by if row is not None else ""
+    blocked = row.blocked_by if row is not None else ""
     first = next((pod for pod in gang.pending if pod.pending), None)
-    said = held or (first is not None and condition_message(first)) or board.messages.get(unit.id, "")
+    said = blocked or (first is not None and condition_message(first)) or board.messages.get(unit.id, "")
     where = _domain_of(board, gang)
     return {
         "name": gang.key,
-        "status": str(_status(gang, unit, held)),
+        "status": str(_status(gang, unit, blocked)),
         "members": len(gang.members),
         "minMember": gang.min_member,
         "bound": len(gang.bound),
@@ -208,10 +208,10 @@ def _gang_document(board: SharedView, masked: Redactor, ref: GangRef) -> Documen
     }
 
 
-def _status(gang: Gang, unit: Unit, held: str) -> GangStatus:
+def _status(gang: Gang, unit: Unit, blocked: str) -> GangStatus:
     if gang.whole:
         return GangStatus.SCHEDULED
-    if held or not gang.pending or unit.present(gang) < gang.min_member:
+    if blocked or not gang.pending or unit.present(gang) < gang.min_member:
         return GangStatus.INCOMPLETE
     return GangStatus.UNSCHEDULABLE
 
@@ -290,16 +290,16 @@ def queue_document(board: SharedView, namespace: str) -> Document:
     masked = board.redactor(namespace)
     rows = board.by_namespace.get(namespace, ())
     waits = sum(row.place is not None for row in rows)
-    held = len(board.rows) - board.number_waiting
+    blocked = len(board.rows) - board.number_waiting
     return {
         "namespace": namespace,
         "units": [_row_document(board, masked, row) for row in rows[:ANSWER_ROWS]],
         "unitsNotListed": max(0, len(rows) - ANSWER_ROWS),
         "waiting": board.number_waiting,
-        "held": held,
+        "held": blocked,
         "others": {
             "waiting": board.number_waiting - waits,
-            "held": held - (len(rows) - waits),
+            "held": blocked - (len(rows) - waits),
             "pods": board.number_of_pods - sum(len(row.unit.pending) for row in rows),
         },
     }

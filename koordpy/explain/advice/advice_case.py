@@ -93,7 +93,7 @@ class Case:
         return min(self.kinds, key=lambda pod: int(self.round_state.of(pod).slots.sum()))
 
     @cached_property
-    def held_in(self) -> frozenset[int]:
+    def usage_in(self) -> frozenset[int]:
         """Indices of the hard domains with bound members of the unit; empty if any hard domain may be chosen."""
         if not self.hard:
             return frozenset()
@@ -118,7 +118,7 @@ class Case:
 
     def may_hold(self, node: int) -> bool:
         """Returns True if the unit may be placed in the hard domain of a node (position)."""
-        return not self.held_in or self.domain_of[node] in self.held_in
+        return not self.usage_in or self.domain_of[node] in self.usage_in
 
     @property
     def needed(self) -> int:

@@ -109,12 +109,12 @@ def _due(pool: Pool, round_state: RoundState) -> list[_Due]:
         gone = {i for one in out for i in one.victims}
         # a gang that gives back for one quota has different victim units afterwards
         gangs = {pool.units[i].group for i in gone if pool.units[i].kind is not UnitKind.PLAIN}
-        held = {
+        usage = {
             i: amounts
             for i, amounts in _units_inside(pool, round_state, name).items()
             if i not in gone and (pool.units[i].kind is UnitKind.PLAIN or pool.units[i].group not in gangs)
         }
-        at_nodes = {i: [node for node, _ in pool.free_of(i)] for i in held}
+        at_nodes = {i: [node for node, _ in pool.free_of(i)] for i in usage}
         own = [node for nodes in at_nodes.values() for node in nodes]
         able = [unit for unit in waiting if unit.id not in refused and reaches.of(unit)[own].any()]
         runtime = partial(_runtime, name, waiting, round_state)
@@ -124,7 +124,7 @@ def _due(pool: Pool, round_state: RoundState) -> list[_Due]:
         overs: dict[tuple[frozenset[str], Freed], Amounts] = {}
         over_of: dict[int, Amounts] = {}
         floors: dict[int, Amounts] = {}
-        for i in held if over else ():
+        for i in usage if over else ():
             # a unit on nodes that few pending units could use is given back for those units alone
             asking = frozenset(one for one, nodes in spans if nodes[at_nodes[i]].any())
             freed = outside.to(i)
@@ -132,9 +132,9 @@ def _due(pool: Pool, round_state: RoundState) -> list[_Due]:
                 if (some, freed) not in overs:
                     overs[some, freed] = _excess(name, runtime(some, dict(freed)), round_state)
             over_of[i], floors[i] = overs[asking, freed], overs[frozenset(), freed]
-        multiples = _multiples(pool, round_state, held)
-        taken = _select_units(pool, held, over_of, multiples)
-        out.append(_Due(name, limit, over, floors, taken, held, multiples))
+        multiples = _multiples(pool, round_state, usage)
+        taken = _select_units(pool, usage, over_of, multiples)
+        out.append(_Due(name, limit, over, floors, taken, usage, multiples))
         for i in taken:
             round_state.draft.evict_all(pool.units[i].pods)
     return out
@@ -210,10 +210,10 @@ def _excess(name: str, limit: Amounts, round_state: RoundState) -> Amounts:
     return {r: amount for r, most in limit.items() if (amount := use.used(name, r) - leaving[r] - most) > 0}
 
 
-def _multiples(pool: Pool, round_state: RoundState, held: Collection[int]) -> list[Multiple]:
+def _multiples(pool: Pool, round_state: RoundState, usage: Collection[int]) -> list[Multiple]:
     """Returns podCountMultiple of the gangs of some units, as conditions on which of the units may be evicted."""
-    own = {i: [i] for i in held}
-    groups = {unit.group: round_state.groups.unit(unit.gang) for i in held if (unit := pool.units[i]).gang is not None}
+    own = {i: [i] for i in usage}
+    groups = {unit.group: round_state.groups.unit(unit.gang) for i in usage if (unit := pool.units[i]).gang is not None}
     return [one for group in groups.values() for one in multiples_of(group, pool, round_state, own)]
 
 
@@ -225,13 +225,13 @@ def _select_units(
     inside: unit -> amounts that it uses in the quota. over_of: unit -> amounts that must be evicted in total before
     this unit may stay.
     """
-    held = {i: inside[i] for i, over in over_of.items() if any(inside[i].get(r) for r in over)}
-    order = sorted(held, key=lambda i: pool.ranks[i])
+    usage = {i: inside[i] for i, over in over_of.items() if any(inside[i].get(r) for r in over)}
+    order = sorted(usage, key=lambda i: pool.ranks[i])
     budgets = pool.budgets
 
     def stays(i: int, some: list[int]) -> bool:
         """Returns True if evicting some units is enough for unit `i` to stay."""
-        return all(sum(held[k].get(r, 0) for k in some) >= amount for r, amount in over_of[i].items())
+        return all(sum(usage[k].get(r, 0) for k in some) >= amount for r, amount in over_of[i].items())
 
     # the least important first; a unit is skipped if it may stay, unless its eviction may complete a multiple
     taken: list[int] = []

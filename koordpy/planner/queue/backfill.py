@@ -78,11 +78,11 @@ class Backfill(QueuePolicy):
     @property
     def promise(self) -> PromisedStart | None:
         """The start that is promised to a unit; None for none."""
-        held = self._reserved_start
-        if held is None:
+        promise = self._reserved_start
+        if promise is None:
             return None
-        names = {key: self._round_state.snapshot.nodes[node].name for key, node in held.nodes.items()}
-        return PromisedStart(held.unit.id, held.start, names, dict(self._messages))
+        names = {key: self._round_state.snapshot.nodes[node].name for key, node in promise.nodes.items()}
+        return PromisedStart(promise.unit.id, promise.start, names, dict(self._messages))
 
     def complete(self, plan: RoundPlan) -> RoundPlan:
         """Returns the plan with the promised start, and with warnings of annotations that cannot be read."""
@@ -173,16 +173,18 @@ class Backfill(QueuePolicy):
         That is the unit's requests, less the capacity of pods that end by the promised start, both running and placed
         in this round. It counts as used for units that do not end by the promised start.
         """
-        held = self._reserved_start
-        if held is None:
+        promise = self._reserved_start
+        if promise is None:
             return None
-        draft, out = self._round_state.draft, held.requests.copy()
-        for node in frozenset(held.nodes.values()):
+        draft, out = self._round_state.draft, promise.requests.copy()
+        for node in frozenset(promise.nodes.values()):
             # the capacity of a victim is free at once, and must not be counted twice
-            gone = [pod for pod in held.leaving.get(node, ()) if pod.key not in draft.evicted]
-            gone += [pod for key, pod in draft.placed_on.get(node, {}).items() if self._placed_end(key) <= held.start]
+            gone = [pod for pod in promise.leaving.get(node, ()) if pod.key not in draft.evicted]
+            gone += [
+                pod for key, pod in draft.placed_on.get(node, {}).items() if self._placed_end(key) <= promise.start
+            ]
             out[node] -= draft.snapshot.requests_of(gone)
-        return withheld(held.unit.title, ClosedTo.LONGER, np.asarray(np.maximum(out, 0)), held.start)
+        return withheld(promise.unit.title, ClosedTo.LONGER, np.asarray(np.maximum(out, 0)), promise.start)
 
     def earliest_start(self, unit: Unit) -> tuple[float, Mapping[str, int]] | None:
         """Returns (time, pod key -> node) of the earliest end of a pod after which the unit can be placed.
@@ -217,16 +219,16 @@ class Backfill(QueuePolicy):
 
     # -- later units --------------------------------------------------------------------------------------------------
 
-    def _ends_in_time(self, unit: Unit, held: _Promise) -> bool:
+    def _ends_in_time(self, unit: Unit, promise: _Promise) -> bool:
         """Returns True if a unit that is placed now ends by the promised start."""
-        return self.runtimes.end_from_now(unit) <= held.start
+        return self.runtimes.end_from_now(unit) <= promise.start
 
-    def _attempt_after_promise(self, unit: Unit, held: _Promise) -> UnitOutcome:
+    def _attempt_after_promise(self, unit: Unit, promise: _Promise) -> UnitOutcome:
         """Places a unit after the promise was made; unless it ends by the promised start, without reserved capacity.
 
         A placement that would delay the promised start by other means than capacity is undone.
         """
-        closed = None if self._ends_in_time(unit, held) else self.withheld
+        closed = None if self._ends_in_time(unit, promise) else self.withheld
         # a separate search, because victims are those of the draft as it is now
         search = cache(lambda: PreemptionSearch(self._round_state, self._ways)) if self._ways else None
         if closed is None:
@@ -237,21 +239,21 @@ class Backfill(QueuePolicy):
             outcome = plan_unit(unit, self._round_state, search)
             slots = [] if isinstance(outcome, PlacedUnit) else self._slots(unit)
         if isinstance(outcome, PlacedUnit):
-            if self._delays_start(outcome, held):
+            if self._delays_start(outcome, promise):
                 draft.undo(mark)
-                text = f"it would delay the promised start of {held.unit.title} at {moment(held.start)}"
+                text = f"it would delay the promised start of {promise.unit.title} at {moment(promise.start)}"
                 self._messages[unit.id] = text
                 lack = NoCapacity(promise=text, beside_promise=True)
                 return WaitingUnit(Attempt(unit, Proof.INFEASIBLE), lack)
             return outcome
         if not _lacks_capacity(outcome):
             return outcome
-        reserved = self._blocked_message(unit, held, slots)
+        reserved = self._blocked_message(unit, promise, slots)
         if reserved:
             self._messages[unit.id] = reserved
         return outcome.note_capacity(promise=reserved, beside_promise=True)
 
-    def _delays_start(self, outcome: PlacedUnit, held: _Promise) -> bool:
+    def _delays_start(self, outcome: PlacedUnit, promise: _Promise) -> bool:
         """Returns True if a placement delays the promised start by other means than capacity, such as affinity.
 
         Most placements cannot: pods without constraints, devices by name, claims or victims. These are not checked,
@@ -261,15 +263,15 @@ class Backfill(QueuePolicy):
         plain = not any(self._round_state.snapshot.pods[key].ties or draft.devices_of(key) for key in nodes)
         plain = plain and not isinstance(outcome, PreemptingUnit)
         plain = plain and not any(draft.claims(key) for key in nodes)
-        if plain and not any(self._round_state.of(pod).follows for pod in held.unit.pending):
+        if plain and not any(self._round_state.of(pod).follows for pod in promise.unit.pending):
             return False
-        return self._nodes_at(held.unit, held.start) is None
+        return self._nodes_at(promise.unit, promise.start) is None
 
     def _slots(self, unit: Unit) -> list[Ints]:
         """Returns [nodes] for each shape of the unit: the number of slots on the draft."""
         return [self._round_state.of(pod).slots.copy() for pod in {pod.shape: pod for pod in unit.pending}.values()]
 
-    def _blocked_message(self, unit: Unit, held: _Promise, slots: Sequence[Ints]) -> str:
+    def _blocked_message(self, unit: Unit, promise: _Promise, slots: Sequence[Ints]) -> str:
         """Returns a message with the number of nodes where the unit has fewer slots because of the reservation.
 
         Empty if there are none. slots: the result of `_slots` with the reservation in force.
@@ -278,7 +280,7 @@ class Backfill(QueuePolicy):
         count = int(np.logical_or.reduce(smaller).sum())
         if not count:
             return ""
-        return f"room on {count_noun(count, 'node')} is reserved for {held.unit.title} until {moment(held.start)}"
+        return f"room on {count_noun(count, 'node')} is reserved for {promise.unit.title} until {moment(promise.start)}"
 
 
 def _lacks_capacity(outcome: UnitOutcome) -> TypeGuard[WaitingUnit]:

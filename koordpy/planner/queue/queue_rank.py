@@ -59,13 +59,13 @@ def rank_in_queue(
     if entitlements is None or not path:
         return QueueRank(place, len(units), fairness.mode, "", {}, {})
     tenant = path[-1]
-    held: dict[str, str] = {}
+    usage: dict[str, str] = {}
     share: dict[str, str] = {}
     for resource in sorted(entitlements.amounts(Job(unit).requests())):
         if entitlements.counted(tenant, resource):
-            held[share_name(resource)] = share_text(resource, Fraction(entitlements.use(use, tenant, resource)))
+            usage[share_name(resource)] = share_text(resource, Fraction(entitlements.use(use, tenant, resource)))
             share[share_name(resource)] = share_text(resource, entitlements.share(tenant, resource))
-    return QueueRank(place, len(units), fairness.mode, tenant.quota or tenant.user, held, share)
+    return QueueRank(place, len(units), fairness.mode, tenant.quota or tenant.user, usage, share)
 
 
 def units_in_turn(units: list[Unit], snapshot: Snapshot, config: KoordpyConfiguration) -> Iterator[Unit]:
@@ -84,10 +84,10 @@ def units_in_turn(units: list[Unit], snapshot: Snapshot, config: KoordpyConfigur
 
 def waiting(groups: Groups, snapshot: Snapshot, config: KoordpyConfiguration) -> tuple[list[Unit], list[Unit]]:
     """Returns (units that wait for capacity, the next one first; units that a gate blocks, by name)."""
-    held = {one.id: one for one in groups.units() if one.plain is None and gate(one, groups) is not None}
-    units = [one for one in groups.units() if one.id not in held]
+    gated = {one.id: one for one in groups.units() if one.plain is None and gate(one, groups) is not None}
+    units = [one for one in groups.units() if one.id not in gated]
     return list(units_in_turn(units, snapshot, config)), sorted(
-        held.values(), key=lambda one: natural_key(one.group_id)
+        gated.values(), key=lambda one: natural_key(one.group_id)
     )
 
 

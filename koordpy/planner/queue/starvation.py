@@ -96,7 +96,7 @@ class StarvationGuard(QueuePolicy):
         if not needs:
             return ""
         draft, columns = self._round_state.draft, self._round_state.snapshot.columns
-        free, held = np.maximum(draft.free(), 0), np.zeros_like(draft.used)
+        free, reserved = np.maximum(draft.free(), 0), np.zeros_like(draft.used)
         # what the unit lacks on its nodes together, and then what is withheld on each node
         lacking: Amounts = {}
         for node, amounts in needs.items():
@@ -104,8 +104,8 @@ class StarvationGuard(QueuePolicy):
             add_amounts(lacking, {name: amount for name, amount in short.items() if amount > 0})
         for node, amounts in needs.items():
             for name in lacking or amounts:
-                held[node, columns[name]] += free[node, columns[name]] if lacking else amounts[name]
-        self._reservation = withheld(unit.title, ClosedTo.ALL, held)
+                reserved[node, columns[name]] += free[node, columns[name]] if lacking else amounts[name]
+        self._reservation = withheld(unit.title, ClosedTo.ALL, reserved)
         draft.withhold(self._reservation)
         names = sorted((self._round_state.snapshot.nodes[node].name for node in needs), key=natural_key)
         waiting = ", ".join(f"{quantity_text(name, amount)} {name}" for name, amount in sorted(lacking.items()))
@@ -144,14 +144,14 @@ class StarvationGuard(QueuePolicy):
         hold = self._reservation
         if hold is None or hold.amounts is None:
             return ""
-        free, held = self._round_state.draft.free(), hold.amounts
+        free, reserved = self._round_state.draft.free(), hold.amounts
         requests = [self._round_state.of(pod).request for pod in {pod.shape: pod for pod in unit.pending}.values()]
         nodes = [
             node
-            for node in np.nonzero(held.any(axis=1))[0].tolist()
+            for node in np.nonzero(reserved.any(axis=1))[0].tolist()
             if any(
                 any(amount > free[node, column] for column, amount in request)
-                and all(amount <= free[node, column] + held[node, column] for column, amount in request)
+                and all(amount <= free[node, column] + reserved[node, column] for column, amount in request)
                 for request in requests
             )
         ]

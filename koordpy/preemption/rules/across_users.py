@@ -121,8 +121,8 @@ class AcrossUsers:
         """Returns True if evicting one unit satisfies (a) or may satisfy (b) for a tenant."""
         if self.across == "never":
             return False
-        held = self.usage_of(i, tenant)
-        return self._keeps_share(tenant, held) or any(self._may_cross(tenant, r) for r in self.requested)
+        usage = self.usage_of(i, tenant)
+        return self._keeps_share(tenant, usage) or any(self._may_cross(tenant, r) for r in self.requested)
 
     def usage_of(self, i: int, tenant: Tenant) -> Amounts:
         """Returns what a unit's pods of a tenant use on the nodes that the preemptor could use."""
@@ -219,28 +219,28 @@ class AcrossUsers:
         return Limit(limit.terms, most=limit.most, least=limit.least, when=() if only else tuple(when))
 
     def _share_branches(
-        self, tenant: Tenant, held: Mapping[int, Amounts], leaving: Mapping[Tenant, Mapping[int, Amounts]]
+        self, tenant: Tenant, usage: Mapping[int, Amounts], leaving: Mapping[Tenant, Mapping[int, Amounts]]
     ) -> list[Branch]:
         """Returns the branches (a), and (b) for each requested resource, as far as they are possible.
 
-        held: option of the rule -> amounts of the tenant. leaving: tenant -> option of any rule -> amounts. Empty for
+        usage: option of the rule -> amounts of the tenant. leaving: tenant -> option of any rule -> amounts. Empty for
         `acrossUsers: never`.
         """
         if self.across != "overShare":
             return []
         taken = leaving.get(tenant, {})
-        resources = sorted({r for amounts in held.values() for r, n in amounts.items() if n})
+        resources = sorted({r for amounts in usage.values() for r, n in amounts.items() if n})
         kept: list[Limit] = []
         for resource in resources:
             if self.shares.entitlements.counted(tenant, resource):
                 terms, most = terms_of(taken, resource), self.shares.spare(tenant, resource)
                 if sum(n for _, n in terms) > most:
-                    kept.append(Limit(terms, most=most, when=tuple(o for o in held if held[o].get(resource))))
+                    kept.append(Limit(terms, most=most, when=tuple(o for o in usage if usage[o].get(resource))))
         out = [Branch(tuple(kept))]
         for resource in self.requested:
             if not self._may_cross(tenant, resource):
                 continue
-            crossing = Crossing(((terms_of(held, resource), self.shares.usage_above(tenant, resource)),))
+            crossing = Crossing(((terms_of(usage, resource), self.shares.usage_above(tenant, resource)),))
             lacking = self._excess_lacking(tenant, resource)
             if not lacking and resources == [resource]:
                 return [Branch((), (crossing,))]  # (a) is a part of it
@@ -257,7 +257,7 @@ class AcrossUsers:
         """
         out: list[Limit] = []
         for tenant, resource, least in gate:
-            limits = _at_least(terms_of(self.mins.held_in(tenant, every), resource), least)
+            limits = _at_least(terms_of(self.mins.usage_in(tenant, every), resource), least)
             if limits is None:
                 return None
             out += limits
@@ -295,7 +295,7 @@ class AcrossUsers:
         return any(
             self._may_cross(tenant, r)
             and not self._excess_lacking(tenant, r)
-            and total.get(r, 0) - max((held.get(r, 0) for held, _ in parts), default=0)
+            and total.get(r, 0) - max((usage.get(r, 0) for usage, _ in parts), default=0)
             < self.shares.usage_above(tenant, r)
             for r in self.requested
         )

@@ -61,11 +61,11 @@ class Entitlement:
 
     def _quotas(self, i: int) -> Iterator[Tenant]:
         """Yields the quotas of a unit below the LCA that use no more than their min of every resource that it uses."""
-        mins, held = self.mins, self.mins.tenant_usage
-        for path in held.usage_of(i):
+        mins, usage = self.mins, self.mins.tenant_usage
+        for path in usage.usage_of(i):
             if not self._is_guaranteed(tuple(path_below(mins.path, path))):
                 for tenant in path_below(path, mins.path):
-                    amounts = held.below(i, mins.path)[tenant]
+                    amounts = usage.below(i, mins.path)[tenant]
                     if all(
                         mins.used(tenant, resource) <= mins.entitlements.share(tenant, resource)
                         for resource, amount in amounts.items()
@@ -103,10 +103,10 @@ class Entitlement:
         """
         shares = users.shares
         for one in users.protected_tenants(i):
-            held = [
+            usage = [
                 r for r, n in users.usage_of(i, one.tenant).items() if n and shares.entitlements.counted(one.tenant, r)
             ]
-            resources = held or [r for r in users.requested if shares.entitlements.counted(one.tenant, r)]
+            resources = usage or [r for r in users.requested if shares.entitlements.counted(one.tenant, r)]
             if all(shares.used(one.tenant, r) <= shares.entitlements.share(one.tenant, r) for r in resources):
                 yield one.tenant
 

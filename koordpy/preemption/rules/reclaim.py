@@ -122,11 +122,11 @@ class Reclaim:
         known: dict[Path, bool] = {}
 
         def passes(i: int) -> bool:
-            held = self.tenant_usage.usage_of(i)
-            for path in held:
+            usage = self.tenant_usage.usage_of(i)
+            for path in usage:
                 if path not in known:
                     known[path] = path[-1:] != self.path[-1:] and bool(path) and self._is_above(path)
-            return not self.pool.foreign(i) and all(known[path] for path in held) and self._frees_requested(held)
+            return not self.pool.foreign(i) and all(known[path] for path in usage) and self._frees_requested(usage)
 
         out = self.tenant_usage.of_kinds(free, passes)
         for i in np.nonzero(out)[0].tolist() if self.units_that_gained else ():
@@ -146,11 +146,11 @@ class Reclaim:
         if not used or not self.path or not self.entitled_resources(self.path[-1]):
             return out
         for i in np.nonzero(free)[0].tolist():
-            held = self.tenant_usage.usage_of(i)
-            if () not in held or self.pool.foreign(i):
+            usage = self.tenant_usage.usage_of(i)
+            if () not in usage or self.pool.foreign(i):
                 continue
             alone = (pod for pod in self.pool.units[i].pods if not self.entitlements.path(pod))
-            others = (path for path in held if path)
+            others = (path for path in usage if path)
             out[i] = all(quotas.quota_of(pod) == DEFAULT_QUOTA for pod in alone) and all(
                 path[-1:] != self.path[-1:] and self._is_above(path) for path in others
             )
@@ -175,7 +175,7 @@ class Reclaim:
             for tenant in path_below(path, self.path)
         )
 
-    def _frees_requested(self, held: Mapping[Path, Amounts]) -> bool:
+    def _frees_requested(self, usage: Mapping[Path, Amounts]) -> bool:
         """Returns True if evicting a unit with these amounts can help.
 
         Always True here, because reclaim by quota has no such condition (3.2). By fair share a unit must free a
@@ -194,7 +194,7 @@ class Reclaim:
 
     # --- limits on all victims --------------------------------------------------------------------------------------
 
-    def held_in(self, tenant: Tenant, every: Pairs) -> dict[int, Amounts]:
+    def usage_in(self, tenant: Tenant, every: Pairs) -> dict[int, Amounts]:
         """Returns option -> amounts that its unit uses in a tenant and below it, independent of the LCA."""
         out: dict[int, Amounts] = {}
         for o, i in every:
@@ -216,12 +216,12 @@ class Reclaim:
                     when.setdefault(tenant, []).append(o)
         out: list[Limit] = []
         for tenant, options in when.items():
-            held: dict[int, Amounts] | None = None
+            usage: dict[int, Amounts] | None = None
             for resource in self.entitled_resources(tenant):
                 least = usage_above(self.usage_after(tenant, resource), self.entitlements.share(tenant, resource))
                 if least > 0:
-                    held = self.held_in(tenant, every) if held is None else held
-                    out.append(Limit(terms_of(held, resource), least=least, when=tuple(options)))
+                    usage = self.usage_in(tenant, every) if usage is None else usage
+                    out.append(Limit(terms_of(usage, resource), least=least, when=tuple(options)))
         return out
 
     def crossings(self, own: Mapping[int, int]) -> list[Crossing]:
@@ -231,10 +231,10 @@ class Reclaim:
         condition that even all units together satisfy is left out.
         """
         out: list[Crossing] = []
-        for tenant, held in self._evicted_amounts(own).items():
+        for tenant, usage in self._evicted_amounts(own).items():
             resources = []
             for resource in self.entitled_resources(tenant):
-                terms = tuple((o, amounts.get(resource, 0)) for o, amounts in held.items())
+                terms = tuple((o, amounts.get(resource, 0)) for o, amounts in usage.items())
                 resources.append((terms, self.usage_above(tenant, resource)))
             open_at_most = [
                 sum(n for _, n in terms) - max((n for _, n in terms), default=0) < room for terms, room in resources
@@ -247,11 +247,11 @@ class Reclaim:
         """Returns limits that leave each other tenant at least min(used before, entitlement)."""
         out: list[Limit] = []
         for tenant, taken in self._evicted_amounts(own).items():
-            held = self.held_in(tenant, every)
-            for resource in sorted({resource for amounts in held.values() for resource in amounts}):
+            usage = self.usage_in(tenant, every)
+            for resource in sorted({resource for amounts in usage.values() for resource in amounts}):
                 if not self.entitlements.counted(tenant, resource):
                     continue
-                terms, most = terms_of(held, resource), self.spare(tenant, resource)
+                terms, most = terms_of(usage, resource), self.spare(tenant, resource)
                 when = self._options_with_floor(taken, resource)
                 if when and sum(n for _, n in terms) > most:
                     only = all(o in when for o, _ in terms)
@@ -316,9 +316,9 @@ class ShareReclaim(Reclaim):
         """Returns True: a share never justifies taking back what a unit gained."""
         return True
 
-    def _frees_requested(self, held: Mapping[Path, Amounts]) -> bool:
+    def _frees_requested(self, usage: Mapping[Path, Amounts]) -> bool:
         """Returns True if the amounts of a unit contain a requested resource."""
-        return any(amounts.get(resource) for amounts in held.values() for resource in self.requested)
+        return any(amounts.get(resource) for amounts in usage.values() for resource in self.requested)
 
     def _is_above(self, path: Path) -> bool:
         """Returns True if the tenants of a path below the LCA are above their share, and no flip would follow.
@@ -359,9 +359,9 @@ class ShareReclaim(Reclaim):
         return f"{_tenant_text(tenant)} {verb} {amount_text(resource, amount)}, share {share}"
 
 
-def terms_of(held: Mapping[int, Amounts], resource: str) -> Terms:
+def terms_of(usage: Mapping[int, Amounts], resource: str) -> Terms:
     """Returns (option, amount) of a resource for the options with any amount."""
-    return tuple((o, amounts[resource]) for o, amounts in held.items() if amounts.get(resource))
+    return tuple((o, amounts[resource]) for o, amounts in usage.items() if amounts.get(resource))
 
 
 def _tenant_text(tenant: Tenant) -> str:

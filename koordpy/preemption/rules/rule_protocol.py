@@ -203,7 +203,7 @@ class RuleInputs:
                 if total.lacks(tenant.quota, resource, after) <= 0:
                     continue
                 found = total.admits(
-                    tenant.quota, resource, after, terms_of(self.mins.held_in(tenant, every), resource)
+                    tenant.quota, resource, after, terms_of(self.mins.usage_in(tenant, every), resource)
                 )
                 if isinstance(found, RuntimeSteps):
                     out.runtimes.append(found)

@@ -34,8 +34,8 @@ class SharedTotal:
         """Returns (option, amount of a resource that its unit uses in no quota)."""
         known = self._gives.get(resource)
         if known is None:
-            held = ((o, self._holdings.usage_of(i).get((), {}).get(resource, 0)) for o, i in self._every)
-            known = self._gives[resource] = tuple((o, amount) for o, amount in held if amount)
+            usage = ((o, self._holdings.usage_of(i).get((), {}).get(resource, 0)) for o, i in self._every)
+            known = self._gives[resource] = tuple((o, amount) for o, amount in usage if amount)
         return known
 
     def admits(self, quota: str, resource: str, after: int, terms: Terms) -> Limit | RuntimeSteps | None:

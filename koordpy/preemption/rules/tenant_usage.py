@@ -32,7 +32,7 @@ class TenantUsage:
         """units: those of the pool, a list that only grows. foreign: returns True for a unit with pods of another
         scheduler. entitlements: the entitlements, which say what is counted for which tenant."""
         self.units, self.foreign, self.entitlements = units, foreign, entitlements
-        self._held: dict[int, dict[Path, Amounts]] = {}
+        self._usage: dict[int, dict[Path, Amounts]] = {}
         self._of_kind: dict[object, dict[Path, Amounts]] = {}
         """Usage by kind of unit: for one pod its owner and requests, else the unit."""
         self._below: dict[Path, dict[int, dict[Tenant, Amounts]]] = {}
@@ -48,11 +48,11 @@ class TenantUsage:
 
     def usage_of(self, i: int) -> Mapping[Path, Amounts]:
         """Returns path of a tenant (empty for pods without one) -> counted amounts that a unit's pods use there."""
-        found = self._held.get(i)
+        found = self._usage.get(i)
         if found is None:
             pods = self.units[i].pods
             kind = (pods[0].owner, *pods[0].charged.items()) if len(pods) == 1 else i
-            found = self._held[i] = self._of_kind.setdefault(kind, {})
+            found = self._usage[i] = self._of_kind.setdefault(kind, {})
             for pod in pods if not found else ():
                 add_amounts(found.setdefault(self.entitlements.path(pod), {}), self.entitlements.amounts(pod.charged))
         return found
@@ -62,11 +62,11 @@ class TenantUsage:
 
         other: the path, usually that of the preemptor.
         """
-        memo, held = self._below.setdefault(other, {}), self.usage_of(i)
-        found = memo.get(id(held))
+        memo, usage = self._below.setdefault(other, {}), self.usage_of(i)
+        found = memo.get(id(usage))
         if found is None:
-            found = memo[id(held)] = {}
-            for path, amounts in held.items():
+            found = memo[id(usage)] = {}
+            for path, amounts in usage.items():
                 for tenant in path_below(path, other):
                     add_amounts(found.setdefault(tenant, {}), amounts)
         return found
@@ -74,20 +74,20 @@ class TenantUsage:
     def kind(self, i: int) -> object:
         """Returns the key of a unit's kind: equal for units with equal usage, all or none with pods of other
         schedulers."""
-        held = tuple(sorted((path, tuple(sorted(amounts.items()))) for path, amounts in self.usage_of(i).items()))
-        return held, self.foreign(i)
+        usage = tuple(sorted((path, tuple(sorted(amounts.items()))) for path, amounts in self.usage_of(i).items()))
+        return usage, self.foreign(i)
 
-    def of_kinds(self, free: NDArray[np.bool_], passes: Callable[[int], bool]) -> NDArray[np.bool_]:
+    def of_kinds(self, units: NDArray[np.bool_], passes: Callable[[int], bool]) -> NDArray[np.bool_]:
         """Returns the units of a mask that pass a condition. `passes` is called for one unit of each kind."""
         kind = self._kinds()
         wanted = np.zeros(len(self._first), dtype=bool)
-        for number in sorted(set(kind[free].tolist())):
+        for number in sorted(set(kind[units].tolist())):
             wanted[number] = passes(self._first[number])
-        return np.asarray(free & wanted[kind]) if len(wanted) else free.copy()
+        return np.asarray(units & wanted[kind]) if len(wanted) else units.copy()
 
-    def tally(self, some: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    def tally(self, mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
         """Returns (a unit of the kind, number of its units) for each kind in a mask."""
-        numbers = np.bincount(self._kinds()[some], minlength=len(self._first)).tolist()
+        numbers = np.bincount(self._kinds()[mask], minlength=len(self._first)).tolist()
         return [(self._first[kind], number) for kind, number in enumerate(numbers) if number]
 
     def _kinds(self) -> NDArray[np.int64]:

@@ -47,19 +47,19 @@ def unclaimed_share(pods: Sequence[PodInfo], round_state: RoundState, entitlemen
         return ""
     _, _, other, resource = min(found, key=lambda one: one[:2])
 
-    def held(tenant: Tenant) -> str:
+    def usage_text(tenant: Tenant) -> str:
         uses, share = entitlements.use(use, tenant, resource), entitlements.share(tenant, resource)
         return (
             f"{tenant_name(tenant, resource)} uses {amount_text(resource, uses)}, share {amount_text(resource, share)}"
         )
 
     unit = "" if resource == ACCELERATORS else f" {resource}"
-    return f"fairness: {held(own)}; {held(other)}{unit}; fairness.reclaim is {fairness.reclaim}"
+    return f"fairness: {usage_text(own)}; {usage_text(other)}{unit}; fairness.reclaim is {fairness.reclaim}"
 
 
 def _tenants(round_state: RoundState, *, by_user: bool) -> list[Tenant]:
     """Returns the tenants with running pods, because other tenants cannot be above their share."""
     quotas = round_state.snapshot.quotas
     if by_user:
-        return [Tenant("", user) for user, held in quotas.users_sharing.items() if held.get(CARDS)]
+        return [Tenant("", user) for user, usage in quotas.users_sharing.items() if usage.get(CARDS)]
     return list(quotas.queues)

@@ -104,8 +104,8 @@ class UsableShares:
     def tenant_usage(self, pool: Pool) -> "UsableHoldings":
         """Returns the usage of the victim units on these nodes."""
         if self._holdings is None or self._holdings[0] is not pool:
-            held = UsableHoldings(pool.units, pool.foreign, self.entitlements, self._tenants)
-            self._holdings = pool, held
+            usage = UsableHoldings(pool.units, pool.foreign, self.entitlements, self._tenants)
+            self._holdings = pool, usage
         return self._holdings[1]
 
     def tenancy(self, pod: PodInfo) -> Tenancy | None:
@@ -130,11 +130,11 @@ class UsableHoldings(TenantUsage):
     def usage_of(self, i: int) -> "dict[Path, Amounts]":
         """Returns path of a tenant -> amounts that a unit's pods use on the nodes. A tenant without usage has an
         entry."""
-        found = self._held.get(i)
+        found = self._usage.get(i)
         if found is None:
             pods = self.units[i].pods
             kind = (self._tenants.counts(pods[0]), pods[0].owner, *pods[0].charged.items()) if len(pods) == 1 else i
-            found = self._held[i] = self._of_kind.setdefault(kind, {})
+            found = self._usage[i] = self._of_kind.setdefault(kind, {})
             for pod in pods if not found else ():
                 own = found.setdefault(self.entitlements.path(pod), {})
                 if self._tenants.counts(pod):
@@ -200,7 +200,7 @@ class TenantShares:
         smaller of the two sets of nodes is summed."""
         counted = set(np.nonzero(nodes if inside else ~nodes)[0].tolist())
         total: Amounts = {} if inside else dict(every.total)
-        held: dict[Owner, Amounts] = {} if inside else {owner: dict(sums) for owner, sums in every.usage.items()}
+        usage: dict[Owner, Amounts] = {} if inside else {owner: dict(sums) for owner, sums in every.usage.items()}
         sign, cards = (1, 0) if inside else (-1, every.cards)
         for position in sorted(counted):
             node = snapshot.nodes[position]
@@ -210,7 +210,7 @@ class TenantShares:
         for pod in snapshot.pods.values():
             # a pod on an unknown node is on none of the given nodes
             if pod.bound and (index[pod.node] in counted if pod.node in index else not inside):
-                add_amounts(held.setdefault(pod.owner, {}), in_sums(pod.charged), sign)
+                add_amounts(usage.setdefault(pod.owner, {}), in_sums(pod.charged), sign)
         waiting = {owner: dict(sums) for owner, sums in every.demand.items()}
         able: dict[bytes, bool] = {}
         for pod in snapshot.pending:
@@ -218,4 +218,4 @@ class TenantShares:
                 able[pod.shape] = bool((round_state.could_hold(pod) & nodes).any())
             if not able[pod.shape]:
                 add_amounts(waiting.setdefault(pod.owner, {}), in_sums(pod.demanded), -1)
-        return replace(every, total=total, usage=held, demand=waiting, cards=cards)
+        return replace(every, total=total, usage=usage, demand=waiting, cards=cards)

@@ -64,11 +64,11 @@ class YieldingPods:
         if config.fairness.reclaim == "off" or config.preemption.across_quotas == "any":
             return False
         use = self._round_state.draft.quotas
-        held: Mapping[str, int] = {r: n for of in self._holdings.usage_of(i).values() for r, n in of.items() if n}
+        usage: Mapping[str, int] = {r: n for of in self._holdings.usage_of(i).values() for r, n in of.items() if n}
         return all(
             use.used(name, resource) <= tree.quotas[name].least(resource)
             for path in self._holdings.usage_of(i)
             for name in (tenant.quota for tenant in path)
-            for resource in held
+            for resource in usage
             if resource in tree.quotas[name].max
         )
