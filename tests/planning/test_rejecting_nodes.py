@@ -102,3 +102,11 @@ def test_victims_elsewhere_open_a_node_early() -> None:
     assert not nodes_of(plan_round(state.snapshot(NOW)))
     state.delete(Pod, "default/v")
     assert nodes_of(plan_round(state.snapshot(NOW))) == {"p": "n1"}
+
+
+def test_a_suggestion_names_the_node_that_rejects() -> None:
+    bad = [failed(gpus(f"r{i}", 4, at="n1"), ago=span) for i, span in enumerate((400, 100))]
+    snapshot = state_of(machine("n1"), *bad, gpus("p", 4)).snapshot(NOW)
+    found = explain(snapshot, KoordpyConfiguration(), "default/p")
+    text = "node n1 took pods of this shape again: it rejected 2, until 2026-01-01T00:02:20Z"
+    assert found.would_fit_if[0] == text

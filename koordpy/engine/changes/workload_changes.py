@@ -177,3 +177,8 @@ def _counted(value: Any, fields: Mapping[str, Any] | None = _COUNTED) -> Any:
 def _is_not_so(one: Any) -> bool:
     """Returns True for a condition with a status other than True."""
     return isinstance(one, Mapping) and one.get("status", "True") != "True"
+
+
+def tell_access(sink: WorkloadChanges | VolcanoChanges, allowed: bool, why: str) -> None:
+    """Passes on whether an optional resource may be listed (`on_access` of its reflector)."""
+    sink.set_watch_state(WATCHED if allowed else FORBIDDEN, why)

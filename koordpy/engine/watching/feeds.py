@@ -13,14 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from koordpy.api.custom_objects import (
-    ClusterNetworkTopology,
-    Device,
-    ElasticQuota,
-    HyperNode,
-    NodeResourceTopology,
-    ProvisioningRequest,
-)
+from koordpy.api import custom_objects as custom
 from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, Wire
 from koordpy.api.owner_objects import WorkloadObject
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
@@ -40,12 +33,11 @@ from koordpy.engine.changes.object_changes import (
 )
 from koordpy.engine.changes.pod_changes_live import PodChanges
 from koordpy.engine.changes.workload_changes import (
-    FORBIDDEN,
     NOT_SERVED,
-    WATCHED,
     VolcanoChanges,
     WatchedKinds,
     WorkloadChanges,
+    tell_access,
 )
 from koordpy.engine.changes.zone_reports import of_node_topology
 from koordpy.engine.client import api_resources
@@ -92,7 +84,7 @@ class Feeds:
         self.groups: ServedVersions[PodGroup] = ServedVersions(
             api_resources.POD_GROUPS, api_resources.POD_GROUPS_X, group_changes(hub, GangSource.GROUP)
         )
-        self.quotas: ServedVersions[ElasticQuota] = ServedVersions(
+        self.quotas: ServedVersions[custom.ElasticQuota] = ServedVersions(
             api_resources.ELASTIC_QUOTAS, api_resources.ELASTIC_QUOTAS_X, quota_changes(hub)
         )
         self.served: dict[Wanted, Resource | None] = {}
@@ -101,13 +93,13 @@ class Feeds:
         # optional resource -> (kind of its objects, their handler); a reflector exists only while it is served
         self._optional: dict[Wanted, tuple[type[Any], Sink[Any]]] = {
             api_resources.UPSTREAM_POD_GROUPS: (UpstreamPodGroup, group_changes(hub, GangSource.UPSTREAM, claiming)),
-            api_resources.HYPERNODES: (HyperNode, hypernode_changes(hub)),
-            api_resources.NODE_TOPOLOGIES: (NodeResourceTopology, kept_changes(hub, of_node_topology)),
+            api_resources.HYPERNODES: (custom.HyperNode, hypernode_changes(hub)),
+            api_resources.NODE_TOPOLOGIES: (custom.NodeResourceTopology, kept_changes(hub, of_node_topology)),
             **{want: (kind, devices) for want, kind in api_resources.DYNAMIC_RESOURCES.items()},
         }
         if provisioning:
             self._optional[api_resources.PROVISIONING_REQUESTS] = (
-                ProvisioningRequest,
+                custom.ProvisioningRequest,
                 kept_changes(hub, lambda before, after: Wake.NODE_OPENED, "ProvisioningRequest"),
             )
             state.serves_provisioning = False  # until it is known
@@ -154,9 +146,9 @@ class Feeds:
         for resource, group_sink in self.groups.sinks().items():
             self._feed(resource, PodGroup, group_sink)
         for resource, quota_sink in self.quotas.sinks().items():
-            self._feed(resource, ElasticQuota, quota_sink)
-        self._feed(api_resources.CLUSTER_NETWORK_TOPOLOGIES, ClusterNetworkTopology, topology_changes(hub))
-        self._feed(api_resources.DEVICES, Device, kept_changes(hub, of_device))
+            self._feed(resource, custom.ElasticQuota, quota_sink)
+        self._feed(api_resources.CLUSTER_NETWORK_TOPOLOGIES, custom.ClusterNetworkTopology, topology_changes(hub))
+        self._feed(api_resources.DEVICES, custom.Device, kept_changes(hub, of_device))
         self._feed(
             api_resources.CONFIG_MAPS,
             ConfigMap,
@@ -389,7 +381,7 @@ def _on_access(resource: Resource, sink: Sink[Any]) -> Callable[[bool, str], Non
     """Returns the function that learns whether a resource may be listed, if scheduling goes on without it; else
     None."""
     if isinstance(sink, (WorkloadChanges, VolcanoChanges)):
-        return partial(_may_list, sink)
+        return partial(tell_access, sink)
     rules = api_resources.DEVICE_TAINT_RULES
     if (resource.group, resource.plural) == (rules.group, rules.plural):
         return partial(_warn_if_unread, resource.name)
@@ -400,11 +392,6 @@ def _warn_if_unread(name: str, allowed: bool, why: str) -> None:
     """Logs that a resource may not be listed, and is ignored (`on_access` of its reflector)."""
     if not allowed:
         logger.warning("no right to list and watch %s: they are ignored until it is granted: %s", name, why)
-
-
-def _may_list(sink: WorkloadChanges | VolcanoChanges, allowed: bool, why: str) -> None:
-    """Passes on whether an optional resource may be listed (`on_access` of its reflector)."""
-    sink.set_watch_state(WATCHED if allowed else FORBIDDEN, why)
 
 
 def _name_of(resource: Resource, sink: Sink[Any]) -> str:

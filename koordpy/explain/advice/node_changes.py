@@ -11,6 +11,7 @@ from itertools import islice
 from msgspec import structs
 
 from koordpy.api.natural_order import natural_key
+from koordpy.api.times import rfc3339
 from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT, NodeInfo, Snapshot
 from koordpy.cache.snapshot_variants import with_nodes
 from koordpy.devices.family_registry import missing_amounts, remedies
@@ -19,11 +20,14 @@ from koordpy.explain.advice.cluster_change import ClusterChange, Effort, of_snap
 from koordpy.explain.advice.new_nodes import AFFINITY, CORDONED, in_order, listed, more_nodes
 from koordpy.explain.advice.part_needs import PartNeeds, part_needs
 from koordpy.plan.limits import ADVICE_NAMED
+from koordpy.rejections.closed_nodes import NOTHING_CLOSED
+from koordpy.rejections.request_shapes import request_shape
 
 
 def node_changes(case: Case) -> Iterator[ClusterChange]:
     """Yields changes of existing nodes, then new nodes."""
     yield from _opened(case)
+    yield from _reopened(case)
     yield from _labelled(case)
     yield from _in_layers(case)
     yield from _delivering(case)
@@ -52,6 +56,33 @@ def _opened(case: Case) -> Iterator[ClusterChange]:
             number,
             "cordon",
         )
+
+
+def _reopened(case: Case) -> Iterator[ClusterChange]:
+    """Yields for each node that rejected pods of the unit's shapes that it takes them again (numa.md 8.6, 8.7)."""
+    closed = case.snapshot.closed_nodes
+    if closed is NOTHING_CLOSED:
+        return
+    keys = {request_shape(pod.pod).key for pod in case.kinds}
+    for name in sorted({*closed.shapes, *closed.nodes}, key=natural_key):
+        own = [shape for key, shape in closed.shapes.get(name, {}).items() if key in keys]
+        found = own[0] if own else closed.nodes.get(name)
+        if found is None:
+            continue
+        text = (
+            f"node {name} took pods of this shape again: it rejected {found.rejections}, until {rfc3339(found.until)}"
+        )
+        yield ClusterChange(text, Effort.OPEN_NODE, of_snapshot(_Reopened(name)), 1, "rejections")
+
+
+class _Reopened:
+    """A change of a snapshot in which a node takes all pods again that it rejected."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+
+    def __call__(self, snapshot: Snapshot) -> Snapshot:
+        return replace(snapshot, closed_nodes=snapshot.closed_nodes.without([self._node]), memo={})
 
 
 class _OtherNodes:
