@@ -105,7 +105,7 @@ async def test_a_gang_asks_once_follows_its_request_and_uses_the_nodes() -> None
             answer(cluster, scheduler, "koordpy-g-1", ("Provisioned", "CapacityIsProvisioned"))
             await until(lambda: cluster.bound("g-0", "g-1", "g-2"))
             await until(lambda: not requests(cluster) and not templates(cluster))
-            assert figures(scheduler, "koordpy_provisioning_total") == {'{outcome="used"}': 1.0}
+            await until(lambda: figures(scheduler, "koordpy_provisioning_total") == {'{outcome="used"}': 1.0})
 
 
 @in_virtual_time
@@ -143,7 +143,7 @@ async def test_failed_requests_are_repeated_after_a_pause_and_given_up() -> None
             await until(lambda: cluster.condition("g-0").get("reason") == "ProvisioningFailed")
             await asyncio.sleep(120)
             assert list(requests(cluster)) == ["koordpy-g-2"]
-            assert figures(scheduler, "koordpy_provisioning_total") == {'{outcome="failed"}': 2.0}
+            await until(lambda: figures(scheduler, "koordpy_provisioning_total") == {'{outcome="failed"}': 2.0})
 
 
 @in_virtual_time
@@ -159,7 +159,7 @@ async def test_requests_end_with_their_gang_and_foreign_ones_are_left_alone() ->
             for name in ("g-0", "g-1"):
                 cluster.delete(name)
             await until(lambda: list(requests(cluster)) == ["koordpy-other-1"])
-            assert figures(scheduler, "koordpy_provisioning_total") == {'{outcome="dropped"}': 1.0}
+            await until(lambda: figures(scheduler, "koordpy_provisioning_total") == {'{outcome="dropped"}': 1.0})
             cluster.create(*gang("other", 2, gpus=4))
             await until(lambda: cluster.condition("other-0").get("reason") == "WaitingForProvisioning")
             await asyncio.sleep(20)

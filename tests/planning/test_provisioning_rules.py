@@ -4,6 +4,7 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from koordpy.api import keys
 from koordpy.api.custom_objects import (
@@ -109,8 +110,9 @@ def test_plain_pods_gated_gangs_and_gangs_with_bound_members_do_not_ask() -> Non
     assert reasons(waiting) == {"g-0": "NotReadyForScheduling"}
     bound = [pod("g-0", gang="g", at="n1"), pod("g-1", gang="g"), group("g", 2)]
     assert reasons(plan_of(node("n1"), *bound))["g-1"] in ("Unschedulable", "NeverFits")
+    # the node of the bound member is gone, so the gang starts anew
     lost = plan_of(node("n2"), *bound, pod("g-2", gang="g"))
-    assert not lost.placements or not lost.wanted_nodes
+    assert [one.pods for one in lost.wanted_nodes[0].sets] == [("g-1", "g-2")]
 
 
 @pytest.mark.parametrize(
@@ -221,3 +223,55 @@ def test_given_up_is_told_and_bindings_name_provisioned_requests() -> None:
         found = {keys.CONSUMES_REQUEST: "koordpy-g-1", keys.CONSUMES_CLASS: CLASS} if noted else {}
         for one in plan.placements:
             assert {key: text for key, text in one.annotations.items() if "autoscaling" in key} == found
+
+
+# -- new nodes --------------------------------------------------------------------------------------------------------
+
+
+def born(text: str, span: float, **amounts: str) -> Wire:
+    made = node(text, **amounts)
+    return structs.replace(made, metadata=structs.replace(made.metadata, creation_timestamp=ago(span)))
+
+
+def made(span: float, **true: str) -> ProvisioningRequest:
+    one = request(counts=(3,), **true)
+    return structs.replace(one, metadata=structs.replace(one.metadata, creation_timestamp=ago(span)))
+
+
+def test_new_nodes_are_kept_for_the_gang_that_asked() -> None:
+    old, first, second = node("n0"), born("n1", 50), born("n2", 40)
+    members = gang(count=3, created=50)
+    plain = pod("p", created=1)
+    here = plan_of(first, second, *members, made(60), plain)
+    assert not here.placements
+    assert reasons(here)["p"] == "HeldBack"
+    text = "room on 2 nodes is held for gang default/g, provisioned for it"
+    assert text in next(one.message for one in here.pending if one.pod_key == "default/p")
+    assert reasons(here)["g-0"] == "WaitingForProvisioning"
+    taken = plan_of(old, first, second, *members, made(60), plain)
+    assert {one.pod_key: one.node for one in taken.placements} == {"default/p": "n0"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "asked", "priority", "place"),
+    [
+        ([born("n1", 50)], made(60), 0, None),
+        ([born("n1", 70)], made(60), 0, "n1"),
+        ([node("n1")], made(60), 0, "n1"),
+        ([born("n1", 50)], made(60), 1, "n1"),
+        ([born("n1", 50)], made(60, Provisioned=ago(10)), 0, None),
+        ([born("n1", 50)], made(60, Failed=ago(10)), 0, "n1"),
+    ],
+    ids=("new", "old", "without an age", "higher priority", "provisioned", "failed"),
+)
+def test_which_nodes_are_kept(nodes: list[Wire], asked: ProvisioningRequest, priority: int, place: str | None) -> None:
+    plan = plan_of(*nodes, *gang(count=3), asked, pod("p", created=-9, priority=priority))
+    assert {one.pod_key: one.node for one in plan.placements} == ({"default/p": place} if place else {})
+
+
+def test_no_more_new_nodes_are_kept_than_the_gang_needs() -> None:
+    nodes = [born("n1:2", 50), born("n2", 40), born("n3", 30)]
+    asked = structs.replace(made(60), spec=request(counts=(4,)).spec)
+    plain = [pod(f"p{i}", created=-9) for i in range(2)]
+    plan = plan_of(*nodes, group("g", 4), *(pod(f"g-{i}", gang="g") for i in range(3)), asked, *plain)
+    assert [one.node for one in plan.placements] == ["n3"]

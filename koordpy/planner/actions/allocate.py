@@ -16,6 +16,7 @@ from koordpy.gangs.unit_gates import Gate
 from koordpy.plan.round_plan import DeferralReason
 from koordpy.planner.bounded_round import BoundedRound
 from koordpy.planner.queue.backfill import Backfill
+from koordpy.planner.queue.new_nodes import NewNodes
 from koordpy.planner.queue.queue_policy import QueuePolicy
 from koordpy.planner.queue.seats import Seats
 from koordpy.planner.queue.starvation import StarvationGuard, starving_beside
@@ -86,10 +87,13 @@ def order_units(units: list[Unit], context: RoundContext) -> UnitOrder:
 def policies_of(queue: UnitOrder, context: RoundContext) -> list[QueuePolicy]:
     """Returns the policies that reserve capacity in the round."""
     round_state, out = context.round_state, list[QueuePolicy]()
+    if round_state.config.autoscaling.provisioning.mode != "off" and not (new := NewNodes(round_state)).is_idle:
+        out.append(new)
     if round_state.config.queue.backfill:
         out.append(Backfill(round_state, context.ways))
     if queue.starving:
-        out.append(StarvationGuard(round_state, queue.starving, backfill=out[0] if out else None))
+        backfill = next((one for one in out if isinstance(one, Backfill)), None)
+        out.append(StarvationGuard(round_state, queue.starving, backfill=backfill))
     snapshot, groups = round_state.snapshot, round_state.groups
     if any(thinned(ref, snapshot) and missing_members(groups.gang(ref)) for ref in snapshot.members):
         out.append(Seats(round_state, context.outcomes))
