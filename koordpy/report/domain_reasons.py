@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Says for each topology domain why a pending gang is not placed there, as a column of the table of `koordpy explain`.
 
-The reason is `large enough`, a lack of slots or of a resource, or `N slots, but ...` with what else excludes the gang.
+The reason is `large enough`, a lack of slots or of a resource, or `N slots, but ...` with what else excludes the gang,
+such as its bound members.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
 from koordpy.infeasibility.limiting_rules import ResourceSum, ResourceSums, limiting_rules, several_kinds
 from koordpy.placement.problem import Problem
+from koordpy.plan.limits import LISTED_DOMAINS
 from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.problem_building import hard_keys
 
@@ -38,7 +40,16 @@ class DomainReasons:
         room = count_noun(slots, "slot") if self._sums is None else "enough of each resource"
         hard = self._problem.hard
         but = f"not in one {self._problem.tree.layer_name(hard)}" if level < hard else self._but
+        if hard and level >= hard and (elsewhere := self._bound_elsewhere(level, domain)):
+            but = f"bound members are in {elsewhere}"
         return f"{room}, but {but}"
+
+    def _bound_elsewhere(self, level: int, domain: int) -> str:
+        """Returns the hard domains with bound members, if a domain at or below the hard layer is in none of them."""
+        tree, hard = self._problem.tree, self._problem.hard
+        held = sorted({int(tree.domain_of[hard][node]) for node in self._problem.bound.values()})
+        own = int(tree.domain_of[hard][int(tree.levels[level].start[domain])])
+        return "" if own in held else ", ".join(tree.path(hard, one) for one in held[:LISTED_DOMAINS])
 
     def _lacks(self, level: int, domain: int, slots: int) -> str:
         """Returns what a domain lacks: slots for one shape, else the first lacking resource; empty if nothing."""

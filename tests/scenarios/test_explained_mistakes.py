@@ -220,3 +220,13 @@ def test_a_misspelt_topology_annotation_is_corrected(wished: dict[str, Any], lin
 def test_missing_members_are_suggested_if_there_is_room_for_them(nodes: int, lines: tuple[str, ...]) -> None:
     objects = [*(node(f"n{i}:1") for i in range(nodes)), group("g", 3), *gang_pods("g", 2)]
     assert said(*objects, name="p-0")[1][: len(lines)] == lines
+
+
+def test_a_domain_without_the_bound_members_says_where_they_are() -> None:
+    """A member of a gang in b1 is missing, b1 is full, and b2 has slots."""
+    must = {NOTE: json.dumps({"gatherStrategy": [{"layer": "blockLayer", "strategy": "MustGather"}]})}
+    busy = [pod("p-0", at="n1", gang="g"), pod("x", at="n2")]
+    objects = [TWO_LAYERS, *nodes_of("s1{b1: n1 n2; b2: n3 n4}"), group("g", 2, must), *busy, pod("p-1", gang="g")]
+    found = explain(World().add(*objects).snapshot(), None, "default/p-1").domains
+    reasons = {one.name: one.reason for one in found if one.layer == "blockLayer"}
+    assert reasons == {"s1/b1": "0 of 1 slot", "s1/b2": "2 slots, but bound members are in s1/b1"}
