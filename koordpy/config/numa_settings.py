@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of the section `numa`: NUMA zones of nodes (numa.md)."""
+"""Settings of the section `numa`: NUMA zones of nodes (numa.md 1)."""
 
 from collections.abc import Iterator
 from re import fullmatch

@@ -191,6 +191,10 @@ class Inspection:
         metrics.set_gauge(metrics.unreadable_objects, {(kind,): count for kind, count in unreadable.items()})
         metrics.quotas_invalid.set(len({fault.key for fault in self._state.quota_view().tree.faults}))
         closed = self._state.rejections.memory.closed if self._state.rejections is not None else NOTHING_CLOSED
+        for name in ("numa_nodes", "numa_reports"):
+            counts_of = (book.counts().get(name, {}) for book in self._state.families.values())
+            by_label: dict[tuple[str, ...], float] = {(label,): n for found in counts_of for label, n in found.items()}
+            metrics.set_gauge(getattr(metrics, name), by_label)
         metrics.nodes_backed_off.labels("shape").set(len(closed.shapes))
         metrics.nodes_backed_off.labels("node").set(len(closed.nodes))
         self._set_ages()

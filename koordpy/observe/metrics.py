@@ -218,6 +218,12 @@ class Metrics:
             "Nodes that take no pods of shapes that they rejected (shape), or no other pods either (node).",
             ["scope"],
         )
+        self.numa_nodes = gauge("koordpy_numa_nodes", "Nodes with NUMA data, by policy.", ["policy"])
+        self.numa_reports = gauge(
+            "koordpy_numa_reports",
+            "Nodes with NUMA data, by whether their report shows exactly the pods on them (exact, behind, none).",
+            ["state"],
+        )
         self.watch_lag = histogram(
             "koordpy_watch_lag_seconds",
             "Seconds from the arrival of watch events until they were applied.",

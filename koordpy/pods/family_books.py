@@ -270,6 +270,10 @@ class FamilyBook:
         0 where the sum of all nodes counts a device twice."""
         return {}
 
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Returns name of a gauge of `observe/metrics.py` -> label -> number of nodes; empty for none."""
+        return {}
+
     # -- a plan on its way to the API server --------------------------------------------------------------------------
 
     def is_lost(
@@ -364,6 +368,9 @@ class LateBook(FamilyBook):
 
     def amendment(self, node: str) -> Amendment | None:
         return self._book.amendment(node) if self._book is not None else None
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        return self._book.counts() if self._book is not None else {}
 
     def is_lost(
         self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, new_pods: Sequence[PodInfo]

@@ -2,7 +2,7 @@
 """What NUMA zones mean for the choice of GPUs: the GPUs that the kubelet may give to a pod, and costs of nodes.
 
 The kubelet chooses the zones of a pod before its device plugin chooses GPUs. So GPUs are chosen inside these zones
-(numa.md 6.1), and nodes on which pods need few zones, and leave whole zones whole, are better (6.2). This module only
+(numa.md 6), and nodes on which pods need few zones, and leave whole zones whole, are better. This module only
 declares the interface; the view of the family of NUMA zones implements `ZoneSource`.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NUMA zones of nodes: which pods the kubelet's Topology Manager will admit, and from which zones (numa.md).
+"""NUMA zones of nodes: which pods the kubelet's Topology Manager will admit, and from which zones (numa.md 1 to 7).
 
 Knows reports of zones (NodeResourceTopology), what the kubelet aligns of a pod, its admission by policy and scope, and
 the free amounts of each zone on a draft.

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from koordpy.api import keys
-from koordpy.config.configuration import Gpu
+from koordpy.config.configuration import Gpu, KoordpyConfiguration
 from koordpy.config.numa_settings import NumaSettings
 from koordpy.devices.gpu.gpu_view import NodeGpus
 from koordpy.devices.numa.admission import Policy, Scope, Zoned, Zones, is_memory
-from koordpy.devices.numa.free_amounts import ReportedPod
+from koordpy.devices.numa.free_amounts import ReportedPod, free_amounts
 from koordpy.devices.numa.numa_book import NodeNuma, ZonePod
 from koordpy.devices.numa.zone_records import ByZone
 from koordpy.devices.numa.zone_sets import MOST_ZONES
@@ -66,7 +66,7 @@ class AlignedNode:
     def record_of(self, pod: ZonePod) -> Zoned:
         """Returns the zone record of a pod: resource -> [zones] amount; resources with unknown zones are left out.
 
-        The first source counts whose amounts are in zones of the node and sum to what the pod holds (numa.md 4.1).
+        The first source counts whose amounts are in zones of the node and sum to what the pod holds (numa.md 4).
         """
         out: dict[str, Row] = {}
         minors = self._gpu_record(pod)
@@ -170,3 +170,19 @@ def aligned_node(
 
 def _minus(row: Row, less: Row) -> Row:
     return tuple(one - other for one, other in zip(row, less, strict=True))
+
+
+def report_state(config: KoordpyConfiguration, numa: NodeNuma) -> str:
+    """Returns whether the report of a node shows exactly the pods on it: `exact`, `behind`, or `none` without a report.
+
+    Empty for a node without a policy, or with one zone. GPUs of the Device are left out.
+    """
+    if not config.numa.enabled or numa.policy is Policy.NONE:
+        return ""
+    found = aligned_node(numa, None, {}, config.numa, config.gpu)
+    if found is None:
+        return "none"
+    if not found.has_data:
+        return ""
+    there = [pod for _, pod in found.reported]
+    return "exact" if free_amounts(found.allocatable, found.available, there, ()).exact else "behind"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Free amounts of the zones of one node: by its report if that is exact, else by zone records (numa.md 4.3 and 4.4).
+"""Free amounts of the zones of one node: by its report if that is exact, else by zone records (numa.md 4).
 
 A report is exact if the amounts that it shows as used sum to what the pods hold that were on the node when it last
 changed. Otherwise a pod without a zone record is charged wherever it may be, so that no amount is used twice. A pure

@@ -2,10 +2,11 @@
 """The NUMA data of all nodes in the cache: reports, labels, and the pods that hold amounts which a node may align.
 
 A report shows the pods that were on the node when it last changed. So the book knows of each pod whether it was there
-then, or was placed later, and which pods have left since (numa.md 4.2). Until the first snapshot all pods count as
+then, or was placed later, and which pods have left since (numa.md 4). Until the first snapshot all pods count as
 there, because objects arrive in any order.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
@@ -123,9 +124,10 @@ class NumaBook(FamilyBook):
 
     kinds: tuple[type[Wire], ...] = (NodeResourceTopology,)
 
-    def __init__(self, limits: Callable[[FilterInputs], ZoneLimits]) -> None:
-        """limits: as in `NumaView`."""
-        self._limits = limits
+    def __init__(self, limits: Callable[[FilterInputs], ZoneLimits], report_state: Callable[[NodeNuma], str]) -> None:
+        """limits: as in `NumaView`. report_state: returns the state of a node's report for metrics; empty for a node
+        without NUMA data."""
+        self._limits, self._report_state = limits, report_state
         self._objects: dict[str, NodeResourceTopology] = {}
         self._reports: dict[str, TopologyReport] = {}
         self._labels: dict[str, tuple[Policy, str]] = {}
@@ -235,6 +237,12 @@ class NumaBook(FamilyBook):
             for pod in (*here.pods.values(), *here.since.values()):
                 for key in pod.stated.unreadable:
                     yield f"Pod/{pod.pod.key}", f"annotation {key} cannot be read: its zones are unknown"
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Implements `FamilyBook.counts`: nodes with NUMA data by policy and by the state of their report."""
+        states = [(one.policy.value, self._report_state(one)) for one in self._views.values()]
+        policies = Counter(policy for policy, state in states if state)
+        return {"numa_nodes": policies, "numa_reports": Counter(state for _, state in states if state)}
 
     def is_lost(
         self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, new_pods: Sequence[PodInfo]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NUMA zones as a device family: connects the modules of this package with the interface `Family` (numa.md).
+"""NUMA zones as a device family: connects the modules of this package with the interface `Family` (numa.md 5 to 10).
 
 The kubelet chooses the zones. The family predicts its choice, charges each placed pod with these zones, and records
 them in the Binding, so that later plans know them before the next report.
@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.custom_objects import NodeResourceTopology
 from koordpy.api.objects import Pod
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.device_family import Family
 from koordpy.devices.family_round import FamilyRound, NodeFacts, Placed
 from koordpy.devices.numa.admission import Admission
+from koordpy.devices.numa.aligned_node import report_state
 from koordpy.devices.numa.numa_book import NumaBook
 from koordpy.devices.numa.numa_check import check_zones
 from koordpy.devices.numa.numa_filter import PLUGIN, Alignment
@@ -69,12 +69,11 @@ class NumaZones(Family):
 
     def book(self, config: KoordpyConfiguration) -> FamilyBook:
         """Implements `Family.book`: created with the first report or labelled node."""
-        return LateBook(
-            partial(NumaBook, numa_limits), labels=frozenset((keys.NUMA_POLICY,)), kinds=(NodeResourceTopology,)
-        )
+        make = partial(NumaBook, numa_limits, partial(report_state, config))
+        return LateBook(make, labels=frozenset((keys.NUMA_POLICY,)), kinds=NumaBook.kinds)
 
     def refusal(self, pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
-        """Implements `Family.refusal`: a demand that cannot be read (numa.md 5.3)."""
+        """Implements `Family.refusal`: a demand that cannot be read (numa.md 5)."""
         fault = pod.ask(NUMA).fault
         return Refusal(PLUGIN, Code.UNRESOLVABLE, (fault,)) if fault else None
 

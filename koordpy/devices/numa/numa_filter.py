@@ -34,7 +34,7 @@ _FITS: Judgement = ANY_NUMBER, None
 
 
 def judge(pod: PodInfo, ask: NumaAsk, state: ZoneState | None) -> Judgement:
-    """Returns how many copies of a pod a node takes one after the other, and why it takes none (numa.md 5.1, 5.2)."""
+    """Returns how many copies of a pod a node takes one after the other, and why it takes none (numa.md 5)."""
     if state is None:
         return (0, NO_DATA) if ask.demand.rejects else _FITS
     if len(state.node.numbers) < 2:

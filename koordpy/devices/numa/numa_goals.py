@@ -126,7 +126,7 @@ def _pod_zones(ask: NumaAsk, found: Admission, state: ZoneState, resources: Sequ
 
 
 class ZoneScore(SoftScore):
-    """Score NodeResourceTopologyMatch (numa.md 6.3): nodes on which the pod needs few zones and begins no whole one."""
+    """Score NodeResourceTopologyMatch (numa.md 6): nodes on which the pod needs few zones and begins no whole one."""
 
     plugin = PLUGIN
 

@@ -111,7 +111,7 @@ class ZoneState:
         return replace(self, free=minus(self.free, taken), groups=self.groups | memory_sets([taken]))
 
     def after_pod(self, ask: NumaAsk, record: Zoned = {}) -> "ZoneState":  # noqa: B006 - it is not changed
-        """Returns the state with one more pod, whose zones are partly known.
+        """Returns the state with one more pod; its zones are partly known.
 
         record: resource -> [zones] amount. Other resources are taken as the kubelet would; if it rejects the pod, from
         the zones in ascending order.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `koordpy explain` says about NUMA zones: the nodes with data, their free amounts, and what a zone lacks (numa.md
-10)."""
+"""What `koordpy explain` says about NUMA zones: the nodes with data, their free amounts, and what a zone lacks.
+
+Source: numa.md 10.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

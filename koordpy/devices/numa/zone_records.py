@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Zone records: from which zones of its node a pod has its amounts, as annotations of the pod state it.
 
-Source: numa.md 4.1 and 9.
+Source: numa.md 4 and 9.
 """
 
 import json
