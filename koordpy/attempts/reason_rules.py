@@ -95,7 +95,7 @@ class Reasons:
 
     def _without_cause(self, unit: Unit) -> Reason:
         """Returns the reason of a unit for which new nodes may help: whether it asks for them by itself."""
-        if self.asking is None or (wanted := self.asking.asked(unit).wanted) is None:
+        if self.asking is None or (wanted := self.asking.request_of(unit).wanted) is None:
             return Reason.UNSCHEDULABLE
         config, now = self.round_state.config.autoscaling.provisioning, self.round_state.snapshot.now
         state = state_of(wanted, self.asking.requests_of(unit), config, now)

@@ -5,7 +5,7 @@ A gang that lacks nodes may ask for all of them by one object, which cluster-aut
 says which units ask and for what (`WantedNodes`). The state of an existing request follows from its conditions and the
 time alone, so nothing is stored outside the API server.
 
-Main types: `Asking` (`asking_units.py`): which units ask; `Asked` (`asking_units.py`): what one unit asks for;
+Main types: `Asking` (`asking_units.py`): which units ask; `UnitRequest` (`asking_units.py`): what one unit asks for;
 `RequestState` (`request_states.py`): what is to be done about a unit's requests.
 
 Must not write to the API server: `engine/provisioning` does. Start reading at `request_states.py`.

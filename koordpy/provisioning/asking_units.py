@@ -36,7 +36,7 @@ CLASS_KEY = keys.GANG_PROVISIONING_CLASS
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class UnitRequest:
     """The answer for one unit: what it asks for, and warnings about its annotations."""
 
     wanted: WantedNodes | None
@@ -66,24 +66,24 @@ class Asking:
         own = self.requests.get(unit.group_id, ())
         return [one for one in own if one.metadata.namespace == unit.namespace]
 
-    def asked(self, unit: Unit) -> Asked:
+    def request_of(self, unit: Unit) -> UnitRequest:
         """Returns what a unit with pending members and without live ones asks for."""
         if not self._snapshot.serves_provisioning or not unit.is_gang or not unit.pending or self._has_live(unit):
-            return Asked(None)
+            return UnitRequest(None)
         gangs = sorted(unit.gangs, key=lambda gang: natural_key(gang.key))
         classes = [self._class_of(gang) for gang in gangs]
         if not all(classes):
-            return Asked(None)
+            return UnitRequest(None)
         first = gangs[0].subject
         faults = [one for one in classes if not (len(one) <= MOST_NAME and fullmatch(OBJECT_NAME, one))]
         if faults:
             text = f"annotation {CLASS_KEY} cannot be read: {literal(faults[0])} is no provisioning class name"
-            return Asked(None, ((first, text),))
+            return UnitRequest(None, ((first, text),))
         if len({gang.ref.namespace for gang in gangs}) > 1:
-            return Asked(None, ((first, "gangs of several namespaces cannot share a ProvisioningRequest"),))
+            return UnitRequest(None, ((first, "gangs of several namespaces cannot share a ProvisioningRequest"),))
         sets = pod_sets(unit)
         if len(sets) > MOST_SETS:
-            return Asked(None, ((first, f"more than {MOST_SETS} kinds of pods"),))
+            return UnitRequest(None, ((first, f"more than {MOST_SETS} kinds of pods"),))
         warnings: list[tuple[str, str]] = []
         wanted = WantedNodes(
             unit=unit.id,
@@ -95,8 +95,8 @@ class Asking:
             sets=sets,
         )
         if not has_valid_names(wanted, self._settings.retries + 1):
-            return Asked(None, ((first, "no ProvisioningRequest can be named after it"),))
-        return Asked(wanted, tuple(warnings))
+            return UnitRequest(None, ((first, "no ProvisioningRequest can be named after it"),))
+        return UnitRequest(wanted, tuple(warnings))
 
     def _has_live(self, unit: Unit) -> bool:
         lost = self._snapshot.lost_nodes

@@ -177,7 +177,7 @@ def _is_beside_promise(one: DecidedUnit) -> bool:
 
 def _warnings_of_asking(units: Sequence[Unit], asking: Asking) -> list[tuple[str, str]]:
     """Returns warnings of units that ask for nodes, and of requests that cannot be read."""
-    found = [warning for unit in units for warning in asking.asked(unit).warnings]
+    found = [warning for unit in units for warning in asking.request_of(unit).warnings]
     odd = (one for own in asking.requests.values() for one in own if not has_valid_attempt(one))
     text = f"annotation {keys.PROVISIONING_ATTEMPT} is no whole number of 1 or more: 1 holds"
     return found + [(f"ProvisioningRequest/{one.metadata.namespace}/{one.metadata.name}", text) for one in odd]
