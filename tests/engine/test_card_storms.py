@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Storms of pods and gangs with claims and with extended resources that devices serve, while writes fail and leaders
+die: no device is given twice, no pod is bound without its devices, and nothing stays reserved for nobody."""
+
+import pytest
+
+from tests.engine.seeds import batches, played
+from tests.engine.storm import through_a_storm
+
+TRAITS = frozenset({"claims", "cards", "priorities", "kills", "cuts", "replicas", "ambushes"})
+KNOBS = ("act claimed", "act card", "act card_gang", "act kill", "bound", "409 before", "500 after", "drop after")
+BATCH = 100
+
+
+@pytest.mark.parametrize("first", batches("KOORDPY_CARD_STORMS", 200, BATCH))
+def test_whatever_fails_devices_are_given_once_and_come_back(first: int) -> None:
+    """KOORDPY_CARD_STORMS=2000 tries that many schedules."""
+    tally, wrong = played(range(first, first + BATCH), lambda seed: through_a_storm(seed, traits=TRAITS).tally)
+    assert not wrong, wrong
+    assert [knob for knob in KNOBS if not tally[knob]] == [], "these were never turned"
