@@ -4,6 +4,7 @@ nothing."""
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from koordpy.api import keys
+from koordpy.api.times import rfc3339
 from koordpy.cli.main import main
 from koordpy.config.configuration import Quota
 from tests.cli.test_kubectl import MUST, WAITING, cluster  # noqa: F401 - a fixture
@@ -193,3 +195,19 @@ async def test_a_workload_of_the_cluster_whose_class_may_not_be_read_is_a_warnin
     assert any(
         "Job default/urgent: spec.template.spec.priorityClassName: no PriorityClass high" in line for line in err
     )
+
+
+async def test_pods_that_kubelets_rejected_close_their_nodes(quiet: Live, ask: Any) -> None:
+    rejected = pod("r", gpus=4, cpu="1", memory="1Gi")
+    rejected["spec"]["nodeName"] = "n1"
+    quiet.create(rejected, pod("p", gpus=4, cpu="1", memory="1Gi"))
+
+    def fail(obj: Json) -> Json:
+        condition = {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(time.time() + 5)}
+        return {**obj, "status": {"phase": "Failed", "reason": "TopologyAffinityError", "conditions": [condition]}}
+
+    quiet.server.store.update("pods", "r", fail, namespace="default", status=True)
+    status, out, _ = await ask("simulate", "-o", "json")
+    document = json.loads(out)
+    assert (status, [one["node"] for one in document["bindings"]]) == (0, ["n2"])
+    assert [(one["node"], one["rejections"]) for one in document["backedOff"]] == [("n1", 1)]

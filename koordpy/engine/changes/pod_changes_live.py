@@ -6,7 +6,7 @@ recognized by schedulerName (kube-parity.md 4.1).
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from koordpy.api.field_faults import UnreadableError
 from koordpy.api.objects import Pod
@@ -45,6 +45,8 @@ class PodChanges:
         self._intake = PodIntake()
         self._ahead: dict[str, tuple[str, str]] = {}
         """Key of a pod that was read by GET -> (uid, resourceVersion). Older states from the watch are ignored."""
+        self._rejected: dict[str, Pod] = {}
+        """Pods that a kubelet rejected, whole, by key; only if a cluster is read once for offline commands."""
         self._ended: set[str] = set()
         """uids of pods that are known to be deleted before the watch shows it."""
 
@@ -54,6 +56,8 @@ class PodChanges:
         """Returns the pod reduced to the fields in use; None if it is not stored at all (`PodIntake`)."""
         if pod.status.phase == "Failed":
             if self._state.saw_failed(pod):
+                if not self._state.live:
+                    self._rejected[pod.key] = pod
                 for listener in self._hub.listeners.rejected:
                     listener(pod)
             elif pod.status.reason in REJECTIONS:
@@ -121,6 +125,11 @@ class PodChanges:
         self._state.delete(Pod, key)
         self._changed(key, before, None, assumed=False)
         return True
+
+    def known(self) -> Iterator[Pod]:
+        """Yields every pod of the state; of a cluster that is read once also the pods that kubelets rejected."""
+        yield from (info.pod for info in self._state.pods() if info.key not in self._rejected)
+        yield from self._rejected.values()
 
     # -- consequences -------------------------------------------------------------------------------------------------
 

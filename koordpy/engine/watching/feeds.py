@@ -246,7 +246,7 @@ class Feeds:
             if name != resource.name and resource.name in self.reflectors:
                 continue  # the resource is watched twice
             if resource == api_resources.PODS:
-                yield from ((api_resources.PODS, info.pod) for info in self.state.pods())
+                yield from ((api_resources.PODS, pod) for pod in self.pods.known())
                 continue
             both = twins.get(resource)
             for obj in reflector.objects.values():
