@@ -155,8 +155,9 @@ READ: dict[str, type[Wire]] = {
 """What koordpy is shown of the cluster."""
 
 
-COMPARES_TAINTS_SINCE, DECLARES_FEATURES_SINCE = (1, 35), (1, 36)
-"""The first versions of Kubernetes with operators Lt and Gt of tolerations, and with features that nodes declare."""
+COMPARES_TAINTS_SINCE, DECLARES_FEATURES_SINCE, SUMS_RESIZES_SINCE = (1, 35), (1, 36), (1, 37)
+"""The first versions of Kubernetes with operators Lt and Gt of tolerations, with features that nodes declare, and with
+sums over containers as what a pod needs during a resize (docs/compatibility.md)."""
 
 
 @dataclass
@@ -397,7 +398,10 @@ async def run(plane: ControlPlane, *, pods: int, seed: int) -> Outcome:
         await prepare(api)
         while outcome.tried < pods:
             maker = Maker(
-                seed, compares_taints=minor >= COMPARES_TAINTS_SINCE, declares_features=minor >= DECLARES_FEATURES_SINCE
+                seed,
+                compares_taints=minor >= COMPARES_TAINTS_SINCE,
+                declares_features=minor >= DECLARES_FEATURES_SINCE,
+                sums_resizes=minor >= SUMS_RESIZES_SINCE,
             )
             await compare(api, maker, seed, pods=min(PODS_A_CLUSTER, pods - outcome.tried), outcome=outcome)
             seed += 1

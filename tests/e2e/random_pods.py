@@ -38,11 +38,15 @@ TAINTS = [
 class Maker:
     """Random nodes and pods, the same for the same seed and the same capabilities of the API server."""
 
-    def __init__(self, seed: int, *, compares_taints: bool = True, declares_features: bool = True) -> None:
+    def __init__(
+        self, seed: int, *, compares_taints: bool = True, declares_features: bool = True, sums_resizes: bool = False
+    ) -> None:
         """compares_taints: tolerations may have the operators Lt and Gt, which 1.34 refuses. declares_features: nodes
-        declare features that some pods need, which versions before 1.36 refuse."""
+        declare features that some pods need, which versions before 1.36 refuse. sums_resizes: only pods with one
+        container are resized, because since 1.37 kube-scheduler compares sums over all containers."""
         self.rng = random.Random(seed)
         self._compares_taints, self._declares_features = compares_taints, declares_features
+        self._sums_resizes = sums_resizes
 
     def chance(self, share: float) -> bool:
         return self.rng.random() < share
@@ -256,6 +260,8 @@ class Maker:
 
     def resized(self, pod: Json) -> Json:
         """A status of a bound pod whose containers run with other figures than their spec asks for."""
+        if self._sums_resizes and len([*pod["spec"]["containers"], *pod["spec"].get("initContainers", [])]) > 1:
+            return {"status": {"phase": "Running"}}
         statuses = []
         for container in pod["spec"]["containers"]:
             actual = {"cpu": self.rng.choice(["50m", "1", "1500m"])}
