@@ -58,6 +58,8 @@ class ClaimMaker:
 
     async def make(self, api: Client, claims: int) -> None:
         """Creates classes, slices, taint rules, and a number of claims c0, c1, ... of namespace default."""
+        labels = {"resource.kubernetes.io/admin-access": "true"}
+        await api.patch("/api/v1/namespaces/default", {"metadata": {"labels": labels}})
         for name, spec in CLASSES.items():
             await api.create(f"{RESOURCE}/deviceclasses", self._object("DeviceClass", name, spec))
         for i in range(self.count):
@@ -137,7 +139,8 @@ class ClaimMaker:
                 subs = [{"name": f"s{k}", **self._exact()} for k in range(2)]
                 requests.append({"name": f"r{i}", "firstAvailable": subs})
             else:
-                requests.append({"name": f"r{i}", "exactly": self._exact()})
+                admin = {"adminAccess": True} if self.chance(0.15) else {}
+                requests.append({"name": f"r{i}", "exactly": {**self._exact(), **admin}})
         devices: Json = {"requests": requests}
         if self.chance(0.25):
             kind = self.rng.choice(["matchAttribute", "distinctAttribute"])

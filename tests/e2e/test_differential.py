@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e import gang_differential
+from tests.e2e import claim_differential, gang_differential
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.differential import plane_of, run
+from tests.e2e.gang_api import kubernetes_version, minor_of
 
 
 async def test_verdicts_and_words_are_kube_schedulers(assets: Path, tmp_path: Path) -> None:
@@ -29,3 +30,12 @@ async def test_gangs_that_require_their_own_domain_stand_where_kube_scheduler_le
     assert outcome.tried == 25
     assert outcome.both > 10
     assert outcome.late > 4
+
+
+async def test_claims_get_the_devices_that_kube_scheduler_gives(assets: Path, tmp_path: Path) -> None:
+    if minor_of(kubernetes_version(assets)) < (1, 37):
+        return  # the rules of claims are those of 1.37
+    with plane_of(assets, tmp_path / "plane") as plane:
+        outcome = await claim_differential.run(plane, pods=60, seed=1000)
+    assert outcome.differences == []
+    assert 10 < outcome.fitted < outcome.tried == 60
