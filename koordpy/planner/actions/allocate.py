@@ -16,7 +16,7 @@ from koordpy.gangs.unit_gates import Gate
 from koordpy.plan.round_plan import DeferralReason
 from koordpy.planner.bounded_round import BoundedRound
 from koordpy.planner.queue.backfill import Backfill
-from koordpy.planner.queue.new_nodes import NewNodes
+from koordpy.planner.queue.provisioned_nodes import NewNodes
 from koordpy.planner.queue.queue_policy import QueuePolicy
 from koordpy.planner.queue.seats import Seats
 from koordpy.planner.queue.starvation import StarvationGuard, starving_beside
