@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marks the bound members of gangs whose nodes are lost or gone (repair.md 4.1), for `ClusterState.snapshot`.
+"""Marks the bound members of gangs on nodes that are lost or gone (repair.md 4.1), for `ClusterState.snapshot`.
 
 Which nodes are lost is decided in `lost_nodes.py`. A lost member keeps its node's capacity, but no longer counts as a
 member of its gang and in quotas (`PodInfo.lost`). Cost: O(pods on lost nodes) for each snapshot; nothing without any.

@@ -104,9 +104,9 @@ def kept_ranks(gangs: Sequence[Gang], members: Sequence[PodInfo]) -> dict[str, i
     """Returns pod key -> rank of the members of a unit with a broken gang (repair.md 4.2).
 
     None if no gang is broken, or if no live member has a rank: the order of gang-network.md 2.5 applies then. Live
-    members keep their ranks. A pending member whose explicit index is free gets that index, if the index of every
-    member with a rank is its rank. The others share the lowest free ranks: a member without an explicit index whose
-    name ends in one of these numbers gets it, the rest follow in order.
+    members keep their ranks. A pending member with a free explicit index gets that index, if the index of every member
+    with a rank is its rank. The others share the lowest free ranks: a member without an explicit index gets the number
+    at the end of its name if that is one of them, the rest follow in order.
 
     members: all members of the unit in the order of gang-network.md 2.5.
     """

@@ -5,6 +5,7 @@ condition Degraded of a PodGroup (repair.md 4.5 and 7). Values only."""
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from koordpy.api.times import rfc3339
 from koordpy.config.node_failures import RepairPolicy
 
 
@@ -41,3 +42,15 @@ class GangRepair:
     """Node name -> number of missing members for which capacity is reserved there."""
     seats_until: float | None = None
     """End of that reservation, in seconds since the epoch; None without one."""
+
+    @property
+    def text(self) -> str:
+        """The message of the condition Degraded: what is missing, why, and where it can go."""
+        ranks = f", missing ranks {', '.join(map(str, self.ranks))}" if self.ranks else ""
+        text = f"{self.have} of {self.min_member} members{ranks}"
+        if self.lost:
+            nodes = dict.fromkeys(f"{one.node} ({one.text})" for one in self.lost)
+            text += f"; lost on {'node' if len(nodes) == 1 else 'nodes'} {', '.join(nodes)}"
+        if self.seats and self.seats_until is not None:
+            text += f"; seats kept on {', '.join(self.seats)} until {rfc3339(self.seats_until)}"
+        return text

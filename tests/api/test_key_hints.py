@@ -86,7 +86,7 @@ def test_every_key_of_ours_below_our_prefixes_is_read_somewhere_or_written() -> 
         (Holder.NODE, SCHEDULING + "usage-thresholds", A, "is not read by koordpy"),
         # of versions to come
         (Holder.PLAIN, SCHEDULING + "last-checkpoint", A, "is not read yet"),
-        (Holder.GROUP, GANG + "provisioning-class", A, "is not read yet"),
+        (Holder.GROUP, GANG + "slice", A, "is not read yet"),
         (Holder.GROUP, "provisioning.scheduling.koordinator.sh/Zone", A, "is not read yet"),
         (Holder.GROUPED, "kueue.x-k8s.io/podset-required-topology", A, "is not read yet"),
         # on the wrong object

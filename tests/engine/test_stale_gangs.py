@@ -12,6 +12,7 @@ import pytest
 
 from koordpy.api import keys
 from koordpy.config.configuration import KoordpyConfiguration, StaleGangs
+from koordpy.config.node_failures import Repair
 from koordpy.pods.gang_refs import GangRef, GangSource
 from tests.engine.live import QUICK, Live, gang, in_virtual_time, live, small, until
 from tests.engine.manifests import GROUPS
@@ -318,7 +319,7 @@ async def test_what_was_said_before_a_gang_was_whole_is_not_told_again_when_it_l
 
 async def test_a_job_that_has_lost_a_member_is_given_up_when_its_grace_is_over() -> None:
     async with live([small("n1", cpu=2)]) as cluster:
-        config = KoordpyConfiguration(stale_gangs=StaleGangs(enabled=True, grace=60.0))
+        config = KoordpyConfiguration(stale_gangs=StaleGangs(enabled=True, grace=60.0), repair=Repair(seat_hold=0.0))
         cluster.planner.config = config
         async with cluster.running(QUICK, stale_gangs=config.stale_gangs):
             uid = uid_of(job(cluster, 2))

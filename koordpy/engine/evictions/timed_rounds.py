@@ -168,14 +168,39 @@ class OveruseWatch:
         return bool(due)
 
 
+class LossWatch:
+    """Tracks when nodes are lost at the end of their grace (repair.md 4.1): their gangs are then broken, and pending
+    members may start elsewhere. Owned by the event loop."""
+
+    def __init__(self, context: Context) -> None:
+        self._state, self._names, self._now = context.state, context.feeds.names, context.now
+        self._seen = context.now()
+        """Time up to which lost nodes were handled, in seconds since the epoch."""
+
+    def next_due(self) -> float | None:
+        """Returns when the next node is lost, in seconds since the epoch; None for none."""
+        return self._state.nodes.next_loss(self._seen)
+
+    def take(self) -> list[str]:
+        """Returns the ids of the units with pods on nodes that are lost by now, for the round that begins now."""
+        due, now = self.next_due(), self._now()
+        if due is None or due > now:
+            return []
+        self._seen = now
+        pods = (self._state.pod(key) for name in self._state.nodes.lost(now) for key in self._state.usage.pods_on(name))
+        refs = dict.fromkeys(pod.gang for pod in pods if pod is not None and pod.gang is not None)
+        return list(dict.fromkeys(map(self._names.of_gang, refs)))
+
+
 class Watches:
-    """Rounds without a due unit: for stale gangs, and for quotas above their runtime. A dry run has none, because it
-    evicts nothing."""
+    """Rounds without a due unit: for stale gangs, lost nodes, and quotas above their runtime. A dry run has none for
+    stale gangs and quotas, because it evicts nothing."""
 
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
         """wake: called when a round may have become due."""
         settings, self._now = context.settings, context.now
         self._interval = settings.group_status_seconds
+        self.lost = LossWatch(context)
         self.stale = StaleWatch(context, wake) if not settings.dry_run else None
         monitors = settings.config.quota.monitor_all_quotas and settings.config.quota.enable_runtime_quota
         self.overuse = OveruseWatch(context, wake) if monitors and not settings.dry_run else None
@@ -193,6 +218,8 @@ class Watches:
     def next_due(self) -> float | None:
         """Returns the time of the next such round, in seconds since the epoch; None for none."""
         dues = [*self.stale.due.values()] if self.stale is not None else []
+        if (lost := self.lost.next_due()) is not None:
+            dues.append(lost)
         if self.overuse is not None and (due := self.overuse.next_due()) is not None:
             dues.append(due)
         return min(dues, default=None)
@@ -203,8 +230,9 @@ class Watches:
         return due is not None and due <= self._now()
 
     def stale_units(self) -> list[str]:
-        """Returns units with due stale gangs, for the round that begins now."""
-        return self.stale.take() if self.stale is not None and self.stale.due else []
+        """Returns units with due stale gangs or with members on newly lost nodes, for the round that begins now."""
+        stale = self.stale.take() if self.stale is not None and self.stale.due else []
+        return list(dict.fromkeys((*stale, *self.lost.take())))
 
     def over_used(self) -> bool:
         """Returns True if the round that begins now has to handle quotas above their runtime."""

@@ -2,10 +2,11 @@
 """Renders the status of a PodGroup of coscheduling: counts, phase and conditions. A pure function of the gang's state.
 
 Phases are those of the coscheduling plugin: Pending (members are missing), Scheduling, Scheduled, Running, Finished,
-Failed. There are three conditions:
+Failed. There are four conditions:
 - Scheduled is True while the minimum is bound or has Succeeded. A gang that is not placed within its waiting time gets
   the reason WaitingTimeExceeded; it is still tried (gang-network.md 2.9).
 - Stale is True while members are lost that the gang needs.
+- Degraded is True while a round reports the gang as broken; it says what is missing and where it can go.
 - DisruptionTarget is True from an eviction by koordpy until the minimum is bound again.
 """
 
@@ -18,7 +19,14 @@ from koordpy.api.objects import Condition, condition_of
 from koordpy.api.pod_endings import DISRUPTED
 from koordpy.api.pod_groups import PodGroup, PodGroupStatus
 from koordpy.api.times import rfc3339, seconds
-from koordpy.cache.gang_history import MAX_JOINT_OWNERS, MEMBERS_MISSING, SCHEDULED, STALE, to_ended_member
+from koordpy.cache.gang_history import (
+    DEGRADED,
+    MAX_JOINT_OWNERS,
+    MEMBERS_MISSING,
+    SCHEDULED,
+    STALE,
+    to_ended_member,
+)
 from koordpy.cache.gang_members import Members
 from koordpy.engine.status.status_patches import condition_for, differs_in_numbers, merged_conditions
 from koordpy.fairness.quota_admission import REFUSING_QUOTA
@@ -29,6 +37,8 @@ TIMED_OUT = "WaitingTimeExceeded"
 """Reason of Scheduled=False after the waiting time."""
 WHOLE, DISBANDED = "MinimumMet", "NoneBound"
 """Reasons with which the condition Stale becomes False: the gang has its minimum again, or no bound member any more."""
+REPAIRED = "Repaired"
+"""Reason with which the condition Degraded becomes False."""
 COUNTS = ("scheduled", "running", "succeeded", "departed", "failed")
 """Fields of the status with numbers of members. `departed`: Succeeded members with deleted pods."""
 ENDED = ("Finished", "Failed")
@@ -117,6 +127,7 @@ def group_status(
     conditions = (
         _scheduled(group, gang, counts, report, waiting_seconds, started, now=now),
         _staleness(group, gang, stale),
+        _degradation(group, gang, report),
         _disruption(group, evicted, met=counts["scheduled"] >= need),
     )
     return PodGroupStatus(
@@ -221,6 +232,18 @@ def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
         return None
     text = f"{count_noun(gang.present, 'member')} bound or Succeeded, minMember is {group.spec.min_member}"
     return condition_for(group, STALE, "False", WHOLE, text)
+
+
+def _degradation(group: PodGroup, gang: Members, report: GangReport | None) -> Condition | None:
+    """Returns the condition Degraded; None if it stays as it is (repair.md 4.5)."""
+    old, repair = condition_of(group.status.conditions, DEGRADED), report.repair if report is not None else None
+    whole = not gang.bound or gang.runs(group.spec.min_member)
+    if repair is not None and repair.missing and not whole:
+        return condition_for(group, DEGRADED, "True", MEMBERS_MISSING, repair.text)
+    if old is None or old.status != "True" or not whole:
+        return None
+    text = f"{count_noun(gang.present, 'member')} bound or Succeeded, minMember is {group.spec.min_member}"
+    return condition_for(group, DEGRADED, "False", REPAIRED if gang.bound else DISBANDED, text)
 
 
 def _disruption(group: PodGroup, evicted: tuple[str, str], *, met: bool) -> Condition | None:

@@ -5,7 +5,7 @@ After the broken gangs were tried and before any other unit, each Strict broken 
 members would have now, for as many as fit. Members without a pod are planned with the shape that most live members
 have. If none fits, the capacity of the earliest known end of running pods is reserved instead. Seats are withheld on
 the draft. They are open to units with a strictly higher priority than the gang's live members, and those of a known end
-to units that end before it. Seats are computed anew in each round and end with `repair.seatHold`.
+to units that end before it. Seats are computed again in each round and end with `repair.seatHold`.
 """
 
 from collections import Counter
@@ -255,7 +255,7 @@ class Seats(QueuePolicy):
                 draft.withhold(seat.reservation)
 
     def _drop_used(self, seats: Iterable[Seat]) -> None:
-        """Ends the seats whose capacity a unit of higher priority has taken."""
+        """Ends the seats on nodes where a unit of higher priority has taken their capacity."""
         draft, snapshot = self._round_state.draft, self._round_state.snapshot
         for seat in seats:
             rows = [snapshot.index[name] for name in seat.nodes]
