@@ -72,6 +72,24 @@ def without_pods(snapshot: Snapshot, gone: Iterable[PodInfo]) -> Snapshot:
     )
 
 
+def with_succeeded(snapshot: Snapshot, ended: Iterable[PodInfo]) -> Snapshot:
+    """Returns the snapshot after some bound pods have Succeeded. Those that name a gang stay members of it."""
+    pods = {pod.key: pod for pod in ended}
+    done = {
+        key: structs.replace(
+            pod, pod=structs.replace(pod.pod, status=structs.replace(pod.pod.status, phase="Succeeded")), pending=False
+        )
+        for key, pod in pods.items()
+        if pod.gang is not None
+    }
+    left = without_pods(snapshot, pods.values())
+    members = dict(left.members)
+    for ref in {pod.gang for pod in done.values() if pod.gang is not None}:
+        every = snapshot.members.get(ref, ())
+        members[ref] = tuple(done.get(pod.key, pod) for pod in every if pod.key in done or pod.key not in pods)
+    return replace(left, pods={**left.pods, **done}, members=members, memo={})
+
+
 def with_nodes(snapshot: Snapshot, nodes: Iterable[NodeInfo], like: Mapping[str, str] | None = None) -> Snapshot:
     """Returns the snapshot with new or changed nodes.
 

@@ -376,6 +376,17 @@ def _anywhere(one: Cluster, like: str, place: int, places: Iterable[str]) -> str
     return others[(place - 1) % len(others)] if place and others else like
 
 
+def _succeed(one: Cluster, gone: Callable[[Document], bool]) -> int:
+    """Ends pods: those of a gang have Succeeded, others are left out. Returns their number."""
+    ended = [pod for pod in one.of("Pod").values() if gone(pod)]
+    for pod in ended:
+        if pod["metadata"].get("labels", {}).get(GANG):
+            pod["status"] = {"phase": "Succeeded"}
+        else:
+            one.documents = [document for document in one.documents if document is not pod]
+    return len(ended)
+
+
 def _drop(one: Cluster, gone: Callable[[Document], bool]) -> None:
     kept = [document for document in one.documents if document["kind"] != "Pod" or not gone(document)]
     one.documents = kept
@@ -383,23 +394,18 @@ def _drop(one: Cluster, gone: Callable[[Document], bool]) -> None:
 
 def _completed(one: Cluster, job: Job, match: re.Match[str]) -> None:
     """`gang ns/g (8 pods), the 4 pods of gang ns/h (of 8) in layer a/b and pods ns/a and ns/b-0 to ns/b-3`."""
-    text, size = match["completed"], len(one.documents)
+    text = match["completed"]
     for key, number in re.findall(GANG_PART[0], text):
-        _drop(one, partial(_runs_in, key, job.gangs))
-        assert size - len(one.documents) == int(number), match[0]
-        size = len(one.documents)
+        assert _succeed(one, partial(_runs_in, key, job.gangs)) == int(number), match[0]
     paths = Reading(one.documents)
     for number, key, every, place in re.findall(GANG_PART[1], text):
         running = [pod for pod in one.of("Pod").values() if _runs_in(key, job.gangs, pod)]
         there = [pod for pod in running if f"{paths.path(pod['spec']['nodeName'])}/".startswith(f"{place}/")]
         assert (len(there), len(running)) == (int(number), int(every)), match[0]
         names = {pod["metadata"]["name"] for pod in there}
-        _drop(one, lambda pod, names=names: pod["metadata"]["name"] in names)  # type: ignore[misc]
-        size = len(one.documents)
+        _succeed(one, lambda pod, names=names: pod["metadata"]["name"] in names)  # type: ignore[misc]
     for number, name in re.findall(GANG_PART[2], text):
-        _drop(one, partial(_runs_in, name, job.gangs))
-        assert size - len(one.documents) == int(number), match[0]
-        size = len(one.documents)
+        assert _succeed(one, partial(_runs_in, name, job.gangs)) == int(number), match[0]
     rest = re.sub("|".join(GANG_PART), "", text)
     for listed, gang, every in re.findall(rf"pods? ({NAMES})(?: of gang ([\w./-]+) \(of (\d+)\))?", rest):
         members = [pod for pod in job.cluster.of("Pod").values() if _runs_in(gang, job.gangs, pod)] if gang else []
@@ -410,7 +416,7 @@ def _completed(one: Cluster, job: Job, match: re.Match[str]) -> None:
             keys = [f"{stem}-{n}" for n in range(int(start), int(last.rpartition("-")[2]) + 1)] if last else [first]
             assert not gang or all(any(_is_pod(name, pod) for pod in members) for name in keys), match[0]
             for name in keys:
-                _drop(one, partial(_is_pod, name))
+                _succeed(one, partial(_is_pod, name))
 
 
 GANG_PART = (
@@ -423,6 +429,8 @@ GANG_PART = (
 def _runs_in(place: str, own: set[str], pod: Document) -> bool:
     """Whether a pod runs in a gang (`namespace/name`), or on a node beside its unit."""
     node, gang = pod["spec"].get("nodeName", ""), pod["metadata"].get("labels", {}).get(GANG, "")
+    if pod.get("status", {}).get("phase") == "Succeeded":
+        return False
     return bool(node) and (_gang_of(pod) == place if "/" in place else node == place and gang not in own)
 
 

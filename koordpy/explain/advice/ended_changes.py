@@ -16,7 +16,7 @@ from koordpy.api.counted_nouns import count_noun
 from koordpy.api.natural_order import natural_key
 from koordpy.api.quantity import quantity_text
 from koordpy.cache.snapshot import Ints, Snapshot
-from koordpy.cache.snapshot_variants import without_pods
+from koordpy.cache.snapshot_variants import with_succeeded, without_pods
 from koordpy.devices.family_registry import find_obstruction
 from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort, of_snapshot
@@ -61,6 +61,12 @@ def without(pods: Iterable[PodInfo]) -> Callable[[Snapshot], Snapshot]:
     return lambda snapshot: without_pods(snapshot, gone)
 
 
+def succeeded(pods: Iterable[PodInfo]) -> Callable[[Snapshot], Snapshot]:
+    """Returns a change of a snapshot in which pods have Succeeded. A gang lacks no member that has Succeeded."""
+    ended = tuple(pods)
+    return lambda snapshot: with_succeeded(snapshot, ended)
+
+
 def completion(pods: Sequence[PodInfo], case: Case, text: str = "", family: str = FEWEST) -> ClusterChange:
     """Returns the change that ends some running pods.
 
@@ -71,7 +77,7 @@ def completion(pods: Sequence[PodInfo], case: Case, text: str = "", family: str 
     return ClusterChange(
         text or completed(pods, case),
         Effort.OTHERS_END,
-        of_snapshot(without(pods)),
+        of_snapshot(succeeded(pods)),
         len(pods),
         family,
         spares="" if broken else WHOLE_GANGS,
