@@ -13,7 +13,7 @@ ATTACK_ARGS ?=
 export MINUTES POLICIES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo picture test lint dco format type bench soak attack yardstick e2e e2e-oldest realnode realnode-down realnode-bench e2e-realnode hardware docs reference workflows chart image dist dist-check publish-check publish-image publish-chart publish-files version test-pythons controlplane clean oracle golden measures suggestions storms cel-differential
+.PHONY: help install lock demo picture test lint dco format type bench soak attack yardstick e2e e2e-oldest realnode realnode-down realnode-bench e2e-realnode hardware docs reference workflows chart image dist dist-check publish-check publish-image publish-chart publish-files version test-pythons controlplane clean oracle golden measures suggestions storms cel-differential kubelet-differential
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -115,6 +115,10 @@ oracle: install ## Compare planner and solver with brute force on COUNT (1000) r
 cel-differential: install ## Compare the verdicts of device selectors with Kubernetes' own CEL package: 500 given, COUNT (20000) random ones (needs Go; RECORD=1: write the table)
 	@if command -v go >/dev/null; then $(BIN)/python -m tests.devices.dra.cel_differential --count $(or $(COUNT),20000) $(if $(RECORD),--record); \
 	else echo "NOT TRIED: Go is not installed, so no selector was compared" >&2; fi
+
+kubelet-differential: install ## Compare admission by NUMA zones with the kubelet's own hint merging, for COUNT (20000) random requests (needs Go)
+	@if command -v go >/dev/null; then $(BIN)/python -m tests.numa.kubelet_differential --count $(or $(COUNT),20000); \
+	else echo "NOT TRIED: Go is not installed, so no request was compared" >&2; fi
 
 golden: install ## Compare the plans of all scenarios, benchmarks and 2,200 random clusters with recorded hashes (ARGS="--quick", "--record", "--show FAMILY SEED")
 	$(BIN)/python -m tests.golden -j 2 $(ARGS)

@@ -2,7 +2,7 @@
 """What the kubelet aligns of a pod: amounts by container, what the pod holds, and the alignment that it demands.
 
 Read once for each version of a pod, for all nodes: a node aligns the resources that its zones list. CPUs are aligned
-only in whole numbers and for Guaranteed pods, memory only for Guaranteed pods, devices always (numa.md 2 and 5.2).
+only in whole numbers and for Guaranteed pods, memory only for Guaranteed pods, devices always (numa.md 2 and 5).
 """
 
 from collections.abc import Collection, Iterator, Mapping
