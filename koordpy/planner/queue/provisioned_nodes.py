@@ -3,7 +3,7 @@
 
 While the request of a unit is open or provisioned, nodes that were created since, and that would take a member, are
 closed to other units: the oldest nodes first, until they have slots for all pending members. As with a nomination,
-units of strictly higher priority may use them. Each round computes the nodes anew. Cost: O(nodes) for each request.
+units of strictly higher priority may use them. Each round computes the nodes again. Cost: O(nodes) for each request.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
