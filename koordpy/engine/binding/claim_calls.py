@@ -36,6 +36,10 @@ class NotServed(Exception):
     """The API server does not serve resource claims any more."""
 
 
+class NotLeading(NotServed):
+    """Leadership ended before a write was sent."""
+
+
 def take_reply(state: ClusterState, claim: ResourceClaim, *, created: bool = False) -> None:
     """Stores a claim from a reply, so that no plan uses the older state.
 
@@ -55,7 +59,7 @@ class ClaimCalls:
     """Reads and writes resource claims. Owned by the event loop."""
 
     def __init__(self, context: Context) -> None:
-        self._client, self._feeds = context.client, context.feeds
+        self._client, self._feeds, self._may_write = context.client, context.feeds, context.may_write
         self._places = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -78,6 +82,11 @@ class ClaimCalls:
             raise NotServed("resource claims are not served any more")
         namespace, _, name = key.partition("/")
         return resource.path(namespace, name, subresource)
+
+    def _check_leads(self) -> None:
+        """Called right before each write. Raises `NotLeading`."""
+        if not self._may_write():
+            raise NotLeading("this process no longer leads")
 
     async def read(self, key: str) -> ResourceClaim | None:
         """Returns a claim; None if it does not exist."""
@@ -104,6 +113,7 @@ class ClaimCalls:
             "spec": {"devices": {"requests": requests}},
         }
         async with self._places:
+            self._check_leads()
             made = await self._client.post(resource.path(info.namespace), body, type=ResourceClaim)
         assert made is not None
         return made
@@ -126,6 +136,7 @@ class ClaimCalls:
     async def _patch(self, path: str, body: Body, *, strategic: bool = False) -> ResourceClaim:
         kind: Any = "strategic" if strategic else "merge"
         async with self._places:
+            self._check_leads()
             written = await self._client.patch(path, body, kind=kind, type=ResourceClaim)
         assert written is not None
         return written
@@ -139,6 +150,7 @@ class ClaimCalls:
         uid = claim.metadata.uid
         try:
             await self.unprotect(key, uid=uid)
+            self._check_leads()
             await self._client.delete(self.path(key), uid=uid)
         except ApiError as error:
             if error.status not in (404, 409) or await self._exists(key, uid):
@@ -165,6 +177,7 @@ class ClaimCalls:
         """Writes the claim for a pod's extended resources to the status of the pod; None removes it."""
         body = {"metadata": {"uid": info.uid}, "status": {"extendedResourceClaimStatus": extended}}
         async with self._places:
+            self._check_leads()
             written = await self._client.patch(PODS.path(info.namespace, info.name, "status"), body, type=Pod)
         assert written is not None
         return written

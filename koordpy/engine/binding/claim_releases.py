@@ -322,7 +322,7 @@ class DeviceReleaser:
         meta = claim.metadata
         try:
             written = await self._calls.unprotect(key, resourceVersion=meta.resource_version)
-        except (ApiError, Unreachable) as error:
+        except (ApiError, Unreachable, NotServed) as error:
             logger.debug("resource claim %s keeps its finalizer: %s", meta.name, error)
             return
         if not meta.deletion_timestamp:

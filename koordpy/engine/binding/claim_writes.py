@@ -26,7 +26,7 @@ from koordpy.api.label_selectors import term_matches
 from koordpy.api.times import rfc3339
 from koordpy.devices.dra.ledger.claim_book import ClaimBook, claim_book
 from koordpy.devices.dra.ledger.device_objects import whole_devices
-from koordpy.engine.binding.claim_calls import ClaimCalls, NotServed, take_reply
+from koordpy.engine.binding.claim_calls import ClaimCalls, NotLeading, NotServed, take_reply
 from koordpy.engine.binding.claim_needs import ClaimNeed, claim_needs
 from koordpy.engine.binding.claim_releases import DeviceReleaser
 from koordpy.engine.binding.device_conditions import DeviceConditions
@@ -138,7 +138,7 @@ class DeviceReserver:
         self._check_may_write(f"of {pod.info.key}")
         try:
             written = await self._calls.write_pod(pod.info, body)
-        except (ApiError, Unreachable) as error:
+        except (ApiError, Unreachable, NotServed) as error:
             raise self._failed(error, f"status of pod {pod.info.key}", "patch", "pods/status") from None
         if body is not None and written.status.extended_resource_claim_status is None:
             self._gates.report(["extendedResourceClaimStatus"], None)
@@ -333,6 +333,8 @@ class DeviceReserver:
         if isinstance(error, ApiError) and error.status == 403:
             self._tell_right(verb, resource, error)
             return ClaimsFailed("write", f"{what}: no right to {verb} {resource}: {error.message}")
+        if isinstance(error, NotLeading):
+            return ClaimsFailed("not_sent", f"{what} was not written: {error}")
         cause = "conflict" if isinstance(error, ApiError) and error.status in (404, 409) else "write"
         return ClaimsFailed("void" if isinstance(error, NotServed) else cause, f"{what}: {error}")
 
