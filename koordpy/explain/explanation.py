@@ -43,7 +43,7 @@ from koordpy.report.setting_warnings import counted_parts, counted_text, goal_re
 DYNAMIC_RESOURCES = "DynamicResources"
 """Filter of resource claims."""
 NUMA = "numa"
-"""Family of NUMA zones, whose facts are fields of an explanation."""
+"""Family of NUMA zones; an explanation has fields for its facts."""
 NO_NUMA = "no node has NUMA data"
 RANKS_OPEN = "rank order: not proven best"
 """Message for a gang with a plan that is proven best except for goal 7 (gang-network.md 5)."""
