@@ -187,7 +187,7 @@ class Expansion:
         seat, workload = lineage.seat, lineage.maker
         if workload.run and seat.run != workload.run:
             return
-        one = WorkloadPod(pod.key, pod, bound=False, created=0.0, lineage=lineage)
+        one = WorkloadPod(pod.key, pod, bound=_is_bound(pod), created=0.0, lineage=lineage)
         step = self._steps.get((workload.head.uid, seat.group, seat.role))
         if step is not None:
             step.pods.append(one)
@@ -384,6 +384,12 @@ def _of_group(run: WorkloadRun) -> Mapping[str, str]:
     """Returns the revision label of the group's existing pods, for new pods of the group; empty for none."""
     pods = (one.pod.metadata.labels for found in run.members.values() for one in found if not one.leaving)
     return next(({_OF_GROUP: labels[_OF_GROUP]} for labels in pods if _OF_GROUP in labels), {})
+
+
+def _is_bound(pod: Pod) -> bool:
+    """Returns whether a pod has a node and is not finished. The node may be lost: controllers create no other pod then,
+    as long as the pod exists."""
+    return bool(pod.spec.node_name) and pod.status.phase not in ("Succeeded", "Failed")
 
 
 def _fills(filling: Filling, one: WorkloadPod) -> bool:
