@@ -267,7 +267,7 @@ class GpuBook(FamilyBook):
                 continue
             if machine is None:
                 if any(entry.type == "gpu" for entry in device.spec.devices):
-                    text = "spec.devices: a GPU without a minor, or a minor or id allocated twice"
+                    text = "spec.devices: a GPU without a minor, or a minor or id given twice"
                     warnings.append((f"Device/{name}", text))
             else:
                 warnings += [(f"Device/{name}", text) for _, text in machine.faults]
