@@ -159,15 +159,17 @@ def _unread(key: str, place: str, holder: Holder) -> tuple[str, str, str]:
 
     The first two are empty if no other key was meant. All are empty for a key that is read or needs no warning.
     """
-    kind = READ[holder].get(key)
+    # parameters of ProvisioningRequests have free names, and are read where the class of the requests is
+    known = keys.GANG_PROVISIONING_CLASS if key.startswith(keys.PROVISIONING_PARAMETER) else key
+    kind = READ[holder].get(known)
     if kind is not None:
         return ("", "", "") if kind == place else (key, kind, f"is not read: it must be {_with_article(kind)}")
     if key in _SILENT or key.startswith(keys.WRITTEN_PREFIXES) or (holder in _BY_WORKLOAD and key in OF_WORKLOADS):
         return "", "", ""
     if key in keys.LATER or key.startswith(keys.LATER_PREFIXES):
         return "", "", "is not read yet"
-    if key in _PLACES:
-        return "", "", _elsewhere(key, holder)
+    if known in _PLACES:
+        return "", "", _elsewhere(known, holder)
     if holder is Holder.PLAIN and key in keys.FOREIGN_GANGS:
         return "", "", f"is {keys.FOREIGN_GANGS[key]}'s key and ignored: the pod is in no gang; {keys.READ_GROUP}"
     if key in keys.FOREIGN:

@@ -87,7 +87,6 @@ def test_every_key_of_ours_below_our_prefixes_is_read_somewhere_or_written() -> 
         # of versions to come
         (Holder.PLAIN, SCHEDULING + "last-checkpoint", A, "is not read yet"),
         (Holder.GROUP, GANG + "slice", A, "is not read yet"),
-        (Holder.GROUP, "provisioning.scheduling.koordinator.sh/Zone", A, "is not read yet"),
         (Holder.GROUPED, "kueue.x-k8s.io/podset-required-topology", A, "is not read yet"),
         # on the wrong object
         (Holder.GROUPED, keys.GANG_TOPOLOGY, A, "is not read on a pod of a PodGroup: it is an annotation of a Po"),
@@ -99,6 +98,14 @@ def test_every_key_of_ours_below_our_prefixes_is_read_somewhere_or_written() -> 
         (Holder.NODE, keys.GANG_MODE, A, "is not read on a Node: it is an annotation of a PodGroup"),
         (Holder.NODE, keys.GPU_DELIVERY, L, "is not read on a Node: it is a label of a Device"),
         (Holder.DEVICE, keys.GPU_MIN_BANDWIDTH, L, "is not read on a Device: it is an annotation of a pod"),
+        # parameters with free names
+        (Holder.GROUP, keys.PROVISIONING_PARAMETER + "Zone", A, ""),
+        (Holder.MEMBER, keys.PROVISIONING_PARAMETER + "Zone", A, ""),
+        (Holder.WORKLOAD, keys.PROVISIONING_PARAMETER + "Zone", A, ""),
+        (Holder.GROUP, keys.PROVISIONING_PARAMETER + "Zone", L, "is not read: it must be an annotation"),
+        (Holder.GROUPED, keys.PROVISIONING_PARAMETER + "Zone", A, "is not read on a pod of a PodGroup: it is an annot"),
+        (Holder.PLAIN, keys.PROVISIONING_PARAMETER + "Zone", A, IN_NO_GANG),
+        (Holder.NODE, keys.PROVISIONING_PARAMETER + "Zone", A, "is not read on a Node: it is an annotation of a PodGr"),
         # a gang that is none
         (Holder.PLAIN, keys.GANG_TOPOLOGY, A, IN_NO_GANG),
         (Holder.PLAIN, keys.LABEL_GANG_NAME, L, IN_NO_GANG),

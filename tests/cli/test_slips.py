@@ -127,7 +127,7 @@ def test_keys_that_nobody_reads_are_warned_of_on_every_kind_of_object(
 ) -> None:
     member = POD.replace("{name: p}", "{name: m, labels: {pod-group.scheduling.sigs.k8s.io: g}}")
     texts = [
-        NODE.replace("{name: n1}", "{name: n2, labels: {scheduling.koordinator.sh/spare: 'true'}}"),
+        NODE.replace("{name: n1}", "{name: n2, labels: {koordpy.io/maintenance-window: later}}"),
         "kind: Device\nmetadata: {name: n1, annotations: {scheduling.koordinator.sh/gpu-partition: '{}'}}\nspec: {}\n",
         "apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: ElasticQuota\n"
         f"metadata: {{name: q, labels: {{{QUOTA}/ignore-default-tree: 'true'}}}}\nspec: {{}}\n",
@@ -140,7 +140,7 @@ def test_keys_that_nobody_reads_are_warned_of_on_every_kind_of_object(
         "warning: Device/n1: annotation scheduling.koordinator.sh/gpu-partition is not read, did you mean annotation"
         " scheduling.koordinator.sh/gpu-partitions?",
         f"warning: ElasticQuota/default/q: label {QUOTA}/ignore-default-tree is not read by koordpy",
-        "warning: Node/n2: label scheduling.koordinator.sh/spare is not read yet",
+        "warning: Node/n2: label koordpy.io/maintenance-window is not read yet",
         "warning: Pod/default/p: annotation yunikorn.apache.org/task-group-name is YuniKorn's key and ignored: "
         "the pod is in no gang;"
         f" {keys.READ_GROUP}",

@@ -112,7 +112,7 @@ MISTAKES: dict[str, list[Json]] = {
         *NODES, gang(2, 0)[0], pod(labels={"podgroup.scheduling.sigs.k8s.io": "train"}),
     ],
     "is not read by koordpy": [*NODES, *gang(2, 2, notes={"gang.scheduling.koordinator.sh/colour": "red"})],
-    "is not read yet": [*NODES, *gang(2, 2, notes={"gang.scheduling.koordinator.sh/repair": "on"})],
+    "is not read yet": [*NODES, *gang(2, 2, notes={"gang.scheduling.koordinator.sh/slice": "on"})],
     "is not read on a pod of a PodGroup: it is an annotation of a PodGroup": [
         *NODES, *with_notes(gang(2, 2), {NETWORK: "{}"}),
     ],

@@ -38,7 +38,7 @@ def owned(name: str, **options: Any) -> dict[str, Any]:
 
 async def test_a_key_that_nobody_reads_is_told_on_each_kind_of_object() -> None:
     odd = small("n1")
-    odd["metadata"]["labels"] = {**odd["metadata"].get("labels", {}), "scheduling.koordinator.sh/spare": "true"}
+    odd["metadata"]["labels"] = {**odd["metadata"].get("labels", {}), "koordpy.io/maintenance-window": "later"}
     async with live([odd]) as cluster, cluster.running():
         store = cluster.server.store
         store.create(
@@ -64,7 +64,7 @@ async def test_a_key_that_nobody_reads_is_told_on_each_kind_of_object() -> None:
                 "q",
                 f"label {keys.QUOTA_PREFIX}is-parents is not read, did you mean label {keys.QUOTA_IS_PARENT}?",
             ),
-            ("Node", "n1", "label scheduling.koordinator.sh/spare is not read yet"),
+            ("Node", "n1", "label koordpy.io/maintenance-window is not read yet"),
             (
                 "Pod",
                 "p",
