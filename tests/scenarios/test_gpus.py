@@ -291,13 +291,14 @@ def test_nobody_is_evicted_for_gpus_that_are_sick() -> None:
 
 
 def test_a_gang_goes_though_one_of_its_pods_is_on_a_node_that_is_gone() -> None:
-    """Pods stay for minutes when their node is deleted, and so may its Device."""
+    """Pods stay for minutes when their node is deleted, and so may its Device. koordpy deletes no pod there, because a
+    kubelet may still run it (repair.md 4.1)."""
     world = GpuWorld().add(measured("n1"), device(M, name="n2"), group("old", 2))
     world.add(*(gpu_pod(f"old-{i}", 8, held=range(8), at=at, gang="old") for i, at in enumerate(("n1", "n2"))))
     world.add(gpu_pod("new", 8, priority=5, created=60))
     plan = world.plan()
     assert given(plan) == {"new": ("n1", tuple(range(8)))}
-    assert sorted(one.pod_key for one in plan.evictions) == ["default/old-0", "default/old-1"]
+    assert [one.pod_key for one in plan.evictions] == ["default/old-0"]
 
 
 def promised(name: str, count: int, at: str) -> Pod:
