@@ -2,7 +2,7 @@
 """Finds the known name that a misspelt name was meant to be, for `did you mean NAME?` in warnings and faults.
 
 Two names are similar if a few letters, the case or a plural differ. The limits are strict, because a less similar label
-or field probably belongs to another project. Cost: O(known names x length squared).
+or field probably belongs to another project. Cost: O(known names x length).
 """
 
 from collections.abc import Iterable
@@ -55,19 +55,29 @@ def hint(name: str, known: Iterable[str], *, closed: bool = False) -> str:
 def _distance(one: str, other: str, most: int) -> int:
     """Returns the number of letters to add, drop, change, or swap with a neighbour; `most` + 1 for any number above
     `most`."""
-    if abs(len(one) - len(other)) > most:
-        return most + 1
-    # row[j]: distance of the letters of `one` so far to the first j letters of `other`; before, earlier: the two
-    # previous rows
+    above, width = most + 1, len(other)
+    if abs(len(one) - width) > most:
+        return above
+    # row[j]: distance of the letters of `one` so far to the first j letters of `other`, `above` if it is larger than
+    # `most`; before, earlier: the two previous rows. Only columns near the diagonal can be within `most`.
     before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, letter in enumerate(one, start=1):
-        earlier, before, row = before, row, [i]
-        for j, its in enumerate(other, start=1):
-            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != its))
-            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == its:
-                cost = min(cost, earlier[j - 2] + 1)
-            row.append(cost)
-        if min(row) > most and min(before) > most:
-            return most + 1
-    return min(row[-1], most + 1)
+    row, least = list(range(width + 1)), 0
+    for i, letter in enumerate(one):
+        earlier, before, row = before, row, [above] * (width + 1)
+        row[0], lowest, least = i + 1, least, i + 1
+        for j in range(i - most if i > most else 0, i + most + 1 if i + most < width else width):
+            its = other[j]
+            # conditions instead of `min`: this is the innermost loop
+            cost = before[j] if letter == its else before[j] + 1
+            if before[j + 1] < cost:
+                cost = before[j + 1] + 1
+            if row[j] < cost:
+                cost = row[j] + 1
+            if i and j and letter == other[j - 1] and one[i - 1] == its and earlier[j - 1] < cost:
+                cost = earlier[j - 1] + 1
+            row[j + 1] = cost
+            if cost < least:
+                least = cost
+        if least > most and lowest > most:
+            return above
+    return row[width] if row[width] < above else above
