@@ -424,7 +424,6 @@ def _cards(storm: Storm, replica: Replica) -> None:
 
 async def _conditions(storm: Storm, replica: Replica) -> None:
     """The devices of a claim are made ready two seconds after their allocation."""
-    ask_for_conditions(storm.cluster)
     claim(storm.cluster, "slow", 1)
     storm.cluster.create(claiming("slow", "slow", cpu="0"))
     while not storm.cluster.bound("slow"):
@@ -448,6 +447,6 @@ SCENES = (
     Scene("void for good", _half_full, _void_for_good, _not_nominated("alone-0"), {"priorities"}),
     Scene("unstuck", _holding, _unstuck, _bound("tied", "p1"), {"claims"}),
     Scene("cards", _holding_a_card, _cards, _bound("cards-0", "cards-1", "stale", "left"), {"claims"}),
-    Scene("conditions", lambda storm: None, _conditions, _bound("slow"), {"claims"}),
+    Scene("conditions", lambda storm: ask_for_conditions(storm.cluster), _conditions, _bound("slow"), {"claims"}),
     Scene("just bound", lambda storm: None, _just_bound, _bound(*HIGH), {"priorities"}),
 )
