@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.config.node_failures import Repair
 from koordpy.engine.scheduler import Scheduler
 from koordpy.observe.metrics import DEGRADED_NAMED, LONGEST_NAMED
 from tests.clusters import pod
@@ -39,6 +41,8 @@ def owned(pod: dict[str, Any], owner: dict[str, Any]) -> dict[str, Any]:
 async def test_a_job_that_lost_a_node_is_told_of_and_named_until_it_is_whole() -> None:
     nodes = [small("n1", cpu=4, gpus=8), small("n2", cpu=4, gpus=8)]
     async with live(nodes) as cluster, cluster.running() as scheduler:
+        # without seats, so that a pod of the same priority takes the place of the missing member
+        cluster.planner.config = KoordpyConfiguration(repair=Repair(seat_hold=0.0))
         uid = uid_of(job(cluster, 3))
         pods = [member(i, uid) for i in range(3)]
         for one in pods:
