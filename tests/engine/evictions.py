@@ -205,6 +205,8 @@ class EvictionWatch:
             if self._disturbed > old.at or not self.one_clock():
                 # the room may not come any more, or seems not to: what ends too long ago is stuck (preemption.md 4)
                 continue
+            if self._is_tied(old, there):
+                continue
             new = [victim.pod_key for victim in plan.evictions if victim.uid not in old.victims]
             if old.unit == plan.unit and old.members == members and kept and ending and new:
                 self.faults.append(f"{plan.unit} takes {new} while {ending} are ending for it")
@@ -225,6 +227,15 @@ class EvictionWatch:
         self._plans.append(begun)
         return begun
 
+    def _is_tied(self, plan: _Plan, there: dict[str, Manifest]) -> bool:
+        """Whether a claim of the victims is also reserved for a deleted pod: a pod that is neither a victim nor
+        finished keeps the devices (dra.md 10), until the reservation is released."""
+        for claim in self.server.store.list(CLAIMS_OF_DEVICES):
+            users = {user["uid"] for user in claim.get("status", {}).get("reservedFor", [])}
+            if users & plan.victims.keys() and users - there.keys():
+                return True
+        return False
+
     def _quota(self, obj: Manifest) -> str:
         """The quota that a pod counts in; empty for none of its own."""
         name: str = obj["metadata"].get("labels", {}).get(keys.QUOTA_NAME, "")
@@ -242,7 +253,7 @@ class EvictionWatch:
 
     def plan_afresh(self, *, evict: bool, still_there: Manifest | None = None) -> RoundPlan:
         """What a planner does that knows nothing but the API server's objects; still_there: a pod that stays."""
-        state = make_state()
+        state = make_state(live=True)
         for plural, kind in KINDS.items():
             for obj in self.server.store.list(plural):
                 state.upsert(convert(obj, kind, strict=False))
