@@ -172,11 +172,10 @@ def unit_costs(
     kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
 ) -> UnitCosts | None:
     """Returns the costs of nodes for a unit by the first family that has some; None if all nodes cost the same."""
-    for family in FAMILIES:
-        found = family.unit_costs(kinds, members, now, gather=gather)
-        if found is not None:
-            return found
-    return None
+    latent = {name for pod in kinds for name, ask in pod.asks.items() if isinstance(ask, LatentAsk)}
+    idle = latent - now.inputs.snapshot.families.keys()  # families without objects
+    found = (one.unit_costs(kinds, members, now, gather=gather) for one in FAMILIES if one.name not in idle)
+    return next((costs for costs in found if costs is not None), None)
 
 
 def fit_together(node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
