@@ -262,9 +262,9 @@ class ClusterState(PodBook):
             self._wake_readers()
         lost_nodes = nodes.lost(now)
         gone = {n for n in (*self.usage.take_new(), *nodes.take_dropped()) if nodes.get(n) is None}
-        if gone or lost_nodes or self._lost.absent or self._lost.keys:
-            self._lost.update(self, nodes, lost_nodes, gone)
         self.regroup(now)
+        if gone or lost_nodes or self._lost.absent or self._lost.keys:
+            self._lost.update(self, nodes, lost_nodes, gone, now)
         # device families correct the amounts that nodes state, before the arrays are built; idle ones are left out
         books = {family: devices for family, devices in self.families.items() if not devices.is_idle}
         for family, devices in books.items():

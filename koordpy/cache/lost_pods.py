@@ -14,6 +14,9 @@ from koordpy.cache.lost_nodes import LostNode
 from koordpy.cache.node_book import NodeBook
 from koordpy.cache.pod_book import PodBook
 
+_ROUNDS = 4
+"""Maximum number of times that gangs are derived again after a change of the lost members."""
+
 
 @dataclass
 class LostPods:
@@ -24,14 +27,27 @@ class LostPods:
     absent: set[str] = field(default_factory=set)
     """Nodes with pods that did not exist at the last call of `update`."""
 
-    def update(self, pods: PodBook, nodes: NodeBook, lost_nodes: Mapping[str, LostNode], gone: set[str]) -> None:
-        """Marks the members that are lost now, and those that are live again.
+    def update(
+        self, pods: PodBook, nodes: NodeBook, lost_nodes: Mapping[str, LostNode], gone: set[str], now: float
+    ) -> None:
+        """Marks the members that are lost now, and those that are live again, and derives gangs without them.
+
+        Gangs must have been derived before (`PodBook.regroup`), because only members can be lost. A derived gang may
+        have other members without its lost ones, so both steps are repeated until nothing changes.
 
         lost_nodes: node name -> why the node is lost, now. gone: names of nodes with new pods, and of removed nodes,
-        that do not exist.
+        that do not exist. now: seconds since the epoch.
         """
         usage = pods.usage
         self.absent = {name for name in self.absent | gone if nodes.get(name) is None and usage.pods_on(name)}
+        for _ in range(_ROUNDS):
+            if not self._mark(pods, lost_nodes):
+                break
+            pods.regroup(now)
+
+    def _mark(self, pods: PodBook, lost_nodes: Mapping[str, LostNode]) -> bool:
+        """Marks members by the gangs that they have now. Returns True if the mark of any pod changed."""
+        usage, changed = pods.usage, False
         found: dict[str, None] = {}
         for name in (*self.absent, *lost_nodes):
             mark = lost_nodes.get(name)
@@ -44,9 +60,10 @@ class LostPods:
         for key in {**self.keys, **found}:
             old, lost = pods.pod(key), key in found
             if old is not None and old.lost is not lost:
-                info = replace(old, lost=lost)
+                info, changed = replace(old, lost=lost), True
                 pods.workloads.put_pod(info)
                 pods.quotas.account(old, -1)
                 pods._file(info)
                 pods.quotas.account(info, 1)
         self.keys = found
+        return changed

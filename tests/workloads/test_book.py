@@ -234,8 +234,8 @@ def seen(state: ClusterState) -> tuple[object, ...]:
     """What others see of gangs."""
     snapshot = state.snapshot(0.0)
     members = {ref: sorted(pod.key for pod in pods) for ref, pods in snapshot.members.items()}
-    filed: dict[str, tuple[GangRef | None, int | None]] = {
-        key: (info.gang, info.index) for key, info in snapshot.pods.items() if not info.finished
+    filed: dict[str, tuple[GangRef | None, int | None, bool]] = {
+        key: (info.gang, info.index, info.lost) for key, info in snapshot.pods.items() if not info.finished
     }
     named = {ref: keys for ref, keys in members.items() if any(not state_finished(state, key) for key in keys)}
     return snapshot.workload_gangs, snapshot.meant, named, filed, sorted(snapshot.node_warnings)
@@ -262,5 +262,6 @@ def test_what_follows_depends_on_what_is_there_alone(seed: int) -> None:
     for enter, one in items:
         enter(fresh, one)
     assert found == seen(fresh)
+    assert found == seen(fresh), "a second snapshot is the same"
     for gang in fresh.snapshot(0.0).workload_gangs.values():
         assert sorted(gang.pods, key=natural_key) == sorted(set(gang.pods), key=natural_key)
