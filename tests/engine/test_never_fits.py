@@ -21,6 +21,8 @@ DECIDING = {
     Wake.QUOTA,
     Wake.DEVICE,
     Wake.DEVICE_REPORT,
+    Wake.DEVICE_OFFER,
+    Wake.EXTENDED_RESOURCE,
 }
 
 
