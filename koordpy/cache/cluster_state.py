@@ -73,7 +73,8 @@ class ClusterState(PodBook):
         self.nodes = NodeBook(repair)
         self._charged: tuple[str, ...] = ()
         """Keys of the pods for which quotas count devices of claims."""
-        self._lost = LostPods()
+        self.lost_pods = LostPods()
+        """Members of gangs on lost nodes, as of the last snapshot or the last update by a caller."""
         self._storage = VolumeBook()
         self._repair = repair or Repair()
         self.serves_provisioning = True
@@ -260,11 +261,8 @@ class ClusterState(PodBook):
         nodes, neighbours = self.nodes, self.neighbours
         if self.readers.dormant:
             self._wake_readers()
-        lost_nodes = nodes.lost(now)
-        gone = {n for n in (*self.usage.take_new(), *nodes.take_dropped()) if nodes.get(n) is None}
         self.regroup(now)
-        if gone or lost_nodes or self._lost.absent or self._lost.keys:
-            self._lost.update(self, nodes, lost_nodes, gone, now)
+        lost_nodes = self.lost_pods.update(self, nodes, now)
         # device families correct the amounts that nodes state, before the arrays are built; idle ones are left out
         books = {family: devices for family, devices in self.families.items() if not devices.is_idle}
         for family, devices in books.items():

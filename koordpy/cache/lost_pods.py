@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from koordpy.cache.lost_nodes import LostNode
 from koordpy.cache.node_book import NodeBook
 from koordpy.cache.pod_book import PodBook
+from koordpy.pods.gang_refs import GangRef
 
 _ROUNDS = 4
 """Maximum number of times that gangs are derived again after a change of the lost members."""
@@ -26,24 +27,31 @@ class LostPods:
     """Keys of the members that were lost at the last call of `update`."""
     absent: set[str] = field(default_factory=set)
     """Nodes with pods that did not exist at the last call of `update`."""
+    _changed: dict[GangRef, None] = field(default_factory=dict)
+    """Gangs with members that were lost, or became live again, since the last call of `take_changed`."""
 
-    def update(
-        self, pods: PodBook, nodes: NodeBook, lost_nodes: Mapping[str, LostNode], gone: set[str], now: float
-    ) -> None:
+    def update(self, pods: PodBook, nodes: NodeBook, now: float) -> Mapping[str, LostNode]:
         """Marks the members that are lost now, and those that are live again, and derives gangs without them.
 
-        Gangs must have been derived before (`PodBook.regroup`), because only members can be lost. A derived gang may
+        Gangs should have been derived before (`PodBook.regroup`), because only members can be lost. A derived gang may
         have other members without its lost ones, so both steps are repeated until nothing changes.
 
-        lost_nodes: node name -> why the node is lost, now. gone: names of nodes with new pods, and of removed nodes,
-        that do not exist. now: seconds since the epoch.
+        now: seconds since the epoch. Returns node name -> why the node is lost, now.
         """
-        usage = pods.usage
-        self.absent = {name for name in self.absent | gone if nodes.get(name) is None and usage.pods_on(name)}
-        for _ in range(_ROUNDS):
-            if not self._mark(pods, lost_nodes):
-                break
-            pods.regroup(now)
+        lost_nodes, usage = nodes.lost(now), pods.usage
+        gone = {name for name in (*usage.take_new(), *nodes.take_dropped()) if nodes.get(name) is None}
+        if gone or lost_nodes or self.absent or self.keys:
+            self.absent = {name for name in self.absent | gone if nodes.get(name) is None and usage.pods_on(name)}
+            for _ in range(_ROUNDS):
+                if not self._mark(pods, lost_nodes):
+                    break
+                pods.regroup(now)
+        return lost_nodes
+
+    def take_changed(self) -> list[GangRef]:
+        """Returns the gangs with members that were lost, or became live again, since the last call."""
+        changed, self._changed = self._changed, {}
+        return list(changed)
 
     def _mark(self, pods: PodBook, lost_nodes: Mapping[str, LostNode]) -> bool:
         """Marks members by the gangs that they have now. Returns True if the mark of any pod changed."""
@@ -61,6 +69,8 @@ class LostPods:
             old, lost = pods.pod(key), key in found
             if old is not None and old.lost is not lost:
                 info, changed = replace(old, lost=lost), True
+                if old.gang is not None:
+                    self._changed[old.gang] = None
                 pods.workloads.put_pod(info)
                 pods.quotas.account(old, -1)
                 pods._file(info)

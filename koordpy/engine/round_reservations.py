@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reservations that this process remembers from one round to the next without writing them to the API server.
 
-There are two kinds. A unit reserves nodes while it waits for terminating pods, or after its plan became stale. Rounds
+There are three kinds. A unit reserves nodes while it waits for terminating pods, or after its plan became stale. Rounds
 that do not plan this unit get the nodes in their snapshot, as if its pods were nominated there. The promised start of a
-starving unit is only remembered here, so that its end wakes other units. Nominations at the API server are handled by
-the evictor (`nominations.py`).
+starving unit, and the seats of broken gangs, are only remembered here, so that their ends wake other units. Nominations
+at the API server are handled by the evictor (`nominations.py`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from koordpy.cache.reservations import Reservation, nomination
@@ -29,6 +29,8 @@ class RoundReservations:
         """Unit in `awaiting` -> key and uid of the terminating pods that its reservations may depend on."""
         self.promised_start: PromisedStart | None = None
         """The promised start of the last round; None for none."""
+        self.seats: Mapping[str, float] = {}
+        """Broken gang -> end of its seats in the last round, in seconds since the epoch."""
         feeds.listeners.pod_gone.append(self._pod_gone)
 
     def add_to(self, snapshot: Snapshot, tried: frozenset[str]) -> Snapshot:
@@ -98,6 +100,22 @@ class RoundReservations:
         before, self.promised_start = self.promised_start, now
         if before is not None and (now is None or now.unit != before.unit):
             self._queue.broadcast(Wake.CAPACITY_FREED, "ReservationGone")
+
+    def keep_seats(self, seats: Mapping[str, float]) -> None:
+        """Remembers the seats of the last round: broken gang -> their end, in seconds since the epoch. Wakes waiting
+        units if a gang has no seats any more."""
+        before, self.seats = self.seats, seats
+        if before.keys() - seats.keys():
+            self._queue.broadcast(Wake.CAPACITY_FREED, "SeatsEnded")
+
+    def end_seats(self, now: float) -> None:
+        """Wakes waiting units if the time of a gang's seats is over (repair.md 4.4). now: seconds since the epoch."""
+        if self.seats and min(self.seats.values()) <= now:
+            self.keep_seats({gang: end for gang, end in self.seats.items() if end > now})
+
+    def next_due(self) -> float | None:
+        """Returns when the next seats end, in seconds since the epoch; None without seats."""
+        return min(self.seats.values(), default=None)
 
     def _pod_gone(self, key: str) -> None:
         """Wakes units that were blocked by the reservation of a deleted pod."""

@@ -387,6 +387,8 @@ class RoundPlan:
     rejected: tuple[RejectedPlan, ...] = ()
     reservation: PromisedStart | None = None
     """The promised start; None without one."""
+    seats: Mapping[str, float] = field(default_factory=dict)
+    """Broken gang -> end of its seats, in seconds since the epoch, whether or not the round tried the gang."""
     spares: tuple[str, ...] = ()
     """Names of the spare nodes at the start of the round, in natural order."""
     deferred: tuple[Deferral, ...] = ()

@@ -92,7 +92,7 @@ class StaleWatch:
     def _may_be_stale(self, ref: GangRef) -> bool:
         """Returns False if the gang is certainly not stale, without a snapshot."""
         group = self._feeds.state.gangs.groups.get(ref.key) if ref.source is GangSource.GROUP else None
-        bound = sum(pod.bound for pod in self._feeds.state.gangs.members(ref))
+        bound = sum(pod.bound and not pod.lost for pod in self._feeds.state.gangs.members(ref))
         return group is None or bound < group.spec.min_member
 
     def _began(self, ref: GangRef) -> str:
@@ -174,8 +174,18 @@ class LossWatch:
 
     def __init__(self, context: Context) -> None:
         self._state, self._names, self._now = context.state, context.feeds.names, context.now
+        self._feeds, self._queue = context.feeds, context.queue
         self._seen = context.now()
         """Time up to which lost nodes were handled, in seconds since the epoch."""
+
+    def look(self) -> None:
+        """Reports the gangs with members that were lost, or became live again, since the last call."""
+        state = self._state
+        state.lost_pods.update(state, state.nodes, self._now())
+        for ref in state.lost_pods.take_changed():
+            self._queue.touch(self._names.of_gang(ref), "PodGroupMember")
+            for listener in self._feeds.listeners.gang:
+                listener(ref)
 
     def next_due(self) -> float | None:
         """Returns when the next node is lost, in seconds since the epoch; None for none."""
@@ -208,12 +218,19 @@ class Watches:
     async def run(self) -> None:
         """Checks gangs and quotas periodically until cancelled."""
         while True:
+            self.lost.look()
             if self.stale is not None:
                 self.stale.look()
                 self.stale.remind()
             if self.overuse is not None:
                 self.overuse.look()
             await asyncio.sleep(self._interval)
+
+    @property
+    def is_active(self) -> bool:
+        """True if a stale gang, a node that will be lost, or a quota above its runtime may need a round."""
+        stale = self.stale is not None and bool(self.stale.due)
+        return stale or self.overuse is not None or self.lost.next_due() is not None
 
     def next_due(self) -> float | None:
         """Returns the time of the next such round, in seconds since the epoch; None for none."""

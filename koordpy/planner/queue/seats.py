@@ -100,9 +100,13 @@ class Seats(QueuePolicy):
         return replace(outcome, reasons=(*outcome.reasons, *(f"{text}." for text in texts))) if texts else outcome
 
     def complete(self, plan: RoundPlan) -> RoundPlan:
-        """Returns the plan with the seats in the reports of their gangs."""
+        """Returns the plan with the ends of all seats, and with the seats in the reports of their gangs."""
         seats = self.by_gang
-        return replace(plan, gangs=tuple(_with_seats(report, seats.get(report.ref)) for report in plan.gangs))
+        return replace(
+            plan,
+            gangs=tuple(_with_seats(report, seats.get(report.ref)) for report in plan.gangs),
+            seats={ref.key: seat.until for ref, seat in seats.items()},
+        )
 
     # --- choosing seats -----------------------------------------------------------------------------------------------
 
