@@ -19,7 +19,7 @@ from koordpy.config.node_failures import Rejections
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts, add_amounts
 from koordpy.rejections.closed_nodes import ClosedNodes
-from koordpy.rejections.rejection_memory import NodeFacts, RejectedPod, RejectionMemory, RunningPod
+from koordpy.rejections.rejection_memory import RejectedPod, RejectingNodeFacts, RejectionMemory, RunningPod
 from koordpy.rejections.rejection_reading import bind_time, rejection_reason, rejection_time
 from koordpy.rejections.request_shapes import request_shape
 from koordpy.rejections.strikes import Rejection
@@ -72,7 +72,7 @@ class RejectionBook:
             return self.memory.closed
         return self.memory.update(now, self.facts_of, len(self._nodes))
 
-    def facts_of(self, name: str) -> NodeFacts | None:
+    def facts_of(self, name: str) -> RejectingNodeFacts | None:
         """Returns what rejections of a node are compared with; None for an unknown node."""
         info = self._nodes.get(name)
         if info is None:
@@ -93,7 +93,7 @@ class RejectionBook:
                 add_amounts(unstarted, pod.requests)
         ready = condition_of(info.node.status.conditions, "Ready")
         since = seconds(ready.last_transition_time) if ready is not None and ready.status == "True" else 0.0
-        return NodeFacts(
+        return RejectingNodeFacts(
             free=free,
             unstarted=unstarted,
             fresh=max(seconds(info.node.metadata.creation_timestamp), since),

@@ -62,7 +62,7 @@ class Wake(enum.Flag):
     DEVICE = enum.auto()
     """A Device changed, what a node's annotations say about its GPU links, or the NUMA zones of a node."""
     NUMA_REPORT = enum.auto()
-    """The free amounts of a node's NUMA zones were reported anew."""
+    """A new report of the free amounts of a node's NUMA zones."""
     CLAIM = enum.auto()
     """A volume claim or resource claim changed that the pod itself names."""
     VOLUME = enum.auto()

@@ -14,7 +14,7 @@ from koordpy.plan.round_plan import DeferralReason
 
 
 class BoundedRound:
-    """The planning time of a round: which units get a part of it, and who used it."""
+    """The planning time of a round: which units get a part of it, and which tenants used it."""
 
     def __init__(self, round_state: RoundState, budget: PlanningBudget, units: Iterable[Unit]) -> None:
         """units: all units that the round is to try."""

@@ -49,7 +49,7 @@ class RunningPod(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
+class RejectingNodeFacts:
     """What the memory compares rejections with."""
 
     free: Amounts
@@ -107,7 +107,7 @@ class _NodeRecord:
     fresh: float = 0.0
     """Rejections before this time are void."""
     state: object = None
-    """Last value of `NodeFacts.state`."""
+    """Last value of `RejectingNodeFacts.state`."""
 
 
 class RejectionMemory:
@@ -144,7 +144,7 @@ class RejectionMemory:
         """Returns the next time at which a closure ends, in seconds since the epoch; None for none."""
         return min((one.until for shapes in self.closed.shapes.values() for one in shapes.values()), default=None)
 
-    def update(self, now: float, look: Callable[[str], NodeFacts | None], nodes: int) -> ClosedNodes:
+    def update(self, now: float, look: Callable[[str], RejectingNodeFacts | None], nodes: int) -> ClosedNodes:
         """Returns the closures at time `now` (seconds since the epoch). look: returns the facts of a node by name, None
         for a node that does not exist. nodes: number of nodes in the cluster."""
         if self.is_idle:
@@ -162,7 +162,7 @@ class RejectionMemory:
         self._note(before, now)
         return self.closed
 
-    def _settle(self, facts: Mapping[str, NodeFacts | None], now: float) -> None:
+    def _settle(self, facts: Mapping[str, RejectingNodeFacts | None], now: float) -> None:
         """Adds the unsettled rejections of existing nodes, except those that the node's totals explain."""
         for node, shape, seen in self._unsettled.values():
             there = facts[node]
@@ -186,7 +186,7 @@ class RejectionMemory:
                 own.discard(min(own))
         self._unsettled.clear()
 
-    def _compare(self, record: _NodeRecord, there: NodeFacts, now: float) -> None:
+    def _compare(self, record: _NodeRecord, there: RejectingNodeFacts, now: float) -> None:
         """Compares the rejections of a node with its facts, and counts the strikes of its shapes."""
         record.fresh = max(record.fresh, there.fresh)
         if record.state is not None and record.state != there.state:
@@ -245,7 +245,7 @@ class RejectionMemory:
 
     # -- closures -----------------------------------------------------------------------------------------------------
 
-    def _closures(self, facts: Mapping[str, NodeFacts | None], now: float, nodes: int) -> ClosedNodes:
+    def _closures(self, facts: Mapping[str, RejectingNodeFacts | None], now: float, nodes: int) -> ClosedNodes:
         shapes = {
             name: {
                 key: ClosedShape(own.shape.text, own.strikes.latest.reason, own.strikes.count, own.strikes.until)
@@ -261,7 +261,7 @@ class RejectionMemory:
             {name: own for name, own in shapes.items() if own}, {name: whole for name, (_, whole) in found[:most]}
         )
 
-    def _closed_node(self, name: str, there: NodeFacts | None, now: float) -> tuple[float, ClosedNode] | None:
+    def _closed_node(self, name: str, there: RejectingNodeFacts | None, now: float) -> tuple[float, ClosedNode] | None:
         """Returns (time of the last rejection, closure) if so many shapes count against a node that it is closed.
 
         None for any other node (numa.md 8.7).

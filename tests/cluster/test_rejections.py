@@ -12,7 +12,7 @@ from koordpy.api.objects import Condition, Container, ContainerStatus, Pod, PodS
 from koordpy.api.times import rfc3339, seconds
 from koordpy.config.node_failures import Rejections
 from koordpy.rejections.closed_nodes import ClosedNodes
-from koordpy.rejections.rejection_memory import NodeFacts, RejectedPod, RejectionMemory, RunningPod
+from koordpy.rejections.rejection_memory import RejectedPod, RejectingNodeFacts, RejectionMemory, RunningPod
 from koordpy.rejections.rejection_reading import bind_time, rejection_reason, rejection_time
 from koordpy.rejections.request_shapes import RequestShape, qos_class, request_shape
 from koordpy.rejections.strikes import Rejection, count_strikes
@@ -45,14 +45,14 @@ class Nodes:
 
     def __init__(self, *names: str, **facts: Any) -> None:
         self.facts = {
-            name: NodeFacts(**{"free": FREE, "unstarted": {}, "fresh": 0.0, "running": (), **facts})
+            name: RejectingNodeFacts(**{"free": FREE, "unstarted": {}, "fresh": 0.0, "running": (), **facts})
             for name in names or ("n1",)
         }
 
     def put(self, name: str = "n1", **facts: Any) -> None:
         given = self.facts[name]
         before = {key: getattr(given, key) for key in ("free", "unstarted", "fresh", "running", "state")}
-        self.facts[name] = NodeFacts(**{**before, **facts})
+        self.facts[name] = RejectingNodeFacts(**{**before, **facts})
 
 
 def closures(

@@ -293,4 +293,5 @@ def test_every_event_of_a_gang_is_told() -> None:
     }
     of_others |= {"ForeignBinding", "TopologyDegraded", "TopologyRepaired", "NodeBackedOff", "NodeGivenBack"}
     of_others |= {"ProvisioningRequested", "Provisioned", "ProvisioningFailed"}
+    of_others |= {"BindingConditionsPending", "FeatureDisabled"}
     assert scheduler_events.EVENTS.keys() - of_others <= told

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from koordpy.devices.numa.admission import Admission, Part, PodAmounts, Policy, Request, Zones, admit
+from koordpy.devices.numa.admission import PodAmounts, Policy, Request, RequestPart, ZoneAdmission, Zones, admit
 
 HERE = Path(__file__).parent
 MODULES = HERE.parents[1] / "controlplane" / "kubernetes" / "1.37"
@@ -43,7 +43,12 @@ def random_case(rng: random.Random) -> Case:
     hints = {name: hints_of(wanted[name], sizes[name], free[name]) for name in names}
     row = tuple(sorted(wanted.items()))
     zones = Zones(tuple(range(count)), tuple(sorted(sizes.items())))
-    return {"zones": count, "policy": policy, "hints": hints}, zones, free, PodAmounts((Request(Part.POD, row),), row)
+    return (
+        {"zones": count, "policy": policy, "hints": hints},
+        zones,
+        free,
+        PodAmounts((Request(RequestPart.POD, row),), row),
+    )
 
 
 def hints_of(amount: int, sizes: Sequence[int], free: Sequence[int]) -> list[Json]:
@@ -82,8 +87,8 @@ def main() -> int:
     outcomes, differences = Counter[str](), 0
     for (given, zones, free, pod), kubelet in zip(cases, answers, strict=True):
         ours = admit(pod, zones, free, Policy(given["policy"]))
-        admitted = isinstance(ours, Admission)
-        mask = ours.sets[0] if isinstance(ours, Admission) else 0
+        admitted = isinstance(ours, ZoneAdmission)
+        mask = ours.sets[0] if isinstance(ours, ZoneAdmission) else 0
         aligned = all(any(h["mask"] == mask and h["preferred"] for h in one) for one in given["hints"].values())
         alike = admitted == kubelet["admitted"]
         if admitted and aligned:

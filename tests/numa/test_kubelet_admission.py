@@ -5,11 +5,21 @@ import random
 
 import pytest
 
-from koordpy.devices.numa.admission import Admission, Part, PodAmounts, Policy, Request, Zones, admit, copies, minus
+from koordpy.devices.numa.admission import (
+    PodAmounts,
+    Policy,
+    Request,
+    RequestPart,
+    ZoneAdmission,
+    Zones,
+    admit,
+    copies,
+    minus,
+)
 from tests.numa.kubelet_law import Containers, Node, is_memory, kubelet_answer
 
 RESOURCES = ("cpu", "memory", "nvidia.com/gpu", "hugepages-2Mi")
-KINDS = {"init": Part.INIT, "sidecar": Part.SIDECAR, "container": Part.CONTAINER}
+KINDS = {"init": RequestPart.INIT, "sidecar": RequestPart.SIDECAR, "container": RequestPart.CONTAINER}
 
 
 def random_node(rng: random.Random) -> Node:
@@ -62,7 +72,7 @@ def amounts_of(containers: Containers, scope: str) -> PodAmounts:
             elif kind == "init":
                 peak = max(peak, running + own.get(name, 0))
         whole[name] = max(held.get(name, 0), peak)
-    requests = (Request(Part.POD, row(whole)),) if any(whole.values()) else ()
+    requests = (Request(RequestPart.POD, row(whole)),) if any(whole.values()) else ()
     return PodAmounts(requests, row(held))
 
 
@@ -82,8 +92,8 @@ def test_admission_agrees_with_the_brute_force(seed: int) -> None:
         found = admit(amounts_of(containers, scope), zones, free, Policy(policy), groups)
         case = node, containers, policy, scope, sets
         outcomes[want[0]] += 1
-        assert isinstance(found, Admission) == want[0], case
-        if isinstance(found, Admission):
+        assert isinstance(found, ZoneAdmission) == want[0], case
+        if isinstance(found, ZoneAdmission):
             taken = {
                 name: {z: one for z, one in zip(zones.numbers, row, strict=True) if one}
                 for name, row in found.taken.items()
@@ -101,7 +111,7 @@ def test_copies_are_those_that_are_admitted_in_turn(seed: int) -> None:
         pod = amounts_of(random_pod(rng, list(free)), rng.choice(("container", "pod")))
         policy = Policy(rng.choice(("restricted", "single-numa-node")))
         left, number = free, 0
-        while number < 9 and isinstance(found := admit(pod, zones, left, policy), Admission):
+        while number < 9 and isinstance(found := admit(pod, zones, left, policy), ZoneAdmission):
             left, number = minus(left, found.taken), number + 1
         if not any(is_memory(name) for name, _ in pod.held):  # memory of earlier copies groups zones
             assert copies(pod, zones, free, policy, most=9) == number, (node, pod, policy)

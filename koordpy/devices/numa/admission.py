@@ -45,7 +45,7 @@ class Scope(StrEnum):
     POD = "pod"
 
 
-class Part(IntEnum):
+class RequestPart(IntEnum):
     """The part of a pod that a request is of."""
 
     POD = 0
@@ -59,7 +59,7 @@ class Part(IntEnum):
 class Request(NamedTuple):
     """Amounts that are aligned together."""
 
-    part: Part
+    part: RequestPart
     amounts: tuple[tuple[str, int], ...]
     """(resource, amount above 0) of the aligned resources."""
 
@@ -87,7 +87,7 @@ class Zones:
     """(resource, [zones] amount that decides widths): capacity of cpu and devices, allocatable of memory types."""
 
 
-class Admission(NamedTuple):
+class ZoneAdmission(NamedTuple):
     """Zones that the kubelet uses for an admitted pod."""
 
     taken: Mapping[str, tuple[int, ...]]
@@ -109,7 +109,7 @@ class Admission(NamedTuple):
         return out
 
 
-NOTHING_ALIGNED = Admission({}, ())
+NOTHING_ALIGNED = ZoneAdmission({}, ())
 """Admission of a pod without aligned amounts."""
 
 
@@ -120,26 +120,26 @@ def is_memory(resource: str) -> bool:
 
 def admit(
     pod: PodAmounts, zones: Zones, free: Zoned, policy: Policy, groups: frozenset[int] = frozenset()
-) -> Admission | Part:
+) -> ZoneAdmission | RequestPart:
     """Returns the zones that the kubelet uses for a pod, or the part of the pod that it rejects first.
 
     free: resource -> [zones] free amount; negative counts as 0. groups: zone sets of other pods with memory.
     """
-    state = _State(zones, free, groups)
+    state = _AdmissionState(zones, free, groups)
     sets: list[int] = []
     for request in pod.requests:
         found = _choose(request, state, policy)
         if found is None:
             return request.part
         sets.append(found)
-        if request.part is Part.POD:
+        if request.part is RequestPart.POD:
             state.take_held(pod.held, found)
         else:
             state.take(request, found)
-    return Admission({name: tuple(row) for name, row in state.held.items() if any(row)}, tuple(sets))
+    return ZoneAdmission({name: tuple(row) for name, row in state.held.items() if any(row)}, tuple(sets))
 
 
-def _choose(request: Request, state: "_State", policy: Policy) -> int | None:
+def _choose(request: Request, state: "_AdmissionState", policy: Policy) -> int | None:
     """Returns the zone set of a request; None if the kubelet rejects the pod."""
     wanted = widths(request.amounts, state.zones)
     width = wanted[0][1]
@@ -187,7 +187,7 @@ def _fewest_zones(amount: int, sizes: Sequence[int], count: int) -> int:
     return count
 
 
-class _State:
+class _AdmissionState:
     """Free and reusable amounts while the requests of one pod are admitted one after the other."""
 
     def __init__(self, zones: Zones, free: Zoned, groups: frozenset[int]) -> None:
@@ -231,7 +231,7 @@ class _State:
             reuse = list(self._reuse_of(name, mask)) or [0] * self.count
             reused = _spread(min(amount, sum_in(reuse, mask)), reuse, mask)
             fresh = self._take_free(name, amount - sum(reused), mask)
-            if request.part is Part.INIT:
+            if request.part is RequestPart.INIT:
                 left = [one + new for one, new in zip(reuse, fresh, strict=True)]
             else:
                 left = [one - used for one, used in zip(reuse, reused, strict=True)]
@@ -297,7 +297,7 @@ def copies(
     left = dict(free)
     for number in range(most):
         found = admit(pod, zones, left, policy, groups)
-        if not isinstance(found, Admission):
+        if not isinstance(found, ZoneAdmission):
             return number
         if not found.taken:
             return most

@@ -66,7 +66,7 @@ class AlignedNode:
     def record_of(self, pod: ZonePod) -> Zoned:
         """Returns the zone record of a pod: resource -> [zones] amount; resources with unknown zones are left out.
 
-        The first source counts whose amounts are in zones of the node and sum to what the pod holds (numa.md 4).
+        The first source counts with amounts that are in zones of the node and sum to what the pod holds (numa.md 4).
         """
         out: dict[str, Row] = {}
         minors = self._gpu_record(pod)

@@ -15,7 +15,7 @@ from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.device_family import Family
 from koordpy.devices.family_round import FamilyRound, NodeFacts, Placed
-from koordpy.devices.numa.admission import Admission
+from koordpy.devices.numa.admission import ZoneAdmission
 from koordpy.devices.numa.aligned_node import report_state
 from koordpy.devices.numa.numa_book import NumaBook
 from koordpy.devices.numa.numa_check import check_zones
@@ -99,7 +99,7 @@ class NumaZones(Family):
             if state is None or not state.node.has_data:
                 continue
             found = state.admit(ask)
-            if not isinstance(found, Admission):
+            if not isinstance(found, ZoneAdmission):
                 faults.append(f"{key}: the zones of node {now.inputs.snapshot.nodes[node].name} cannot align the pod")
                 continue
             states[node] = state.after(found.taken)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from koordpy.cache.snapshot import Ints
-from koordpy.devices.numa.admission import Admission, Part, Policy, copies
+from koordpy.devices.numa.admission import Policy, RequestPart, ZoneAdmission, copies
 from koordpy.devices.numa.numa_nodes import NumaNodes, ZoneState
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
 from koordpy.framework.filter_protocol import Code, Refusal, Verdict
@@ -18,10 +18,10 @@ from koordpy.pods.pod_info import PodInfo
 
 PLUGIN = "NodeResourceTopologyMatch"
 _WORDS = {
-    Part.POD: "cannot align pod",
-    Part.INIT: "cannot align init container",
-    Part.SIDECAR: "cannot align sidecar container",
-    Part.CONTAINER: "cannot align container",
+    RequestPart.POD: "cannot align pod",
+    RequestPart.INIT: "cannot align init container",
+    RequestPart.SIDECAR: "cannot align sidecar container",
+    RequestPart.CONTAINER: "cannot align container",
 }
 NO_DATA = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) have no NUMA data",))
 NOT_ALIGNED = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) do not align the pod's resources",))
@@ -51,8 +51,8 @@ def judge(pod: PodInfo, ask: NumaAsk, state: ZoneState | None) -> Judgement:
     if number:
         return (ANY_NUMBER if number >= _MOST else number), None
     part = state.admit(ask)
-    assert not isinstance(part, Admission)
-    never = not isinstance(state.empty.admit(ask), Admission)
+    assert not isinstance(part, ZoneAdmission)
+    never = not isinstance(state.empty.admit(ask), ZoneAdmission)
     return 0, _MISALIGNED[part, Code.UNRESOLVABLE if never else Code.UNSCHEDULABLE]
 
 
@@ -152,7 +152,7 @@ class Alignment(Rule):
             if one.node == name and pod is not None and is_other and (ask := pod.ask(NUMA)) is not None:
                 state = state.after_pod(ask)
         number, refusal = self._judge(state)
-        return number, refusal or _MISALIGNED[Part.POD, Code.UNSCHEDULABLE]
+        return number, refusal or _MISALIGNED[RequestPart.POD, Code.UNSCHEDULABLE]
 
     def takes_after(self, others: Sequence[PodInfo], node: int) -> bool:
         state = self._state(node)

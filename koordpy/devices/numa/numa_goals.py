@@ -12,7 +12,7 @@ import numpy as np
 
 from koordpy.cache.snapshot import Ints
 from koordpy.devices.gpu.zone_limits import PodZones
-from koordpy.devices.numa.admission import Admission, Part
+from koordpy.devices.numa.admission import RequestPart, ZoneAdmission
 from koordpy.devices.numa.numa_filter import PLUGIN
 from koordpy.devices.numa.numa_nodes import NumaNodes, ZoneState, ZoneTake, numa_nodes
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
@@ -67,7 +67,7 @@ class NumaLimits:
             ask: NumaAsk | None = pod.ask(NUMA)
             take = current.get(pod.key)
             found = take.admission if take is not None else state.admit(ask) if ask is not None else None
-            if ask is None or not isinstance(found, Admission):
+            if ask is None or not isinstance(found, ZoneAdmission):
                 out.append(PodZones(0))
                 continue
             out.append(_pod_zones(ask, found, state, self._inputs.config.gpu.resources))
@@ -89,7 +89,7 @@ def _next(pod: PodInfo, state: ZoneState | None, widest: int) -> tuple[int, Zone
     """Returns (span of a pod on a node, state of the node with it)."""
     ask: NumaAsk | None = pod.ask(NUMA)
     found = state.admit(ask) if state is not None and ask is not None else None
-    if state is None or not isinstance(found, Admission) or not found.sets:
+    if state is None or not isinstance(found, ZoneAdmission) or not found.sets:
         return widest, state
     return found.span, state.after(found.taken)
 
@@ -101,7 +101,7 @@ def _begun(before: ZoneState | None, after: ZoneState | None) -> int:
     return sum(before.is_whole(zone) and not after.is_whole(zone) for zone in range(len(before.node.numbers)))
 
 
-def _pod_zones(ask: NumaAsk, found: Admission, state: ZoneState, resources: Sequence[str]) -> PodZones:
+def _pod_zones(ask: NumaAsk, found: ZoneAdmission, state: ZoneState, resources: Sequence[str]) -> PodZones:
     """Returns the GPUs that the kubelet may give to a pod and to its containers."""
     zones, names = state.node.gpu_zones, [name for name in resources if name in state.node.allocatable]
 
@@ -119,10 +119,10 @@ def _pod_zones(ask: NumaAsk, found: Admission, state: ZoneState, resources: Sequ
     union = 0
     for _, mask in with_gpus:
         union |= mask
-    if with_gpus[0][0] is Part.POD or len({mask for _, mask in with_gpus}) == 1:
+    if with_gpus[0][0] is RequestPart.POD or len({mask for _, mask in with_gpus}) == 1:
         return PodZones(union)
-    apps = [mask for part, mask in with_gpus if part is Part.CONTAINER]
-    return PodZones(union, (*apps, *(mask for part, mask in with_gpus if part is Part.SIDECAR)))
+    apps = [mask for part, mask in with_gpus if part is RequestPart.CONTAINER]
+    return PodZones(union, (*apps, *(mask for part, mask in with_gpus if part is RequestPart.SIDECAR)))
 
 
 class ZoneScore(SoftScore):

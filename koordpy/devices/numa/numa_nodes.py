@@ -15,10 +15,10 @@ from koordpy.devices.gpu.gpu_nodes import GpuNodes, gpu_nodes
 from koordpy.devices.gpu.gpu_view import gpu_view
 from koordpy.devices.numa.admission import (
     NOTHING_ALIGNED,
-    Admission,
-    Part,
     PodAmounts,
     Policy,
+    RequestPart,
+    ZoneAdmission,
     Zoned,
     admit,
     memory_sets,
@@ -41,7 +41,7 @@ class ZoneTake:
 
     numbers: Row
     """[zones] number of each zone of the node."""
-    admission: Admission
+    admission: ZoneAdmission
     policy: Policy
 
     @property
@@ -97,7 +97,7 @@ class ZoneState:
         """Returns what the node aligns of a pod."""
         return ask.on(self.node.resources, self.node.scope)
 
-    def admit(self, ask: NumaAsk) -> Admission | Part:
+    def admit(self, ask: NumaAsk) -> ZoneAdmission | RequestPart:
         """Returns the zones that a pod gets, or the part of the pod that the kubelet rejects first."""
         pod = self.amounts_of(ask)
         if not self.node.has_data or not pod.requests:
@@ -122,7 +122,7 @@ class ZoneState:
         if not unknown:
             return self.after(record)
         found = self.admit(ask)
-        guess = found.taken if isinstance(found, Admission) and found.taken else self._in_order(unknown)
+        guess = found.taken if isinstance(found, ZoneAdmission) and found.taken else self._in_order(unknown)
         return self.after({**record, **{name: guess[name] for name, _ in unknown if name in guess}})
 
     def _in_order(self, amounts: Iterable[tuple[str, int]]) -> Zoned:

@@ -12,7 +12,7 @@ from typing import Any
 from koordpy.api.counted_nouns import count_noun
 from koordpy.cache.snapshot import Snapshot
 from koordpy.devices.family_round import NodeFacts
-from koordpy.devices.numa.admission import Admission, Policy, widths
+from koordpy.devices.numa.admission import Policy, ZoneAdmission, widths
 from koordpy.devices.numa.numa_book import NumaView, numa_view
 from koordpy.devices.numa.numa_nodes import NumaNodes, ZoneState
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
@@ -37,8 +37,8 @@ def _facts_of(pod: PodInfo, numa: NumaNodes, node: int) -> Mapping[str, Any] | N
     if state is None or not state.node.has_data:
         return None
     numbers, ask = state.node.numbers, pod.ask(NUMA)
-    found = state.admit(ask) if ask is not None else Admission({}, ())
-    zones = [numbers[i] for i in zones_in(found.union)] if isinstance(found, Admission) else None
+    found = state.admit(ask) if ask is not None else ZoneAdmission({}, ())
+    zones = [numbers[i] for i in zones_in(found.union)] if isinstance(found, ZoneAdmission) else None
     free = {
         str(number): {name: canonical_text(name, max(0, row[i])) for name, row in sorted(state.free.items())}
         for i, number in enumerate(numbers)
@@ -63,7 +63,7 @@ def missing_in_zones(pod: PodInfo, numa: NumaNodes) -> Iterator[tuple[str, Calla
         state = numa.state(node) if ask is not None else None
         if state is None or ask is None or not state.node.has_data:
             continue
-        if isinstance(state.admit(ask), Admission) or not isinstance(state.empty.admit(ask), Admission):
+        if isinstance(state.admit(ask), ZoneAdmission) or not isinstance(state.empty.admit(ask), ZoneAdmission):
             continue
         found = _fewest_missing(ask, state)
         if found is not None:

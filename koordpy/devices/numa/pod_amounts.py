@@ -13,7 +13,7 @@ from koordpy.api import keys
 from koordpy.api.field_faults import UnreadableError, literal
 from koordpy.api.json_text import read_json
 from koordpy.api.objects import Container, Pod, Quantities
-from koordpy.devices.numa.admission import Part, PodAmounts, Policy, Request, Scope, is_memory
+from koordpy.devices.numa.admission import PodAmounts, Policy, Request, RequestPart, Scope, is_memory
 from koordpy.pods.resource_amounts import Amounts, add_amounts, amounts, sum_of_containers
 
 NUMA = "numa"
@@ -61,7 +61,7 @@ class NumaAsk:
 @lru_cache(maxsize=1 << 13)
 def _amounts_on(ask: NumaAsk, resources: frozenset[str], scope: Scope) -> PodAmounts:
     """Returns what a node aligns of a pod; cached for equal pods and nodes."""
-    asked = ask.containers if scope is Scope.CONTAINER else (Request(Part.POD, ask.whole),)
+    asked = ask.containers if scope is Scope.CONTAINER else (Request(RequestPart.POD, ask.whole),)
     requests = ((part, _only(row, resources)) for part, row in asked)
     return PodAmounts(tuple(Request(part, row) for part, row in requests if row), _only(ask.held, resources))
 
@@ -84,11 +84,11 @@ def numa_ask(pod: Pod) -> NumaAsk | None:
     requests: list[Request] = []
     for container, own in zip(spec.init_containers, inits, strict=True):
         sidecar = container.restart_policy == "Always"
-        requests.append(Request(Part.SIDECAR if sidecar else Part.INIT, _row(own)))
+        requests.append(Request(RequestPart.SIDECAR if sidecar else RequestPart.INIT, _row(own)))
         if sidecar:
             add_amounts(held, own)
     for own in apps:
-        requests.append(Request(Part.CONTAINER, _row(own)))
+        requests.append(Request(RequestPart.CONTAINER, _row(own)))
         add_amounts(held, own)
     whole = sum_of_containers(pod, apps, inits)
     return NumaAsk(tuple(one for one in requests if one.amounts), _row(whole), _row(held), demand, fault, ignored)

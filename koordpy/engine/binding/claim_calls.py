@@ -44,8 +44,8 @@ def take_reply(state: ClusterState, claim: ResourceClaim, *, created: bool = Fal
     """Stores a claim from a reply, so that no plan uses the older state.
 
     A newer known claim is kept: otherwise an older reply would restore a released reservation, and its pod would be
-    bound without it. A claim that the watch has deleted is not restored. created: True for the reply to a creation,
-    whose claim the watch may not have delivered yet.
+    bound without it. A claim that the watch has deleted is not restored. created: True for the reply to a creation:
+    the watch may not have delivered the claim yet.
     """
     known = state.get(ResourceClaim, object_key(claim))
     if known is None:

@@ -49,8 +49,8 @@ class DeviceReleaser:
         self.allocated: dict[str, str] = {}
         """Claim -> its uid, if this process has allocated it."""
         self.useless: set[str] = set()
-        """Claims of which a device failed, or did not become ready in time: they are deallocated, whoever allocated
-        them."""
+        """Claims of which a device failed, or did not become ready in time: they are deallocated, also if
+        another scheduler allocated them."""
         self._client, self._feeds, self._state = context.client, context.feeds, context.state
         self._calls, self._metrics, self._clock = calls, context.metrics, context.clock
         self._may_write, self._settings, self._gates = context.may_write, context.settings, gates

@@ -53,7 +53,7 @@ class RequestNews:
         self._tell(PROVISIONING_REQUESTED, owner, text)
 
     def is_alive(self, request: ProvisioningRequest) -> bool:
-        """Returns True for a request whose failure was not counted."""
+        """Returns True for a request with a failure that was not counted."""
         return self._told.get(request.metadata.uid) not in _FAILED
 
     def count(self, outcome: str) -> None:

@@ -45,7 +45,7 @@ from koordpy.problems.unit_placement import Question, place_unit
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class GangSeat:
     """The seats of one gang."""
 
     gang: GangRef
@@ -68,12 +68,12 @@ class Seats(QueuePolicy):
     def __init__(self, round_state: RoundState, outcomes: Sequence[UnitOutcome]) -> None:
         """outcomes: of the units tried so far; the list grows with the round."""
         self._round_state, self._outcomes = round_state, outcomes
-        self._seats: list[Seat] | None = None
+        self._seats: list[GangSeat] | None = None
         """None until the first unit is tried that repairs no gang."""
         self._ends = Backfill(round_state, ())
 
     @property
-    def by_gang(self) -> Mapping[GangRef, Seat]:
+    def by_gang(self) -> Mapping[GangRef, GangSeat]:
         """Gang -> its seats; reserves them if no other unit was tried."""
         return {seat.gang: seat for seat in self._reserved()}
 
@@ -110,7 +110,7 @@ class Seats(QueuePolicy):
 
     # --- choosing seats -----------------------------------------------------------------------------------------------
 
-    def _reserved(self) -> list[Seat]:
+    def _reserved(self) -> list[GangSeat]:
         """Returns the seats of the round; the first call reserves them."""
         if self._seats is None:
             self._seats = []
@@ -135,7 +135,7 @@ class Seats(QueuePolicy):
             if is_broken(after.gangs):
                 yield after
 
-    def _seat_of(self, gang: Gang, unit: Unit) -> Seat | None:
+    def _seat_of(self, gang: Gang, unit: Unit) -> GangSeat | None:
         """Returns the seats of one gang; None if it is not broken, keeps none, or has no place."""
         missing, snapshot = missing_members(gang), self._round_state.snapshot
         if not missing or not gang.strict or gang.match_policy == "only-waiting" or gang.fault:
@@ -158,7 +158,7 @@ class Seats(QueuePolicy):
             nodes, amounts, ends = found
         where = Counter(snapshot.nodes[node].name for _, node in nodes)
         order = sorted(where, key=lambda name: int(snapshot.name_rank[snapshot.index[name]]))
-        return Seat(
+        return GangSeat(
             gang=gang.ref,
             nodes={name: where[name] for name in order},
             until=until,
@@ -240,14 +240,14 @@ class Seats(QueuePolicy):
 
     # --- other units --------------------------------------------------------------------------------------------------
 
-    def _is_open(self, seat: Seat, unit: Unit) -> bool:
+    def _is_open(self, seat: GangSeat, unit: Unit) -> bool:
         """Returns True if a unit may use the capacity of a gang's seats."""
         if min(pod.priority for pod in unit.pending) > seat.priority:
             return True
         return seat.ends < inf and self._ends.runtimes.end_from_now(unit) <= seat.ends
 
     @contextmanager
-    def _without(self, seats: Iterable[Seat]) -> Iterator[None]:
+    def _without(self, seats: Iterable[GangSeat]) -> Iterator[None]:
         """Counts some seats as free inside the context."""
         draft, opened = self._round_state.draft, list(seats)
         for seat in opened:
@@ -258,7 +258,7 @@ class Seats(QueuePolicy):
             for seat in opened:
                 draft.withhold(seat.reservation)
 
-    def _drop_used(self, seats: Iterable[Seat]) -> None:
+    def _drop_used(self, seats: Iterable[GangSeat]) -> None:
         """Ends the seats on nodes where a unit of higher priority has taken their capacity."""
         draft, snapshot = self._round_state.draft, self._round_state.snapshot
         for seat in seats:
@@ -267,7 +267,7 @@ class Seats(QueuePolicy):
                 draft.release_withheld(seat.reservation)
                 self._seats = [one for one in self._reserved() if one is not seat]
 
-    def _blocked(self, unit: Unit, seat: Seat) -> str:
+    def _blocked(self, unit: Unit, seat: GangSeat) -> str:
         """Returns the message with the number of nodes on which a pod of the unit would fit without the seats."""
         amounts = seat.reservation.amounts
         if amounts is None or self._is_open(seat, unit):
@@ -296,7 +296,7 @@ def _queue_key(unit: Unit) -> tuple[int, float, object]:
     return -max(pod.priority for pod in pods), min(pod.created for pod in pods), natural_key(unit.group_id)
 
 
-def _with_seats(report: GangReport, seat: Seat | None) -> GangReport:
+def _with_seats(report: GangReport, seat: GangSeat | None) -> GangReport:
     """Returns the report of a gang with its seats."""
     if seat is None or report.repair is None:
         return report

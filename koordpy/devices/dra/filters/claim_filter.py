@@ -28,7 +28,7 @@ from koordpy.devices.dra.filters.device_choice import BestChoice, alternatives_s
 from koordpy.devices.dra.filters.evictable_devices import lasting_usage
 from koordpy.devices.dra.filters.gate_limits import EXTENDED, find_gate_limit, off_text
 from koordpy.devices.dra.filters.joint_choice import JointChoice
-from koordpy.devices.dra.filters.pod_claims import Mask, PodClaims, Wants
+from koordpy.devices.dra.filters.pod_claims import DraftClaims, Mask, Wants
 from koordpy.devices.dra.ledger.claim_allocation import node_selector
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
 from koordpy.devices.dra.ledger.offered_devices import is_selected
@@ -50,7 +50,7 @@ class _NodeAnswers:
     """Length of `ClaimLedger.changed` at the last update."""
 
 
-class DynamicResources(PodClaims, Rule):
+class DynamicResources(DraftClaims, Rule):
     """The filter of one pod: its claims against the devices that drivers offer."""
 
     plugin = PLUGIN
@@ -250,7 +250,7 @@ class DynamicResources(PodClaims, Rule):
         wants: Wants,
         node: int,
         usage: DeviceUsage,
-        pods: Sequence[tuple[PodClaims, Sequence[int]]] | None = None,
+        pods: Sequence[tuple[DraftClaims, Sequence[int]]] | None = None,
         closed: frozenset[DeviceId] = frozenset(),
     ) -> bool:
         """Returns whether a node could serve the claims next to the devices in use. pods: empty to leave out minimum

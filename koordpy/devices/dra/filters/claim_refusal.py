@@ -27,7 +27,7 @@ def refuse(text: str, code: Code = Code.UNRESOLVABLE) -> Refusal:
 
 @dataclass(frozen=True, slots=True)
 class LastingRefusal(Refusal):
-    """A refusal of a node whose devices could not meet the claims of a pod even if no device was in use."""
+    """A refusal of a node: its devices could not meet the claims of a pod even if no device was in use."""
 
 
 def wait_for(text: str) -> Refusal:

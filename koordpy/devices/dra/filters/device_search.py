@@ -48,9 +48,9 @@ class DeviceSearch:
     ) -> None:
         """closed: devices that are reserved for other pods. lazy: True to read each selector when kube-scheduler does,
         so that `AttemptFault` is raised for exactly the errors that it meets. twins: what else distinguishes each
-        device; empty for nothing. after: claim -> earlier claim of an equal pod (positions), whose first device comes
-        before its own, because the order of equal pods does not matter. pairs: which devices pods may get together;
-        None for no rule."""
+        device; empty for nothing. after: claim -> earlier claim of an equal pod (positions): the first device of the
+        earlier claim comes first, because the order of equal pods does not matter. pairs: which devices pods may
+        get together; None for no rule."""
         self._twins, self._after, self._pairs = twins, after or {}, pairs
         self._offer, self.devices = offer, offer.devices
         self._usage, self._matching = usage, matching

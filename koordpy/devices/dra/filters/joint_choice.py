@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from koordpy.cache.plan_draft import Draft
 from koordpy.devices.dra.filters.claim_requests import AttemptFault, UnallocatedClaim
 from koordpy.devices.dra.filters.device_choice import BestChoice, PodShare, best_choice
-from koordpy.devices.dra.filters.pod_claims import PodClaims
+from koordpy.devices.dra.filters.pod_claims import DraftClaims
 from koordpy.devices.dra.ledger.claim_book import claim_ledger, claim_view
 from koordpy.devices.dra.ledger.device_objects import grant_of
 from koordpy.pods.claim_refs import CLAIMS, Grant
@@ -17,7 +17,7 @@ class JointChoice:
     """The claims of some pods on one node, and their devices."""
 
     def __init__(
-        self, pods: Sequence[PodClaims], node: int, draft: Draft, *, shared: Collection[str] | None = None
+        self, pods: Sequence[DraftClaims], node: int, draft: Draft, *, shared: Collection[str] | None = None
     ) -> None:
         """pods: in rank order. node: position. shared: claims that several pods name; another claim that two pods name
         means two claims, as of copies of one pod. None if equal names always mean one claim."""

@@ -53,7 +53,7 @@ class Wants:
         return tuple(one.spec.content for one in self.claims)
 
 
-class PodClaims:
+class DraftClaims:
     """The claims of one pod on a draft."""
 
     def __init__(self, pod: PodInfo, draft: Draft, config: KoordpyConfiguration) -> None:
@@ -158,7 +158,7 @@ class PodClaims:
         devices = self.offers.at(self._nodes[node]).devices if taken else ()
         return tuple(i for i, device in enumerate(devices) if device.id in taken)
 
-    def bandwidth(self, node: int, pods: Sequence[tuple["PodClaims", Sequence[int]]]) -> Bandwidth | None:
+    def bandwidth(self, node: int, pods: Sequence[tuple["DraftClaims", Sequence[int]]]) -> Bandwidth | None:
         """Returns the rule of minimum bandwidths for a search; None without one. pods: with the positions of their
         claims in the search."""
         found = []
@@ -176,7 +176,7 @@ class PodClaims:
         claims: Sequence[UnallocatedClaim],
         *,
         usage: DeviceUsage | None = None,
-        pods: Sequence[tuple["PodClaims", Sequence[int]]] | None = None,
+        pods: Sequence[tuple["DraftClaims", Sequence[int]]] | None = None,
         links: bool = False,
         twins: Sequence[Hashable] = (),
         after: Mapping[int, int] | None = None,

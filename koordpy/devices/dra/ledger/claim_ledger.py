@@ -132,7 +132,7 @@ class ClaimView(FamilyView):
 
     objects: DeviceObjects
     live: bool = False
-    """True for a real cluster, whose claims other controllers use as well."""
+    """True for a real cluster: other controllers use its claims as well."""
     frees: bool = True
     """False if evictions free no devices."""
     promised: Mapping[str, Grant] = field(default_factory=dict)
