@@ -31,7 +31,7 @@ Case = tuple[Json, Zones, dict[str, tuple[int, ...]], PodAmounts]
 
 def random_case(rng: random.Random) -> Case:
     """Returns (input of the kubelet, zones, free amounts, pod) of one random node and request."""
-    count = rng.choice((2, 2, 2, 3, 4, 8))
+    count = rng.choice((2, 2, 2, 3, 4))
     names = rng.sample(RESOURCES, rng.randint(1, 3))
     size = {name: rng.randint(1, 8) for name in names}
     sizes = {
