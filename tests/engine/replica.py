@@ -8,7 +8,8 @@ from typing import Protocol
 
 from msgspec.structs import replace as changed
 
-from koordpy.config.configuration import Gangs
+from koordpy.config.configuration import Gangs, KoordpyConfiguration
+from koordpy.config.node_failures import Repair
 from koordpy.engine.client.api_client import ApiClient
 from koordpy.engine.engine_settings import EngineSettings
 from koordpy.engine.scheduler import Scheduler
@@ -37,6 +38,10 @@ SETTINGS = tuned(
 )
 NAMED_GANGS = Gangs(auto="labels", volcano="off")
 """Of stories in which no workload comes: nothing is watched for their sake."""
+
+
+NO_SEATS = KoordpyConfiguration(repair=Repair(seat_hold=0.0))
+"""The judges of random lives count all free capacity; tests/scenarios/test_repair_lives.py plays gangs with seats."""
 
 
 @dataclass
@@ -76,7 +81,9 @@ class Replica:
             )
             clock = lambda: loop.time() + self.slept_seconds  # noqa: E731
             wall = lambda: self.wall() + self.ahead_seconds  # noqa: E731
-            self.scheduler = Scheduler(self.client, Planner(), settings=settings, clock=clock, wall_clock=wall)
+            self.scheduler = Scheduler(
+                self.client, Planner(config=NO_SEATS), settings=settings, clock=clock, wall_clock=wall
+            )
             if self.scheduler.elector is not None:
                 self.scheduler.elector.identity = f"{self.name}-{self.starts}"
             self.watchman.listen(self.scheduler)

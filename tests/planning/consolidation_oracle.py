@@ -24,6 +24,7 @@ from koordpy.api.objects import (
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import Consolidation, Fairness, KoordpyConfiguration, MaxHarm, Preemption, Protection
+from koordpy.config.node_failures import Repair
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Groups, Unit
 from koordpy.placement.goals import Goals, violations
@@ -37,6 +38,7 @@ MOVES_ONLY = KoordpyConfiguration(
     consolidation=Consolidation(enabled=True),
     preemption=Preemption(enabled=False),
     fairness=Fairness(mode="off", reclaim="off"),
+    repair=Repair(seat_hold=0.0),
 )
 LAYERS = hierarchy(("blockLayer", "block"), ("spineLayer", "spine"))
 ANY_HARM = replace(

@@ -15,6 +15,7 @@ from koordpy.api.objects import (
     PodDisruptionBudgetStatus,
 )
 from koordpy.config.configuration import Fairness, KoordpyConfiguration, MaxHarm, Preemption, Protection, Quota
+from koordpy.config.node_failures import Repair
 from koordpy.gangs.queue_units import Groups
 from koordpy.planner.planning_round import plan_round
 from koordpy.preemption.selection.preemption_names import EVERY_WAY, Way
@@ -41,6 +42,7 @@ def config(random: Random) -> KoordpyConfiguration:
             max_harm=MaxHarm(**{rule: random.choice(FACTORS) for rule in ("priority", "quota", "fair_share")})
         ),
         quota=Quota(no_quota_yields=random.choice(["lowerPriority", "lowerPriority", "always", "never"])),
+        repair=Repair(seat_hold=0.0),
     )
     across: list[Literal["overShare", "any", "never"]] = ["overShare", "overShare", "never"]
     if found.fairness.reclaim != "all":

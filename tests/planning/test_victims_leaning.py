@@ -9,6 +9,8 @@ from random import Random
 from typing import Any
 
 from koordpy.api.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.config.node_failures import Repair
 from koordpy.plan.round_plan import Proof
 from koordpy.planner.planning_round import plan_round
 from tests.planning.victim_oracle import TWO_LAYERS, least_harmful
@@ -97,7 +99,7 @@ def compared(seed: int) -> str:
     wanted = least_harmful(snapshot)
     if wanted is None:
         return "room"
-    plan = plan_round(snapshot)
+    plan = plan_round(snapshot, KoordpyConfiguration(repair=Repair(seat_hold=0.0)))
     taken = sorted(one.pod_key.partition("/")[2] for one in plan.evictions)
     proof = plan.units[0].proof
     assert not [one.message for one in plan.pending if "refused by its check" in one.message], seed

@@ -27,6 +27,7 @@ from koordpy.api.objects import (
 )
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import Consolidation, Fairness, KoordpyConfiguration, Preemption, Quota
+from koordpy.config.node_failures import Repair
 from koordpy.gangs.queue_units import Groups
 from koordpy.plan.round_plan import Eviction, Proof, RoundPlan
 from koordpy.planner.planning_round import plan_round
@@ -46,7 +47,7 @@ GIVEN_BACK = 6
 
 
 def config(random: Random, *, rich: bool = False) -> KoordpyConfiguration:
-    """Who may take from whom."""
+    """Who may take from whom. The judge knows no seats of broken gangs (tests/scenarios/test_seats.py)."""
     return KoordpyConfiguration(
         consolidation=Consolidation(enabled=rich and random.random() < 0.3),
         quota=Quota(monitor_all_quotas=rich and random.random() < 0.3, delay_evict_time=0.0),
@@ -58,6 +59,7 @@ def config(random: Random, *, rich: bool = False) -> KoordpyConfiguration:
             enabled=random.random() < 0.7,
             across_quotas=random.choice(["overMin", "overMin", "overMin", "any", "never"]),
         ),
+        repair=Repair(seat_hold=0.0),
     )
 
 

@@ -3,8 +3,8 @@
 
 Each step is finished for all pods of the unit before the next one begins: claims for extended resources are created;
 each claim gets its finalizer, then allocation and reservations in one write; the replies are compared with what was
-sent; the status of pods names the created claims; devices that another scheduler has allocated since the plan are looked for; the
-binding conditions of devices are waited for.
+sent; the status of pods names the created claims; devices that another scheduler has allocated since the plan are
+looked for; the binding conditions of devices are waited for.
 
 Other writers use the same claims, so after a conflict the claim is read and checked again. Only a contradiction voids
 the plan. What was written for a void plan is undone by `claim_releases.py`.
