@@ -247,7 +247,7 @@ def test_gangs_of_a_group_that_nothing_is_planned_for_are_all_told_of_once() -> 
     assert reports == [
         ("default/alone", 0, GangStatus.INCOMPLETE),
         ("default/g", 1, GangStatus.SCHEDULED),
-        ("default/h", 1, GangStatus.INCOMPLETE),
+        ("default/h", 1, GangStatus.DEGRADED),
         ("default/i", 1, GangStatus.SCHEDULED),
     ]
 
