@@ -125,6 +125,8 @@ NAMES_SHARE = 0.1
 follows."""
 SPLITS = 200
 """Maximum number of partitions of a unit's nodes that are tried if devices cannot serve its pods together."""
+DEVICE_TWINS = 32
+"""Maximum number of devices of a node among which devices with equal links are looked for."""
 OFFLINE_WATCHDOG_SECONDS = 3600.0
 """Wall-clock seconds for an offline solve: far more than its deterministic time needs."""
 

@@ -11,6 +11,7 @@ from itertools import combinations
 from typing import Any
 
 from koordpy.devices.dra.ledger.offered_devices import OfferedDevice
+from koordpy.plan.limits import DEVICE_TWINS
 from koordpy.pods.family_books import KnownLinks
 
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
@@ -21,8 +22,6 @@ KBS = 10**6
 ASSUMED = {"PIX": 12, "NODE": 9, "SYS": 8}
 """GB/s of the classes that follow from attributes."""
 UNKNOWN = 0
-MOST_TWINS = 32
-"""Largest number of devices known to a Device among which equal ones are looked for."""
 
 Place = tuple[Any, Any]
 """(PCIe root, NUMA node) of a device; None for an unknown one."""
@@ -103,7 +102,7 @@ class NodeLinks:
             return keys
         known = [i for i, at in enumerate(self.at) if at is not None]
         out = [(key, i if at is not None else None) for i, (key, at) in enumerate(zip(keys, self.at, strict=True))]
-        for i, j in combinations(known, 2) if len(known) <= MOST_TWINS else ():
+        for i, j in combinations(known, 2) if len(known) <= DEVICE_TWINS else ():
             if keys[i] == keys[j] and out[j][1] == j and self._equal(i, j, known):
                 out[j] = out[i]
         return list(out)
