@@ -125,6 +125,8 @@ NAMES_SHARE = 0.1
 follows."""
 SPLITS = 200
 """Maximum number of partitions of a unit's nodes that are tried if devices cannot serve its pods together."""
+SEATS_LISTED = 3
+"""Maximum number of gangs that a message names because capacity is kept for them; the rest is counted."""
 DEVICE_TWINS = 32
 """Maximum number of devices of a node among which devices with equal links are looked for."""
 OFFLINE_WATCHDOG_SECONDS = 3600.0

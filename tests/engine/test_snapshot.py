@@ -11,6 +11,7 @@ import yaml
 from koordpy.api import keys
 from koordpy.cli.main import main
 from koordpy.config.configuration import PodTopologySpreadArgs
+from koordpy.config.node_failures import Autoscaling, Provisioning
 from koordpy.engine.scheduler import Scheduler
 from koordpy.offline.read_kinds import _KINDS
 from tests.docs.worked import ROOT
@@ -26,6 +27,8 @@ OTHERS = {
     (keys.GROUP_X, "v1alpha1"): ("ElasticQuota",),
     (keys.GROUP_UPSTREAM, "v1alpha2"): ("PodGroup",),
     (keys.GROUP_VOLCANO_TOPOLOGY, "v1alpha1"): ("HyperNode",),
+    (keys.GROUP_NODE_TOPOLOGY, "v1alpha2"): ("NodeResourceTopology",),
+    (keys.GROUP_AUTOSCALING, "v1"): ("ProvisioningRequest",),
 }
 """Kinds whose definitions koordpy reads and does not ship."""
 SPECS: dict[str, Manifest] = {
@@ -54,9 +57,10 @@ def define(cluster: Live) -> None:
     loose = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     for (group, version), kinds in OTHERS.items():
         for kind in kinds:
-            names = {"plural": f"{kind.lower()}s", "kind": kind}
+            plural = f"{kind.lower()[:-1]}ies" if kind.endswith("y") else f"{kind.lower()}s"
+            names = {"plural": plural, "kind": kind}
             versions = [{"name": version, "served": True, "storage": True, "schema": loose}]
-            scope = "Cluster" if kind == "HyperNode" else "Namespaced"
+            scope = "Cluster" if kind in ("HyperNode", "NodeResourceTopology") else "Namespaced"
             spec = {"group": group, "names": names, "scope": scope, "versions": versions}
             cluster.server.store.create(DEFINITIONS, {"metadata": {"name": f"{names['plural']}.{group}"}, "spec": spec})
 
@@ -78,7 +82,9 @@ async def test_it_holds_every_kind_that_the_offline_commands_read(
             meta = {"name": f"one-{number}", **({"namespace": "default"} if resource.namespaced else {})}
             manifest = {"metadata": meta, **SPECS.get(resource.kind, {})}
             cluster.server.store.create(resource.shelf, manifest)
-        async with cluster.running(constraints=PodTopologySpreadArgs(defaulting_type="System")) as scheduler:
+        requests = Autoscaling(provisioning=Provisioning(mode="all"))  # read only with a mode
+        spread = PodTopologySpreadArgs(defaulting_type="System")
+        async with cluster.running(constraints=spread, autoscaling=requests) as scheduler:
             await until(lambda: {(_group(item), item["kind"]) for item in dumped(scheduler)} == kinds)
             (tmp_path / "dump.json").write_bytes(scheduler.inspection.snapshot()())
     assert main(["simulate", "-f", str(tmp_path / "dump.json")]) == 0, capsys.readouterr().err

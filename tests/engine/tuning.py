@@ -19,6 +19,7 @@ CONFIGURED: dict[str, tuple[str, ...]] = {
     "gangs": ("gangs",),
     "quota": ("quota",),
     "stale_gangs": ("stale_gangs",),
+    "autoscaling": ("autoscaling",),
     "lease": ("leader_election",),
     "constraints": ("filters", "pod_topology_spread"),
 }

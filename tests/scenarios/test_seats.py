@@ -107,6 +107,15 @@ def test_two_gangs_do_not_hold_one_seat() -> None:
     assert [seats(plan, name) for name in ("g", "h")] == [{"n3": 1}, {"n4": 1}]
 
 
+def test_a_message_names_three_gangs_and_counts_the_others() -> None:
+    names = [f"g{i}" for i in range(5)]
+    nodes = [node(f"{name}-{side}") for name in names for side in ("live", "free")]
+    gangs = [one for name in names for one in (group(name, 2), member(0, at=f"{name}-live", gang=name))]
+    [pending] = planned(*nodes, *gangs, pod("p")).pending
+    assert pending.message.count("is held for gang default/g") == 3
+    assert pending.message.endswith("room is held for 2 other gangs.")
+
+
 def test_a_broken_gang_may_use_the_seats_of_another() -> None:
     others = [member(0, at="m0", gang="h"), node("m0"), member(1, gang="h")]
     assert bound(planned(*NODES, *others, group("g", 4), group("h", 2), *LIVE)) == {"h-1": "n3"}

@@ -15,7 +15,15 @@ from msgspec.structs import replace
 
 from koordpy.api import keys
 from koordpy.api.claim_objects import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from koordpy.api.custom_objects import ClusterNetworkTopology, Device, DeviceEntry, ElasticQuota, HyperNode
+from koordpy.api.custom_objects import (
+    ClusterNetworkTopology,
+    Device,
+    DeviceEntry,
+    ElasticQuota,
+    HyperNode,
+    NodeResourceTopology,
+    ProvisioningRequest,
+)
 from koordpy.api.objects import LabelSelector, Node, Pod, PodDisruptionBudget, Requirement, SchedulingGate
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
 from koordpy.api.storage_objects import (
@@ -134,6 +142,8 @@ CLOSURES: dict[type[Any], Closure] = {
     CSIStorageCapacity: _ABSENT,
     ResourceSlice: _ABSENT,
     DeviceClass: _ABSENT,
+    NodeResourceTopology: Closure(_kept, "its last readable zones stay in effect, less what pods use since then"),
+    ProvisioningRequest: _KEPT,
     DeviceTaintRule: Closure(_kept, "its last readable state stays in effect, else it is ignored"),
 }
 """Kind -> restriction. Kinds without an entry (namespaces, priority classes, attachments, owners, device reports) keep

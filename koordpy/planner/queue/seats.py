@@ -33,6 +33,7 @@ from koordpy.gangs.gang_reading import settings_of
 from koordpy.gangs.gang_settings import Gang
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.stale_grace import since
+from koordpy.plan.limits import SEATS_LISTED
 from koordpy.plan.round_plan import GangReport, RoundPlan
 from koordpy.planner.queue.backfill import Backfill, moment
 from koordpy.planner.queue.queue_policy import QueuePolicy
@@ -97,6 +98,8 @@ class Seats(QueuePolicy):
         if not isinstance(outcome, WaitingUnit) or not outcome.lacks_capacity or is_broken(unit.gangs):
             return outcome
         texts = [text for seat in self._reserved() if (text := self._blocked(unit, seat))]
+        if len(texts) > SEATS_LISTED:
+            texts[SEATS_LISTED:] = [f"room is held for {count_noun(len(texts) - SEATS_LISTED, 'other gang')}"]
         return replace(outcome, reasons=(*outcome.reasons, *(f"{text}." for text in texts))) if texts else outcome
 
     def complete(self, plan: RoundPlan) -> RoundPlan:
