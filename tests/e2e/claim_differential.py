@@ -2,7 +2,7 @@
 """koordpy's claims against the real kube-scheduler: verdict, nodes and, with `firstFit`, the devices of every claim.
 
 `python -m tests.e2e.differential --claims --pods 1000`. Kubernetes 1.37 or later. Pods that kube-scheduler gives up
-with an error are counted apart: koordpy refuses the node instead where dra.md says so.
+with an error are counted apart: koordpy refuses the node instead (dra.md 9).
 """
 
 from __future__ import annotations

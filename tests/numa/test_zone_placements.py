@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placements by NUMA zones: the worked examples of numa.md 12, and rules of its sections 1, 4, 5 and 7."""
+"""Placements by NUMA zones: examples and rules of numa.md 1, 4, 5 and 7."""
 
 import json
 from pathlib import Path

@@ -85,9 +85,6 @@ def short(verdicts: Verdicts) -> str:
     return "".join({True: "T", False: "F"}.get(one, "E") if isinstance(one, bool) else "E" for one in verdicts)
 
 
-LOWEST = -(2**63)
-LOWEST_INDEX = 1
-"""Place among the random devices of the one with this number as attribute `index`."""
 _STATIC = ("found no matching overload", "must evaluate to bool", "expected type", "undefined field")
 
 
@@ -110,9 +107,6 @@ def reason(expression: str, kubernetes: Verdicts, ours: Verdicts) -> str | None:
     versions = "firmware" in expression or "semver(" in expression
     if versions and all(a == "no such overload" and isinstance(b, bool) for a, b in differing):
         return "a version compared with a string"
-    places = {at for at, (a, b) in enumerate(zip(kubernetes, ours, strict=True)) if short([a]) != short([b])}
-    if ".sub(" in expression and (str(LOWEST) in expression or places == {LOWEST_INDEX}):
-        return "-2^63 is subtracted from a quantity exactly"
     return None
 
 
