@@ -102,8 +102,8 @@ COUNTS = {
 """Histograms of things that are counted."""
 BOUNDED = {
     "attempts", "check", "code", "event", "extension_point", "kind", "layer", "lease", "method", "origin", "outcome",
-    "plugin", "policy", "profile", "python", "queue", "quota", "reason", "resource", "result", "rule", "scope", "stage", "state",
-    "status", "type", "verb", "version", "why", "host",
+    "plugin", "policy", "profile", "python", "queue", "quota", "reason", "resource", "result", "rule", "scope", "stage",
+    "state", "status", "type", "verb", "version", "why", "host",
 }  # fmt: skip
 """Labels whose values are few, however many pods, nodes and gangs there are: `quota` and `queue` are as many as an
 administrator makes."""
