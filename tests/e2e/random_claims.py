@@ -73,7 +73,7 @@ class ClaimMaker:
             rule = self._object("DeviceTaintRule", "rule", {"deviceSelector": selector, "taint": taint})
             await api.create(f"{RESOURCE}/devicetaintrules", rule)
         for i in range(claims):
-            body = self._object("ResourceClaim", f"c{i}", {"devices": self._devices()})
+            body = self._object("ResourceClaim", f"c{i}", {"devices": self._devices(last=i % 2 == 1)})
             await api.create(f"{RESOURCE}/namespaces/default/resourceclaims", body)
 
     def _object(self, kind: str, name: str, spec: Json) -> Json:
@@ -132,14 +132,17 @@ class ClaimMaker:
             exact["capacity"] = {"requests": {"memory": self.rng.choice(["15Gi", "40Gi", "90Gi"])}}
         return exact
 
-    def _devices(self) -> Json:
+    def _devices(self, *, last: bool) -> Json:
+        """last: no pod has a claim after this one. Admin access only comes last in a pod: for kube-scheduler it blocks
+        later requests of the pod, for koordpy it blocks none (docs/rules/dra.md 2)."""
         requests: list[Json] = []
-        for i in range(self.rng.choice([1, 1, 2])):
+        number = self.rng.choice([1, 1, 2])
+        for i in range(number):
             if self.chance(0.2):
                 subs = [{"name": f"s{k}", **self._exact()} for k in range(2)]
                 requests.append({"name": f"r{i}", "firstAvailable": subs})
             else:
-                admin = {"adminAccess": True} if self.chance(0.15) else {}
+                admin = {"adminAccess": True} if last and i == number - 1 and self.chance(0.4) else {}
                 requests.append({"name": f"r{i}", "exactly": {**self._exact(), **admin}})
         devices: Json = {"requests": requests}
         if self.chance(0.25):

@@ -16,6 +16,7 @@ from tests.e2e.controlplane import ControlPlane
 from tests.e2e.installed import KOORD, RELEASE, Install, Installed, Json, enforced
 from tests.e2e.process import Process, eventually
 
+NOT_OF_PODS = {keys.DEVICE_BOOT, keys.PROVISIONING_FOR, keys.PROVISIONING_ATTEMPT}
 DEVICES = f"/apis/{KOORD}/v1alpha1/devices"
 ALLOCATION, VISIBLE = (
     "topology.scheduling.koordinator.sh/gpu",
@@ -100,7 +101,7 @@ async def test_nobody_but_the_scheduler_says_which_gpus_a_pod_has(
 async def test_nobody_else_says_of_our_pods_what_the_scheduler_says(api: Client, install: Install) -> None:
     await install()
     await enforced(api)
-    for key in {*keys.WRITTEN, f"{keys.GPU_CUDA_VISIBLE_PREFIX}init-0"} - {keys.DEVICE_BOOT}:
+    for key in {*keys.WRITTEN, f"{keys.GPU_CUDA_VISIBLE_PREFIX}init-0"} - NOT_OF_PODS:
         await refused(api.create(pods_path(), gpu_pod("p", annotations={key: "0"})), key)
     await api.create(pods_path(), gpu_pod("p", scheduler=OTHERS, annotations={keys.BOUND_RANK: "0"}))
 

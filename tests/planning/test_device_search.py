@@ -131,8 +131,12 @@ def _keeps(spec: ClaimSpec, places: Any, chosen: Any, devices: Sequence[OfferedD
         number = len(set(values))
         if values and number != (len(values) if constraint.distinct else 1):
             return False
-    admin = [i for one, group in own if one.admin for i in group]
-    return len(set(admin)) == len(admin)
+    given: set[int] = set()
+    for one, group in own:
+        if one.admin and given.intersection(group):
+            return False
+        given |= set(group)
+    return True
 
 
 @pytest.mark.parametrize("seed", range(150))

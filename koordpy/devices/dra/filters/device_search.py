@@ -294,7 +294,7 @@ class DeviceSearch:
         """Takes a device for a request; returns the function that undoes it, None if the device does not fit."""
         device = self.devices[at]
         if alternative.admin:
-            if at in claim.admin:
+            if any(other == at for _, other, _ in claim.results):
                 return None
         elif self._is_taken(alternative, at):
             return None
@@ -314,15 +314,16 @@ class DeviceSearch:
         added = self._add_values(claim, alternative, device)
         if added is None:
             return None
-        draws = begins and not alternative.admin
-        self._change(claim, at, consumed, draws=draws, admin=alternative.admin, sign=1)
+        if not alternative.admin:
+            self._change(at, consumed, draws=begins, sign=1)
         claim.results.append((alternative, at, consumed))
 
         def undo() -> None:
             claim.results.pop()
             for values in added:
                 values.pop()
-            self._change(claim, at, consumed, draws=draws, admin=alternative.admin, sign=-1)
+            if not alternative.admin:
+                self._change(at, consumed, draws=begins, sign=-1)
 
         return undo
 
@@ -366,20 +367,8 @@ class DeviceSearch:
             added.append(values)
         return added
 
-    def _change(
-        self,
-        claim: SearchedClaim,
-        at: int,
-        consumed: dict[str, Fraction] | None,
-        *,
-        draws: bool,
-        admin: bool,
-        sign: int,
-    ) -> None:
+    def _change(self, at: int, consumed: dict[str, Fraction] | None, *, draws: bool, sign: int) -> None:
         """Adds a taken device to the state of the search (sign 1), or removes it (-1)."""
-        if admin:
-            (claim.admin.add if sign > 0 else claim.admin.discard)(at)
-            return
         self._used[at] = self._used.get(at, 0) + sign
         if not self._used[at]:
             del self._used[at]

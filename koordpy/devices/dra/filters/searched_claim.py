@@ -31,8 +31,6 @@ class SearchedClaim:
     """(alternative, device, consumed amounts) of each result so far."""
     values: list[list[tuple[str, Any]]] = field(default_factory=list)
     """Per constraint, the attribute of each device so far."""
-    admin: set[int] = field(default_factory=set)
-    """Devices with admin access in this claim."""
 
 
 def is_kept(constraint: ConstraintSpec, value: tuple[str, Any], values: Sequence[tuple[str, Any]]) -> bool:
