@@ -23,7 +23,7 @@ from koordpy.workloads.workload_model import NO_RECORD, Record
 
 DEGRADED = "Degraded"
 """Condition of a PodGroup that runs with fewer members than its minimum."""
-STALE, DEGRADED = "Stale", "Degraded"
+STALE = "Stale"
 MEMBERS_MISSING = "MembersMissing"
 """Condition type of a gang that has lost members that it needs, and koordpy's reason for it."""
 MOST_KEPT = 10_000
