@@ -15,6 +15,7 @@ from koordpy.cache.snapshot import Snapshot
 from koordpy.engine.wakeups import Wake
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.plan.round_plan import Placement, PromisedStart, RoundPlan
+from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import PodInfo
 
 
@@ -32,6 +33,7 @@ class RoundReservations:
         self.seats: Mapping[str, float] = {}
         """Broken gang -> end of its seats in the last round, in seconds since the epoch."""
         feeds.listeners.pod_gone.append(self._pod_gone)
+        feeds.listeners.gang.append(self._gang_changed)
 
     def add_to(self, snapshot: Snapshot, tried: frozenset[str]) -> Snapshot:
         """Returns the snapshot with the reservations of waiting units, except units that this round plans.
@@ -112,6 +114,11 @@ class RoundReservations:
         """Wakes waiting units if the time of a gang's seats is over (repair.md 4.4). now: seconds since the epoch."""
         if self.seats and min(self.seats.values()) <= now:
             self.keep_seats({gang: end for gang, end in self.seats.items() if end > now})
+
+    def _gang_changed(self, ref: GangRef) -> None:
+        """Wakes waiting units when a gang with seats changes: it may need fewer seats, or none."""
+        if ref.key in self.seats:
+            self._queue.broadcast(Wake.CAPACITY_FREED, "SeatsChanged")
 
     def next_due(self) -> float | None:
         """Returns when the next seats end, in seconds since the epoch; None without seats."""

@@ -12,6 +12,7 @@ from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.plan.round_plan import Deferral, Placement, RoundPlan
 from koordpy.planner.planning_round import plan_round
+from koordpy.pods.gang_refs import GangRef
 from tests.scenarios.cluster import World, node, pod
 
 LATE, TAKER = "default/late", "default/taker"
@@ -26,7 +27,7 @@ def test_room_that_a_cut_round_gave_to_others_does_not_come_back(at: str, kept: 
     snapshot = World().add(node("n1:4"), node("n2:4"), pod("late", cpu="4"), pod("taker", cpu="2")).snapshot()
     woken: list[str] = []
     queue = SimpleNamespace(unit_of={LATE: LATE, TAKER: TAKER}, wake_waiting=lambda _, event, **__: woken.append(event))
-    feeds = SimpleNamespace(queue=queue, listeners=SimpleNamespace(pod_gone=[]))
+    feeds = SimpleNamespace(queue=queue, listeners=SimpleNamespace(pod_gone=[], gang=[]))
     reservations = RoundReservations(cast(Feeds, feeds))
     [tried] = plan_round(snapshot, only=frozenset({LATE})).units
     reservations.keep(round_of(units=(tried,), awaiting_nominations=(Placement(LATE, "uid", "n1", LATE),)), snapshot)
@@ -59,9 +60,22 @@ def test_a_place_is_given_up_when_a_terminating_pod_stays(uid: str, stamp: str |
 
     woken: list[str] = []
     queue = SimpleNamespace(unit_of={LATE: LATE}, wake_waiting=lambda _, event, **__: woken.append(event))
-    feeds = SimpleNamespace(queue=queue, listeners=SimpleNamespace(pod_gone=[]))
+    feeds = SimpleNamespace(queue=queue, listeners=SimpleNamespace(pod_gone=[], gang=[]))
     reservations = RoundReservations(cast(Feeds, feeds))
     plan = round_of(awaiting_nominations=(Placement(LATE, "uid-late", "n1", LATE),))
     reservations.keep(plan, cluster("uid-victim", TERMINATING))
     assert (LATE in reservations.add_to(cluster(uid, stamp), frozenset()).reservations) == kept
     assert woken == ([] if kept else ["AwaitedRoomGivenUp"])
+
+
+def test_a_change_of_a_gang_with_seats_wakes_waiting_units() -> None:
+    woken: list[str] = []
+    queue = SimpleNamespace(broadcast=lambda _, event: woken.append(event))
+    feeds = SimpleNamespace(queue=queue, listeners=SimpleNamespace(pod_gone=[], gang=[]))
+    reservations = RoundReservations(cast(Feeds, feeds))
+    reservations.keep_seats({"default/g": 300.0})
+    [changed] = feeds.listeners.gang
+    changed(GangRef("default", "other"))
+    assert woken == []
+    changed(GangRef("default", "g"))
+    assert woken == ["SeatsChanged"]
