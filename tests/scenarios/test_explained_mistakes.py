@@ -197,6 +197,12 @@ NOTE = "gang.scheduling.koordinator.sh/networkTopologyAware"
                 ", and gatherStrategy[0].layer were blockLayer",
             ),
         ),
+        (
+            {"gather-Strategy": [{"layer": "blockLayer", "strategy": "MustGather"}]},
+            ("gather-Strategy were named gatherStrategy",),
+        ),
+        ({"gatherStrategy": [{"layer": "blockLayer", "stra.tegy": "MustGather"}]}, ()),  # no path leads to the key
+        ({"gatherStrategy": [{"layr": "zzz", "layer": "blockLayer", "strategy": "MustGather"}]}, ()),  # has both keys
         ({"gatherStrategy": [{"layer": "zzz", "strategy": "MustGather"}]}, ()),
         ({"gatherStrategy": [{"layer": "blockLayer", "strategy": "Often"}]}, ()),
     ],

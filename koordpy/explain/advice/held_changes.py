@@ -32,8 +32,10 @@ from koordpy.pods.gang_refs import GangRef, GangSource
 
 _TOPOLOGY = (keys.GANG_TOPOLOGY, keys.GANG_TOPOLOGY_ALIAS)
 """Topology annotations; the first that is present applies."""
-_HINTED = re.compile(r"^([\w\[\].]+): (unknown field)?[^;]*, did you mean (\w+)\?")
+_HINTED = re.compile(r"^([\w\[\].-]+): (unknown field)?[^;]*, did you mean (\w+)\?")
 """A fault of the topology annotation with its path and the name that was meant."""
+_STEP = re.compile(r"[^.\[\]]+")
+"""One step of a path: a key, or an index."""
 
 
 def held_changes(case: Case) -> Iterator[ClusterChange]:
@@ -121,25 +123,36 @@ def _corrected(text: str, layers: list[str]) -> tuple[str, list[str]]:
                 return text, []
             path, unknown, right = found.groups()
             said.append(f"{path} were named {right}" if unknown else f"{path} were {right}")
-            text = _replaced(text, path, right, is_name=bool(unknown))
+            changed = _replaced(text, path, right, is_name=bool(unknown))
+            if changed is None:
+                return text, []
+            text = changed
             continue
         for number, rule in enumerate(wish.gather):
             near = meant(rule.layer, layers) if rule.layer not in layers else ""
-            if near:
-                path = f"gatherStrategy[{number}].layer"
+            path = f"gatherStrategy[{number}].layer"
+            if near and (changed := _replaced(text, path, near, is_name=False)) is not None:
                 said.append(f"{path} were {near}")
-                text = _replaced(text, path, near, is_name=False)
+                text = changed
         return text, said
     return text, []
 
 
-def _replaced(text: str, path: str, right: str, *, is_name: bool) -> str:
-    """Returns JSON with another value at a path such as `gatherStrategy[0].layer`; is_name: with another field name."""
+def _replaced(text: str, path: str, right: str, *, is_name: bool) -> str | None:
+    """Returns JSON with another value at a path such as `gatherStrategy[0].layer`; is_name: with another field name.
+
+    None if the path leads to no field, because a key contains a dot, or if a field with the other name exists.
+    """
     whole = json.loads(text)
-    *steps, last = [int(one) if one.isdecimal() else one for one in re.findall(r"\w+", path)]
+    *steps, last = _STEP.findall(path)
     place: Any = whole
     for step in steps:
-        place = place[step]
+        if isinstance(place, list):
+            place = place[int(step)] if step.isdecimal() and int(step) < len(place) else None
+        else:
+            place = place.get(step) if isinstance(place, dict) else None
+    if not isinstance(place, dict) or last not in place or (is_name and right in place):
+        return None
     place[right if is_name else last] = place.pop(last) if is_name else right
     return json.dumps(whole)
 
