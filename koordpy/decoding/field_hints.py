@@ -2,7 +2,8 @@
 """Warnings about fields of a manifest that are readable but probably not what the author meant, for offline commands.
 
 The checks cover names, labels, missing fields and values that an API server would reject, and the values of koordpy's
-own kinds. None of them is a fault (kube-parity.md section 7), because the planner accepts every value. Values of other
+own kinds. None of them is a fault (kube-parity.md section 7), because the planner accepts every value. Except fractions
+of devices in a zone: another field names the resource, so the reader of the amount cannot find them. Values of other
 Kubernetes fields are left to the API server (`kubectl apply --dry-run=server`).
 
 Two tables state the checks: `VALUES` for single fields, `WHOLE` for several fields of a struct. `strict_decoding.py`
@@ -29,6 +30,7 @@ from koordpy.api.custom_objects import (
     ElasticQuota,
     ElasticQuotaSpec,
     HierarchyEntry,
+    ZoneResource,
 )
 from koordpy.api.field_faults import FieldWalk, key_path, literal
 from koordpy.api.object_names import CONTAINER_NAME, LABEL_KEY, LABEL_VALUE
@@ -51,9 +53,11 @@ from koordpy.api.pod_groups import (
     UpstreamPolicy,
     UpstreamTopologyConstraint,
 )
+from koordpy.api.quantity import is_extended
 from koordpy.api.scalars import Number
 from koordpy.api.spelling import meant
 from koordpy.decoding.annotation_settings import whole_number
+from koordpy.decoding.leaf_readers import check_quantity
 
 Look = Callable[[Any, str, FieldWalk], None]
 """(raw value, path, walk): adds warnings to the walk."""
@@ -234,6 +238,24 @@ def _one_policy(raw: Any, path: str, walk: FieldWalk) -> None:
         walk.doubt(path, "exactly one of basic and gang must be set: the API server would reject it")
 
 
+def _whole_devices(raw: Any, path: str, walk: FieldWalk) -> None:
+    """Adds a fault for each amount of an extended resource in a zone that is a quantity, but no whole number."""
+    name = raw.get("name")
+    if not isinstance(name, str) or not is_extended(name):
+        return
+    for field in ("capacity", "allocatable", "available"):
+        value = raw.get(field)
+        text = value.text if isinstance(value, Number) else value
+        try:
+            check_quantity("", text)
+        except ValueError:
+            continue  # the reader of the field adds this fault
+        try:
+            check_quantity(name, text)
+        except ValueError as fault:
+            walk.fault(key_path(path, field), str(fault))
+
+
 WHOLE: Mapping[type, tuple[Look, ...]] = MappingProxyType(
     {
         Requirement: (_requires("key", "operator"), _values_of_operator),
@@ -243,6 +265,7 @@ WHOLE: Mapping[type, tuple[Look, ...]] = MappingProxyType(
         PodAffinityTerm: (_requires("topologyKey"),),
         PodSpec: (_requires("containers"),),
         Container: (_requires("name"),),
+        ZoneResource: (_whole_devices,),
     }
 )
 """Struct -> checks of several fields together."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from koordpy.api.claim_objects import ResourceClaimTemplate, ResourceSlice
-from koordpy.api.custom_objects import ClusterNetworkTopology
+from koordpy.api.custom_objects import ClusterNetworkTopology, NodeResourceTopology
 from koordpy.api.field_faults import key_path
 from koordpy.api.objects import Node, Pod, PodDisruptionBudget
 from koordpy.api.pod_groups import PodGroup
@@ -86,6 +86,15 @@ def decoded(text: str, kind: type[Any]) -> tuple[Any, list[str]]:
             ClusterNetworkTopology,
             "spec: {hierarchy: [{layerName: a, labelKey: [b, 5]}]}",
             ["spec.hierarchy[0].labelKey[1]: must be a string, not the number 5"],
+        ),
+        (
+            NodeResourceTopology,
+            "zones: [{resources: [{name: cpu, available: 4x}, {name: x.y/z, capacity: 4.5, available: 4x}]}]",
+            [
+                "zones[0].resources[0].available: '4x' is no quantity",
+                "zones[0].resources[1].available: '4x' is no quantity",
+                "zones[0].resources[1].capacity: '4.5' must be whole",
+            ],
         ),
         (PodDisruptionBudget, "spec: {minAvailable: half}", ["spec.minAvailable: 'half' is neither"]),
         (

@@ -8,7 +8,7 @@ from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.bounded_memory import cached
-from koordpy.api.custom_objects import NodeResourceTopology, TopologyZone
+from koordpy.api.custom_objects import NodeResourceTopology, TopologyZone, ZoneResource
 from koordpy.api.field_faults import UnreadableError
 from koordpy.api.json_text import read_json
 from koordpy.api.objects import Node, Quantity
@@ -112,24 +112,25 @@ def _zones(listed: Sequence[TopologyZone], warnings: list[str]) -> dict[int, dic
             warnings.append(f"{names[number]} and {zone.name} have one number: the report is ignored")
             return {}
         names[number] = zone.name
-        found[number] = {one.name: _amounts(one.name, one, f"zones[{i}]") for one in zone.resources}
+        found[number] = {one.name: _amounts(one, f"zones[{i}].resources[{j}]") for j, one in enumerate(zone.resources)}
     if len(found) > MOST_ZONES:
         warnings.append(f"{len(found)} zones, at most {MOST_ZONES}: the report is ignored")
         return {}
     return found
 
 
-def _amounts(name: str, one: Any, where: str) -> ZoneAmounts:
+def _amounts(one: ZoneResource, path: str) -> ZoneAmounts:
     """Returns the amounts of a resource; a missing capacity equals allocatable and the reverse, a missing available
-    equals allocatable."""
+    equals allocatable. path: of the resource, for the fault."""
 
-    def read(text: Quantity | None) -> int | None:
+    def read(field: str, text: Quantity | None) -> int | None:
         try:
-            return None if text is None else units(name, text)
+            return None if text is None else units(one.name, text)
         except UnreadableError as fault:
-            raise UnreadableError(f"{where}.{name}: {fault}") from None
+            raise UnreadableError(f"{path}.{field}: {fault}") from None
 
-    capacity, allocatable, available = map(read, (one.capacity, one.allocatable, one.available))
+    capacity, allocatable = read("capacity", one.capacity), read("allocatable", one.allocatable)
+    available = read("available", one.available)
     if allocatable is None:
         allocatable = capacity or 0
     return ZoneAmounts(
