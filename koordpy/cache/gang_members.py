@@ -108,8 +108,8 @@ class Members:
 
     @cached_property
     def deleted_succeeded(self) -> int:
-        """Number of Succeeded members of the present run with deleted pods."""
-        return sum(map(self.run.has, self.past.gone))
+        """Number of Succeeded members of the present run with deleted pods, also if only a record counts them."""
+        return self.succeeded - sum(self.run.has(to_ended_member(pod)) for pod in self.pods if self.is_success(pod))
 
     @cached_property
     def done(self) -> int:

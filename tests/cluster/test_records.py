@@ -129,6 +129,23 @@ def test_the_larger_counts_of_the_record_and_the_pods_seen(kind: str) -> None:
     assert counts(state, kind) == (3, 3)
 
 
+@pytest.mark.parametrize("seen", [0, 1])
+def test_members_that_only_the_job_counts_are_succeeded_with_deleted_pods(seen: int) -> None:
+    """The watch may show that a pod Succeeded and that it is deleted in one event, which alone is no success."""
+    state, naming = make_state(), LABELLED
+    groups(state)
+    for index in range(2):
+        state.upsert(member("j", index, naming, phase="Running"))
+    for index in range(seen):
+        state.upsert(member("j", index, naming, phase="Succeeded"))
+    put(state, job("j", naming, succeeded=2, completedIndexes="0-1"))
+    for index in range(2):
+        state.delete(Pod, f"default/j-{index}")
+    state.upsert(member("j", 2, naming, phase="Running"))
+    found = gang(state, "koordinator")
+    assert (found.succeeded, found.deleted_succeeded) == (2, 2)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("indexed", "says", "number", "failed"),
