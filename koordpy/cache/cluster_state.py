@@ -28,7 +28,7 @@ from koordpy.config.configuration import Gangs, Quota
 from koordpy.config.node_failures import Repair
 from koordpy.decoding.wire_json import unreadable
 from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices, DeviceFamilies, FamilyBook
-from koordpy.pods.gang_refs import GangSource
+from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.pods.object_book import ObjectBook, W, object_key
 from koordpy.pods.pod_info import in_group
 from koordpy.pods.pod_owners import label_keys
@@ -75,6 +75,8 @@ class ClusterState(PodBook):
         """Keys of the pods for which quotas count devices of claims."""
         self.lost_pods = LostPods()
         """Members of gangs on lost nodes, as of the last snapshot or the last update by a caller."""
+        self.broken_since: dict[GangRef, float] = {}
+        """Broken gang -> when it was first found so, in seconds since the epoch. The live scheduler fills it."""
         self._storage = VolumeBook()
         self._repair = repair or Repair()
         self.serves_provisioning = True
@@ -314,6 +316,7 @@ class ClusterState(PodBook):
             evicted_for=self.preemption_history.view(now) if self.preemption_history.times else {},
             scheduler_names=self.scheduler_names,
             lost_nodes=lost_nodes,
+            broken_since=self.broken_since.copy(),
             keeps_spares=nodes.keeps_spares,
             closed_nodes=self.closed_nodes(now),
             topology_warnings=nodes.hypernode_faults,

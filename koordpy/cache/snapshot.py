@@ -174,6 +174,8 @@ class Snapshot:
     """Readers of device requests, by family."""
     lost_nodes: Mapping[str, LostNode] = field(default_factory=dict)
     """Node name -> why the node is lost; only of lost nodes (repair.md 4.1)."""
+    broken_since: Mapping[GangRef, float] = field(default_factory=dict)
+    """Broken gang -> when this process first found it so, in seconds since the epoch. Empty offline."""
     keeps_spares: bool = False
     """True if a layer keeps spare nodes, or a node has the label of spares (`plugins/spare_nodes.py`)."""
     closed_nodes: ClosedNodes = NOTHING_CLOSED

@@ -43,6 +43,10 @@ class GangRepair:
     seats_until: float | None = None
     """End of that reservation, in seconds since the epoch; None without one."""
 
+    def warning(self, key: str) -> str:
+        """Returns the message of the event GangDegraded. key: name of the gang."""
+        return f"gang {key} has {self.text}"
+
     @property
     def text(self) -> str:
         """The message of the condition Degraded: what is missing, why, and where it can go."""

@@ -4,10 +4,14 @@
 from koordpy.api.natural_order import natural_key
 from koordpy.cache.lost_nodes import GONE
 from koordpy.cache.snapshot import Snapshot
-from koordpy.feasibility.round_state import RoundState
+from koordpy.config.node_failures import Repair
 from koordpy.gangs.broken_gangs import missing_members, missing_ranks, repair_policy
+from koordpy.gangs.gang_reading import read_gang
 from koordpy.gangs.gang_settings import Gang
 from koordpy.plan.gang_repair import GangRepair, LostMember
+from koordpy.pods.gang_refs import GangRef
+from koordpy.preemption.search.stale_gangs import thinned
+from koordpy.preemption.selection.victim_units import terminating
 
 
 def lost_members(gang: Gang, snapshot: Snapshot) -> tuple[LostMember, ...]:
@@ -28,19 +32,18 @@ def hurt_members(gang: Gang, snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(pod.key for pod in sorted(found, key=lambda pod: natural_key(pod.name)))
 
 
-def gang_repair(gang: Gang, round_state: RoundState) -> GangRepair | None:
-    """Returns the losses of a gang after a round; None for a gang without any.
+def gang_repair(gang: Gang, snapshot: Snapshot, settings: Repair) -> GangRepair | None:
+    """Returns the losses of a gang, without its seats; None for a gang without any.
 
-    gang: with the pods of the round's plan bound.
+    gang: as it is now, or with the pods of a round's plan bound.
     """
     if not gang.bound and not gang.lost:
         return None
-    snapshot = round_state.snapshot
     missing, lost, hurt = missing_members(gang), lost_members(gang, snapshot), hurt_members(gang, snapshot)
     if not (missing or lost or hurt):
         return None
     return GangRepair(
-        policy=repair_policy(gang, snapshot, round_state.config.repair),
+        policy=repair_policy(gang, snapshot, settings),
         have=gang.present,
         min_member=gang.min_member,
         missing=missing,
@@ -48,3 +51,17 @@ def gang_repair(gang: Gang, round_state: RoundState) -> GangRepair | None:
         lost=lost,
         hurt=hurt,
     )
+
+
+def broken_gang(ref: GangRef, snapshot: Snapshot, settings: Repair) -> GangRepair | None:
+    """Returns what a gang of the snapshot lacks; None if it is not broken.
+
+    Returns None also for a gang whose live members are all terminating, and for gangs of other schedulers.
+    """
+    names = snapshot.scheduler_names
+    if not thinned(ref, snapshot) or not any(pod.pod.spec.scheduler_name in names for pod in snapshot.members[ref]):
+        return None
+    gang = read_gang(snapshot, ref)
+    if not missing_members(gang) or all(map(terminating, gang.bound)):
+        return None
+    return gang_repair(gang, snapshot, settings)

@@ -97,7 +97,7 @@ def gang_report(
         awaits=isinstance(one, WaitingUnit) and bool(one.awaits),
         never=never if gang.pending else "",
         reason=first.written_reason if first is not None else None,
-        repair=gang_repair(gang, round_state),
+        repair=gang_repair(gang, round_state.snapshot, round_state.config.repair),
     )
 
 

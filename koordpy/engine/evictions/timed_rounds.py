@@ -13,10 +13,13 @@ from collections.abc import Callable
 
 from koordpy.api.objects import condition_of
 from koordpy.cache.gang_history import STALE
+from koordpy.cache.snapshot import Snapshot
 from koordpy.engine.engine_context import Context
 from koordpy.fairness.quota_runtime import quota_amounts
+from koordpy.plan.gang_repair import GangRepair
 from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.preemption.search.stale_gangs import StaleState, stale_state
+from koordpy.report.repair_report import broken_gang
 
 AGAIN_SECONDS = 10.0
 """Pause before the next round for a gang or quota that a round could not act on, for example because of a disruption
@@ -24,12 +27,15 @@ budget."""
 
 
 class StaleWatch:
-    """Tracks stale gangs. Owned by the event loop."""
+    """Tracks stale and broken gangs. Owned by the event loop.
+
+    A gang with members on lost nodes is broken at once, but stale only when these pods are deleted (repair.md 4.1).
+    """
 
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
         """wake: called when a gang may have become due."""
         self.changed_listeners: list[Callable[[GangRef], None]] = []
-        """Called with a gang that became stale or complete again."""
+        """Called with a gang that became stale or broken, lacks other members than before, or is complete again."""
         self.half_over_listeners: list[Callable[[GangRef], None]] = []
         """Called with a stale gang when half of its grace is over."""
         self._reminded: set[GangRef] = set()
@@ -45,6 +51,8 @@ class StaleWatch:
         """Stale gang -> time of the round that handles it, in seconds since the epoch."""
         self._said: dict[GangRef, str] = {}
         """Stale gang -> start of its grace by its condition, as last read; empty if the condition is not True."""
+        self._broken: dict[GangRef, GangRepair] = {}
+        """Broken gang -> what it lacks, without its seats."""
         self._feeds.listeners.gang.append(self._changed)
 
     def _changed(self, ref: GangRef) -> None:
@@ -55,8 +63,9 @@ class StaleWatch:
         dirty, self._dirty = self._dirty, {}
         state = self._feeds.state
         # cheap checks first, because the exact one needs a snapshot
-        suspects = [ref for ref in dirty if ref in self._stale or any(pod.bound for pod in state.gangs.members(ref))]
-        suspects = [ref for ref in suspects if ref in self._stale or self._may_be_stale(ref)]
+        known = self._stale.keys() | self._broken.keys()
+        suspects = [ref for ref in dirty if ref in known or any(pod.bound for pod in state.gangs.members(ref))]
+        suspects = [ref for ref in suspects if ref in known or self._may_be_stale(ref)]
         # the watch has delivered the condition, which has the start of the grace
         suspects += [ref for ref in self._stale if ref not in dirty and self._began(ref) != self._said[ref]]
         if not suspects:
@@ -65,19 +74,30 @@ class StaleWatch:
         for ref in suspects:
             found, before = stale_state(ref, snapshot, self._settings, self._repair), self._stale.get(ref)
             if found is None:
-                for known in (self._stale, self.due, self._said):
-                    known.pop(ref, None)
+                for book in (self._stale, self.due, self._said):
+                    book.pop(ref, None)
             else:
                 self._stale[ref], self._said[ref] = found, self._began(ref)
                 if found.due is None:
                     self.due.pop(ref, None)
                 elif before is None or before.due != found.due:
                     self.due[ref] = found.due
-            if found != before:
+            if self._breaks(ref, snapshot) or found != before:
                 for listener in self.changed_listeners:
                     listener(ref)
         if self.due:
             self._wake()
+
+    def _breaks(self, ref: GangRef, snapshot: Snapshot) -> bool:
+        """Updates what a gang lacks, and since when; returns True if that changed."""
+        found, before = broken_gang(ref, snapshot, self._repair), self._broken.pop(ref, None)
+        since = self._feeds.state.broken_since
+        if found is None:
+            since.pop(ref, None)
+        else:
+            self._broken[ref] = found
+            since.setdefault(ref, snapshot.now)
+        return found != before
 
     def remind(self) -> None:
         """Calls the listeners once for each gang when half of its grace is over."""
@@ -105,6 +125,10 @@ class StaleWatch:
     def state(self, ref: GangRef) -> StaleState | None:
         """Returns the state of a stale gang; None if the gang is not stale."""
         return self._stale.get(ref)
+
+    def repair(self, ref: GangRef) -> GangRepair | None:
+        """Returns what a broken gang lacks, without its seats; None if the gang is not broken."""
+        return self._broken.get(ref)
 
     def text(self, key: str) -> str:
         """Returns the message for the condition of a PodGroup; empty if its gang is not stale."""

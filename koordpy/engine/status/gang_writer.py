@@ -96,7 +96,7 @@ class GangWriter(Reconciler):
         if ref.source is not self.source or self._losses is None:
             return
         self.changed(ref)
-        found, known = self._losses.state(ref), ref.key in self._degraded
+        found, known = self._losses.state(ref) or self._losses.repair(ref), ref.key in self._degraded
         if found is not None:
             self._degraded.add(ref.key)
             if not known and not self._was_reported_degraded(ref):

@@ -6,10 +6,11 @@ Failed. There are four conditions:
 - Scheduled is True while the minimum is bound or has Succeeded. A gang that is not placed within its waiting time gets
   the reason WaitingTimeExceeded; it is still tried (gang-network.md 2.9).
 - Stale is True while members are lost that the gang needs.
-- Degraded is True while a round reports the gang as broken; it says what is missing and where it can go.
+- Degraded is True while the gang is broken; it says what is missing and where it can go.
 - DisruptionTarget is True from an eviction by koordpy until the minimum is bound again.
 """
 
+import dataclasses
 from collections.abc import Mapping
 
 from msgspec.structs import replace
@@ -30,6 +31,7 @@ from koordpy.cache.gang_history import (
 from koordpy.cache.gang_members import Members
 from koordpy.engine.status.status_patches import condition_for, differs_in_numbers, merged_conditions
 from koordpy.fairness.quota_admission import REFUSING_QUOTA
+from koordpy.plan.gang_repair import GangRepair
 from koordpy.plan.round_plan import GangReport, GangStatus
 from koordpy.pods.pod_info import PodInfo
 
@@ -105,14 +107,16 @@ def group_status(
     waiting_seconds: float,
     *,
     stale: str,
+    repair: GangRepair | None,
     evicted: tuple[str, str],
     now: float,
 ) -> PodGroupStatus:
     """Returns the whole status of a PodGroup.
 
     report: the gang's report of the last round; None before the first. waiting_seconds: the gang's waiting time. stale:
-    the message for a gang that has lost members that it needs; else empty. evicted: reason and message of the last
-    eviction of members by koordpy; empty for none. now: seconds since the epoch.
+    the message for a gang that has lost members that it needs; else empty. repair: what the gang lacks; None if it is
+    not broken. evicted: reason and message of the last eviction of members by koordpy; empty for none. now: seconds
+    since the epoch.
     """
     before, need = group.status, max(1, group.spec.min_member)
     counts = counts_of(gang)
@@ -127,7 +131,7 @@ def group_status(
     conditions = (
         _scheduled(group, gang, counts, report, waiting_seconds, started, now=now),
         _staleness(group, gang, stale),
-        _degradation(group, gang, report),
+        _degradation(group, gang, _with_seats(repair, report, now) if repair is not None else None),
         _disruption(group, evicted, met=counts["scheduled"] >= need),
     )
     return PodGroupStatus(
@@ -234,11 +238,19 @@ def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
     return condition_for(group, STALE, "False", WHOLE, text)
 
 
-def _degradation(group: PodGroup, gang: Members, report: GangReport | None) -> Condition | None:
+def _with_seats(repair: GangRepair, report: GangReport | None, now: float) -> GangRepair:
+    """Returns what a gang lacks, with its seats of the last round if their time is not over."""
+    last = report.repair if report is not None else None
+    if last is None or last.seats_until is None or last.seats_until <= now:
+        return repair
+    return dataclasses.replace(repair, seats=last.seats, seats_until=last.seats_until)
+
+
+def _degradation(group: PodGroup, gang: Members, repair: GangRepair | None) -> Condition | None:
     """Returns the condition Degraded; None if it stays as it is (repair.md 4.5)."""
-    old, repair = condition_of(group.status.conditions, DEGRADED), report.repair if report is not None else None
+    old = condition_of(group.status.conditions, DEGRADED)
     whole = not gang.bound or gang.runs(group.spec.min_member)
-    if repair is not None and repair.missing and not whole:
+    if repair is not None and not whole:
         return condition_for(group, DEGRADED, "True", MEMBERS_MISSING, repair.text)
     if old is None or old.status != "True" or not whole:
         return None

@@ -10,7 +10,7 @@ from math import inf
 from koordpy.api.objects import condition_of
 from koordpy.api.pod_groups import PodGroup, PodGroupStatus
 from koordpy.api.times import seconds
-from koordpy.cache.gang_history import SCHEDULED, STALE
+from koordpy.cache.gang_history import DEGRADED, SCHEDULED, STALE
 from koordpy.cache.gang_members import Members
 from koordpy.engine.client.api_resources import Resource
 from koordpy.engine.engine_context import Context
@@ -71,10 +71,10 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
             self.mark(ref.key)
 
     def _was_reported_degraded(self, ref: GangRef) -> bool:
-        """Returns True if condition Stale of the PodGroup is True."""
+        """Returns True if condition Stale or Degraded of the PodGroup is True."""
         group = self._context.state.gangs.groups.get(ref.key)
-        said = condition_of(group.status.conditions, STALE) if group is not None else None
-        return said is not None and said.status == "True"
+        conditions = group.status.conditions if group is not None else ()
+        return any(one.type in (STALE, DEGRADED) and one.status == "True" for one in conditions)
 
     def _record_report(self, report: GangReport, waiting_seconds: float) -> None:
         """Stores the report of a round with the gang's waiting time, and emits the event of a refusal."""
@@ -136,7 +136,8 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
             # a later loss of members is not caused by this eviction
             self._evicted.pop(key, None)
         report, waits = self._verdicts.get(key, (None, inf))
-        return group_status(obj, gang, report, waits, stale=self._stale.text(key), evicted=evicted, now=now)
+        stale, repair = self._stale.text(key), self._stale.repair(GangRef.from_key(key))
+        return group_status(obj, gang, report, waits, stale=stale, repair=repair, evicted=evicted, now=now)
 
     _differ_in_numbers_only = staticmethod(differ_in_numbers_only)
 

@@ -32,7 +32,7 @@ from koordpy.gangs.broken_gangs import is_broken, missing_members
 from koordpy.gangs.gang_reading import settings_of
 from koordpy.gangs.gang_settings import Gang
 from koordpy.gangs.queue_units import Unit
-from koordpy.gangs.stale_grace import since
+from koordpy.gangs.stale_grace import began
 from koordpy.plan.limits import SEATS_LISTED
 from koordpy.plan.round_plan import GangReport, RoundPlan
 from koordpy.planner.queue.backfill import Backfill, moment
@@ -172,13 +172,17 @@ class Seats(QueuePolicy):
         )
 
     def _since(self, gang: Gang) -> float:
-        """Returns when the gang became broken, in seconds since the epoch; the time of the round if it is unknown."""
+        """Returns when the gang became broken, in seconds since the epoch; the time of the round if it is unknown.
+
+        It is unknown in the first round offline, and live until this process has found the gang broken.
+        """
         snapshot = self._round_state.snapshot
         group = snapshot.pod_groups.get(gang.ref.key) if gang.ref.source is GangSource.GROUP else None
         said = condition_of(group.status.conditions, DEGRADED) if group is not None else None
         if said is not None and said.status == "True" and said.last_transition_time:
             return seconds(said.last_transition_time)
-        return since(gang, snapshot)
+        known = began(gang, snapshot)
+        return snapshot.broken_since.get(gang.ref, snapshot.now) if known is None else known
 
     def _hold(self, gang: Gang) -> float:
         """Returns how long the gang's seats are kept, in seconds: by its annotation, else as configured."""
