@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
+from aiohttp import web
+from msgspec import convert
 
 from koordpy.api.field_faults import UnreadableError
 from koordpy.api.objects import Pod
@@ -132,6 +134,51 @@ async def test_a_pod_recreated_while_we_were_away_is_deleted_before_its_successo
         await until(lambda: len(server.sent("WATCH")) == 2)
         assert list(reflector.objects) == ["new"]
     assert sink.lines == ["+a@3", "-a@3", "+a@15"]
+
+
+async def test_an_object_of_a_reply_that_no_watch_brought_is_deleted_by_a_list_without_it(
+    server: ScriptedServer,
+) -> None:
+    """Its creation and its deletion both happened while the watch was broken."""
+    again = asyncio.Event()
+
+    async def after_the_reply(request: web.Request) -> web.StreamResponse:
+        await again.wait()
+        return await status(410)(request)
+
+    server.on("LIST", PATH, listing(pod("a", "3")), listing(pod("a", "3"), version="20"))
+    server.on("WATCH", PATH, after_the_reply, watching())
+    sink = Log()
+    async with reflecting(server, sink) as reflector:
+        await until(lambda: len(server.sent("WATCH")) == 1)
+        reflector.take_new(convert(pod("made", "12"), Pod))
+        again.set()
+        await until(lambda: len(server.sent("WATCH")) == 2)
+    assert sink.lines == ["+a@3", "+made@12", "-made@12"]
+
+
+async def test_an_object_created_while_a_list_is_read_is_kept(server: ScriptedServer) -> None:
+    async def meanwhile(request: web.Request) -> web.StreamResponse:
+        reflector.take_new(convert(pod("made", "12"), Pod))
+        return await listing(pod("a", "3"), version="10")(request)
+
+    server.on("LIST", PATH, meanwhile)
+    server.on("WATCH", PATH, watching(event("ADDED", pod("made", "12")), event("MODIFIED", pod("made", "13"))))
+    sink = Log()
+    async with reflecting(server, sink) as reflector:
+        await until(lambda: len(sink.lines) == 3)
+    assert sink.lines == ["+made@12", "+a@3", "+made@13"]
+
+
+async def test_a_late_reply_does_not_bring_back_what_was_deleted(server: ScriptedServer) -> None:
+    server.on("LIST", PATH, listing(pod("a", "3")))
+    server.on("WATCH", PATH, watching(event("ADDED", pod("made", "12")), event("DELETED", pod("made", "14"))))
+    sink = Log()
+    async with reflecting(server, sink) as reflector:
+        await until(lambda: len(sink.lines) == 3)
+        reflector.take_new(convert(pod("made", "12"), Pod))
+        assert list(reflector.objects) == ["uid-a"]
+    assert sink.lines == ["+a@3", "+made@12", "-made@12"]
 
 
 async def test_a_list_that_expires_between_pages_starts_anew(server: ScriptedServer) -> None:

@@ -40,18 +40,14 @@ class NotLeading(NotServed):
     """Leadership ended before a write was sent."""
 
 
-def take_reply(state: ClusterState, claim: ResourceClaim, *, created: bool = False) -> None:
-    """Stores a claim from a reply, so that no plan uses the older state.
+def take_reply(state: ClusterState, claim: ResourceClaim) -> None:
+    """Stores a known claim from a reply, so that no plan uses the older state.
 
     A newer known claim is kept: otherwise an older reply would restore a released reservation, and its pod would be
-    bound without it. A claim that the watch has deleted is not restored. created: True for the reply to a creation:
-    the watch may not have delivered the claim yet.
+    bound without it. An unknown claim is ignored, because the watch may have deleted it (but `ClaimCalls.take_new`).
     """
     known = state.get(ResourceClaim, object_key(claim))
-    if known is None:
-        if created:
-            state.upsert(claim)
-    elif not is_older(claim.metadata.resource_version, known.metadata.resource_version):
+    if known is not None and not is_older(claim.metadata.resource_version, known.metadata.resource_version):
         state.upsert(claim)
 
 
@@ -60,6 +56,7 @@ class ClaimCalls:
 
     def __init__(self, context: Context) -> None:
         self._client, self._feeds, self._may_write = context.client, context.feeds, context.may_write
+        self._state = context.state
         self._places = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -87,6 +84,12 @@ class ClaimCalls:
         """Called right before each write. Raises `NotLeading`."""
         if not self._may_write():
             raise NotLeading("this process no longer leads")
+
+    def take_new(self, claim: ResourceClaim) -> None:
+        """Stores a claim from the reply to a creation or a list, also if the watch has not delivered it yet."""
+        take_reply(self._state, claim)
+        if (resource := self.resource) is not None:
+            self._feeds.take_new(resource, claim)
 
     async def read(self, key: str) -> ResourceClaim | None:
         """Returns a claim; None if it does not exist."""

@@ -229,7 +229,7 @@ class DeviceReleaser:
                 for claim in await self._calls.list_claims(namespace):
                     owner = claim.metadata.controller
                     if owner is not None and owner.uid in uids and MADE in claim.metadata.annotations:
-                        take_reply(self._state, claim, created=True)
+                        self._calls.take_new(claim)
             except (ApiError, Unreachable) as error:
                 # the sweep finds them with the watch
                 logger.debug("claims of %s were not listed: %s", namespace, error)

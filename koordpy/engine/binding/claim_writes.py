@@ -116,7 +116,7 @@ class DeviceReserver:
                 self._releaser.unsure[info.uid] = info.namespace
             what = f"resource claim for the extended resources of {info.key}"
             raise self._failed(error, what, "create", "resourceclaims") from None
-        take_reply(self._state, made, created=True)
+        self._calls.take_new(made)
         need.key = f"{info.namespace}/{made.metadata.name}"
 
     async def _name(self, need: ClaimNeed) -> None:
@@ -308,7 +308,7 @@ class DeviceReserver:
         """Stores all claims as listed, because the watch is late."""
         try:
             for claim in await self._calls.list_claims():
-                take_reply(self._state, claim, created=True)
+                self._calls.take_new(claim)
         except (ApiError, Unreachable, NotServed) as error:
             raise self._failed(error, "resource claims", "list", "resourceclaims") from None
 

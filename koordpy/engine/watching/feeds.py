@@ -233,6 +233,11 @@ class Feeds:
         """Returns the last known version of a resource; empty before the first list."""
         return self.reflectors[resource.name].resource_version
 
+    def take_new(self, resource: Resource, obj: Wire) -> None:
+        """Stores an object that a reply delivered, unless the watch has delivered it, or its deletion, before."""
+        if (reflector := self.reflectors.get(resource.name)) is not None:
+            reflector.take_new(obj)
+
     def everything(self) -> Iterator[tuple[Resource, Wire]]:
         """Yields every known object of every watched kind, once. Of two objects with one key only the effective one.
 

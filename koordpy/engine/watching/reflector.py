@@ -19,6 +19,7 @@ from koordpy.api.counted_nouns import count_noun
 from koordpy.decoding.wire_json import Undecodable, unreadable
 from koordpy.engine.client.api_client import ApiClient
 from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.client.api_replies import reached
 from koordpy.engine.client.api_resources import Resource
 from koordpy.engine.client.backoff import Backoff
 from koordpy.engine.watching.backlog import Backlog
@@ -101,6 +102,8 @@ class Reflector(Generic[T]):
         self._version: str | None = None
         self._slice_began = clock()
         self._backoff = Backoff(policy.first_backoff_seconds, policy.most_backoff_seconds)
+        self._replies: dict[str, T] | None = None
+        """uid -> object of a reply since the running list began; None while no list runs."""
         self._stuck = 0  # consecutive malformed lines
         self.trouble = ""
         """Error of the last try; empty once the server replies again."""
@@ -138,6 +141,17 @@ class Reflector(Generic[T]):
             if error.status == 403 and self._on_access is not None:
                 self._on_access(False, str(error))
             raise
+
+    def take_new(self, obj: T) -> None:
+        """Passes an object of a reply to the sink, unless the watch has delivered it, or its deletion, before.
+
+        From then on it counts as delivered, so that a list without it deletes it.
+        """
+        uid, version = uid_of(obj.metadata), obj.metadata.resource_version
+        if uid not in self.objects and not reached(self.resource_version, version):
+            self.mirror.put(uid, obj, None)
+            if self._replies is not None:
+                self._replies[uid] = obj
 
     # -- failures -----------------------------------------------------------------------------------------------------
 
@@ -208,6 +222,8 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> str:
         """Lists everything, and passes the differences to the sink. Returns the version to watch from."""
+        replies: dict[str, T] = {}
+        self._replies = replies
         expired = 0
         while True:
             try:
@@ -222,7 +238,10 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(self._backoff.next())
         same = (uid for uid in self.unreadable if uid in fresh and fresh[uid] is self.objects.get(uid))
         self.unreadable = {uid: self.unreadable[uid] for uid in same} | odd
-        await self._apply(fresh)
+        self._replies = None
+        # created later than the list was read
+        newer = {uid: obj for uid, obj in replies.items() if not reached(version, obj.metadata.resource_version)}
+        await self._apply({**newer, **fresh})
         self.trouble = ""
         if not self.synced.is_set() or not self.served:
             logger.info("%s: in sync, %s", self.resource.name, count_noun(len(self.objects), "object"))
