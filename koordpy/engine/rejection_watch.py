@@ -15,7 +15,7 @@ from koordpy.engine.status.scheduler_events import NODE_BACKED_OFF, NODE_GIVEN_B
 from koordpy.engine.wakeups import Wake
 from koordpy.rejections.closed_nodes import ClosedNode
 from koordpy.rejections.rejection_memory import ClosureNews
-from koordpy.rejections.rejection_reading import OUT_OF
+from koordpy.rejections.rejection_reading import OUT_OF, TOPOLOGY
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +45,8 @@ class RejectionWatch:
         for node, reason in memory.counted:
             logger.warning("a pod was rejected by the kubelet of node %s: %s", node, reason)
             self._metrics.rejections.labels(OUT_OF if reason.startswith(OUT_OF) else reason).inc()
+            if reason == TOPOLOGY and any(book.predicts_admission(node) for book in self._state.families.values()):
+                self._metrics.numa_mispredicted.inc()
         for reason in memory.explained:
             self._metrics.conflicts.labels(f"kubelet_{reason}").inc()
         memory.counted.clear()

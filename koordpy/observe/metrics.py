@@ -224,6 +224,9 @@ class Metrics:
             "Nodes with NUMA data, by whether their report shows exactly the pods on them (exact, behind, none).",
             ["state"],
         )
+        self.numa_mispredicted = counter(
+            "koordpy_numa_mispredicted_total", "Pods that a node with NUMA data rejected with TopologyAffinityError."
+        )
         self.watch_lag = histogram(
             "koordpy_watch_lag_seconds",
             "Seconds from the arrival of watch events until they were applied.",

@@ -274,6 +274,11 @@ class FamilyBook:
         """Returns name of a gauge of `observe/metrics.py` -> label -> number of nodes; empty for none."""
         return {}
 
+    def predicts_admission(self, node: str) -> bool:
+        """Returns whether the family predicts which pods the kubelet of a node (name) rejects with
+        TopologyAffinityError."""
+        return False
+
     # -- a plan on its way to the API server --------------------------------------------------------------------------
 
     def is_lost(
@@ -371,6 +376,9 @@ class LateBook(FamilyBook):
 
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         return self._book.counts() if self._book is not None else {}
+
+    def predicts_admission(self, node: str) -> bool:
+        return self._book is not None and self._book.predicts_admission(node)
 
     def is_lost(
         self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, new_pods: Sequence[PodInfo]

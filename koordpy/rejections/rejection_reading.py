@@ -10,10 +10,12 @@ from koordpy.api.times import seconds
 
 UNEXPECTED = "UnexpectedAdmissionError"
 """Reason of a kubelet with a device plugin or a resource manager that failed."""
+TOPOLOGY = "TopologyAffinityError"
+"""Reason of a kubelet that could not align a pod with NUMA zones."""
 _REASONS = {
     UNEXPECTED: UNEXPECTED,
-    "TopologyAffinityError": "TopologyAffinityError",
-    "Topology Affinity Error": "TopologyAffinityError",  # before Kubernetes 1.22
+    TOPOLOGY: TOPOLOGY,
+    "Topology Affinity Error": TOPOLOGY,  # before Kubernetes 1.22
     "SMTAlignmentError": "SMTAlignmentError",
 }
 OUT_OF = "OutOf"

@@ -4,12 +4,13 @@
 import asyncio
 from typing import Any
 
+from koordpy.api.custom_objects import NodeResourceTopology, TopologyZone, ZoneResource
+from koordpy.api.objects import ObjectMeta
 from koordpy.api.times import rfc3339
 from koordpy.engine.scheduler import Scheduler
+from koordpy.rejections.rejection_reading import TOPOLOGY, UNEXPECTED
 from tests.engine.live import Live, gang, in_virtual_time, live, pod, small, until
 from tests.engine.test_degraded_gangs import figures
-
-TOPOLOGY, UNEXPECTED = "TopologyAffinityError", "UnexpectedAdmissionError"
 
 
 def reject(cluster: Live, scheduler: Scheduler, name: str, reason: str = TOPOLOGY) -> None:
@@ -60,6 +61,26 @@ async def test_a_node_that_rejects_a_shape_is_avoided_until_the_time_is_over() -
         # a leader that starts now learns the same from the Failed pod, and forgets it
         async with cluster.running() as second:
             await until(lambda: second.state.rejections is not None)
+
+
+@in_virtual_time
+async def test_an_alignment_that_was_predicted_wrongly_is_counted_on_nodes_with_numa_data() -> None:
+    async with live([small("n1"), small("n2")]) as cluster, cluster.running() as scheduler:
+        one = ZoneResource(name="nvidia.com/gpu", allocatable="4")
+        scheduler.state.upsert(
+            NodeResourceTopology(
+                metadata=ObjectMeta(name="n1"),
+                topology_policies=["SingleNUMANodePodLevel"],
+                zones=[TopologyZone(name=f"node-{i}", type="Node", resources=[one]) for i in range(2)],
+            )
+        )
+        for name, counted in (("a", 1.0), ("b", 1.0)):
+            cluster.pod(name, gpus=4)
+            await until(lambda name=name: cluster.bound(name))
+            reject(cluster, scheduler, name)
+            await until(lambda: sum(figures(scheduler, "koordpy_rejections_total").values()) == len(cluster.places()))
+            assert figures(scheduler, "koordpy_numa_mispredicted_total") == {"": counted}
+        assert cluster.places() == {"a": "n1", "b": "n2"}  # n2 has no zones
 
 
 @in_virtual_time

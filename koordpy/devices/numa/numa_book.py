@@ -244,6 +244,10 @@ class NumaBook(FamilyBook):
         policies = Counter(policy for policy, state in states if state)
         return {"numa_nodes": policies, "numa_reports": Counter(state for _, state in states if state)}
 
+    def predicts_admission(self, node: str) -> bool:
+        """Implements `FamilyBook.predicts_admission`: for nodes with NUMA data in the last view."""
+        return node in self._views and bool(self._report_state(self._views[node]))
+
     def is_lost(
         self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, new_pods: Sequence[PodInfo]
     ) -> bool:
