@@ -159,6 +159,11 @@ class NodeBook:
         found, self._dropped = self._dropped, set()
         return found
 
+    @property
+    def may_lose_nodes(self) -> bool:
+        """True if a node is lost, or will be at the end of its grace."""
+        return bool(self._marked)
+
     def lost(self, now: float) -> dict[str, LostNode]:
         """Returns node name -> why it is lost, of each lost node. now: seconds since the epoch."""
         found = ((name, lost_node(node, now, self._repair)) for name, node in self._marked.items())

@@ -90,7 +90,8 @@ class SchedulingLoop:
             while True:
                 self.last_turn = self._clock()
                 self._decisions.release(self._now())
-                self._reservations.end_seats(self._now())
+                if self._reservations.seats:
+                    self._reservations.end_seats(self._now())
                 self._queue.poll()
                 if self._feeds.is_regroup_due(self._now()):
                     self._feeds.regroup(self._now())
@@ -105,7 +106,7 @@ class SchedulingLoop:
                 elif self._searches.search is not None and self._searches.runs_alone:
                     await self._searches.wait()
                 # an ordinary round: for due units, for timed checks (stale gangs, quotas), or to free memory
-                elif self._queue.ready() or (self._watches.is_active and self._watches.due()) or self._forgets:
+                elif self._queue.ready() or (self._is_watching() and self._watches.due()) or self._forgets:
                     await self._gather()
                     await self.round()
                 else:
@@ -118,13 +119,20 @@ class SchedulingLoop:
         self._forgets = True
         self._due.set()
 
+    def _is_watching(self) -> bool:
+        """Returns True if a stale gang, a node that may be lost, or a quota above its runtime may need a round."""
+        stale = self._watches.stale
+        due = stale is not None and bool(stale.due)
+        return due or self._watches.overuse is not None or self._feeds.state.nodes.may_lose_nodes
+
     async def _wait(self) -> None:
         """Sleeps until `due` is set, or until the next known time: a back-off, a timed check, held log lines, gangs."""
         self._due.clear()
         due = self._queue.next_due()
         pause = IDLE_SECONDS if due is None else min(IDLE_SECONDS, max(0.001, due - self._clock()))
-        watched = self._watches.next_due() if self._watches.is_active else None
-        for at in (watched, self._decisions.next_due(), self._feeds.regroup_due(), self._reservations.next_due()):
+        watched = self._watches.next_due() if self._is_watching() else None
+        seats = self._reservations.next_due() if self._reservations.seats else None
+        for at in (watched, self._decisions.next_due(), self._feeds.regroup_due(), seats):
             if at is not None:
                 pause = min(pause, LOOK_SECONDS, max(0.001, at - self._now()))
         with suppress(TimeoutError):
@@ -151,7 +159,7 @@ class SchedulingLoop:
         self._queue.poll()
         # The round evicts a stale gang unless its missing members find capacity now. So a gang with a pending pod is
         # planned in this round, whatever its state in the queue.
-        watching = self._watches.is_active
+        watching = self._is_watching()
         stale = self._watches.stale_units() if watching else []
         for unit in stale:
             self._queue.hurry(unit, "StaleGang")
@@ -233,7 +241,8 @@ class SchedulingLoop:
         self._dispatcher.apply(plan, round_input, seconds=seconds)
         if plan.reservation is not self._reservations.promised_start:
             self._reservations.promise(plan.reservation)
-        self._reservations.keep_seats(plan.seats)
+        if plan.seats or self._reservations.seats:
+            self._reservations.keep_seats(plan.seats)
         for _ in range(TURNS_TO_SEND if plan.placements else 0):
             await asyncio.sleep(0)
 

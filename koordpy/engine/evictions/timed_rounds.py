@@ -250,12 +250,6 @@ class Watches:
                 self.overuse.look()
             await asyncio.sleep(self._interval)
 
-    @property
-    def is_active(self) -> bool:
-        """True if a stale gang, a node that will be lost, or a quota above its runtime may need a round."""
-        stale = self.stale is not None and bool(self.stale.due)
-        return stale or self.overuse is not None or self.lost.next_due() is not None
-
     def next_due(self) -> float | None:
         """Returns the time of the next such round, in seconds since the epoch; None for none."""
         dues = [*self.stale.due.values()] if self.stale is not None else []
