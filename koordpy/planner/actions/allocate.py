@@ -22,7 +22,7 @@ from koordpy.planner.queue.seats import Seats
 from koordpy.planner.queue.starvation import StarvationGuard, starving_beside
 from koordpy.planner.queue.unit_order import UnitOrder
 from koordpy.planner.round_context import RoundContext
-from koordpy.preemption.search.stale_gangs import thinned
+from koordpy.preemption.search.stale_gangs import thinned_gangs
 
 Failures = Mapping[Hashable, WaitingUnit | DeferredUnit]
 """Equivalence class -> the outcome of the first of its units, which lacks capacity or was deferred to a search."""
@@ -94,8 +94,8 @@ def policies_of(queue: UnitOrder, context: RoundContext) -> list[QueuePolicy]:
     if queue.starving:
         backfill = next((one for one in out if isinstance(one, Backfill)), None)
         out.append(StarvationGuard(round_state, queue.starving, backfill=backfill))
-    snapshot, groups = round_state.snapshot, round_state.groups
-    if any(thinned(ref, snapshot) and missing_members(groups.gang(ref)) for ref in snapshot.members):
+    groups = round_state.groups
+    if any(missing_members(groups.gang(ref)) for ref in thinned_gangs(round_state.snapshot)):
         out.append(Seats(round_state, context.outcomes))
     return out
 

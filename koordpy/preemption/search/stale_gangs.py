@@ -89,6 +89,18 @@ def thinned(ref: GangRef, snapshot: Snapshot) -> bool:
     return True
 
 
+class _Thinned(tuple[GangRef, ...]):
+    """The gangs of a snapshot that may be stale."""
+
+
+def thinned_gangs(snapshot: Snapshot) -> tuple[GangRef, ...]:
+    """Returns the gangs that may be stale; computed once for each snapshot. O(pods of gangs)."""
+    known = snapshot.memo.get(_Thinned)
+    if not isinstance(known, _Thinned):
+        known = snapshot.memo[_Thinned] = _Thinned(ref for ref in snapshot.members if thinned(ref, snapshot))
+    return known
+
+
 def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs, repair: Repair) -> StaleState | None:
     """Returns the state of a gang that has lost members; None for a gang that is not stale.
 
