@@ -162,7 +162,11 @@ class RoundContext:
             self._note(unit)
             return plan_unit(unit, round_state, defers=self.defers)
 
-        return self._timed(unit, place)
+        attempt: Callable[[Unit], UnitOutcome] = place
+        for policy in self.policies:
+            if policy.binds_loans:
+                attempt = partial(policy.attempt, attempt=attempt)
+        return self._timed(unit, attempt)
 
     def _timed(self, unit: Unit, plan: Callable[[Unit], UnitOutcome]) -> UnitOutcome:
         """Plans a unit, and charges the time to its tenant if the round has a limit."""

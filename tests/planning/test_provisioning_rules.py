@@ -25,6 +25,7 @@ from koordpy.planner.planning_round import plan_round
 from koordpy.provisioning.provisioning_report import states_of
 from koordpy.provisioning.request_states import RequestPhase, state_of
 from tests.scenarios.cluster import group, node, pod
+from tests.scenarios.quotas import quota
 
 NOW = seconds("2026-01-01T00:00:00Z")
 CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
@@ -275,3 +276,13 @@ def test_no_more_new_nodes_are_kept_than_the_gang_needs() -> None:
     plain = [pod(f"p{i}", created=-9) for i in range(2)]
     plan = plan_of(*nodes, group("g", 4), *(pod(f"g-{i}", gang="g") for i in range(3)), asked, *plain)
     assert [one.node for one in plan.placements] == ["n3"]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_new_nodes_are_kept_from_units_that_a_runtime_refused_first(kept: bool) -> None:
+    """Two quotas of half a cluster each: without a hold, the first pod starts in its second turn."""
+    quotas = [quota(name, {"cpu": "0"}, {"cpu": "9"}) for name in ("q1", "q2")]
+    pods = [pod(f"p{i}", created=-9 + i, labels={keys.QUOTA_NAME: f"q{i}"}) for i in (1, 2)]
+    asked = [*gang(count=3), made(60)] if kept else []
+    plan = plan_of(born("n1", 50), *quotas, *pods, *asked)
+    assert {one.pod_key for one in plan.placements} == (set() if kept else {"default/p1"})

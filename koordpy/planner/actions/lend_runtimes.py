@@ -51,6 +51,8 @@ def lend_runtimes(context: RoundContext) -> None:
     done: dict[str, UnitOutcome] = {}
     for one in second:
         unit, key = one.unit, equivalence_class(one.unit, round_state)
+        for policy in context.policies if key is not None else ():
+            key = policy.extend_key(unit, key)
         if key is not None and key in failed:
             continue
         refusals = round_state.admission.core_refusals(unit, round_state.draft.quotas)

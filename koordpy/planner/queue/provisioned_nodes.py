@@ -41,6 +41,8 @@ class _Hold:
 class NewNodes(QueuePolicy):
     """The policy of one round."""
 
+    binds_loans = True
+
     def __init__(self, round_state: RoundState) -> None:
         self._round_state = round_state
         self._holds = tuple(self._find()) if round_state.snapshot.provisioning_requests else ()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface of policies that reserve capacity for units at the head of the queue.
 
-The round calls its policies for each unit, in queue order. This base class reserves nothing. `Backfill` and
-`StarvationGuard` are the policies of a round (`policies_of` in `planner/actions/allocate.py`).
+The round calls its policies for each unit, in queue order. This base class reserves nothing. Each round
+chooses its policies (`policies_of` in `planner/actions/allocate.py`).
 """
 
 from collections.abc import Callable, Hashable
@@ -15,6 +15,10 @@ from koordpy.plan.round_plan import PromisedStart, RoundPlan
 
 class QueuePolicy:
     """A policy that reserves nothing."""
+
+    binds_loans = False
+    """True if `attempt` also wraps the second turns of the action `lend_runtimes`, which follow the queue and may
+    promise nothing."""
 
     @property
     def promise(self) -> PromisedStart | None:
