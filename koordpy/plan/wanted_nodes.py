@@ -6,7 +6,7 @@ members that lack capacity, because the autoscaler fills existing nodes first.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class PodSet:
 
     @property
     def count(self) -> int:
+        """Number of pods."""
         return len(self.pods)
 
 
@@ -56,7 +57,3 @@ class WantedNodes:
     def counts(self) -> tuple[int, ...]:
         """Number of pods in each set."""
         return tuple(one.count for one in self.sets)
-
-    def with_class(self, class_name: str, parameters: Mapping[str, str]) -> "WantedNodes":
-        """Returns the same with another class and other parameters."""
-        return replace(self, class_name=class_name, parameters=parameters)

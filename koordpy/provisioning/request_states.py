@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a unit's ProvisioningRequests, and what is to be done about them (repair.md 3.3).
+"""Computes the state of a unit's ProvisioningRequests, and which of them are to be deleted (repair.md 3.3).
 
-A pure function of the requests, what the unit asks for now, and the time. Conditions are those of cluster-autoscaler.
+The state is a pure function of the requests, what the unit asks for now, and the time. Conditions are those of
+cluster-autoscaler.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +29,9 @@ class RequestPhase(StrEnum):
     QUEUED = "Queued"
     """A request would be created if fewer were open."""
     OPEN = "Open"
+    """The request exists, and is neither Provisioned nor failed."""
     PROVISIONED = "Provisioned"
+    """The nodes of the request exist."""
     BACK_OFF = "BackOff"
     """The last request failed; the next one is created after a pause."""
     GIVEN_UP = "GivenUp"
@@ -45,9 +48,8 @@ class RequestState:
     request: ProvisioningRequest | None = None
     """The request that counts; None for WANTED and QUEUED."""
     delete: tuple[ProvisioningRequest, ...] = ()
-    """Requests to be deleted: earlier attempts, a failed one once its successor exists, and those of other pods."""
-    until: float | None = None
-    """Time at which the state changes by itself, in seconds since the epoch; None for none."""
+    """Requests to be deleted: earlier attempts, a failed one once its successor exists, and requests for other numbers
+    of pods."""
 
 
 def unit_of(request: ProvisioningRequest) -> str:
@@ -67,7 +69,7 @@ def has_valid_attempt(request: ProvisioningRequest) -> bool:
 
 
 def is_provisioned(request: ProvisioningRequest, settings: Provisioning, now: float) -> bool:
-    """Returns True if the nodes of a request are there, and its booking has not failed or expired."""
+    """Returns True if the nodes of a request exist, and its booking has not failed or expired."""
     return _true(request, PROVISIONED) is not None and failure_time(request, settings, now) is None
 
 
@@ -77,7 +79,7 @@ def is_open(request: ProvisioningRequest) -> bool:
 
 
 def failure(request: ProvisioningRequest) -> Condition | None:
-    """Returns the condition by which a request failed; None if it did not, or if only its time is over."""
+    """Returns the condition by which a request failed; None if it did not fail, or if only its booking time is over."""
     for type in (FAILED, REVOKED, EXPIRED):
         found = _true(request, type)
         if found is not None and not (type == EXPIRED and found.reason == CONSUMED):
@@ -108,7 +110,7 @@ def state_of(
     wanted: WantedNodes, requests: Sequence[ProvisioningRequest], settings: Provisioning, now: float
 ) -> RequestState:
     """Returns the state of a unit that asks for nodes. requests: all requests of the unit. QUEUED is never returned,
-    because it depends on other units (`with_limit`)."""
+    because it depends on other units (`provisioning_report.states_of`)."""
     ordered = newest_first(requests)
     if not ordered:
         return RequestState(RequestPhase.WANTED, 1)
@@ -118,15 +120,12 @@ def state_of(
         return RequestState(RequestPhase.WANTED, 1, delete=tuple(ordered))
     failed = failure_time(last, settings, now)
     if failed is None:
-        provisioned = _true(last, PROVISIONED)
-        if provisioned is None:
-            return RequestState(RequestPhase.OPEN, attempt, last, earlier)
-        return RequestState(RequestPhase.PROVISIONED, attempt, last, earlier, _booked_until(provisioned, settings))
+        phase = RequestPhase.OPEN if _true(last, PROVISIONED) is None else RequestPhase.PROVISIONED
+        return RequestState(phase, attempt, last, earlier)
     if attempt > settings.retries:
         return RequestState(RequestPhase.GIVEN_UP, attempt, last, earlier)
-    again = failed + pause_seconds(attempt, settings)
-    if now < again:
-        return RequestState(RequestPhase.BACK_OFF, attempt, last, earlier, again)
+    if now < failed + pause_seconds(attempt, settings):
+        return RequestState(RequestPhase.BACK_OFF, attempt, last, earlier)
     return RequestState(RequestPhase.WANTED, attempt + 1, delete=tuple(ordered))
 
 

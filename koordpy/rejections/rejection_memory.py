@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remembers rejections by node and request shape, and answers which nodes are closed (numa.md 8.3 to 8.7).
+"""Remembers rejections by node and request shape, and returns which nodes are closed (numa.md 8.3 to 8.7).
 
-`saw` adds rejected pods, in any order. `update` compares them with the nodes: it settles which `OutOf...` reasons the
-totals explain, records running pods that disprove rejections, notices capacity that became free, and drops what is
-forgotten. The result depends on the set of rejected and running pods only, not on the order of calls of `saw`. Memory
-is bounded by the `MOST_...` constants; the oldest entries are dropped first.
+`saw` adds rejected pods, in any order. `update` compares them with the nodes: it ignores pods with an `OutOf...` reason
+that do not fit the totals, records running pods that disprove rejections, ends closures of nodes with more free
+capacity, and drops old rejections. The result depends on the set of rejected and running pods only, not on the order of
+calls of `saw`. Memory is bounded by the `MOST_...` constants; the oldest entries are dropped first.
 """
 
 from collections import deque
@@ -139,10 +139,6 @@ class RejectionMemory:
     def is_idle(self) -> bool:
         """True if nothing is remembered, so that `update` would change nothing."""
         return not (self._unsettled or self._nodes)
-
-    def next_end(self) -> float | None:
-        """Returns the next time at which a closure ends, in seconds since the epoch; None for none."""
-        return min((one.until for shapes in self.closed.shapes.values() for one in shapes.values()), default=None)
 
     def update(self, now: float, look: Callable[[str], RejectingNodeFacts | None], nodes: int) -> ClosedNodes:
         """Returns the closures at time `now` (seconds since the epoch). look: returns the facts of a node by name, None

@@ -29,7 +29,7 @@ class ChangePairs:
 
     decided: DecidedPod
     trials: Trials
-    """Those of single changes."""
+    """The trials of single changes."""
     proposals: Callable[[Case], Iterable[ClusterChange]]
     """Returns the changes for a case."""
     _lines: dict[frozenset[str], str] = field(default_factory=dict)
@@ -58,10 +58,8 @@ class ChangePairs:
             return
         pod = world.snapshot.pods.get(self.decided.pod.key)
         if pod is not None and pod.pending:
-            self._rounds, self._work = (
-                self._rounds + 1,
-                self._work + len(world.snapshot.pending) * len(world.snapshot.nodes),
-            )
+            self._rounds += 1
+            self._work += len(world.snapshot.pending) * len(world.snapshot.nodes)
             watch = Watch(pod.key, lambda now: self._continue(now, first))
             plan_round(world.snapshot, world.config, watch=watch)
 
