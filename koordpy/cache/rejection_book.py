@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Feeds the memory of rejections (`koordpy.rejections`) from the cache: rejected pods, free capacity, running pods.
+"""Passes rejected pods, free capacity and running pods from the cache to the memory of rejections.
 
 Source: numa.md 8. Costs nothing while no pod is rejected: facts are computed only for nodes with rejections.
 """
@@ -46,10 +46,10 @@ class RejectionBook:
         self._scheduler_names, self._live = scheduler_names, live
 
     def saw(self, pod: Pod) -> bool:
-        """Records a pod if it is ours and its kubelet has rejected it; returns True if so. False if nothing is learnt.
+        """Records a pod of koordpy that its kubelet has rejected. Returns True if it was recorded.
 
-        Live ours are the pods with the epoch of a Binding of koordpy, because tenants cannot write it. A pod that
-        cannot be read is ignored.
+        Live, pods of koordpy are those with the epoch of its Bindings, because tenants cannot write it. A pod that
+        cannot be read is ignored, and every pod if `repair.rejections.backoff` is 0.
         """
         reason = rejection_reason(pod)
         if not reason or not self.memory.settings.backoff:
@@ -73,7 +73,7 @@ class RejectionBook:
         return self.memory.update(now, self.facts_of, len(self._nodes))
 
     def facts_of(self, name: str) -> RejectingNodeFacts | None:
-        """Returns what rejections of a node are compared with; None for an unknown node."""
+        """Returns the facts of a node that its rejections are compared with; None for an unknown node."""
         info = self._nodes.get(name)
         if info is None:
             return None

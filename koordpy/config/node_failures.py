@@ -48,7 +48,7 @@ class Autoscaling(Section, frozen=True):
 class Rejections(Section, frozen=True):
     """Nodes that reject pods (numa.md 8)."""
 
-    backoff: Seconds = 120.0  # closure of a request shape on a node after its first rejection; 0 learns nothing
+    backoff: Seconds = 120.0  # closure of a request shape on a node after its first rejection; 0: none is remembered
     max_backoff: Seconds = 3600.0  # maximum, because each further rejection doubles the closure
     shapes: int = 3  # rejected request shapes after which a node is closed to other shapes, too; 0 never
 

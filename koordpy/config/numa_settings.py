@@ -13,6 +13,7 @@ class NumaSettings(Section, frozen=True):
     """NUMA zones of nodes."""
 
     enabled: bool = True
+    """True if kubelets' admission by NUMA zones is predicted on nodes with NUMA data."""
     ignore_resources: tuple[str, ...] = ()
     """Resources that the kubelets of the cluster do not align."""
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows the memory of rejections of the live scheduler: metrics, events, and wake-ups when a node opens.
+"""Updates the memory of rejections of the live scheduler: counts, events, and wake-ups when a closure ends.
 
-Rejected pods enter the memory with the watch (`PodChanges.take_in`), and each snapshot of a round reads it. Between
-rounds nothing would end a closure, so this module updates the memory every second while it remembers anything. Source:
-numa.md 8 and 9.
+Rejected pods are added to the memory when the watch delivers them (`PodChanges.take_in`), and the snapshot of each
+round reads it. No round may run when a closure ends, so this module updates the memory every second unless it is empty.
+Source: numa.md 8 and 9.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from koordpy.rejections.rejection_reading import OUT_OF, TOPOLOGY
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""Interval of updates. The end of a closure wakes units at most this late."""
+"""Interval of updates in seconds. Units wake at most this long after the end of a closure."""
 
 
 class RejectionWatch:
@@ -37,7 +37,7 @@ class RejectionWatch:
             self.look()
 
     def look(self) -> None:
-        """Updates the memory, counts what was learnt, and reports closures that began or ended."""
+        """Updates the memory, counts new rejections, and reports closures that began or ended."""
         if self._state.rejections is None:
             return
         memory = self._state.rejections.memory

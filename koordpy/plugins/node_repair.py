@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """NodeRepair: refuses nodes that take no pods for now, although labels, taints and free capacity would admit them.
 
-The filter is applied after NodeName and before TaintToleration. Each function in `REASONS` answers for one reason; the
+The filter is applied after NodeName and before TaintToleration. Each function in `REASONS` checks one reason; the
 first that refuses a node gives the reason of the node. To add a reason, write a function and one line in `REASONS`; if
-its answer differs between pods of one shape, also one line in `DISTINCTIONS`. `Snapshot.closes_nodes` must be True in
-rounds in which a reason may apply. Unlike the other filters of a node alone,
-the answers change with time and with each round, so they are not cached between rounds.
-Sources: repair.md 4.1 and 5, numa.md 8.6 and 8.7.
+its verdict differs between pods of one shape, also one line in `DISTINCTIONS`. `Snapshot.closes_nodes` must be True in
+rounds in which a reason may apply. Unlike the verdicts of other filters of a node alone, these change with time and
+with each round, so they are not cached between rounds. Sources: repair.md 4.1 and 5, numa.md 8.6 and 8.7.
 """
 
 from collections.abc import Callable, Sequence

@@ -2,7 +2,8 @@
 """Spare nodes, which take only members of broken gangs (repair.md 6), and the check that closes them to other pods.
 
 Spares are the nodes with the label `scheduling.koordinator.sh/spare: "true"`. Each domain of the layer with
-`spareNodes` also has the naturally last free nodes, until the number is reached together with its free labelled nodes.
+`spareNodes` also has its last free nodes in natural order of names, until the number is reached together with its free
+labelled nodes.
 They are chosen on the snapshot at the start of a round, so no placement of the round changes them.
 """
 

@@ -37,7 +37,7 @@ CLASS_KEY = keys.GANG_PROVISIONING_CLASS
 
 @dataclass(frozen=True, slots=True)
 class UnitRequest:
-    """The answer for one unit: what it asks for, and warnings about its annotations."""
+    """What one unit asks for, and warnings about its annotations."""
 
     wanted: WantedNodes | None
     """None if the unit does not ask, or cannot."""
@@ -53,8 +53,7 @@ class Asking:
 
     @cached_property
     def requests(self) -> Mapping[str, list[ProvisioningRequest]]:
-        """Names of a unit's gangs -> its requests, that with the highest attempt first. Others' requests are left
-        out."""
+        """Names of a unit's gangs -> its requests, the highest attempt first. Only requests that koordpy created."""
         found: dict[str, list[ProvisioningRequest]] = {}
         for request in self._snapshot.provisioning_requests:
             if title := unit_of(request):
@@ -62,7 +61,7 @@ class Asking:
         return {title: newest_first(own) for title, own in found.items()}
 
     def requests_of(self, unit: Unit) -> list[ProvisioningRequest]:
-        """Returns the requests of a unit in its namespace, that with the highest attempt first."""
+        """Returns the requests of a unit in its namespace, the highest attempt first."""
         own = self.requests.get(unit.group_id, ())
         return [one for one in own if one.metadata.namespace == unit.namespace]
 
@@ -140,7 +139,7 @@ class Asking:
                 yield key.removeprefix(prefix), value
 
     def notes_of_bindings(self, unit: Unit) -> dict[str, str]:
-        """Returns the annotations of the Bindings of a unit's members, which book them on the nodes of its request.
+        """Returns the annotations of the Bindings of a unit's members, which name the request that they consume.
 
         Empty unless the request is Provisioned (repair.md 3.3).
         """

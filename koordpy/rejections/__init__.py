@@ -3,7 +3,7 @@
 
 A kubelet may reject a pod that fits the totals of its node, for example because no NUMA zone has its devices together.
 The scheduler sees the rejection as a Failed pod that never ran. The cache has one memory of rejections, live and
-offline, and the filter NodeRepair reads its answer from the Snapshot.
+offline, and the filter NodeRepair reads the closed nodes from the Snapshot.
 
 Main types: `RequestShape` (`request_shapes.py`): the pods that a kubelet treats alike; `Strikes` (`strikes.py`): until
 when a shape is closed on a node; `RejectionMemory` (`rejection_memory.py`): rejections by node; `ClosedNodes`

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nodes take no pods of which request shapes at one moment: the immutable answer of the memory.
+"""Holds which nodes take no pods of which request shapes at one moment; immutable, computed by `RejectionMemory`.
 
 Source: numa.md 8.6 and 8.7. A Snapshot has one. The filter NodeRepair, messages, `backedOff` and suggestions read it.
 """

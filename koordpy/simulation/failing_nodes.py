@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes that fail during a simulation: `koordpy simulate --fail NODE@ROUND` (repair.md 7).
 
-Before its round the Node vanishes, with the objects that belong to it alone and its pods. Pods of DaemonSets and mirror
-pods are gone; what becomes of the others is decided by the run (`--evicted`).
+Before the round the Node, its pods, its Device, its CSINode and its ResourceSlices are deleted. The caller recreates
+the pods, except those of DaemonSets and mirror pods, or drops them (`--evicted`).
 """
 
 from collections import Counter

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the members of a run: which pending pods are surplus, and how many pods are left of those bound together.
+"""Finds surplus pending members of a run, and counts the live ones of pods that were bound together.
 
 Source: workloads.md 5.1 and 5.6.
 """
@@ -13,7 +13,7 @@ from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun
 
 
 def surplus_pods(role: Role, members: Sequence[WorkloadPod], wanted: int) -> tuple[str, ...]:
-    """Returns the pending members of a role above a number, those of the last indexes."""
+    """Returns the keys of the pending members by which a role exceeds `wanted` members, the highest indexes."""
     alive = [one for one in members if one.alive]
     if len(alive) <= wanted:
         return ()

@@ -26,8 +26,6 @@ from koordpy.pods.pod_info import PodInfo
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """Finalizer of an allocated claim, which keeps the claim until the claim controller has deallocated it."""
-
-
 MAX_IN_FLIGHT = 64
 """Maximum number of parallel requests about claims."""
 

@@ -28,8 +28,8 @@ class ClaimNeed:
 
     @property
     def granting(self) -> PodClaims | None:
-        """The pod with which the claim is allocated; None if the claim has an allocation, or another unit's pod has
-        it."""
+        """The pod for which the plan has the devices of the claim; None if the claim is allocated already, or if a plan
+        of another unit allocates it."""
         return next((pod for pod in self.pods if self.plan_key in pod.devices), None)
 
     @property
@@ -74,5 +74,5 @@ def claim_needs(pods: Iterable[PodClaims], groups: Mapping[str, UpstreamPodGroup
 
 
 def has_resource_claims(pods: Sequence[PodClaims]) -> bool:
-    """Returns whether resource claims are written for any of the pods."""
+    """Returns True if resource claims are written for any of the pods."""
     return any(pod.info.pod.spec.resource_claims or pod.devices for pod in pods)

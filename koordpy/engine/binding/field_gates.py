@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Feature gates of the API server that are off, found by fields that it dropped from a write (dra.md 12, Gates).
+"""Finds feature gates of the API server that are off, by fields that it dropped from a write (dra.md 12).
 
-The API server does not tell its gates. So each reply is compared with what was sent. A gate counts as off until the
-next discovery; until then the planner refuses devices and requests that need it.
+The API server does not list its gates, so each reply is compared with the request. A gate counts as off until the next
+discovery; until then the planner refuses devices and requests that need it.
 """
 
 import logging

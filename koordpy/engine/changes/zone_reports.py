@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pending units a changed report of NUMA zones may help; a rule as those in `engine/wakeups.py`."""
+"""Returns which pending units wake after a change of a NodeResourceTopology, as the rules of `engine/wakeups.py`."""
 
 from koordpy.api import keys
 from koordpy.api.custom_objects import NodeResourceTopology
@@ -7,7 +7,8 @@ from koordpy.engine.wakeups import Wake
 
 
 def of_node_topology(before: NodeResourceTopology | None, after: NodeResourceTopology | None) -> Wake:
-    """Returns what a changed report may help: DEVICE, too, if more than free amounts changed."""
+    """Returns NUMA_REPORT if the free amounts of a report changed; also DEVICE if its zones, sizes or policies did, or
+    if the report was created or deleted (before or after is None). NOTHING for an equal report."""
     if before is None or after is None or _zones_of(before) != _zones_of(after):
         return Wake.DEVICE | Wake.NUMA_REPORT
     return Wake.NUMA_REPORT if _free_in(before) != _free_in(after) else Wake.NOTHING
@@ -20,7 +21,7 @@ def _free_in(report: NodeResourceTopology) -> list[object]:
 
 
 def _zones_of(report: NodeResourceTopology) -> list[object]:
-    """Returns what a report states besides: zones, their sizes, and the policies of the kubelet."""
+    """Returns the zones of a report, their sizes, and the policies of the kubelet."""
     sizes = [(z.name, z.type, one.name, one.capacity, one.allocatable) for z in report.zones for one in z.resources]
     texts = [report.metadata.annotations.get(key) for key in (keys.CPU_MANAGER_POLICY, keys.CPU_TOPOLOGY)]
     return [sizes, report.attributes, report.topology_policies, texts]

@@ -33,9 +33,9 @@ from koordpy.provisioning.request_states import RequestPhase, RequestState, unit
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""Interval of the comparison."""
+"""Interval of the comparison, in seconds."""
 LONGEST_PAUSE = 60.0
-"""Longest pause after consecutive failed writes for a unit."""
+"""Longest pause in seconds after consecutive failed writes for a unit."""
 
 
 @dataclass(slots=True)
@@ -58,10 +58,10 @@ class RequestKeeper:
         self._news = RequestNews(context)
         self._wants: dict[str, _Want] = {}
         """Names of a unit's gangs (`WantedNodes.title`) -> the unit."""
-        self._content: set[str] = set()
+        self._not_asking: set[str] = set()
         """Gangs that a round of this process decided and that do not ask for nodes."""
         self._undecided: set[str] = set()
-        """Gangs that ask for nodes or not: the last round could not decide."""
+        """Gangs for which the last round could not decide whether they ask for nodes."""
         self._failures = Counter[str]()
         """Title -> consecutive failures of its writes."""
         self._not_before: dict[str, float] = {}
@@ -83,13 +83,13 @@ class RequestKeeper:
                 wanted = asked[unit.unit]
                 known = self._wants.get(wanted.title)
                 self._wants[wanted.title] = _Want(wanted, known.since if known is not None else self._clock())
-                self._content -= gangs
+                self._not_asking -= gangs
                 self._undecided -= gangs
             elif unit.unit in unsure:
                 self._undecided |= gangs
             else:
                 self._wants = {title: one for title, one in self._wants.items() if one.wanted.unit != unit.unit}
-                self._content |= gangs
+                self._not_asking |= gangs
                 self._undecided -= gangs
 
     # -- the comparison -----------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class RequestKeeper:
         """Drops records of units and gangs that do not exist any more."""
         there = {gang for title in (*self._wants, *map(unit_of, requests)) for gang in title.split(",")}
         self._wants = {title: one for title, one in self._wants.items() if one.wanted.unit in self._queue.entries}
-        self._content &= there
+        self._not_asking &= there
         self._undecided &= there
         titles = {*self._wants, *map(unit_of, requests)}
         self._not_before = {title: at for title, at in self._not_before.items() if title in titles}
@@ -149,7 +149,9 @@ class RequestKeeper:
             return "dropped"
         if not pending:
             return "used"
-        return "dropped" if any(gang in self._content for gang in gangs) and all(pod.pending for pod in pending) else ""
+        return (
+            "dropped" if any(gang in self._not_asking for gang in gangs) and all(pod.pending for pod in pending) else ""
+        )
 
     def _members(self, gang: str) -> Iterable[PodInfo]:
         return (pod for source in GangSource for pod in self._state.gangs.members(GangRef.from_key(gang, source)))

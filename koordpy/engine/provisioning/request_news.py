@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports what became of ProvisioningRequests: events on the PodGroup, counts, and a new try (repair.md 3.3)."""
+"""Reports changes of ProvisioningRequests by events on the PodGroup and metrics, and retries their units.
+
+Source: repair.md 3.3.
+"""
 
 from koordpy.api.custom_objects import ProvisioningRequest
 from koordpy.engine.engine_context import Context
@@ -18,17 +21,17 @@ _FAILED = (RequestPhase.BACK_OFF, RequestPhase.GIVEN_UP)
 
 
 class RequestNews:
-    """Remembers by uid what was reported. A new leader does not report again what it finds at its first look."""
+    """Remembers by uid what was reported. Does not report states that a new leader finds at its first comparison."""
 
     def __init__(self, context: Context) -> None:
         self._announcer, self._metrics, self._queue = context.announcer, context.metrics, context.queue
         self._told: dict[str, RequestPhase] = {}
         """uid of a request -> the last phase that was reported."""
         self.is_first = True
-        """True until the first look has ended."""
+        """True until the first comparison has ended."""
 
     def saw(self, wanted: WantedNodes, state: RequestState, owner: ObjectReference | None) -> None:
-        """Reports a change of the state of a unit's request, and has the unit tried again."""
+        """Reports a change of the state of a unit's request, and makes the unit due in the queue."""
         request = state.request
         if request is None or self._told.get(request.metadata.uid) == state.phase:
             return
@@ -53,7 +56,7 @@ class RequestNews:
         self._tell(PROVISIONING_REQUESTED, owner, text)
 
     def is_alive(self, request: ProvisioningRequest) -> bool:
-        """Returns True for a request with a failure that was not counted."""
+        """Returns True for a request of which no failure was counted."""
         return self._told.get(request.metadata.uid) not in _FAILED
 
     def count(self, outcome: str) -> None:

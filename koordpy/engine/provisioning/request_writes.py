@@ -2,8 +2,8 @@
 """Writes ProvisioningRequests and their PodTemplates: create and delete (repair.md 3.2).
 
 PodTemplates are created before the request, so that the autoscaler finds them. Names follow from the gang and the
-attempt. So a leader that stopped between two writes leaves objects that the next one finds: a template of the name is
-used again if it is equal, and replaced if not. Only objects with koordpy's annotation are ever changed.
+attempt, so a new leader finds the objects of one that stopped between two writes: an existing template is used again if
+it is equal, and replaced if not. Only objects with koordpy's annotation are changed.
 """
 
 from collections.abc import Callable
