@@ -169,7 +169,7 @@ BOTH = "its priority class were high (priority 1000; it has 0) and its preemptio
             [],
             5,
             {"preemption_policy": "Never"},
-            [f"its preemptionPolicy were PreemptLowerPriority (it is Never){EVICTS}"],
+            [f"{POLICY}{EVICTS}"],
         ),
         (
             [HIGH, of_class("never", 5, "Never")],
