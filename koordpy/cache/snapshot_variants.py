@@ -11,7 +11,7 @@ replaced, and for new or relabelled nodes in topology trees of HyperNodes.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from msgspec import structs
@@ -32,6 +32,8 @@ from koordpy.topology.topology_tree import build_tree
 
 K = TypeVar("K")
 S = TypeVar("S")
+_COUNTED = ("selectors", "classes", "terms", "ports", "claim_users", "disks")
+"""Fields of a Snapshot with counts of bound pods."""
 _versions = count(-2, -1)
 """`static_version` and `staying_version` of variants: negative, so they never equal one of a ClusterState."""
 
@@ -50,7 +52,7 @@ def without_pods(snapshot: Snapshot, gone: Iterable[PodInfo]) -> Snapshot:
     for pod in bound:
         _subtract(pod, snapshot, used, scored)
     # counts that filters read, without those of the removed pods
-    counts = _counts(bound, snapshot)
+    counts = _counts(snapshot, bound, -1)
     members = _filtered(snapshot.members, pods)
     return replace(
         snapshot,
@@ -59,13 +61,8 @@ def without_pods(snapshot: Snapshot, gone: Iterable[PodInfo]) -> Snapshot:
         pods={key: pod for key, pod in snapshot.pods.items() if key not in pods},
         pending=tuple(pod for pod in snapshot.pending if pod.key not in pods),
         members=members,
-        selectors=counts_without(snapshot.selectors, counts.selectors),
         quotas=_with_requests(snapshot.quotas, gone=pods.values()),
-        classes=counts_without(snapshot.classes, counts.classes),
-        terms=counts_without(snapshot.terms, counts.terms),
-        ports=counts_without(snapshot.ports, counts.ports),
-        claim_users=counts_without(snapshot.claim_users, counts.claim_users),
-        disks=counts_without(snapshot.disks, counts.disks),
+        **counts,
         reservations={key: one for key, one in snapshot.reservations.items() if key not in pods},
         families={family: view.without_pods(bound) for family, view in snapshot.families.items()},
         memo={},
@@ -165,20 +162,15 @@ def with_daemons(snapshot: Snapshot, pods: Iterable[PodInfo]) -> Snapshot:
             used[node, column] += amount
             staying[node, column] += amount
         scored[node] += pod.score_requests
-    counts = _counts(changed.values(), snapshot, sign=-1)
+    counts = _counts(snapshot, changed.values(), 1)
     return replace(
         snapshot,
         used=used,
         score_used=scored,
         unevictable_used=staying,
         pods={**snapshot.pods, **changed},
-        selectors=counts_without(snapshot.selectors, counts.selectors),
         quotas=_with_requests(snapshot.quotas, come=changed.values()),
-        classes=counts_without(snapshot.classes, counts.classes),
-        terms=counts_without(snapshot.terms, counts.terms),
-        ports=counts_without(snapshot.ports, counts.ports),
-        claim_users=counts_without(snapshot.claim_users, counts.claim_users),
-        disks=counts_without(snapshot.disks, counts.disks),
+        **counts,
         staying_version=next(_versions),
         memo={},
     )
@@ -268,22 +260,13 @@ def _amends(pod: PodInfo, snapshot: Snapshot) -> bool:
     return node.allocatable != node_allocatable(node.node)
 
 
-class _Counts:
-    """The part of a Snapshot's counts that some bound pods contribute."""
-
-    def __init__(self, book: Neighbours) -> None:
-        self.selectors, self.classes = book.selectors.frozen(), book.classes.frozen()
-        self.terms, self.ports = book.terms.frozen(), book.ports.frozen()
-        self.claim_users, self.disks = book.claim_users.frozen(), book.disks.frozen()
-
-
-def _counts(pods: Iterable[PodInfo], snapshot: Snapshot, sign: int = 1) -> _Counts:
-    """Returns the counts that some bound pods contribute, with the label keys of a snapshot; sign -1: negated."""
+def _counts(snapshot: Snapshot, pods: Iterable[PodInfo], sign: int) -> dict[str, Any]:
+    """Returns the counts of a snapshot by field, with bound pods added (sign 1) or removed (-1)."""
     book = Neighbours()
     book.look_for(snapshot.looked_for)
     for pod in pods:
-        book.account(pod, sign)
-    return _Counts(book)
+        book.account(pod, -sign)
+    return {name: counts_without(getattr(snapshot, name), getattr(book, name).frozen()) for name in _COUNTED}
 
 
 def _with_requests(quotas: Quotas, *, gone: Iterable[PodInfo] = (), come: Iterable[PodInfo] = ()) -> Quotas:
