@@ -62,7 +62,7 @@ def _duration(instead: str, *, never: bool = False, zero: bool = False) -> Check
             above = length > 0 or (zero and length == 0)
         except ValueError as fault:
             return f"{fault}: {instead}"
-        return "" if above or never else f"{literal(text)} is not above 0: {instead}"
+        return "" if above or never else f"{literal(text)} is {'below' if zero else 'not above'} 0: {instead}"
 
     return check
 
