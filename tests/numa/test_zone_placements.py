@@ -328,3 +328,23 @@ def test_evicting_pods_without_records_frees_no_zone_unless_all_go(
     assert "p" not in one_stays.nodes()
     all_go = cluster(gpu_pod("a", 1, on="n1"), gpu_pod("b", 1, on="n1"))
     assert all_go.nodes()["p"] == "n1"
+
+
+def test_gpus_of_a_container_are_of_other_zones_if_its_own_have_too_few_free(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under best-effort the init container takes three GPUs of zone 1, the only zone with GPUs in the report, and its
+    successor reuses them; but by the Device two GPUs of the zone are healthy."""
+    devices = [{"type": "gpu", "minor": i, "id": f"GPU-{i}", "topology": {"nodeID": i // 4}} for i in range(8)]
+    for i in (4, 5):
+        devices[i]["health"] = False
+    machine = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device", "spec": {"devices": devices}}
+    cluster = Cluster(
+        tmp_path,
+        capsys,
+        gpu_node("n1"),
+        {**machine, "metadata": {"name": "n1"}},
+        report("n1", "best-effort", "container", [{}, {"nvidia.com/gpu": ("4", "4", "4")}]),
+        pod("p", container(nvidiacom_gpu="3"), inits=[container("init", nvidiacom_gpu="3")]),
+    )
+    assert cluster.nodes() == {"p": "n1"}

@@ -26,7 +26,7 @@ from koordpy.devices.gpu.gpu_links import MAX_GBS, kbs
 from koordpy.devices.gpu.gpu_machine import GPUS, Machine
 from koordpy.devices.gpu.gpu_partitions import quantity
 from koordpy.devices.gpu.gpu_view import GpuView, NodeGpus, gpu_view
-from koordpy.devices.gpu.zone_limits import PodZones, ZoneLimits, zone_limits_of
+from koordpy.devices.gpu.zone_limits import PodZones, ZoneLimits, have_enough, zone_limits_of
 from koordpy.devices.links.device_masks import bits_of
 from koordpy.plan.limits import EXACT_GPUS
 from koordpy.plugins.filter_inputs import FilterInputs
@@ -269,15 +269,12 @@ class GpuNodes:
     def pod_zones(self, node: int, pods: Sequence[PodInfo]) -> Sequence[PodZones] | None:
         """Returns the GPUs that the kubelet may give to each pod of a plan on a node; None without limits by zones.
 
-        pods: in the order of admission. None also if too few of these GPUs are free, as after a wrong zone record.
+        pods: in the order of admission. None also if too few of these GPUs are free for the pods or their containers,
+        as after a wrong zone record.
         """
         found = self.zones.gpu_masks(node, pods) if self.zones is not None else None
-        free = self.state(node).free
-        for mask in {one.mask for one in found or () if one.mask}:
-            inside = zip(pods, found or (), strict=True)
-            count = sum(pod.ask(GPUS).count for pod, one in inside if one.mask and not one.mask & ~mask)
-            if (free & mask).bit_count() < count:
-                return None
+        if found is None or not have_enough(self.state(node).free, [pod.ask(GPUS) for pod in pods], found):
+            return None
         return found
 
     def link_classes(

@@ -9,6 +9,7 @@ declares the interface; the view of the family of NUMA zones implements `ZoneSou
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple, Protocol
 
+from koordpy.devices.gpu.gpu_machine import GpuAsk
 from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.pods.pod_info import PodInfo
 
@@ -23,6 +24,24 @@ class PodZones(NamedTuple):
     """GPUs in the zones of the pod; 0 if zones do not limit the pod."""
     containers: tuple[int, ...] = ()
     """GPUs in the zones of each container, as in `GpuAsk.per_container`; empty if all have the zones of the pod."""
+
+
+def have_enough(free: int, asks: Sequence[GpuAsk], zones: Sequence[PodZones]) -> bool:
+    """Returns whether free GPUs (mask) inside their zones suffice for pods and for their containers, all together.
+
+    asks: request of each pod. Zones that overlap are compared in pairs.
+    """
+    parts: list[tuple[int, int]] = []
+    """(number of GPUs, mask of those that may be chosen)."""
+    for ask, one in zip(asks, zones, strict=True):
+        own = [*zip(ask.per_container, one.containers, strict=True)] if one.containers else []
+        parts += [*own, (ask.count - sum(count for count, _ in own), one.mask)]
+    masks = {mask for _, mask in parts if mask}
+    together = {one | other for one in masks for other in masks}
+    return all(
+        sum(count for count, mask in parts if mask and not mask & ~union) <= (free & union).bit_count()
+        for union in together
+    )
 
 
 class ZoneLimits(Protocol):
