@@ -4,7 +4,7 @@
 It runs before a plan is carried out, and shares only the free amounts of the zones with the planner, not the admission:
 widths and sums are computed here by numbers of zones. A node that rejects misaligned pods must have the amounts of each
 request in as few zones as the request can need, in one zone under single-numa-node; and the recorded amounts must be
-what the pod holds, and free.
+what the pod holds, and free. GPUs that are named must be in the zones.
 """
 
 import json
@@ -15,6 +15,8 @@ from typing import Any
 from koordpy.api import keys
 from koordpy.api.quantity import units
 from koordpy.devices.family_round import Placed
+from koordpy.devices.gpu.gpu_machine import GPUS
+from koordpy.devices.numa.aligned_node import units_of
 from koordpy.devices.numa.numa_nodes import ZoneState, ZoneTake, numa_nodes
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
 from koordpy.plugins.filter_inputs import FilterInputs
@@ -30,6 +32,7 @@ def check_zones(
     """
     numa = numa_nodes(inputs)
     left: dict[int, dict[str, dict[int, int]]] = {}
+    unheld = {node for pod, node in placed if _has_init_gpus(pod)}
     for pod, node in placed:
         state, ask = numa.state(node), pod.ask(NUMA)
         name = inputs.snapshot.nodes[node].name
@@ -46,6 +49,8 @@ def check_zones(
             left[node] = {res: dict(zip(numbers, row, strict=True)) for res, row in state.free.items()}
         yield from _faults(pod, ask, state, take, left[node])
         yield from _note_faults(pod, take, notes.get(pod.key, {}))
+        if node not in unheld:
+            yield from _gpu_faults(pod, ask, state, take, notes.get(pod.key, {}))
         for resource, by_zone in take.by_zone.items():
             for zone, amount in by_zone.items():
                 left[node][resource][zone] -= amount
@@ -112,3 +117,35 @@ def _note_faults(pod: PodInfo, take: ZoneTake, notes: Mapping[str, str]) -> Iter
             told.setdefault(name, {})[entry["node"]] = units(name, amount)
     if told != {name: dict(row) for name, row in take.by_zone.items() if row}:
         yield f"{pod.key}: annotation {keys.RESOURCE_STATUS} does not record its zones"
+
+
+def _has_init_gpus(pod: PodInfo) -> bool:
+    """Returns whether init containers use GPUs by name that the pod does not hold in its zones (numa.md 2)."""
+    gpus, ask = pod.ask(GPUS), pod.ask(NUMA)
+    if gpus is None or ask is None:
+        return False
+    return bool(sum(amount // units_of(name) for name, amount in ask.held if name in gpus.resources) != gpus.count)
+
+
+def _gpu_faults(
+    pod: PodInfo, ask: NumaAsk, state: ZoneState, take: ZoneTake, notes: Mapping[str, str]
+) -> Iterator[str]:
+    """Yields the GPUs that the plan names for a pod outside the zones of its requests for GPUs.
+
+    Only where the Device states which GPUs are free. Elsewhere, and next to pods with GPUs that they do not hold
+    (`_has_init_gpus`), the zones may have too few free GPUs, and then GPUs of other zones are named (numa.md 6.1).
+    """
+    node, text = state.node, notes.get(keys.DEVICE_ALLOCATED)
+    if text is None or node.gpus is None or not node.by_device:
+        return
+    zones = {
+        number
+        for amounts, mask in zip(node_requests(ask, state), take.admission.sets, strict=False)
+        if not node.by_device.keys().isdisjoint(amounts)
+        for i, number in enumerate(node.numbers)
+        if mask >> i & 1
+    }
+    places = {one.minor: one.topology.node_id for one in node.gpus.machine.entries if one.topology is not None}
+    minors = [entry["minor"] for entry in json.loads(text)["gpu"]]
+    if zones and (outside := [minor for minor in minors if places.get(minor) not in zones]):
+        yield f"{pod.key}: GPUs {', '.join(map(str, outside))} are outside its zones {sorted(zones)}"
