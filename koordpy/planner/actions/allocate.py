@@ -94,8 +94,8 @@ def policies_of(queue: UnitOrder, context: RoundContext) -> list[QueuePolicy]:
     if queue.starving:
         backfill = next((one for one in out if isinstance(one, Backfill)), None)
         out.append(StarvationGuard(round_state, queue.starving, backfill=backfill))
-    groups = round_state.groups
-    if any(missing_members(groups.gang(ref)) for ref in thinned_gangs(round_state.snapshot)):
+    groups, snapshot = round_state.groups, round_state.snapshot
+    if snapshot.members and any(missing_members(groups.gang(ref)) for ref in thinned_gangs(snapshot)):
         out.append(Seats(round_state, context.outcomes))
     return out
 
