@@ -56,7 +56,7 @@ def gang_repair(gang: Gang, snapshot: Snapshot, settings: Repair) -> GangRepair 
 def broken_gang(ref: GangRef, snapshot: Snapshot, settings: Repair) -> GangRepair | None:
     """Returns what a gang of the snapshot lacks; None if it is not broken.
 
-    Returns None also for a gang whose live members are all terminating, and for gangs of other schedulers.
+    Returns None also if all live members are terminating, and for gangs of other schedulers.
     """
     names = snapshot.scheduler_names
     if not thinned(ref, snapshot) or not any(pod.pod.spec.scheduler_name in names for pod in snapshot.members[ref]):

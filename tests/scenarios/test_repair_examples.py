@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbered worked examples of repair.md 9. Each node has one CPU in place of a GPU, and each pod requests one."""
+"""Worked examples of repair.md 1 to 7. Each node has one CPU in place of a GPU, and each pod requests one."""
 
 from datetime import UTC, datetime
 from typing import Any

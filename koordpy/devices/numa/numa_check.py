@@ -133,7 +133,7 @@ def _gpu_faults(
     """Yields the GPUs that the plan names for a pod outside the zones of its requests for GPUs.
 
     Only where the Device states which GPUs are free. Elsewhere, and next to pods with GPUs that they do not hold
-    (`_has_init_gpus`), the zones may have too few free GPUs, and then GPUs of other zones are named (numa.md 6.1).
+    (`_has_init_gpus`), the zones may have too few free GPUs, and then GPUs of other zones are named (numa.md 6).
     """
     node, text = state.node, notes.get(keys.DEVICE_ALLOCATED)
     if text is None or node.gpus is None or not node.by_device:
