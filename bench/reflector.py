@@ -23,7 +23,8 @@ from koordpy.engine.client.api_client import ApiClient
 from koordpy.engine.client.api_resources import PODS
 from koordpy.engine.client.credentials import ClusterAccess
 from koordpy.engine.watching.pod_intake import PodIntake
-from koordpy.engine.watching.reflector import Reflector, ReflectorPolicy
+from koordpy.engine.watching.reflector import Reflector
+from koordpy.engine.watching.reflector_policy import ReflectorPolicy
 
 GANG_SIZE = 64
 

@@ -22,7 +22,8 @@ from koordpy.engine.client.leader_lease import LeaderElector
 from koordpy.engine.status import status_patches
 from koordpy.engine.status.event_recorder import EventRecorder, ObjectReference
 from koordpy.engine.watching.pod_intake import PodIntake
-from koordpy.engine.watching.reflector import Reflector, ReflectorPolicy
+from koordpy.engine.watching.reflector import Reflector
+from koordpy.engine.watching.reflector_policy import ReflectorPolicy
 from tests.engine.scripted import until
 from tests.faults import FaultyServer
 

@@ -12,7 +12,8 @@ from msgspec import convert
 from koordpy.api.field_faults import UnreadableError
 from koordpy.api.objects import Pod
 from koordpy.engine.client.api_resources import POD_GROUPS, PODS, UPSTREAM_POD_GROUPS, Resource, Wanted, discover
-from koordpy.engine.watching.reflector import Reflector, ReflectorPolicy
+from koordpy.engine.watching.reflector import Reflector
+from koordpy.engine.watching.reflector_policy import ReflectorPolicy
 from tests.engine.scripted import (
     ScriptedServer,
     client_of,

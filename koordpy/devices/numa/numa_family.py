@@ -31,7 +31,8 @@ from koordpy.plan.round_plan import FamilyAllocation
 from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.plugins.soft_scores import SoftScore
 from koordpy.pods.device_asks import AskReader
-from koordpy.pods.family_books import FamilyBook, LateBook
+from koordpy.pods.family_books import FamilyBook
+from koordpy.pods.late_books import LateBook
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts
 

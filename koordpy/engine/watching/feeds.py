@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any
 
 from koordpy.api import custom_objects as custom
@@ -37,7 +36,6 @@ from koordpy.engine.changes.workload_changes import (
     VolcanoChanges,
     WatchedKinds,
     WorkloadChanges,
-    tell_access,
 )
 from koordpy.engine.changes.zone_reports import of_node_topology
 from koordpy.engine.client import api_resources
@@ -47,6 +45,7 @@ from koordpy.engine.client.api_resources import Resource, Wanted, discover
 from koordpy.engine.scheduling_queue import UnitQueue
 from koordpy.engine.wakeups import Wake, of_budget, of_config_map, of_device, of_devices, of_kept, of_storage
 from koordpy.engine.watching.object_mirror import Sink
+from koordpy.engine.watching.optional_access import access_handler
 from koordpy.engine.watching.reflector import Reflector
 from koordpy.engine.watching.unreadable_objects import Unreadable
 from koordpy.pods.gang_refs import GangSource
@@ -361,7 +360,7 @@ class Feeds:
             knows=knows,
             on_applied=self._on_applied,
             on_unreadable=self._on_unreadable,
-            on_access=_on_access(resource, sink),
+            on_access=access_handler(resource, sink),
             clock=self._clock,
         )
 
@@ -380,23 +379,6 @@ class Feeds:
         if reflector is not None:
             for obj in reflector.objects.values():
                 sink.delete(obj)
-
-
-def _on_access(resource: Resource, sink: Sink[Any]) -> Callable[[bool, str], None] | None:
-    """Returns the function that learns whether a resource may be listed, if scheduling goes on without it; else
-    None."""
-    if isinstance(sink, (WorkloadChanges, VolcanoChanges)):
-        return partial(tell_access, sink)
-    rules = api_resources.DEVICE_TAINT_RULES
-    if (resource.group, resource.plural) == (rules.group, rules.plural):
-        return partial(_warn_if_unread, resource.name)
-    return None
-
-
-def _warn_if_unread(name: str, allowed: bool, why: str) -> None:
-    """Logs that a resource may not be listed, and is ignored (`on_access` of its reflector)."""
-    if not allowed:
-        logger.warning("no right to list and watch %s: they are ignored until it is granted: %s", name, why)
 
 
 def _name_of(resource: Resource, sink: Sink[Any]) -> str:

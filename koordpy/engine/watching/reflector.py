@@ -10,7 +10,6 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic
 
 import msgspec
@@ -24,36 +23,12 @@ from koordpy.engine.client.api_resources import Resource
 from koordpy.engine.client.backoff import Backoff
 from koordpy.engine.watching.backlog import Backlog
 from koordpy.engine.watching.object_mirror import Mirror, Sink, T, uid_of
+from koordpy.engine.watching.reflector_policy import DEFAULT_POLICY, ReflectorPolicy
 from koordpy.engine.watching.standins import closure_of, stand_in
 from koordpy.engine.watching.unreadable_objects import Unreadable, log_unreadable
-from koordpy.engine.watching.watch_lines import (
-    OBJECT_EVENTS,
-    Malformed,
-    Names,
-    RawEvent,
-    names_in,
-    raw_event,
-    refusal,
-    typed,
-)
+from koordpy.engine.watching.watch_lines import OBJECT_EVENTS, Malformed, Names, names_in, raw_event, refusal, typed
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ReflectorPolicy:
-    """Limits and pauses of a reflector, in seconds."""
-
-    page_limit: int = 500
-    watch_seconds: int = 240
-    """Seconds after which the server is to end a watch; up to half as much is added at random."""
-    stall_grace_seconds: float = 30.0  # a watch that is silent for so long after its end counts as broken
-    first_backoff_seconds: float = 0.1
-    most_backoff_seconds: float = 20.0
-    unserved_recheck_seconds: float = 30.0  # pause after a 404
-    forbidden_recheck_seconds: float = 600.0  # pause after a 403 of an optional resource
-    slice_seconds: float = 0.01
-    """Maximum seconds of work before other tasks may run."""
 
 
 class Reflector(Generic[T]):
@@ -74,7 +49,7 @@ class Reflector(Generic[T]):
         on_applied: Callable[[str, float], None] = lambda name, seconds: None,
         on_unreadable: Callable[[Unreadable], None] = lambda found: None,
         on_access: Callable[[bool, str], None] | None = None,
-        policy: ReflectorPolicy = ReflectorPolicy(),
+        policy: ReflectorPolicy = DEFAULT_POLICY,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """sink, transform: see `Mirror`. knows: see `Backlog`.
@@ -385,19 +360,22 @@ class Reflector(Generic[T]):
             try:
                 obj: T | None = self._item(event.object)
             except Undecodable as error:
-                obj = self._changed_unreadably(event, error)
+                obj = self._changed_unreadably(event.type, event.object, error)
             if obj is not None:
                 self._changed(event.type, obj)
         else:
             logger.warning("%s: unknown event type %r ignored", self.resource.name, event.type)
 
-    def _changed_unreadably(self, event: RawEvent, error: Undecodable[T]) -> T | None:
-        """Records an object of an event that cannot be read. Returns its substitute; None if there is none."""
-        names = names_in(event.object)
+    def _changed_unreadably(self, what: str, raw: msgspec.Raw, error: Undecodable[T]) -> T | None:
+        """Records an object of an event that cannot be read. Returns its substitute; None if there is none.
+
+        what: as for `_changed`.
+        """
+        names = names_in(raw)
         uid = uid_of(names)
         self._version = names.resource_version or self._version
         counting: T | None = None
-        if event.type == "DELETED":
+        if what == "DELETED":
             self.unreadable.pop(uid, None)
         else:
             self.unreadable[uid] = self._found(names, str(error))

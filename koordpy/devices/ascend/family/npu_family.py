@@ -42,7 +42,8 @@ from koordpy.framework.pod_rule_filter import Rule
 from koordpy.plan.round_plan import FamilyAllocation
 from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.pods.device_asks import AskReader
-from koordpy.pods.family_books import FamilyBook, LateBook
+from koordpy.pods.family_books import FamilyBook
+from koordpy.pods.late_books import LateBook
 from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts
 from koordpy.topology.topology_layers import Layers
