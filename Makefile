@@ -5,6 +5,8 @@ PYTHON ?= $(shell for one in python3 python3.13 python3.12 python3.11; do $$one 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# check_python TARGET: ends the recipe unless PYTHON is a version that koordpy runs on.
+check_python = $(or $(PYTHON),false) $(FITS) 2>/dev/null || { echo "koordpy runs on Python 3.11 to 3.13, found '$(or $(PYTHON),none on the PATH)': name one, as in make $(1) PYTHON=python3.12" >&2; exit 1; }
 COMPILED := $(VENV)/.compiled
 SOURCES := $(shell find koordpy -name '*.py')
 PYTEST_ARGS ?=
@@ -19,7 +21,7 @@ help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(STAMP): requirements.lock pyproject.toml
-	@$(or $(PYTHON),false) $(FITS) || { echo "koordpy runs on Python 3.11 to 3.13, found '$(or $(PYTHON),none on the PATH)': name one, as in make install PYTHON=python3.12" >&2; exit 1; }
+	@$(call check_python,install)
 	$(PYTHON) -m venv $(if $(wildcard $(STAMP)),,--clear) $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
@@ -182,7 +184,7 @@ DIST_TOOLS := build/dist-tools
 SPACED = $(if $($(1)),$(2) $($(1)))
 
 $(DIST_TOOLS)/.installed: requirements-dist.lock
-	@$(or $(PYTHON),false) $(FITS) || { echo "make dist runs on Python 3.11 to 3.13, found '$(PYTHON)'" >&2; exit 1; }
+	@$(call check_python,dist)
 	$(PYTHON) -m venv --clear $(DIST_TOOLS)
 	$(DIST_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dist.lock
 	@touch $@

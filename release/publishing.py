@@ -55,7 +55,8 @@ class Publisher:
         """Raises ReleaseError, with every file that does not name the version of the tag."""
         version = self.checkout.version
         chart = yaml.safe_load(self.checkout.read(f"{CHART}/Chart.yaml"))
-        wrong = [] if tag == f"v{version}" else [f"the tag is {tag}, koordpy is {version}: tag v{version}"]
+        found = f"the tag is {tag}" if tag else "TAG is not set"
+        wrong = [] if tag == f"v{version}" else [f"{found}, koordpy is {version}: tag v{version}"]
         wrong += [
             f"{CHART}/Chart.yaml: {field} is {chart[field]}, koordpy is {version}"
             for field in ("version", "appVersion")

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,21 @@ def test_the_versions_are_those_of_the_package_and_of_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert f"(3, {OLDEST}) <= sys.version_info < (3, {NEWEST + 1})" in makefile
     assert f"koordpy runs on Python 3.{OLDEST} to 3.{NEWEST}" in makefile
+
+
+@pytest.mark.parametrize("target", ["install", "dist"])
+@pytest.mark.parametrize(
+    ("python", "found"), [("false", "false"), ("python3.99", "python3.99"), ("", "none on the PATH")]
+)
+def test_make_declines_another_python(target: str, python: str, found: str, tmp_path: Path) -> None:
+    command = ["make", target, f"PYTHON={python}", f"VENV={tmp_path}/venv", f"DIST_TOOLS={tmp_path}/tools"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    wanted = f"koordpy runs on Python 3.{OLDEST} to 3.{NEWEST}"
+    example = f"name one, as in make {target} PYTHON=python3.12"
+    assert [line for line in done.stderr.splitlines() if not line.startswith("make")] == [
+        f"{wanted}, found '{found}': {example}"
+    ]
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("entry", sorted({point.partition(":")[0] for point in PROJECT["scripts"].values()}))

@@ -166,6 +166,11 @@ def test_the_tag_and_all_files_name_one_version(root: Path) -> None:
     ]
 
 
+def test_a_missing_tag_is_named(root: Path) -> None:
+    with pytest.raises(ReleaseError, match=rf"^TAG is not set, koordpy is {__version__}: tag v{__version__}$"):
+        Publisher(root).check("")
+
+
 @pytest.mark.parametrize(
     "heading", ["[Unreleased]", f"[{__version__}]", f"[{__version__}] - soon", "[9.9.9] - 2026-01-02"]
 )
