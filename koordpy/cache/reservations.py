@@ -12,8 +12,8 @@ states of a pending pod's reservation:
       |                                                       ^  ^
       |--- fits once terminating pods or victims are gone ----'  |
       |                                                          | a later round finds its nodes
-      '--- no node yet, but starving, promised a start, or not   |
-           decided by its search --------------------------- WITHHELD
+      '--- no node yet, but starving, promised a start, broken,  |
+           or with a request for new nodes ----------------- WITHHELD
 
 Pods that may not use the capacity:
 
@@ -28,8 +28,13 @@ Pods that may not use the capacity:
     WITHHELD   a starving unit                   ALL: every later unit           the end of the round
     WITHHELD   the unit with a promised start    LONGER: units that will not     `until`, the promised start
                                                  have ended by `until`
-    WITHHELD   a unit that its search has not    BEHIND: units behind it         its answer, or
-               decided                                                           `planning.searchSeconds`
+    WITHHELD   the unit of a request for new     BEHIND: units behind it         the end of the round
+               nodes, on these nodes
+    WITHHELD   units of other quotas, while      BEHIND: the jobs of the loan    the end of the attempt
+               idle runtime is lent
+    WITHHELD   a gang that lost members: its     RANK: units of the priority     `until`, the end of the seats
+               seats                             of its lowest live member or
+                                                 below
 
 The cache stores assumed pods (`expected_pods.py`) and nominated ones (`pod_book.py`). A Snapshot carries the
 nominated ones of earlier rounds. A Draft adds the reservations of its round, and undo takes them back

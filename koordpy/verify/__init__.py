@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The independent check of every plan before it is carried out: a second opinion on the planner, in simple code.
 
-A plan is rejected if it breaks a filter, a quota, a limit on victims or a nomination. Rejection means a bug of the
+A plan is rejected if it breaks a filter, a quota or a limit on victims. Rejection means a bug of the
 planner: the plan is logged and not carried out. The checks go pod by pod over objects, names and labels, and share no
 arithmetic with the planner, so that one error cannot be in both.
 

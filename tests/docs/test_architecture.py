@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from koordpy.planner.actions.action_registry import ACTIONS
 from tests.docs.worked import ROOT
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -49,6 +50,11 @@ def test_modules_of_the_walks_exist() -> None:
     walks = PAGE.partition("## Four walks")[2].partition("## A round")[0]
     named = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", walks)) - {"plan_round", "place_pod", "place_unit"}
     assert named - MODULES == set()
+
+
+def test_the_table_of_actions_is_the_registry_in_order() -> None:
+    table = PAGE.partition("| action | effect |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.M) == [action.run.__name__ for action in ACTIONS]
 
 
 def test_the_lines_are_the_layers_of_the_import_linter_in_order() -> None:
