@@ -7,7 +7,19 @@ Figures of one machine say little alone: compare rows of one run.
 import importlib
 import sys
 
-PARTS = ("reflector", "intake", "planner", "workloads", "claims", "ascend", "victims", "shares", "binds", "view")
+PARTS = (
+    "reflector",
+    "intake",
+    "planner",
+    "workloads",
+    "claims",
+    "zones",
+    "ascend",
+    "victims",
+    "shares",
+    "binds",
+    "view",
+)
 BY_NAME = ("scale", "generators")
 """Parts that take minutes; the first one also gigabytes."""
 

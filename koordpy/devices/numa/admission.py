@@ -30,12 +30,15 @@ class Policy(StrEnum):
     @property
     def strictness(self) -> int:
         """Rank by which the stricter of two policies is known; 0 for none."""
-        return list(Policy).index(self)
+        return _STRICTNESS[self]
 
     @property
     def rejects(self) -> bool:
         """True if the kubelet rejects a pod that it cannot align."""
         return self in (Policy.RESTRICTED, Policy.SINGLE)
+
+
+_STRICTNESS = {one: rank for rank, one in enumerate(Policy)}
 
 
 class Scope(StrEnum):

@@ -4,6 +4,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from koordpy.api import keys
 from koordpy.config.configuration import Gpu, KoordpyConfiguration
@@ -38,6 +39,13 @@ class AlignedNode:
     """[zones] mask of the GPUs of each zone; empty if the zone of a GPU is not known."""
     gpus: NodeGpus | None = None
     """GPUs by the Device of the node; None without a Device."""
+    memo: dict[object, Any] = field(default_factory=dict, repr=False)
+    """Values that other modules derive from this object."""
+
+    @cached_property
+    def key(self) -> object:
+        """A hashable value that is equal for nodes with equal zones, apart from what is free."""
+        return self.policy, self.scope, self.zones, tuple(sorted(self.allocatable.items()))
 
     @cached_property
     def reported(self) -> tuple[tuple[ZonePod, ReportedPod], ...]:
@@ -53,12 +61,12 @@ class AlignedNode:
         """[zones] number of each zone, ascending."""
         return self.zones.numbers
 
-    @property
+    @cached_property
     def has_data(self) -> bool:
         """True if the kubelet aligns pods on the node: it has a policy and several zones."""
         return self.policy is not Policy.NONE and len(self.numbers) > 1
 
-    @property
+    @cached_property
     def resources(self) -> frozenset[str]:
         """Resources that the node aligns."""
         return frozenset(self.allocatable)

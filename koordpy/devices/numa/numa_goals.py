@@ -53,7 +53,7 @@ class NumaLimits:
         state = self._numa.state(node)
         if state is None or not state.node.has_data:
             return None
-        return state.key, state.node.gpu_zones, tuple(sorted(state.node.allocatable.items()))
+        return state.key, state.node.gpu_zones
 
     def gpu_masks(self, node: int, pods: Sequence[PodInfo]) -> Sequence[PodZones] | None:
         """Implements `ZoneLimits.gpu_masks`."""
@@ -98,7 +98,7 @@ def _begun(before: ZoneState | None, after: ZoneState | None) -> int:
     """Returns the number of zones that are whole before a plan and not whole after it."""
     if before is None or after is None:
         return 0
-    return sum(before.is_whole(zone) and not after.is_whole(zone) for zone in range(len(before.node.numbers)))
+    return (before.whole & ~after.whole).bit_count()
 
 
 def _pod_zones(ask: NumaAsk, found: ZoneAdmission, state: ZoneState, resources: Sequence[str]) -> PodZones:
@@ -136,6 +136,8 @@ class ZoneScore(SoftScore):
         self._points: Ints = np.zeros(count, dtype=np.int64)
         """[nodes] 3 for each zone above one that the pod spans, and 1 for each whole zone that it begins."""
         self._stale = set(range(count))
+        self._known: dict[object, int] = {}
+        """Key of a node's state -> points."""
 
     @cached_property
     def concerns(self) -> bool:
@@ -154,11 +156,18 @@ class ZoneScore(SoftScore):
     def values(self, feasible: Mask) -> Ints:
         """Implements `SoftScore.values`."""
         for node in self._stale:
-            start = self._numa.state(node)
-            span, state = _next(self._pod, start, self._numa.widest)
-            self._points[node] = 3 * (max(1, span) - 1) + _begun(start, state)
+            self._points[node] = self._points_of(self._numa.state(node))
         self._stale.clear()
         most = int(self._points[feasible].max()) if feasible.any() else 0
         if not most:
             return np.full(len(feasible), 100, dtype=np.int64)
         return np.asarray(np.where(feasible, 100 - 100 * self._points // most, 0), dtype=np.int64)
+
+    def _points_of(self, start: ZoneState | None) -> int:
+        """Returns the points of a node in a state; computed once for equal states."""
+        key = start.key if start is not None else None
+        found = self._known.get(key)
+        if found is None:
+            span, state = _next(self._pod, start, self._numa.widest)
+            found = self._known[key] = 3 * (max(1, span) - 1) + _begun(start, state)
+        return found

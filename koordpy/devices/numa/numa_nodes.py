@@ -7,7 +7,7 @@ places are charged with the zones of their allocation, else with those that sect
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from koordpy.cache.plan_draft import Draft
 from koordpy.config.configuration import KoordpyConfiguration
@@ -20,6 +20,7 @@ from koordpy.devices.numa.admission import (
     RequestPart,
     ZoneAdmission,
     Zoned,
+    Zones,
     admit,
     memory_sets,
     minus,
@@ -78,16 +79,27 @@ class ZoneState:
     @cached_property
     def key(self) -> object:
         """A hashable value that is equal for nodes with equal answers."""
-        return self.node.policy, self.node.scope, self.node.zones, tuple(sorted(self.free.items())), self.groups
+        return self.node.key, self.rows, self.groups
+
+    @cached_property
+    def rows(self) -> tuple[tuple[str, Row], ...]:
+        """The free amounts, hashable."""
+        return tuple(sorted(self.free.items()))
 
     @cached_property
     def empty(self) -> "ZoneState":
         """The node without any pod."""
         return replace(self, free=self.node.allocatable, groups=frozenset())
 
-    def is_whole(self, zone: int) -> bool:
-        """Returns whether nothing of a zone (position) is used."""
-        return all(row[zone] == self.node.allocatable[name][zone] for name, row in self.free.items())
+    @cached_property
+    def whole(self) -> int:
+        """Mask of the zones (positions) of which nothing is used."""
+        have = self.node.allocatable
+        return sum(
+            1 << zone
+            for zone in range(len(self.node.numbers))
+            if all(row[zone] == have[name][zone] for name, row in self.free.items())
+        )
 
     def policy_for(self, ask: NumaAsk) -> Policy:
         """Returns the stricter of the node's policy and the pod's demand."""
@@ -102,7 +114,7 @@ class ZoneState:
         pod = self.amounts_of(ask)
         if not self.node.has_data or not pod.requests:
             return NOTHING_ALIGNED
-        return admit(pod, self.node.zones, self.free, self.policy_for(ask), self.groups)
+        return _admit(pod, self.node.zones, self.rows, self.policy_for(ask), self.groups)
 
     def after(self, taken: Zoned) -> "ZoneState":
         """Returns the state with one more pod. taken: resource -> [zones] amount of the pod."""
@@ -136,6 +148,14 @@ class ZoneState:
             row[-1] += amount
             out[name] = tuple(row)
         return out
+
+
+@lru_cache(maxsize=1 << 14)
+def _admit(
+    pod: PodAmounts, zones: Zones, free: tuple[tuple[str, Row], ...], policy: Policy, groups: frozenset[int]
+) -> ZoneAdmission | RequestPart:
+    """Returns `admit`, computed once for equal nodes."""
+    return admit(pod, zones, dict(free), policy, groups)
 
 
 def numa_nodes(inputs: FilterInputs) -> "NumaNodes":
@@ -187,7 +207,7 @@ class NumaNodes:
         if numa is _NO_NUMA:
             return aligned_node(numa, gpus, info.allocatable, self.config.numa, self.config.gpu)
         known = numa.memo.get(AlignedNode)
-        basis = (gpus, info.allocatable, self.config)
+        basis = (gpus, info.allocatable, self.config.numa, self.config.gpu)
         if known is None or any(one is not other for one, other in zip(known[0], basis, strict=True)):
             found = aligned_node(numa, gpus, info.allocatable, self.config.numa, self.config.gpu)
             known = numa.memo[AlignedNode] = basis, found
@@ -213,6 +233,17 @@ class NumaNodes:
 
     def state_without(self, node: int, aligned: AlignedNode, gone: Collection[str]) -> ZoneState:
         """Returns the state of a node on the snapshot without some of its pods (keys)."""
+        if gone:
+            return self._state_without(node, aligned, gone)
+        # The free GPUs are those of the draft; all else that the state depends on is part of `aligned`.
+        free_gpus = self._gpus.state(node).free if aligned.by_device else 0
+        known: tuple[int, ZoneState] | None = aligned.memo.get(ZoneState)
+        if known is None or known[0] != free_gpus:
+            known = aligned.memo[ZoneState] = free_gpus, self._state_without(node, aligned, gone)
+        return known[1]
+
+    def _state_without(self, node: int, aligned: AlignedNode, gone: Collection[str]) -> ZoneState:
+        """Computes `state_without`."""
         pods = [(pod, known) for pod, known in aligned.reported]
         if gone:
             pods = [(pod, known._replace(gone=known.gone or pod.pod.key in gone)) for pod, known in pods]
