@@ -124,10 +124,15 @@ class NumaBook(FamilyBook):
 
     kinds: tuple[type[Wire], ...] = (NodeResourceTopology,)
 
-    def __init__(self, limits: Callable[[FilterInputs], ZoneLimits], report_state: Callable[[NodeNuma], str]) -> None:
+    def __init__(
+        self,
+        limits: Callable[[FilterInputs], ZoneLimits],
+        report_state: Callable[[NodeNuma], str],
+        fits: Callable[[NodeNuma, Sequence[Any]], bool],
+    ) -> None:
         """limits: as in `NumaView`. report_state: returns the state of a node's report for metrics; empty for a node
-        without NUMA data."""
-        self._limits, self._report_state = limits, report_state
+        without NUMA data. fits: returns whether a node without the pods of a plan has the zones that the plan takes."""
+        self._limits, self._report_state, self._fits = limits, report_state, fits
         self._objects: dict[str, NodeResourceTopology] = {}
         self._reports: dict[str, TopologyReport] = {}
         self._labels: dict[str, tuple[Policy, str]] = {}
@@ -251,9 +256,26 @@ class NumaBook(FamilyBook):
     def is_lost(
         self, planned: Sequence[PlannedAllocation], ending: Collection[str], *, new_pods: Sequence[PodInfo]
     ) -> bool:
-        """Implements `FamilyBook.is_lost`: a plan is lost if the report of one of its nodes has changed and now lists
-        other zones, or another policy, than the plan was made for."""
-        return any(one.devices is not None and not one.devices.is_valid(self._node(one.node)) for one in planned)
+        """Implements `FamilyBook.is_lost`: a plan is lost if the report of one of its nodes now lists other zones, or
+        another policy, than the plan was made for; or if the report has changed or another scheduler has bound a pod
+        there, and the zones no longer have what the plan takes."""
+        by_node: dict[str, list[PlannedAllocation]] = {}
+        for one in planned:
+            if one.devices is not None:
+                by_node.setdefault(one.node, []).append(one)
+        joined = {pod.node for pod in new_pods}
+        return any(self._is_lost_on(node, own, ending, node in joined) for node, own in by_node.items())
+
+    def _is_lost_on(
+        self, node: str, planned: Sequence[PlannedAllocation], ending: Collection[str], joined: bool
+    ) -> bool:
+        """Returns whether a plan is lost on one node. joined: True if another scheduler has bound a pod there."""
+        numa, takes = self._node(node), [one.devices for one in planned]
+        if not all(take.is_valid(numa) for take in takes):
+            return True
+        if not joined and all(take.report is numa.report for take in takes):
+            return False
+        return not self._fits(numa.without({*ending, *(one.pod.key for one in planned)}), takes)
 
     def ground(self, nodes: Collection[str]) -> list[object]:
         return [found for name in nodes for found in (self._reports.get(name), self._labels.get(name))]

@@ -21,7 +21,7 @@ from koordpy.devices.numa.numa_book import NumaBook
 from koordpy.devices.numa.numa_check import check_zones
 from koordpy.devices.numa.numa_filter import PLUGIN, Alignment
 from koordpy.devices.numa.numa_goals import ZoneScore, numa_limits
-from koordpy.devices.numa.numa_nodes import ZoneTake, numa_nodes
+from koordpy.devices.numa.numa_nodes import ZoneTake, numa_nodes, zones_fit
 from koordpy.devices.numa.numa_words import missing_in_zones, numa_facts
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk, numa_ask
 from koordpy.devices.numa.zone_records import status_text
@@ -70,7 +70,7 @@ class NumaZones(Family):
 
     def book(self, config: KoordpyConfiguration) -> FamilyBook:
         """Implements `Family.book`: created with the first report or labelled node."""
-        make = partial(NumaBook, numa_limits, partial(report_state, config))
+        make = partial(NumaBook, numa_limits, partial(report_state, config), partial(zones_fit, config))
         return LateBook(make, labels=frozenset((keys.NUMA_POLICY,)), kinds=NumaBook.kinds)
 
     def refusal(self, pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
@@ -104,7 +104,7 @@ class NumaZones(Family):
                 faults.append(f"{key}: the zones of node {now.inputs.snapshot.nodes[node].name} cannot align the pod")
                 continue
             states[node] = state.after(found.taken)
-            given[key] = ZoneTake(state.node.numbers, found, state.node.policy)
+            given[key] = ZoneTake(state.node.numbers, found, state.node.policy, state.node.numa.report)
             if text := status_text(state.node.numbers, found.taken):
                 notes[key] = {keys.RESOURCE_STATUS: text}
         numa_limits(now.inputs).planned = now.inputs.draft.version, given

@@ -5,7 +5,7 @@ The state of a node is computed on first use, and again after the draft has chan
 places are charged with the zones of their allocation, else with those that section 3 gives them in turn.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -27,8 +27,9 @@ from koordpy.devices.numa.admission import (
 )
 from koordpy.devices.numa.aligned_node import AlignedNode, aligned_node
 from koordpy.devices.numa.free_amounts import free_amounts
-from koordpy.devices.numa.numa_book import NodeNuma, NumaView, ZonePod, numa_view
+from koordpy.devices.numa.numa_book import NodeNuma, NumaView, numa_view
 from koordpy.devices.numa.pod_amounts import NUMA, NumaAsk
+from koordpy.devices.numa.topology_report import NO_REPORT, TopologyReport
 from koordpy.devices.numa.zone_records import ByZone
 from koordpy.plugins.filter_inputs import FilterInputs
 
@@ -44,6 +45,8 @@ class ZoneTake:
     """[zones] number of each zone of the node."""
     admission: ZoneAdmission
     policy: Policy
+    report: TopologyReport = NO_REPORT
+    """Report of the node for which the plan was made."""
 
     @property
     def taken(self) -> Zoned:
@@ -228,54 +231,71 @@ class NumaNodes:
             if (ask := pod.ask(NUMA)) is None:
                 continue
             take = draft.family_devices_of(key, NUMA)
-            state = state.after_pod(ask, self._by_report(aligned, take.taken if take is not None else {}))
+            state = state.after_pod(ask, _by_report(aligned, take.taken if take is not None else {}))
         return state
 
     def state_without(self, node: int, aligned: AlignedNode, gone: Collection[str]) -> ZoneState:
         """Returns the state of a node on the snapshot without some of its pods (keys)."""
-        if gone:
-            return self._state_without(node, aligned, gone)
-        # The free GPUs are those of the draft; all else that the state depends on is part of `aligned`.
         free_gpus = self._gpus.state(node).free if aligned.by_device else 0
+        if gone:
+            return zones_of(aligned, gone, free_gpus)
+        # All else that the state depends on is part of `aligned`.
         known: tuple[int, ZoneState] | None = aligned.memo.get(ZoneState)
         if known is None or known[0] != free_gpus:
-            known = aligned.memo[ZoneState] = free_gpus, self._state_without(node, aligned, gone)
+            known = aligned.memo[ZoneState] = free_gpus, zones_of(aligned, gone, free_gpus)
         return known[1]
 
-    def _state_without(self, node: int, aligned: AlignedNode, gone: Collection[str]) -> ZoneState:
-        """Computes `state_without`."""
-        pods = [(pod, known) for pod, known in aligned.reported]
-        if gone:
-            pods = [(pod, known._replace(gone=known.gone or pod.pod.key in gone)) for pod, known in pods]
-        there = {name: row for name, row in aligned.allocatable.items() if name not in aligned.by_device}
-        found = free_amounts(there, aligned.available, [known for _, known in pods], ())
-        free = dict(found.free)
-        for name, scale in aligned.by_device.items():
-            mask = self._gpus.state(node).free
-            free[name] = tuple((mask & own).bit_count() * scale for own in aligned.gpu_zones)
-        zone, spare = aligned.numa.spare
-        for name, amount in spare:
-            numbers = zip(aligned.numbers, free[name], strict=True)
-            free[name] = tuple(have + amount * (number == zone) for number, have in numbers)
-        groups = memory_sets([known.record for _, known in pods if not known.gone])
-        state = ZoneState(aligned, free, groups, found.exact)
-        if not aligned.has_data:
-            return state
-        for key, pod in aligned.numa.since.items():
-            if key not in gone:
-                state = state.after_pod(pod.ask, self._by_report(aligned, self._known(aligned, pod)))
+
+def zones_of(aligned: AlignedNode, gone: Collection[str], free_gpus: int) -> ZoneState:
+    """Returns the zones of a node without some of its pods (keys). free_gpus: mask of the free GPUs by its Device."""
+    pods = [(pod, known) for pod, known in aligned.reported]
+    if gone:
+        pods = [(pod, known._replace(gone=known.gone or pod.pod.key in gone)) for pod, known in pods]
+    there = {name: row for name, row in aligned.allocatable.items() if name not in aligned.by_device}
+    found = free_amounts(there, aligned.available, [known for _, known in pods], ())
+    free = dict(found.free)
+    for name, scale in aligned.by_device.items():
+        free[name] = tuple((free_gpus & own).bit_count() * scale for own in aligned.gpu_zones)
+    zone, spare = aligned.numa.spare
+    for name, amount in spare:
+        numbers = zip(aligned.numbers, free[name], strict=True)
+        free[name] = tuple(have + amount * (number == zone) for number, have in numbers)
+    groups = memory_sets([known.record for _, known in pods if not known.gone])
+    state = ZoneState(aligned, free, groups, found.exact)
+    if not aligned.has_data:
         return state
+    for key, pod in aligned.numa.since.items():
+        if key not in gone:
+            state = state.after_pod(pod.ask, _by_report(aligned, aligned.record_of(pod)))
+    return state
 
-    @staticmethod
-    def _known(aligned: AlignedNode, pod: ZonePod) -> Zoned:
-        return aligned.record_of(pod)
 
-    @staticmethod
-    def _by_report(aligned: AlignedNode, record: Zoned) -> Zoned:
-        """Returns a record as it changes free amounts: GPUs of which the Device states the free ones are left out,
-        because they are counted by name."""
-        return {
-            name: (0,) * len(row) if name in aligned.by_device else row
-            for name, row in record.items()
-            if name in aligned.allocatable
-        }
+def _by_report(aligned: AlignedNode, record: Zoned) -> Zoned:
+    """Returns a record as it changes free amounts: GPUs of which the Device states the free ones are left out, because
+    they are counted by name."""
+    return {
+        name: (0,) * len(row) if name in aligned.by_device else row
+        for name, row in record.items()
+        if name in aligned.allocatable
+    }
+
+
+def zones_fit(config: KoordpyConfiguration, numa: NodeNuma, takes: Sequence[ZoneTake]) -> bool:
+    """Returns whether the zones of a node have what a plan takes, as its report and the pods on it are now.
+
+    numa: without the pods of the plan. GPUs are left out, because the plan is checked for them by name.
+    """
+    aligned = aligned_node(numa, None, {}, config.numa, config.gpu)
+    if aligned is None or not aligned.policy.rejects:
+        return True
+    state = zones_of(aligned, (), 0)
+    left = {name: dict(zip(aligned.numbers, row, strict=True)) for name, row in state.free.items()}
+    for take in takes:
+        for name, by_zone in take.by_zone.items():
+            if name not in left or name in config.gpu.resources:
+                continue
+            for zone, amount in by_zone.items():
+                left[name][zone] -= amount
+                if left[name][zone] < 0:
+                    return False
+    return True
