@@ -35,7 +35,7 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.problem_building import build
 from koordpy.report.denial import domain_slots
 from koordpy.report.domain_reasons import DomainReasons
-from koordpy.report.gang_sentence import join_sentences
+from koordpy.report.gang_sentence import join_sentences, short_lead
 from koordpy.report.ignored_pods import IgnoredPod, find_ignored_reason
 from koordpy.report.rollout_words import blocked_by_predecessor
 from koordpy.report.setting_warnings import counted_parts, counted_text, goal_remark, warnings_of
@@ -230,11 +230,15 @@ def _with_never(decided: DecidedPod, message: str) -> str:
         return message
     sentence = join_sentences([f"never fits: {never}"])
     before, _, after = message.partition(sentence)
-    of_gang = f"gang {decided.unit.group_id}: " if decided.unit.is_gang else ""
-    before = before.removesuffix(of_gang)
-    if of_gang and before.startswith(f"{of_gang}never fits: "):
-        before = before.partition("... ")[2]  # the same sentence, cut
-    return join_sentences([sentence, before.strip(), after.strip()])
+    if decided.unit.is_gang:
+        unit = decided.unit.group_id
+        first = short_lead(unit, f"never fits: {never}")
+        if before.startswith(f"{first}never fits: "):
+            before = before[len(first) :].partition("... ")[2]  # the same sentence, cut
+        before = before.removesuffix(f"gang {unit}: ").removesuffix(first)
+        same = f"gang {unit}: {never}."  # the gang's sentence states it without `never fits`
+        before = before.removeprefix(same)
+    return " ".join(filter(None, (sentence, before.strip(), after.strip())))
 
 
 def _promise(decided: DecidedPod) -> str:

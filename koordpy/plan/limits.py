@@ -20,6 +20,8 @@ the bound stays valid."""
 # --- Messages ---
 SENTENCE_CHARACTERS = 120
 """Maximum number of characters of the first sentence of a gang member's message, including its full stop."""
+UNIT_CHARACTERS = 32
+"""Minimum number of characters of a gang's id in that sentence, if the id must be cut to leave space for the cause."""
 LISTED_DOMAINS = 5
 """Maximum number of domains that one sentence names."""
 OUTGOING_TRIED = 4

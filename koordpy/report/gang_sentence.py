@@ -10,7 +10,7 @@ something out. Source: gang-network.md section 6.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from koordpy.plan.limits import LISTED_DOMAINS, SENTENCE_CHARACTERS
+from koordpy.plan.limits import LISTED_DOMAINS, SENTENCE_CHARACTERS, UNIT_CHARACTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class GangSentence:
     minimum_met: str = ""
     """`gang NS/NAME: minMember 4 met, 2 more waiting for room; ` for a gang with its minimum met; else empty."""
     never: str = ""
-    """Why the unit never fits; empty if it may. Not repeated in the message if the text of `need` ends with it."""
+    """Why the unit never fits; empty if it may. Not repeated in the message if it is the text of `need`."""
 
     @property
     def first(self) -> str:
         """The first sentence of the message, at most `SENTENCE_CHARACTERS` long, with its full stop."""
         if self._begins_with_never:
-            return _cut(self._never)
+            return _cut(short_lead(self.unit, text := f"never fits: {self.never}") + text)
         if _fits(self._whole):
             return _ended(self._whole)
         for lead in dict.fromkeys(
@@ -64,31 +64,38 @@ class GangSentence:
             for number in range(min(LISTED_DOMAINS, len(self.need.domains)), 0, -1):
                 if _fits(text := lead + self.need.with_domains(number)):
                     return _ended(text)
-        return _cut(self._lead + self.need.with_domains(1))
+        text = self.need.with_domains(1)
+        return _cut(short_lead(self.unit, text) + text)
 
     @property
     def last(self) -> tuple[str, ...]:
         """The last sentences of the message: everything that the first one omits or cuts; empty if nothing."""
         if self._begins_with_never:
-            return (self._whole,) if _fits(self._never) else (self._never, self._whole)
+            is_cut = self.first.endswith("...")
+            return (f"{self._lead}never fits: {self.never}", self._whole) if is_cut else (self._whole,)
         return () if _fits(self._whole) else (self._whole,)
 
     @property
     def _begins_with_never(self) -> bool:
-        """True if the unit never fits, for a reason that the text of `need` does not state."""
-        return bool(self.never) and not self.need.text.endswith(self.never)
+        """True if the unit never fits, for a reason that is not the text of `need`."""
+        return bool(self.never) and self.need.text != self.never
 
     @property
     def _lead(self) -> str:
         return f"gang {self.unit}: "
 
     @property
-    def _never(self) -> str:
-        return f"{self._lead}never fits: {self.never}"
-
-    @property
     def _whole(self) -> str:
         return self.minimum_met + self._lead + self.need.whole
+
+
+def short_lead(unit: str, text: str) -> str:
+    """Returns `gang UNIT: `, the beginning of a first sentence that goes on with a text.
+
+    The id of the unit is cut to leave space for the text, but not below `UNIT_CHARACTERS`.
+    """
+    space = max(UNIT_CHARACTERS, SENTENCE_CHARACTERS - len(f"gang : {text}."))
+    return f"gang {unit if len(unit) <= space else unit[: space - 3] + '...'}: "
 
 
 def join_sentences(sentences: Iterable[str]) -> str:

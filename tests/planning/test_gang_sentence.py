@@ -45,9 +45,29 @@ CASES: dict[str, tuple[GangSentence, str, tuple[str, ...]]] = {
         (),
     ),
     "what is still too long is cut": (
+        GangSentence(UNIT, GangNeed(OFFER, ("s" * 90 + ": 4",))),
+        f"gang {UNIT}: {OFFER}{'s' * 65}...",
+        (f"gang {UNIT}: {OFFER}{'s' * 90}: 4",),
+    ),
+    "a long id leaves space for the cause": (
         GangSentence("n" * 60, GangNeed(OFFER, LONG)),
-        f"gang {'n' * 60}: needed 16, available in rackLayer...",
+        f"gang {'n' * 41}...: {OFFER}{LONG[0]}, 6 more.",
         (f"gang {'n' * 60}: {OFFER}{', '.join(LONG[:5])}, 2 more",),
+    ),
+    "a long id is not cut below its minimum": (
+        GangSentence("n" * 60, GangNeed("y" * 100)),
+        f"gang {'n' * 29}...: {'y' * 78}...",
+        (f"gang {'n' * 60}: {'y' * 100}",),
+    ),
+    "a long id before never": (
+        GangSentence("n" * 90, GangNeed(OFFER, ("r1: 4",)), never="the largest rackLayer has room for 4 members"),
+        f"gang {'n' * 53}...: never fits: the largest rackLayer has room for 4 members.",
+        (f"gang {'n' * 90}: {OFFER}r1: 4",),
+    ),
+    "never that the need continues with": (
+        GangSentence(UNIT, GangNeed("needed 4, no node has the label a"), never="no node has the label a"),
+        f"gang {UNIT}: never fits: no node has the label a.",
+        (f"gang {UNIT}: needed 4, no node has the label a",),
     ),
     "a minimum that is met stands in the last one where both are too much": (
         GangSentence(UNIT, GangNeed("needed 1, available in rackLayer: ", ("spine-1/rack-001: 0",)), minimum_met=MET),
