@@ -13,12 +13,18 @@ from koordpy.explain.advice.advice_case import Case
 from koordpy.plan.limits import ADVICE_NAMED, ADVICE_RANGE
 from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import PodInfo, stays
+from koordpy.pods.pod_owners import controller_of
 
 
 def may_end(pod: PodInfo, case: Case) -> bool:
-    """Returns True if a pod may be proposed: bound, able to end, of another unit, and not evicted by the round."""
+    """Returns True if a pod may be proposed: bound, able to end, of another unit, and not evicted by the round.
+
+    Siblings of a ReplicaSet or StatefulSet are not proposed, because the controller would replace them.
+    """
     own = pod.gang is not None and any(pod.gang == gang.ref for gang in case.unit.gangs)
-    return pod.bound and not stays(pod) and not own and pod.key not in case.round_state.draft.evicted
+    if not pod.bound or stays(pod) or own or _is_sibling(pod, case):
+        return False
+    return pod.key not in case.round_state.draft.evicted
 
 
 def completed(pods: Sequence[PodInfo], case: Case) -> str:
@@ -52,6 +58,28 @@ def completed(pods: Sequence[PodInfo], case: Case) -> str:
         of = "" if gang is None else f" of gang {gang.key} (of {len(running(gang, case))})"
         parts.append(f"pod{'s' if len(keys) > 1 else ''} {join_words(names)}{of}")
     return f"{join_words(parts)} completed" if named <= ADVICE_NAMED + 2 else ""
+
+
+def not_replaced(pods: Sequence[PodInfo]) -> str:
+    """Returns `, not replaced by ReplicaSet team-a/web`: the controllers that replace pods which end.
+
+    Empty if no pod has one, because the controllers of batch workloads let pods complete.
+    """
+    owners = dict.fromkeys(
+        f"{owner.kind} {pod.pod.metadata.namespace}/{owner.name}"
+        for pod in pods
+        if (owner := controller_of(pod.pod.metadata)) is not None
+    )
+    names = sorted(owners, key=natural_key)
+    if not names:
+        return ""
+    return f", not replaced by {join_words(names) if len(names) <= ADVICE_NAMED else f'{len(names)} controllers'}"
+
+
+def _is_sibling(pod: PodInfo, case: Case) -> bool:
+    """Returns True if a controller that replaces pods owns the pod and the pod to explain."""
+    owner = controller_of(pod.pod.metadata)
+    return owner is not None and bool(owner.uid) and owner.uid == case.pod.controller
 
 
 def _without(pods: Mapping[str, PodInfo], gone: Sequence[PodInfo]) -> dict[str, PodInfo]:

@@ -20,7 +20,7 @@ from koordpy.cache.snapshot_variants import with_succeeded, without_pods
 from koordpy.devices.family_registry import find_obstruction
 from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort, of_snapshot
-from koordpy.explain.advice.completed_names import breaks_gangs, completed, may_end, running
+from koordpy.explain.advice.completed_names import breaks_gangs, completed, may_end, not_replaced, running
 from koordpy.explain.advice.part_needs import part_needs
 from koordpy.explain.advice.reductions import shortest_start, without_unneeded
 from koordpy.framework.filter_protocol import Code
@@ -74,8 +74,9 @@ def completion(pods: Sequence[PodInfo], case: Case, text: str = "", family: str 
     `ClusterChange`.
     """
     broken = breaks_gangs(pods, case)
+    text = text or completed(pods, case)
     return ClusterChange(
-        text or completed(pods, case),
+        text and f"{text}{not_replaced(pods)}",
         Effort.OTHERS_END,
         of_snapshot(succeeded(pods)),
         len(pods),
