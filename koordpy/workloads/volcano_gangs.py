@@ -18,6 +18,7 @@ from koordpy.api.pod_endings import failed_since
 from koordpy.decoding.annotation_settings import forgotten_annotations
 from koordpy.decoding.leaf_readers import quantity_values
 from koordpy.decoding.strict_decoding import decode
+from koordpy.workloads.gang_minimum import MinimumSetting
 from koordpy.workloads.workload_gangs import WorkloadGang
 from koordpy.workloads.workload_manifest import Head, Source
 from koordpy.workloads.workload_model import SharedDomain
@@ -66,6 +67,8 @@ class VolcanoGroup:
     """Domain that all pods share; None if the PodGroup has no networkTopology."""
     resources: Mapping[str, str]
     """minResources: resource -> amount as text."""
+    minimum: MinimumSetting | None = None
+    """spec.minMember; None if subgroups or tasks need members too, so that a smaller number may change nothing."""
     queue: str = ""
     """Name of the quota of pods that name no quota."""
     policies: tuple[SubGroupPolicy, ...] = ()
@@ -75,10 +78,10 @@ class VolcanoGroup:
         """Reads a PodGroup; records the faults of its fields in the source."""
         spec = source.at("spec")
         tasks = spec.at("minTaskMember")
-        least = spec.count("minMember")
-        policies = []
+        stated = spec.count("minMember")
+        policies, needed = [], 0
         for policy in spec.list("subGroupPolicy"):
-            least = max(least, policy.count("minSubGroups") * policy.count("subGroupSize"))
+            needed = max(needed, policy.count("minSubGroups") * policy.count("subGroupSize"))
             selector = decode(policy.at("labelSelector").raw, LabelSelector)
             for fault in selector.faults:
                 policy.fault(f"labelSelector.{fault.path}", fault.text)
@@ -86,7 +89,8 @@ class VolcanoGroup:
             policies.append(SubGroupPolicy(chosen, policy.texts("matchLabelKeys"), _domain(policy)))
         counts = {task: tasks.count(task) for task in tasks.raw}
         resources, queue = _resources(spec.at("minResources")), spec.text("queue")
-        return cls(head, least, counts, _domain(spec), resources, queue, tuple(policies))
+        only = None if needed or counts else MinimumSetting("minMember", stated, ())
+        return cls(head, max(stated, needed), counts, _domain(spec), resources, only, queue, tuple(policies))
 
     def domains(self, pods: Sequence[WorkloadPod], matches: Matches) -> Iterator[SharedDomain]:
         """Yields the domains that pods share: all pods of the group, and the pods of each subgroup."""
@@ -155,7 +159,7 @@ def volcano_gangs(
     )
     # case 2: one gang; case 3: one gang for each task, also for tasks of pods that the PodGroup does not list
     if not group.tasks:
-        yield make(min_member=group.min_member, resources=group.resources)
+        yield make(min_member=group.min_member, resources=group.resources, minimum_setting=group.minimum)
         return
     by_task: dict[str, list[WorkloadPod]] = {task: [] for task in group.tasks}
     for one in pods:

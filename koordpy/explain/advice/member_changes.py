@@ -25,6 +25,7 @@ from koordpy.pods.gang_refs import GangSource
 from koordpy.pods.pod_info import PodInfo
 from koordpy.problems.problem_building import unit_multiples
 from koordpy.workloads.gang_minimum import MinimumSetting
+from koordpy.workloads.volcano_gangs import SOURCE as VOLCANO
 from koordpy.workloads.workload_gangs import WorkloadGang
 
 
@@ -74,6 +75,8 @@ def _stated(gang: Gang, *, alone: bool) -> str:
         return f"{_place(gang.oldest.pod.metadata)}{of}" if gang.ref.source is GangSource.NAMED else ""
     own = gang.workload_gang
     setting = own.minimum_setting
+    if own.source == VOLCANO:
+        return f"{setting.name}{of}" if setting is not None else ""
     if own.source != "workload" or own.title is None or setting is None or (setting.name and setting.shares):
         return ""
     if not setting.name and len(setting.shares) == 1:
@@ -145,7 +148,7 @@ def _with_minimum(gang: Gang, stated: str, size: int, number: int) -> ClusterCha
         return with_pods(snapshot, [_pod_with_minimum(snapshot.pods[pod.key], number) for pod in gang.pods])
 
     text = f"{stated} were {number} (it is {gang.min_member})"
-    if gang.workload_gang is not None:
+    if gang.workload_gang is not None and gang.workload_gang.source != VOLCANO:
         text = f"{stated} were {number} ({gang.min_member} members start together)"
     return ClusterChange(text, Effort.FEWER_MEMBERS, of_snapshot(edit), size, "fewer members")
 
