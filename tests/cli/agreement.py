@@ -33,19 +33,28 @@ def answer(words: Sequence[str]) -> tuple[int, Document, str]:
     return status, json.loads(out.getvalue() or "{}"), err.getvalue()
 
 
-def compared(arguments: Sequence[str], most: int | None = None) -> Iterator[tuple[str, list[str]]]:
+def compared(
+    arguments: Sequence[str], most: int | None = None, *, one_a_gang: bool = False
+) -> Iterator[tuple[str, list[str]]]:
     """(pod, contradictions) of each pod that `simulate` binds or leaves pending, of `most` at most.
 
     arguments: the input and the options of both commands.
+    one_a_gang: of the pending pods of one gang with one message, only the first.
     """
     status, said, err = answer(["simulate", *arguments])
     assert status == 0, err
-    pods = dict.fromkeys(key(one) for one in (*said["pending"], *said["bindings"]))
+    pending = first_of_gangs(said["pending"]) if one_a_gang else said["pending"]
+    pods = dict.fromkeys(key(one) for one in (*pending, *said["bindings"]))
     for pod in list(pods)[:most]:
         status, told, err = answer(["explain", *arguments, "--pod", pod])
         if status == 2 and " waits for " in err and "--started" in err:
             continue  # of a later step: explain names the option that makes it
         yield pod, [f"explain fails: {err}"] if status else list(contradictions(said, told, pod))
+
+
+def first_of_gangs(pending: Sequence[Document]) -> list[Document]:
+    """The first of the pending pods of one gang with one message, and each pod without a gang."""
+    return list({(one["gang"] or key(one), one["message"]): one for one in reversed(pending)}.values())[::-1]
 
 
 def key(entry: Document) -> str:
@@ -113,7 +122,8 @@ def _never_first(told: str, waits: str) -> str:
     found = NEVER.match(told)
     if found is None:
         return waits
-    of_gang = rf"gang \S+: {re.escape(found[0])}"
+    why = re.escape(found[0].removeprefix("never fits: "))
+    of_gang = rf"gang \S+: (?:never fits: )?{why}"
     rest, number = re.subn(of_gang, "", waits, count=1)
     rest = re.sub(r"^gang \S+: never fits: .*?\.\.\. ", "", rest, count=1)  # the same, cut
     if not number:

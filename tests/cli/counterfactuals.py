@@ -12,13 +12,17 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from koordpy.api.quantity import parse_exact
 from koordpy.cli.main import main as koordpy
 from tests.cli.naive_reading import Reading
-from tests.cli.random_manifests import GANG, GANG_KEYS, QUOTA_KEYS, Cluster, run_again
+from tests.cli.random_manifests import GANG_KEYS, QUOTA_KEYS, Cluster, gang_name, run_again
 
 Document = dict[str, Any]
 WISH = GANG_KEYS + "networkTopologyAware"
@@ -54,12 +58,14 @@ class Job:
         self.gangs = self._gangs()
 
     def _gangs(self) -> set[str]:
-        first = self.cluster.of("Pod")[self.pod]["metadata"]["labels"].get(GANG)
+        first = gang_name(self.cluster.of("Pod")[self.pod])
         found = {first} if first else set()
         linked = []
         for name, group in self.cluster.of("PodGroup").items():
             notes = json.loads(group["metadata"].get("annotations", {}).get(GANG_KEYS + "groups", "[]"))
             linked.append({name, *(note.partition("/")[2] for note in notes)})
+        roles = {name for pod in self.cluster.of("Pod").values() if ":" in (name := gang_name(pod))}
+        linked += [{one, other} for one in roles for other in roles if one.split(":")[0] == other.split(":")[0]]
         while any(links & found and not links <= found for links in linked):
             found |= {name for links in linked if links & found for name in links}
         return found
@@ -74,7 +80,7 @@ class Job:
         return Cluster(documents, self.cluster.config, self.cluster.arguments)
 
     def _own(self, pod: Document) -> bool:
-        return pod["metadata"]["labels"].get(GANG) in self.gangs
+        return gang_name(pod) in self.gangs
 
     def bound(self, cluster: Cluster) -> set[str]:
         """Own pods that the first round binds."""
@@ -94,12 +100,13 @@ class Job:
         return self.pod in found or (bool(found) and not self.bound(self.cluster))
 
     def _whole(self, cluster: Cluster, found: set[str]) -> bool:
-        """Whether every gang of the unit has its minimum, and a unit without a PodGroup all its pods."""
+        """Whether every gang of the unit has the minimum of its PodGroup."""
         have = Counter[str]()
         for name, pod in cluster.of("Pod").items():
-            have[pod["metadata"]["labels"].get(GANG, "")] += name in found or "nodeName" in pod["spec"]
+            have[gang_name(pod)] += name in found or "nodeName" in pod["spec"]
         groups = cluster.of("PodGroup")
-        return all(have[name] >= int(groups[name]["spec"]["minMember"]) for name in self.gangs if name in groups)
+        least = {name: int(groups[name]["spec"].get("minMember", 0)) for name in self.gangs if name in groups}
+        return all(have[name] >= number for name, number in least.items())
 
     def own_pods(self, cluster: Cluster) -> list[Document]:
         """The pending pods of its unit."""
@@ -112,17 +119,29 @@ class Job:
 
 def remedied(job: Job, words: str) -> str:
     """What is untrue of a suggestion; empty where it helps."""
+    if words.startswith("free "):  # one choice of devices is enough
+        tried = [_wrong(job, words) for job.place in range(CHOICES)]
+        return min(tried)
     places = range(3) if "in the cluster, like" in words else (0,)
     for job.place in places:
-        try:
-            one = carried_out(job, words)
-        except ValueError as unknown:
-            return f"{words} ({unknown})"
-        if more := quota_faults(one) - quota_faults(job.cluster):
-            return f"{words} ({more})"
-        if not job.placed(one):
-            return words
+        if wrong := _wrong(job, words):
+            return wrong
     return ""
+
+
+CHOICES = 12
+"""Choices of devices that are tried of a sentence that names only their number."""
+
+
+def _wrong(job: Job, words: str) -> str:
+    """What is untrue of a suggestion for one of its places; empty where it helps."""
+    try:
+        one = carried_out(job, words)
+    except ValueError as unknown:
+        return f"{words} ({unknown})"
+    if more := quota_faults(one) - quota_faults(job.cluster):
+        return f"{words} ({more})"
+    return "" if job.placed(one) else words
 
 
 def quota_faults(one: Cluster) -> set[str]:
@@ -130,12 +149,14 @@ def quota_faults(one: Cluster) -> set[str]:
     faults, quotas = set[str](), one.of("ElasticQuota")
     resources = {resource for quota in quotas.values() for resource in quota["spec"].get("min", {})}
     for resource in resources:
-        least = {name: int(quota["spec"].get("min", {}).get(resource, 0)) for name, quota in quotas.items()}
-        sums = Counter[str]()
+        least = {name: parse_exact(quota["spec"].get("min", {}).get(resource, 0)) for name, quota in quotas.items()}
+        sums: dict[str, Fraction] = dict.fromkeys(quotas, Fraction(0))
         for name, quota in quotas.items():
-            if least[name] > int(quota["spec"].get("max", {}).get(resource, 0)):
+            most = quota["spec"].get("max", {}).get(resource)
+            if most is not None and least[name] > parse_exact(most):
                 faults.add(f"min above max of {name}: {resource}")
-            sums[quota["metadata"].get("labels", {}).get(QUOTA_KEYS + "parent", "")] += least[name]
+            parent = quota["metadata"].get("labels", {}).get(QUOTA_KEYS + "parent", "")
+            sums[parent] = sums.get(parent, Fraction(0)) + least[name]
         faults |= {f"sum of min below {name}: {resource}" for name in quotas if sums[name] > least[name]}
     return faults
 
@@ -226,9 +247,14 @@ def _ask_less(one: Cluster, job: Job, match: re.Match[str]) -> None:
         if match["what"] in amounts:
             amounts[match["what"]] = match["less"]
 
-    _each_amount(
-        one, job, edit, lambda pod: match["of"] in ("it", f"each pod of gang {_gang_of(pod)}", _job_of_pod(pod))
-    )
+    _each_amount(one, job, edit, lambda pod: _is_meant(match["of"], pod))
+
+
+def _is_meant(whose: str, pod: Document) -> bool:
+    """Whether a pod is one of `it`, `each pod of gang NS/NAME`, `each pod of role NAME` or `pod NS/NAME`."""
+    role = whose.partition("each pod of role ")[2]
+    named = bool(role) and f"-{role}-" in pod["metadata"]["name"]
+    return named or whose in ("it", f"each pod of gang {_gang_of(pod)}", _job_of_pod(pod))
 
 
 def _job_of_pod(pod: Document) -> str:
@@ -266,12 +292,10 @@ def _wish(one: Cluster, job: Job, match: re.Match[str]) -> None:
     layer, scope, uncounted = match["layer"], match["scope"] or "group", match["uncounted"]
     listed = match["gangs"] or match["counting"]
     gangs = {name.partition("/")[2] for name in _names(listed)} if listed else job.gangs
-    holders = [*one.of("PodGroup").values(), *job.own_pods(one)]
-    holders += [pod["spec"]["template"] for pod in one.documents if "template" in pod.get("spec", {})]
-    for holder in holders:
-        notes = holder["metadata"].get("annotations", {})
-        own = holder.get("kind") != "PodGroup" or holder["metadata"]["name"] in gangs
-        if not own or WISH not in notes:
+    groups = [group for name, group in one.of("PodGroup").items() if name in gangs]
+    for holder in _annotated([*groups, *job.own_pods(one), *_workloads(one, job)]):
+        notes = holder["metadata"]["annotations"]
+        if WISH not in notes:
             continue
         wish = json.loads(notes[WISH])
         for rule in wish["gatherStrategy"]:
@@ -281,6 +305,56 @@ def _wish(one: Cluster, job: Job, match: re.Match[str]) -> None:
             if rule["layer"] == uncounted:
                 rule.pop("podCountMultiple", None)
         notes[WISH] = json.dumps(wish)
+
+
+def _workloads(one: Cluster, job: Job) -> list[Document]:
+    """The workloads whose name the pods of the unit begin with."""
+    names = [pod["metadata"]["name"] for pod in job.own_pods(one)]
+    kinds = ("Pod", "Node", "PodGroup")
+    found = [document for document in one.documents if document["kind"] not in kinds]
+    return [it for it in found if any(name.startswith(f"{it['metadata']['name']}-") for name in names)]
+
+
+def _annotated(value: Any) -> Iterator[Document]:
+    """All objects and pod templates in a value that have annotations."""
+    if isinstance(value, dict):
+        if isinstance(value.get("metadata"), dict) and value["metadata"].get("annotations"):
+            yield value
+        value = list(value.values())
+    for each in value if isinstance(value, list) else ():
+        yield from _annotated(each)
+
+
+def _least_of_workload(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    """`annotation KEY of KIND NAME`, or `annotation KEY on the pod template of role ROLE of KIND NAME`."""
+    holder = one.of(match["kind"])[match["name"]]
+    if match["template"]:
+        found = list(_templates(_role(holder, match["role"]) if match["role"] else holder))
+        holder = found[0]
+    meta = holder.setdefault("metadata", {})
+    meta["annotations"] = {**(meta.get("annotations") or {}), match["key"]: match["least"]}
+
+
+def _templates(value: Any) -> Iterator[Document]:
+    """All pod templates in a value."""
+    if isinstance(value, dict):
+        if "containers" in value.get("spec", {}):
+            yield value
+        value = list(value.values())
+    for each in value if isinstance(value, list) else ():
+        yield from _templates(each)
+
+
+def _role(value: Any, role: str) -> Any:
+    """The part of a workload that is about a role: an object with this name, or under a key that begins with it."""
+    parts = (
+        list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
+    )
+    for name, part in parts:
+        named = isinstance(part, dict) and role in (part.get("name"), part.get("groupName"))
+        if named or str(name).lower().startswith(role.lower()):
+            return part
+    return next((found for _, part in parts if (found := _role(part, role)) is not None), None)
 
 
 def _members(one: Cluster, job: Job, match: re.Match[str]) -> None:
@@ -330,7 +404,7 @@ def _new_nodes(one: Cluster, job: Job, match: re.Match[str]) -> None:
     for number, like in zip(numbers, templates, strict=True):
         assert one.of("Node")[like]["status"]["allocatable"].get(resource, amount) == amount, match[0]
         for name in [next(names) for _ in range(number)]:
-            for kind in ("Node", "Device"):
+            for kind in ("Node", "Device", "NodeResourceTopology"):
                 if like not in one.of(kind):
                     continue
                 made = json.loads(json.dumps(one.of(kind)[like]))
@@ -338,7 +412,23 @@ def _new_nodes(one: Cluster, job: Job, match: re.Match[str]) -> None:
                 if "kubernetes.io/hostname" in made["metadata"].get("labels", {}):
                     made["metadata"]["labels"]["kubernetes.io/hostname"] = name
                 one.documents.append(made)
+            one.documents += [_like(found, like, name) for found in _slices(one, like)]
             one.documents += [on_node(pod, name) for pod in daemons_of(one, like)]
+
+
+def _slices(one: Cluster, node: str) -> list[Document]:
+    """The ResourceSlices of a node, which a node like it has, too."""
+    return [it for it in one.of("ResourceSlice").values() if it["spec"].get("nodeName") == node]
+
+
+def _like(found: Document, like: str, name: str = "") -> Document:
+    """A ResourceSlice as another node has it. Its pool has the name of the node."""
+    made: Document = json.loads(json.dumps(found))
+    made["metadata"] = {"name": f"{found['metadata']['name']}-{name}" if name else ""}
+    made["spec"]["nodeName"] = name
+    pool = made["spec"]["pool"]
+    pool["name"] = name if pool["name"] == like else f"{pool['name']}-{name}"
+    return made
 
 
 def daemons_of(one: Cluster, node: str) -> list[Document]:
@@ -368,7 +458,14 @@ def _anywhere(one: Cluster, like: str, place: int, places: Iterable[str]) -> str
     def sort(name: str) -> Document:
         node = nodes[name]
         labels = {k: v for k, v in node["metadata"].get("labels", {}).items() if k not in keys}
-        return {"labels": labels, "spec": node.get("spec", {}), "allocatable": node["status"]["allocatable"]}
+        devices = [
+            (kind, document.get("spec"), document.get("zones"), document["metadata"].get("annotations"))
+            for kind in ("Device", "NodeResourceTopology")
+            if (document := one.of(kind).get(name)) is not None
+        ]
+        slices = [_like(document, name) for document in _slices(one, name)]
+        spec, amounts = node.get("spec", {}), node["status"]["allocatable"]
+        return {"labels": labels, "spec": spec, "allocatable": amounts, "devices": devices, "slices": slices}
 
     alike = [name for name in nodes if name != like and sort(name) == sort(like)]
     found = {tuple(nodes[name]["metadata"].get("labels", {}).get(k, "") for k in seen): name for name in alike}
@@ -377,10 +474,10 @@ def _anywhere(one: Cluster, like: str, place: int, places: Iterable[str]) -> str
 
 
 def _succeed(one: Cluster, gone: Callable[[Document], bool]) -> int:
-    """Ends pods: those of a gang have Succeeded, others are left out. Returns their number."""
+    """Ends pods: those of a gang or of a workload have Succeeded, others are left out. Returns their number."""
     ended = [pod for pod in one.of("Pod").values() if gone(pod)]
     for pod in ended:
-        if pod["metadata"].get("labels", {}).get(GANG):
+        if gang_name(pod) or _controllers(pod) - REPLACING:
             pod["status"] = {"phase": "Succeeded"}
         else:
             one.documents = [document for document in one.documents if document is not pod]
@@ -392,8 +489,38 @@ def _drop(one: Cluster, gone: Callable[[Document], bool]) -> None:
     one.documents = kept
 
 
+REPLACING = {"ReplicaSet", "ReplicationController", "StatefulSet"}
+"""Kinds of controllers that replace each pod which ends."""
+
+
+def _controllers(pod: Document) -> set[str]:
+    """The kind of the controller of a pod; empty without one."""
+    return {owner["kind"] for owner in pod["metadata"].get("ownerReferences", []) if owner.get("controller")}
+
+
+def _shrunk(one: Cluster, ended: Iterable[Document]) -> None:
+    """One replica less of the controllers of each pod that ended, and of their owners."""
+    for pod in ended:
+        owners = pod["metadata"].get("ownerReferences", [])
+        while owners:
+            found = [one.of(owner["kind"])[owner["name"]] for owner in owners if owner["name"] in one.of(owner["kind"])]
+            for owner in found:
+                owner["spec"]["replicas"] = owner["spec"].get("replicas", 1) - 1
+            owners = [each for owner in found for each in owner["metadata"].get("ownerReferences", [])]
+
+
 def _completed(one: Cluster, job: Job, match: re.Match[str]) -> None:
     """`gang ns/g (8 pods), the 4 pods of gang ns/h (of 8) in layer a/b and pods ns/a and ns/b-0 to ns/b-3`."""
+    before = one.of("Pod")
+    _complete(one, job, match)
+    after = one.of("Pod")
+    ended = [pod for name, pod in before.items() if name not in after]
+    replaced = sorted(kind for pod in ended for kind in _controllers(pod) & REPLACING)
+    assert bool(replaced) == bool(match["controllers"]), match[0]
+    _shrunk(one, ended if replaced else ())
+
+
+def _complete(one: Cluster, job: Job, match: re.Match[str]) -> None:
     text = match["completed"]
     for key, number in re.findall(GANG_PART[0], text):
         assert _succeed(one, partial(_runs_in, key, job.gangs)) == int(number), match[0]
@@ -428,7 +555,7 @@ GANG_PART = (
 
 def _runs_in(place: str, own: set[str], pod: Document) -> bool:
     """Whether a pod runs in a gang (`namespace/name`), or on a node beside its unit."""
-    node, gang = pod["spec"].get("nodeName", ""), pod["metadata"].get("labels", {}).get(GANG, "")
+    node, gang = pod["spec"].get("nodeName", ""), gang_name(pod)
     if pod.get("status", {}).get("phase") == "Succeeded":
         return False
     return bool(node) and (_gang_of(pod) == place if "/" in place else node == place and gang not in own)
@@ -439,7 +566,75 @@ def _is_pod(key: str, pod: Document) -> bool:
 
 
 def _gang_of(pod: Document) -> str:
-    return f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata'].get('labels', {}).get(GANG, '')}"
+    return f"{pod['metadata'].get('namespace', 'default')}/{gang_name(pod)}"
+
+
+def _tried_again(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    """The pods that a node rejected are forgotten."""
+    _drop(one, lambda pod: pod["spec"].get("nodeName") == match[1] and pod.get("status", {}).get("phase") == "Failed")
+
+
+def _waits(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    """The pods with an end that is known and passed have ended."""
+    until = datetime.fromisoformat(match[1])
+
+    def ended(pod: Document) -> bool:
+        seconds = re.fullmatch(r"(\d+)([smh]?)", pod["metadata"].get("annotations", {}).get(RUNTIME, ""))
+        if "nodeName" not in pod["spec"] or not seconds:
+            return False
+        began = pod.get("status", {}).get("startTime") or pod["metadata"]["creationTimestamp"]
+        length = int(seconds[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[seconds[2]]
+        return datetime.fromisoformat(began) + timedelta(seconds=length) <= until
+
+    _succeed(one, ended)
+
+
+def _declare_end(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    for pod in job.own_pods(one):
+        pod["metadata"].setdefault("annotations", {})[RUNTIME] = match[1]
+
+
+RUNTIME = "scheduling.koordinator.sh/max-runtime"
+
+
+def _gone(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    _drop(one, partial(_is_pod, match[1]))
+
+
+def _devices_freed(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    """Claims give back devices of a node, of `job.place` the next choice, and the pods that use them end."""
+    number, node = int(match[1]), match[2]
+    held = {
+        name: len(results) for name, claim in one.of("ResourceClaim").items() if (results := _allocated(claim, node))
+    }
+    choices = [
+        few for size in range(1, number + 1) for few in combinations(held, size) if sum(map(held.get, few)) >= number
+    ]
+    few = choices[job.place % len(choices)]
+    for name in few:
+        claim = one.of("ResourceClaim")[name]
+        users = {user["name"] for user in claim["status"].get("reservedFor", [])}
+        claim["status"] = {}
+        _drop(one, lambda pod, users=users: pod["metadata"]["name"] in users)  # type: ignore[misc]
+
+
+def _allocated(claim: Document, node: str) -> list[Document]:
+    """The devices of a node that a claim holds."""
+    found = claim.get("status", {}).get("allocation", {})
+    results: list[Document] = found.get("devices", {}).get("results", [])
+    return results if f'"{node}"' in json.dumps(found.get("nodeSelector", {})) else []
+
+
+def _zone_freed(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    """A NUMA zone of a node, and the node, have more of a resource."""
+    name, amount, resource, zone = match[1], parse_exact(match[2]), match[3], int(match[4])
+    of_node = one.of("Node")[name]["status"]["allocatable"]
+    of_node[resource] = str(parse_exact(of_node[resource]) + amount)
+    zones = [it for it in one.of("NodeResourceTopology")[name]["zones"] if it["type"] == "Node"]
+    for given in zones[zone]["resources"]:
+        if given["name"] == resource:
+            for field in ("capacity", "allocatable", "available"):
+                given[field] = str(parse_exact(given[field]) + amount)
 
 
 def _terminated(one: Cluster, job: Job, match: re.Match[str]) -> None:
@@ -450,7 +645,7 @@ def _limit(one: Cluster, job: Job, match: re.Match[str]) -> None:
     """A limit as it is told. What else it takes, as a max that a larger min needs, has to be told beside it."""
     which, name, needed, resource, had = match[1], match[2], match[3], match[4], match[5]
     spec = one.of("ElasticQuota")[name]["spec"]
-    assert str(spec.get(which, {}).get(resource, 0)) == had, match[0]
+    assert parse_exact(spec.get(which, {}).get(resource, 0)) == parse_exact(had), match[0]
     spec.setdefault(which, {})[resource] = needed
 
 
@@ -488,7 +683,7 @@ def _not_first(one: Cluster, job: Job, match: re.Match[str]) -> None:
 def _job_of(pod: Document) -> str:
     """`namespace/name` of its gang, else of the pod."""
     meta = pod["metadata"]
-    return f"{meta.get('namespace', 'default')}/{meta.get('labels', {}).get(GANG) or meta['name']}"
+    return f"{meta.get('namespace', 'default')}/{gang_name(pod) or meta['name']}"
 
 
 def _alone(one: Cluster, job: Job, match: re.Match[str]) -> None:
@@ -539,6 +734,8 @@ def _heavier(one: Cluster, job: Job, match: re.Match[str]) -> None:
 
 
 COMPLETED = r"(?P<completed>(?:gang|pods?|the|all) [^:]+?) completed"
+OWNER = r"(?:ReplicaSet|ReplicationController|StatefulSet) [\w./-]+"
+REPLACED = rf"(?P<controllers>, not replaced by (?:\d+ controllers|{OWNER}(?:(?:, | and ){OWNER})*))?"
 JOBS = r"(?:gang|pod) [\w./-]+(?:(?:, | and )(?:gang|pod) [\w./-]+)*"
 FORMS: dict[str, Doing] = {
     r"it tolerated taints? (\S+(?: and \S+)*)": _tolerate,
@@ -546,7 +743,8 @@ FORMS: dict[str, Doing] = {
     r"host port (\d+) were given up": _give_up_port,
     r"(?:node selector (\S+)=(\S*)|its node selector|its required node affinity|"
     r"its node selector and its required node affinity) were left out(?: \(no node has it[^)]*\))?": _unselect,
-    r"(?P<of>it|each pod of gang \S+|pod \S+) requested (?P<less>\S+) (?P<what>\S+) \(it requests \S+\)": _ask_less,
+    r"(?P<of>it|each pod of (?:gang|role) \S+|pod \S+) requested (?P<less>\S+) (?P<what>\S+) "
+    r"\(it requests \S+\)": _ask_less,
     r"it requested (\S+): no node has (\S+)": _rename,
     r"(?:the pod|its members) were preemptible": _evictable,
     r"annotation (\S+) were left out": _unannotate,
@@ -559,15 +757,23 @@ FORMS: dict[str, Doing] = {
     rf"there were (?P<new>\d+ more nodes? with (?P<amount>\S+) (?P<resource>\S+) in \S+(?: [\w./-]+?)?"
     rf"(?:(?:, | and )\d+ in \S+ [\w./-]+)*), like nodes? (?P<like>{NAMES})"
     r"(?: \(needed for [\w.-]+; [^;:]+ fits?\))?": _new_nodes,
-    rf"node [\w.-]+ had [^:]*, for example after {COMPLETED}": _completed,
-    rf"\d+ more slots? were free in [^,]+, for example after {COMPLETED}": _completed,
-    rf"{COMPLETED}(?: on node [\w.-]+|, which counts? in quota \S+)?": _completed,
+    rf"node [\w.-]+ had [^:]*, for example after {COMPLETED}{REPLACED}": _completed,
+    rf"\d+ more slots? were free in [^,]+, for example after {COMPLETED}{REPLACED}": _completed,
+    rf"{COMPLETED}(?: on node [\w.-]+|, which counts? in quota [^\s,]+)?{REPLACED}": _completed,
+    r"node ([\w.-]+) took pods of this shape again: it rejected \d+, until [\w:-]+": _tried_again,
+    r"it waited until (\S+): by then enough running pods will have completed": _waits,
+    rf"it declared an end by \S+: annotation {RUNTIME}: (\S+)": _declare_end,
+    r"pod (\S+) were gone: it uses GPU \d+ of node \S+, which is unhealthy": _gone,
+    r"free (\d+) devices of class \S+ on (\S+)": _devices_freed,
+    r"node ([\w.-]+) had (\S+) more (\S+) free in NUMA zone (\d+)": _zone_freed,
     r"\d+ terminating pods? on .* had ended": _terminated,
     r"(min|max) of quota (\S+) were (\S+) (\S+) \(it is (\S+)\)": _limit,
     r"the pending pods of (?:quota (\S+)|the \d+ other quotas) were deleted \([^)]*\)": _unasked,
     rf"(?P<jobs>{JOBS}) were not placed before it|"
     r"the (?P<number>\d+) jobs of this round \([^)]*\) were not placed before it": _not_first,
     r"no other pod were pending: jobs ahead of it reserve capacity": _alone,
+    r"annotation (?P<key>\S+) (?P<template>on the pod template )?of (?:role (?P<role>\S+) of )?(?P<kind>[A-Z]\w+) "
+    r"(?P<name>\S+) were (?P<least>\d+) \((?:it is )?\d+(?: members start together)?\)": _least_of_workload,
     r"minMember(?: of gang (?P<gang>\S+))? were (?P<least>\d+) \(it is (?P<had>\d+)\)": _fewer_members,
     r"its priority class were (?P<class>\S+) \(priority (?P<value>-?\d+); it has -?\d+\)"
     r"(?P<both> and its preemptionPolicy were PreemptLowerPriority)?|"

@@ -26,6 +26,8 @@ from koordpy.cli.main import main as koordpy
 Document = dict[str, Any]
 GPU = "nvidia.com/gpu"
 GANG = "pod-group.scheduling.sigs.k8s.io"
+GANG_NOTE = "example.com/gang"
+"""Annotation with the gang of a pod that has no gang label. koordpy does not read it."""
 GANG_KEYS = "gang.scheduling.koordinator.sh/"
 QUOTA_KEYS = "quota.scheduling.koordinator.sh/"
 GROUP_KEYS = "gputopology.scheduling.koordinator.sh/"
@@ -34,6 +36,12 @@ APPS = "abc"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 # Waits that room alone does not end.
 OTHER_WAITS = ("Insufficient quotas", "non-preemptible", "promise", "nominat", "waiting for members", " share")
+
+
+def gang_name(pod: Document) -> str:
+    """The name of a pod's gang; empty without one."""
+    meta = pod["metadata"]
+    return str(meta.get("labels", {}).get(GANG) or meta.get("annotations", {}).get(GANG_NOTE, ""))
 
 
 @dataclass

@@ -2,18 +2,25 @@
 """Every sentence about a pod that waits is true: recounted by a naive reading of the manifests, or tried.
 
 By hand on more seeds: python -m tests.cli.test_explanations_hold 40 500
+By hand on a folder of case files: python -m tests.cli.test_explanations_hold --cases FOLDER [PART-OF-A-NAME]
 """
 
+import json
 import random
 import re
 import sys
 import tempfile
+import traceback
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.agreement import compared, first_of_gangs, key
+from tests.cli.case_files import CaseFile, cases, files_of, left_by, note_gangs
 from tests.cli.counterfactuals import CARRIED, Job, remedied, told, untruths
 from tests.cli.naive_reading import Reading, helpless, sentence
 from tests.cli.random_manifests import GANG, Cluster, cluster, run_again, stamped
@@ -159,7 +166,90 @@ def test_the_judge_tries_a_remedy(words: str, helps: bool, tmp_path: Path) -> No
     assert (not remedied(Job(crowded(), "g-0", tmp_path), words)) == helps
 
 
-if __name__ == "__main__":
+@dataclass
+class Tally:
+    """What was tried of cases, and what of it was wrong."""
+
+    cases: int = 0
+    units: int = 0
+    """Pending pods that were explained: one of each gang with one message."""
+    suggestions: int = 0
+    wrong: int = 0
+    compared: int = 0
+    """Pods of which `simulate` and `explain` were compared."""
+    otherwise: int = 0
+
+    def faults(self, case: CaseFile, folder: Path) -> Iterator[str]:
+        """What is untrue of a case's pending units. A case without one is not counted."""
+        options = [*files_of(case.manifests, case.config, folder), *case.arguments]
+        after = left_by(options, case.config)
+        waits = first_of_gangs(told(["simulate", *after.arguments], after, folder)["pending"])
+        if not waits:
+            return
+        self.cases += 1
+        for pod, faults in compared(options, BOUND + len(waits), one_a_gang=True):
+            self.compared += 1
+            self.otherwise += bool(faults)
+            yield from (f"{pod}: {fault}" for fault in faults)
+        note_gangs(after, gangs_in(after, folder))
+        for wait in waits:
+            self.units += 1
+            said = told(["explain", "--pod", key(wait), *after.arguments], after, folder)
+            job = Job(decided_round(after, said, folder), wait["pod"], folder)
+            for words in said["wouldFitIf"]:
+                self.suggestions += 1
+                if wrong := remedied(job, words):
+                    self.wrong += 1
+                    yield f"{key(wait)} would not fit if {wrong}"
+
+
+BOUND = 4
+"""Bound pods of a case that are compared."""
+
+
+def decided_round(one: Cluster, said: dict[str, Any], folder: Path) -> Cluster:
+    """The cluster before the round that an explanation is about."""
+    before = (said["round"] or 1) - 1
+    if not before:
+        return one
+    manifests = "---\n".join(json.dumps(document) + "\n" for document in one.documents)
+    return left_by([*files_of(manifests, one.config, folder), *one.arguments, "--rounds", str(before)], one.config)
+
+
+def gangs_in(one: Cluster, folder: Path) -> dict[str, str]:
+    """Pod -> gang, of all pods that have a gang without its label."""
+    said = told(["simulate", *one.arguments], one, folder)
+    found = {key(wait): wait["gang"] for wait in said["pending"] if wait["gang"]}
+    lacking = Counter({gang["name"]: gang["members"] for gang in said["gangs"]}) - Counter(found.values())
+    for pod in one.of("Pod").values():
+        name = key({"pod": pod["metadata"]["name"], "namespace": pod["metadata"].get("namespace", "default")})
+        if "nodeName" not in pod["spec"] or gang_of(pod) or not lacking:
+            continue
+        if gang := told(["explain", "--pod", name, *one.arguments], one, folder)["gang"]:
+            found[name] = gang
+            lacking -= Counter([gang])
+    return found
+
+
+def try_cases(folder: Path, text: str = "") -> Tally:
+    """Prints what is untrue of the pending units of a folder's cases."""
+    tally = Tally()
+    with tempfile.TemporaryDirectory() as place:
+        for case in cases(folder, text):
+            try:
+                for fault in tally.faults(case, Path(place)):
+                    print(f"{case.name}: {fault}", flush=True)
+            except Exception:
+                tally.wrong += 1
+                print(f"{case.name}: {traceback.format_exc(limit=-3)}", flush=True)
+    return tally
+
+
+if __name__ == "__main__" and sys.argv[1] == "--cases":
+    found = try_cases(Path(sys.argv[2]), *sys.argv[3:])
+    print(f"{found}, carried out: {dict(CARRIED.most_common())}")
+    sys.exit(bool(found.wrong or found.otherwise))
+elif __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         for number in range(int(sys.argv[1]), int(sys.argv[2])):
             for fault in unfounded(number, Path(place)):
