@@ -246,13 +246,15 @@ AFTER_RUN = "node n had 2 more cpu (free 0), for example after pod default/run c
         (False, True, True, {}, f"{RAISED}, and {AFTER_RUN}"),
         (False, True, False, {"node_selector": {"pool": "b"}}, f"{UNSELECTED}, and {AFTER_RUN}"),
         (True, False, False, {"cpu": "4"}, f"{TOLERATED}, and it requested 2 cpu (it requests 4)"),
-        (True, True, True, {}, ""),
+        (True, True, True, {}, f"{RAISED}, and {TOLERATED}, and {AFTER_RUN}"),
+        (False, True, True, {"node_selector": {"pool": "b"}}, f"{RAISED}, and {UNSELECTED}, and {AFTER_RUN}"),
+        (True, True, True, {"node_selector": {"pool": "b"}}, ""),
     ],
 )
 def test_the_second_obstacle_is_found_behind_the_first(
     closed: bool, runs: bool, in_quota: bool, spec: dict[str, Any], line: str
 ) -> None:
-    """Each change alone does not help; three obstacles at once get no suggestion."""
+    """Each change alone does not help; with three obstacles neither do two. Four get no suggestion."""
     one = node("n:2")
     if closed:
         one = replace(one, spec=replace(one.spec, taints=[TAINT]))

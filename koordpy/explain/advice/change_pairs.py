@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds pairs of changes for a unit with two obstacles, such as a taint and a quota: the second hides behind the first.
+"""Finds sets of changes for a unit with several obstacles, such as a taint and a quota: one hides behind the other.
 
 The first change is applied, the unit is decided again, and changes for what then refuses it are tried there. A first
-change after which the unit waits with the same message removes no obstacle, and is not continued. The number of rounds
-is limited as for single changes.
+change after which the unit waits with the same message removes no obstacle, and is not continued. If no pair helps,
+pairs that remove two obstacles are continued in the same way with a third change. The number of rounds is limited as
+for single changes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 from koordpy.attempts.watched_pod import DecidedPod, Watch
 from koordpy.cache.snapshot_variants import VariantError
@@ -25,7 +27,7 @@ _NEVER = (Effort.NOTHING, Effort.NO_GANG)
 
 @dataclass
 class ChangePairs:
-    """Tries pairs for one pod."""
+    """Tries pairs, and then sets of three changes, for one pod."""
 
     decided: DecidedPod
     trials: Trials
@@ -33,61 +35,101 @@ class ChangePairs:
     proposals: Callable[[Case], Iterable[ClusterChange]]
     """Returns the changes for a case."""
     _lines: dict[frozenset[str], str] = field(default_factory=dict)
-    """Texts of the two changes -> line."""
+    """Texts of the changes -> line."""
+    _open: list["_Chain"] = field(default_factory=list)
+    """Pairs that do not help and may be continued, in the order in which they were found."""
     _rounds: int = 0
-    """Number of rounds planned for pairs."""
+    """Number of rounds planned for pairs and sets of three."""
 
     def __post_init__(self) -> None:
         self._work = self.trials.work
         """Sum over all rounds of pending pods times nodes."""
 
     def lines(self, changes: Sequence[ClusterChange]) -> list[str]:
-        """Returns the lines of the pairs that help. changes: single changes of which none helps, in order of effort."""
+        """Returns the lines of the pairs that help; of sets of three if no pair helps.
+
+        changes: single changes of which none helps, in order of effort.
+        """
+        said = self.decided.waits.message if self.decided.waits is not None else ""
         for effort in _FIRST:
-            firsts = [one for one in changes if one.effort is effort and one.reduce is None and not one.also]
-            for first in firsts[:ADVICE_PAIRED]:
-                if len(self._lines) < ADVICE_LINES and not is_spent(self._rounds, self._work):
-                    self._try_after(first)
+            firsts = [one for one in changes if one.effort is effort and _may_be_first(one)]
+            self._try_all([_Chain((first,), said) for first in firsts[:ADVICE_PAIRED]])
+        if not self._lines:
+            pairs = {frozenset(one.text for one in chain.changes): chain for chain in reversed(self._open)}
+            self._try_all(list(pairs.values())[::-1])
         return list(self._lines.values())[:ADVICE_LINES]
 
-    def _try_after(self, first: ClusterChange) -> None:
-        """Tries second changes in the world after a first one."""
+    def _try_all(self, chains: Iterable["_Chain"]) -> None:
+        for chain in chains:
+            if len(self._lines) < ADVICE_LINES and not is_spent(self._rounds, self._work):
+                self._try_after(chain)
+
+    def _try_after(self, chain: "_Chain") -> None:
+        """Tries further changes in the world after the changes of a chain."""
         try:
-            world = first.make(World(self.decided.snapshot, self.decided.round_state.config))
+            world = chain.whole.make(World(self.decided.snapshot, self.decided.round_state.config))
         except VariantError:
             return
         pod = world.snapshot.pods.get(self.decided.pod.key)
         if pod is not None and pod.pending:
             self._rounds += 1
             self._work += len(world.snapshot.pending) * len(world.snapshot.nodes)
-            watch = Watch(pod.key, lambda now: self._continue(now, first))
+            watch = Watch(pod.key, lambda now: self._continue(now, chain))
             plan_round(world.snapshot, world.config, watch=watch)
 
-    def _continue(self, now: DecidedPod, first: ClusterChange) -> None:
-        """Adds lines for second changes that help. now: the decision after the first change."""
-        before = self.decided.waits
-        if now.node is not None or now.waits is None or (before is not None and now.waits.message == before.message):
+    def _continue(self, now: DecidedPod, chain: "_Chain") -> None:
+        """Adds lines for further changes that help. now: the decision after the changes of the chain."""
+        if now.node is not None or now.waits is None or now.waits.message == chain.message:
             return
         snapshot, config, unit, pod, plan = now.snapshot, now.round_state.config, now.outcome.unit, now.pod, now.plan
         trials = Trials(snapshot, config, unit, pod.key, plan, _done=self._rounds, _work=self._work)
         case, families = Case(snapshot, config, unit, pod, plan, trials.alone), set[str]()
-        for second in _few(self.proposals(case), first):
+        for last in _few(self.proposals(case), chain.changes):
             if trials.spent or len(self._lines) >= ADVICE_LINES:
                 break
-            if second.family and second.family in families:
+            if last.family and last.family in families:
                 continue
-            found = trials.helpful(second)
-            if found is not None and not self.trials.helps_alone(second):
-                families |= {second.family, second.spares}
-                self._lines.setdefault(frozenset({first.text, found.text}), f"{first.text}, and {found.text}")
+            found = trials.helpful(last)
+            if found is None:
+                if len(chain.changes) == 1 and last.effort in _FIRST and _may_be_first(last):
+                    self._open.append(_Chain((*chain.changes, last), now.waits.message))
+            elif not any(self.trials.helps_alone(fewer) for fewer in chain.without_one(last)):
+                families |= {last.family, last.spares}
+                texts = [*(one.text for one in chain.changes), found.text]
+                self._lines.setdefault(frozenset(texts), ", and ".join(texts))
         self._rounds, self._work = trials.done, trials.work
 
 
-def _few(changes: Iterable[ClusterChange], first: ClusterChange) -> Iterator[ClusterChange]:
-    """Yields the first few changes of each kind of effort, except those of the family of `first`."""
+@dataclass(frozen=True)
+class _Chain:
+    """Changes that are applied one after the other, and that do not help together."""
+
+    changes: tuple[ClusterChange, ...]
+    message: str
+    """Message of the pod without the last change. If it is the same with it, that change removes no obstacle."""
+
+    @property
+    def whole(self) -> ClusterChange:
+        """All changes as one."""
+        return reduce(ClusterChange.combined_with, self.changes)
+
+    def without_one(self, last: ClusterChange) -> Iterator[ClusterChange]:
+        """Yields each change that leaves out one of the chain and ends with a further one."""
+        for i in range(len(self.changes)):
+            yield reduce(ClusterChange.combined_with, (*self.changes[:i], *self.changes[i + 1 :], last))
+
+
+def _may_be_first(change: ClusterChange) -> bool:
+    """Returns True if a change is one fixed world, after which others can be tried."""
+    return change.reduce is None and not change.also
+
+
+def _few(changes: Iterable[ClusterChange], firsts: Sequence[ClusterChange]) -> Iterator[ClusterChange]:
+    """Yields the first few changes of each kind of effort, except those of the families of `firsts`."""
     numbers: dict[Effort, int] = {}
+    families, texts = {one.family for one in firsts} - {""}, {one.text for one in firsts}
     for one in sorted(changes, key=lambda change: change.asks):
-        if one.effort in _NEVER or (first.family and one.family == first.family) or one.text == first.text:
+        if one.effort in _NEVER or one.family in families or one.text in texts:
             continue
         numbers[one.effort] = numbers.get(one.effort, 0) + 1
         if numbers[one.effort] <= ADVICE_PAIRED:
