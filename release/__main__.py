@@ -23,15 +23,24 @@ CHECKSUMS = "checksums.txt"
 def main(argv: Sequence[str] | None = None) -> int:
     """Builds the parts and returns the exit status."""
     args = _parser().parse_args(argv)
-    unknown = [name for name in args.parts if name not in PARTS]
-    if unknown:
-        print(f"release: no part is named {', '.join(unknown)}; parts: {', '.join(PARTS)}", file=sys.stderr)
-        return 2
     options = BuildOptions(
         _chosen(args.plugin_platforms, PLATFORM_HERE),
         _chosen(args.plugin_pythons, PYTHON_HERE),
         _chosen(args.image_platforms, PLATFORM_HERE),
     )
+    wrong = [
+        f"unknown {what}: {', '.join(unknown)}; choose from {', '.join(known)}"
+        for what, names, known in (
+            ("part", args.parts, PARTS),
+            ("platform of the plugin", options.plugin_platforms, PLUGIN_PLATFORMS),
+            ("Python version of the plugin", options.plugin_pythons, PYTHONS),
+            ("platform of the image", options.image_platforms, IMAGE_PLATFORMS),
+        )
+        if (unknown := [name for name in names if name not in known])
+    ]
+    if wrong:
+        print("\n".join(f"release: {line}" for line in wrong), file=sys.stderr)
+        return 2
     try:
         build_release(args.output, args.parts, options)
     except ReleaseError as error:
@@ -45,7 +54,14 @@ def _chosen(names: Sequence[str], here: str) -> tuple[str, ...]:
 
 
 def build_release(folder: Path, parts: Sequence[str], options: BuildOptions) -> None:
-    """Empties the folder, and writes the files of the parts, their checksums, and a table to stdout."""
+    """Empties the folder, and writes the files of the parts, their checksums, and a table to stdout.
+
+    Raises ReleaseError. The folder is not changed if a program that a part needs is missing.
+    """
+    chosen = with_needs(parts)
+    for name in chosen:
+        if check := PARTS[name].check:
+            check(options)
     for change in local_changes(REPOSITORY)[:5]:
         _warn(f"not in the commit, and not in the release: {change.strip()}")
     shutil.rmtree(folder, ignore_errors=True)
@@ -54,7 +70,6 @@ def build_release(folder: Path, parts: Sequence[str], options: BuildOptions) -> 
         tree = Path(scratch, "tree")
         tree.mkdir()
         state = BuildState(export(REPOSITORY, tree), folder.resolve(), Path(scratch), options)
-        chosen = with_needs(parts)
         for name in chosen:
             print(f"release: building {name}", file=sys.stderr)
             state.made[name] = PARTS[name].build(state)

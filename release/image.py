@@ -7,12 +7,15 @@ architecture than the machine's is assembled from wheels; only its base needs qe
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
 
 from release.archives import members_below, write_tar
-from release.build_state import BuildState
+from release.build_state import BuildOptions, BuildState
+from release.checkout import ReleaseError
 from release.image_archive import Blobs, add_image, image_settings, write_archive
 from release.image_tree import (
     compile_bytecode,
@@ -28,6 +31,21 @@ from release.platforms import ARCH_HERE, IMAGE_PYTHON, Platform
 from release.sbom import debian_component, sbom_text
 
 _STATUS = "./var/lib/dpkg/status"
+
+
+def check_programs(options: BuildOptions) -> None:
+    """Raises ReleaseError if mmdebstrap is missing, or cannot run programs of an architecture of the image."""
+    if shutil.which("mmdebstrap") is None:
+        raise ReleaseError("the image needs mmdebstrap, a package of Debian and Ubuntu; leave it out with PARTS")
+    if shutil.which("arch-test") is None:
+        return  # Debian installs it with mmdebstrap; without it, mmdebstrap itself fails for a foreign architecture.
+    for name in options.image_platforms:
+        arch = name.partition("/")[2]
+        if subprocess.run(["arch-test", arch], capture_output=True, check=False).returncode:
+            raise ReleaseError(
+                f"this machine runs no programs of {name}: the image needs qemu-user with binfmt_misc (Debian and "
+                f"Ubuntu: qemu-user-static); choose other architectures with IMAGES, or leave the image out with PARTS"
+            )
 
 
 def build_image(build: BuildState) -> list[Path]:

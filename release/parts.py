@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a release: a name, the function that writes the part's files, and the parts that it needs.
+"""The parts of a release: a name, the function that writes the part's files, and what it needs.
 
 A new artifact is a module with such a function, and one line here.
 """
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from release.build_state import BuildState
+from release.build_state import BuildOptions, BuildState
 from release.chart_package import build_chart, build_crds
-from release.image import build_image
+from release.image import build_image, check_programs
 from release.plugin import build_krew, build_plugin
 from release.python_packages import build_python_packages
 from release.sbom import build_sbom
@@ -25,6 +25,8 @@ class Part:
     build: Callable[[BuildState], list[Path]]
     needs: tuple[str, ...] = ()
     """Parts that are built before this one."""
+    check: Callable[[BuildOptions], None] | None = None
+    """Raises ReleaseError if the machine lacks a program that the part needs; called before any part is built."""
 
 
 PARTS = {
@@ -34,7 +36,7 @@ PARTS = {
     "plugin": Part(build_plugin, needs=("python",)),
     "krew": Part(build_krew, needs=("plugin",)),
     "sbom": Part(build_sbom),
-    "image": Part(build_image, needs=("python",)),
+    "image": Part(build_image, needs=("python",), check=check_programs),
 }
 """All parts, in the order in which they are built."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from koordpy import __version__
 from tests.e2e.acts import said
 from tests.e2e.client import Client, pods_path
 from tests.e2e.conftest import CRDS
@@ -38,10 +39,10 @@ def newer(properties: Json) -> None:
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (older, f"{SUBJECT} lacks fields of koordpy 0.1.0: status.occupiedByUID, status.departed: {COMMAND}"),
+        (older, f"{SUBJECT} lacks fields of koordpy {__version__}: status.occupiedByUID, status.departed: {COMMAND}"),
         (
             newer,
-            f"{SUBJECT} has fields that koordpy 0.1.0 does not know: spec.maxMember: "
+            f"{SUBJECT} has fields that koordpy {__version__} does not know: spec.maxMember: "
             f"upgrade koordpy if the definition is newer, else {COMMAND}",
         ),
     ],

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from koordpy import __version__
 from koordpy.api import kubernetes_versions
 from koordpy.api.objects import ObjectMeta
 from koordpy.api.pod_groups import PodGroup, PodGroupStatus
@@ -120,8 +121,9 @@ async def test_an_older_definition_is_told_with_the_file_to_apply_until_it_is_ap
     older = reply(document(PodGroup=old, ElasticQuota=schema_of("elasticquotas.yaml")))
     server.on("GET", SIGS, older, older, reply(document(PodGroup=schema_of("podgroups.yaml"))))
     line = (
-        "the installed definition of PodGroup (scheduling.sigs.k8s.io/v1alpha1) lacks fields of koordpy 0.1.0: "
-        "status.occupiedByUID, status.departed: kubectl apply --server-side --force-conflicts -f crds/podgroups.yaml"
+        "the installed definition of PodGroup (scheduling.sigs.k8s.io/v1alpha1) lacks fields of "
+        f"koordpy {__version__}: status.occupiedByUID, status.departed: kubectl apply --server-side --force-conflicts "
+        "-f crds/podgroups.yaml"
     )
     caplog.set_level(logging.INFO, logger="koordpy.engine.watching.server_check")
     async with client_of(server) as client:
@@ -141,9 +143,9 @@ async def test_a_newer_definition_is_told(server: ScriptedServer, caplog: pytest
     new["properties"]["spec"]["properties"]["maxMember"] = {"type": "integer"}
     server.on("GET", SIGS, reply(document(PodGroup=new)))
     assert await entitlements_of(server, caplog) == [
-        "the installed definition of PodGroup (scheduling.sigs.k8s.io/v1alpha1) has fields that koordpy 0.1.0 does not "
-        "know: spec.maxMember: upgrade koordpy if the definition is newer, else kubectl apply --server-side "
-        "--force-conflicts -f crds/podgroups.yaml"
+        "the installed definition of PodGroup (scheduling.sigs.k8s.io/v1alpha1) has fields that "
+        f"koordpy {__version__} does not know: spec.maxMember: upgrade koordpy if the definition is newer, else "
+        "kubectl apply --server-side --force-conflicts -f crds/podgroups.yaml"
     ]
 
 

@@ -13,9 +13,10 @@ import pytest
 import yaml
 
 from koordpy import __version__
-from release.__main__ import checksums, main, table
-from release.build_state import BuildState
+from release.__main__ import build_release, checksums, main, table
+from release.build_state import PLUGIN_PLATFORMS, BuildOptions, BuildState
 from release.checkout import Checkout, ReleaseError, local_changes
+from release.image import check_programs
 from release.parts import PARTS, with_needs
 from tests.docs.worked import ROOT
 from tests.release.commits import TIME, checkout, git, repository
@@ -142,9 +143,63 @@ def test_parts_bring_what_they_need_in_order() -> None:
     assert all(set(part.needs) <= set(PARTS) for part in PARTS.values())
 
 
-def test_an_unknown_part_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--parts", "chart", "rpm"]) == 2
-    assert "no part is named rpm" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--parts", "chart", "rpm"], f"unknown part: rpm; choose from {', '.join(PARTS)}"),
+        (
+            ["--plugin-platforms", "here", "windows/amd64"],
+            f"unknown platform of the plugin: windows/amd64; choose from {', '.join(PLUGIN_PLATFORMS)}",
+        ),
+        (
+            ["--plugin-pythons", "3.10", "4"],
+            "unknown Python version of the plugin: 3.10, 4; choose from 3.11, 3.12, 3.13",
+        ),
+        (["--image-platforms", "amd64"], "unknown platform of the image: amd64; choose from linux/amd64, linux/arm64"),
+        (
+            ["--image-platforms", "darwin/arm64"],
+            "unknown platform of the image: darwin/arm64; choose from linux/amd64, linux/arm64",
+        ),
+    ],
+)
+def test_an_unknown_choice_is_named_with_the_known_ones(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--output", str(tmp_path / "dist"), *words]) == 2
+    assert capsys.readouterr().err == f"release: {said}\n"
+    assert not (tmp_path / "dist").exists()
+
+
+def program(folder: Path, name: str, line: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{line}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("programs", "said"),
+    [
+        ({}, "the image needs mmdebstrap"),
+        ({"mmdebstrap": "exit 0", "arch-test": '[ "$1" = amd64 ]'}, "this machine runs no programs of linux/arm64"),
+        ({"mmdebstrap": "exit 0", "arch-test": "exit 0"}, ""),
+        ({"mmdebstrap": "exit 0"}, ""),
+    ],
+)
+def test_a_missing_program_is_named_before_anything_is_built(
+    programs: dict[str, str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for name, line in programs.items():
+        program(tmp_path / "bin", name, line)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    dist = tmp_path / "dist"
+    dist.mkdir()
+    (dist / "earlier").touch()
+    if not said:
+        check_programs(BuildOptions())
+        return
+    with pytest.raises(ReleaseError, match=rf"^{said}"):
+        build_release(dist, ["image"], BuildOptions())
+    assert [file.name for file in dist.iterdir()] == ["earlier"]
 
 
 def test_checksums_are_those_of_sha256sum(tmp_path: Path) -> None:

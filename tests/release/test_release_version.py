@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One command changes the version everywhere."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -35,6 +36,13 @@ def test_no_other_file_names_the_version() -> None:
         if not name.startswith(OTHERS) and occurrences(__version__).search((ROOT / name).read_text(encoding="utf-8"))
     }
     assert found - HISTORY == set(FILES)
+
+
+def test_no_test_writes_the_version_of_koordpy_out() -> None:
+    """A test that does would fail after `make version`."""
+    pattern = rf"koordpy[ :-]v?{re.escape(__version__)}"
+    command = ["git", "grep", "-lE", pattern, "--", "tests", f":!tests/release/{Path(__file__).name}"]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout == ""
 
 
 @pytest.mark.parametrize(
