@@ -25,6 +25,16 @@ def controller_of(meta: ObjectMeta) -> OwnerReference | None:
     return owner if owner is not None and (owner.api_version, owner.kind) in _CONTROLLERS else None
 
 
+_REPLACING = frozenset({*_CONTROLLERS, ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"), ("ray.io/v1", "RayCluster")})
+"""(apiVersion, kind) of the controlling owners that replace each pod that ends."""
+
+
+def replacing_controller(meta: ObjectMeta) -> OwnerReference | None:
+    """Returns the controlling owner if it replaces the pod when it ends; None otherwise, as for a Job."""
+    owner = meta.controller
+    return owner if owner is not None and (owner.api_version, owner.kind) in _REPLACING else None
+
+
 class Owners:
     """Services and controllers at one moment. Immutable."""
 

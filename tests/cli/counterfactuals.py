@@ -489,7 +489,7 @@ def _drop(one: Cluster, gone: Callable[[Document], bool]) -> None:
     one.documents = kept
 
 
-REPLACING = {"ReplicaSet", "ReplicationController", "StatefulSet"}
+REPLACING = {"ReplicaSet", "ReplicationController", "StatefulSet", "LeaderWorkerSet", "RayCluster"}
 """Kinds of controllers that replace each pod which ends."""
 
 
@@ -734,7 +734,7 @@ def _heavier(one: Cluster, job: Job, match: re.Match[str]) -> None:
 
 
 COMPLETED = r"(?P<completed>(?:gang|pods?|the|all) [^:]+?) completed"
-OWNER = r"(?:ReplicaSet|ReplicationController|StatefulSet) [\w./-]+"
+OWNER = rf"(?:{'|'.join(sorted(REPLACING))}) [\w./-]+"
 REPLACED = rf"(?P<controllers>, not replaced by (?:\d+ controllers|{OWNER}(?:(?:, | and ){OWNER})*))?"
 JOBS = r"(?:gang|pod) [\w./-]+(?:(?:, | and )(?:gang|pod) [\w./-]+)*"
 FORMS: dict[str, Doing] = {

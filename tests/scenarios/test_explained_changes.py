@@ -13,6 +13,7 @@ from koordpy.api.custom_objects import ElasticQuota, ElasticQuotaSpec
 from koordpy.api.objects import (
     LabelSelector,
     ObjectMeta,
+    OwnerReference,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
     PriorityClass,
@@ -78,6 +79,57 @@ def test_a_larger_set_of_pods_is_not_named_beside_a_smaller_one() -> None:
     busy = [pod("a", at="n1", cpu="2"), pod("b", at="n2", cpu="4"), pod("c", at="n2", cpu="4")]
     lines = said(node("n1:2"), node("n2:8"), busy, pod("p", cpu="2"), name="p")
     assert completed(lines) == ["node n1 had 2 more cpu (free 0), for example after pod default/a completed"]
+
+
+IN_LAB = {"quota.scheduling.koordinator.sh/name": "lab"}
+
+
+@pytest.mark.parametrize(
+    ("limit", "lines"),
+    [
+        ("", [f"6 {IN_B0} pods default/a-0 to default/a-5 completed"]),
+        ("12", [f"6 {IN_B0} pods default/a-0 to default/a-5 completed"]),
+        ("11", ["pods default/a-0 to default/a-5 completed"]),
+        ("6", ["pods default/a-0 to default/a-5 completed"]),
+        ("5", [f"max of quota lab were 12 cpu (it is 5), and 6 {IN_B0} pods default/a-0 to default/a-5 completed"]),
+    ],
+)
+def test_free_slots_are_no_suggestion_for_a_gang_that_a_quota_refuses_too(limit: str, lines: list[str]) -> None:
+    """Six nodes with a pod each, and six in other blocks; the gang of six is in the quota of these pods."""
+    lab = ElasticQuota(metadata=ObjectMeta(name="lab", namespace="default"), spec=ElasticQuotaSpec(max={"cpu": limit}))
+    nodes = [*blocks(1, 6), *(one for one in blocks(7, 1)[1:])]
+    busy = [pod(f"a-{i}", at=f"n0-{i}", labels=IN_LAB) for i in range(6)]
+    gang = [group("g", 6, GATHERED), *gang_pods("g", 6, labels=IN_LAB)]
+    assert completed(said(TWO_LAYERS, nodes, lab if limit else [], busy, gang, name="p-0")) == lines
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "replaced"),
+    [
+        ("v1", "ReplicationController", True),
+        ("apps/v1", "ReplicaSet", True),
+        ("apps/v1", "StatefulSet", True),
+        ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", True),
+        ("ray.io/v1", "RayCluster", True),
+        ("batch/v1", "Job", False),
+        ("kubeflow.org/v1", "PyTorchJob", False),
+    ],
+)
+def test_a_controller_that_replaces_pods_is_named(version: str, kind: str, replaced: bool) -> None:
+    """One pod, and a whole gang of two, each of the controller."""
+    owner = OwnerReference(api_version=version, kind=kind, name="owner", uid="uid", controller=True)
+
+    def owned(one: Any) -> Any:
+        return replace(one, metadata=replace(one.metadata, owner_references=[owner]))
+
+    suffix = f", not replaced by {kind} default/owner" if replaced else ""
+    lines = said(node("n:1"), owned(pod("a", at="n")), pod("p"), name="p")
+    assert f"node n had 1 more cpu (free 0), for example after pod default/a completed{suffix}" in lines
+    members = [owned(one) for one in gang_pods("big", 2, prefix="big")]
+    busy = [replace(one, spec=replace(one.spec, node_name=f"n0-{i}")) for i, one in enumerate(members)]
+    gang = [group("g", 2, GATHERED), *gang_pods("g", 2)]
+    lines = said(TWO_LAYERS, blocks(1, 2), group("big", 2), busy, gang, name="p-0")
+    assert f"2 {IN_B0} gang default/big (2 pods) completed{suffix}" in lines
 
 
 def number_of(line: str) -> int:

@@ -13,13 +13,13 @@ from koordpy.explain.advice.advice_case import Case
 from koordpy.plan.limits import ADVICE_NAMED, ADVICE_RANGE
 from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import PodInfo, stays
-from koordpy.pods.pod_owners import controller_of
+from koordpy.pods.pod_owners import replacing_controller
 
 
 def may_end(pod: PodInfo, case: Case) -> bool:
     """Returns True if a pod may be proposed: bound, able to end, of another unit, and not evicted by the round.
 
-    Siblings of a ReplicaSet or StatefulSet are not proposed, because the controller would replace them.
+    Siblings of a controller that replaces pods are not proposed, because the controller would replace them.
     """
     own = pod.gang is not None and any(pod.gang == gang.ref for gang in case.unit.gangs)
     if not pod.bound or stays(pod) or own or _is_sibling(pod, case):
@@ -68,7 +68,7 @@ def not_replaced(pods: Sequence[PodInfo]) -> str:
     owners = dict.fromkeys(
         f"{owner.kind} {pod.pod.metadata.namespace}/{owner.name}"
         for pod in pods
-        if (owner := controller_of(pod.pod.metadata)) is not None
+        if (owner := replacing_controller(pod.pod.metadata)) is not None
     )
     names = sorted(owners, key=natural_key)
     if not names:
@@ -78,7 +78,7 @@ def not_replaced(pods: Sequence[PodInfo]) -> str:
 
 def _is_sibling(pod: PodInfo, case: Case) -> bool:
     """Returns True if a controller that replaces pods owns the pod and the pod to explain."""
-    owner = controller_of(pod.pod.metadata)
+    owner = replacing_controller(pod.pod.metadata)
     return owner is not None and bool(owner.uid) and owner.uid == case.pod.controller
 
 

@@ -22,6 +22,7 @@ from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort, of_snapshot
 from koordpy.explain.advice.completed_names import breaks_gangs, completed, may_end, not_replaced, running
 from koordpy.explain.advice.part_needs import part_needs
+from koordpy.explain.advice.quota_refusals import limit_refusals, relieves_quotas
 from koordpy.explain.advice.reductions import shortest_start, without_unneeded
 from koordpy.framework.filter_protocol import Code
 from koordpy.plan.limits import (
@@ -246,8 +247,11 @@ def _least_number(case: Case, pod: PodInfo, node: int) -> int:
 
 
 def _on_one_node(case: Case) -> Iterator[ClusterChange]:
-    """Yields, for a plain pod, the nodes on which the fewest pods must end; the text says what the node lacks."""
-    pod, snapshot = case.pod, case.snapshot
+    """Yields, for a plain pod, the nodes on which the fewest pods must end.
+
+    The text says what the node lacks, except if the pods also make a quota admit the pod.
+    """
+    pod, snapshot, refusals = case.pod, case.snapshot, limit_refusals(case, case.snapshot)
     room = _RemovalSearch(case, pod)
     nodes = sorted(_open_nodes(case, pod), key=lambda i: _least_number(case, pod, i))[:ADVICE_NODES_TRIED]
     found = [(gone, i) for i in nodes if not room.slots[i] and (gone := room.freed(i))]
@@ -259,7 +263,7 @@ def _on_one_node(case: Case) -> Iterator[ClusterChange]:
         parts = []
         for resource, amount in pod.requests.items():
             left = int(free[snapshot.columns[resource]])
-            if left < amount:
+            if left < amount and not relieves_quotas(gone, refusals, case):
                 text = f"{quantity_text(resource, amount - left)} more {resource}"
                 parts.append(f"{text} (free {quantity_text(resource, max(0, left))})")
         text = (
@@ -271,8 +275,10 @@ def _on_one_node(case: Case) -> Iterator[ClusterChange]:
 def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
     """Yields, for a gang and a few hard domains, a small set of pods that must end there so that the gang fits.
 
-    The set is the smallest that gives the missing slots for the scarcest kind.
+    The set is the smallest that gives the missing slots for the scarcest kind. The text has the number of slots, except
+    if the pods also make a quota admit the gang.
     """
+    refusals = limit_refusals(case, case.snapshot)
     reference = case.scarcest
     tree, hard = case.snapshot.tree, case.hard
     able = _able(case, reference)
@@ -292,6 +298,7 @@ def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
         if names:
             place = f"{tree.layer_name(hard)} {tree.path(hard, domain)}" if hard else "the cluster"
             text = f"{count_noun(slots, 'more slot')} were free in {place}, for example after {names}"
+            text = names if relieves_quotas(gone, refusals, case) else text
             found.append((len(gone), completion(gone, case, text)))
     yield from [change for _, change in sorted(found, key=lambda one: one[0])[:ADVICE_NAMED]]
 

@@ -16,17 +16,16 @@ from koordpy.api.natural_order import natural_key
 from koordpy.api.quantity import quantity_text
 from koordpy.cache.snapshot import Snapshot
 from koordpy.cache.snapshot_variants import with_pods, with_quotas
-from koordpy.devices.family_registry import nominated_allocation
 from koordpy.explain.advice.advice_case import Case
 from koordpy.explain.advice.cluster_change import ClusterChange, Effort, of_snapshot
 from koordpy.explain.advice.completed_names import completed, may_end
 from koordpy.explain.advice.ended_changes import FEWEST, completion, without
+from koordpy.explain.advice.quota_refusals import limit_refusals
 from koordpy.fairness.order_keys import Job
-from koordpy.fairness.quota_admission import Admission, QuotaRefusal
+from koordpy.fairness.quota_admission import QuotaRefusal
 from koordpy.plan.limits import ADVICE_NAMED, ADVICE_RAISES
 from koordpy.pods.pod_info import PodInfo, owner_in
 from koordpy.quota.quota_tree import QuotaNode
-from koordpy.reservations.reservation_ledger import ReservationLedger
 
 Amounts = Mapping[str, int]
 Raise = tuple[str, str, str, int]
@@ -39,22 +38,13 @@ def quota_changes(case: Case) -> Iterator[ClusterChange]:
     if not quotas.tree.quotas:
         return
     yield from _leaf_quotas(case)
-    refusals = _refusals(case, snapshot)
+    refusals = limit_refusals(case, snapshot)
     yield from _raised_alone(case, refusals)
     yield from _raised_together(case, refusals)
     yield from _guaranteed(case)
     yield from _quota_pods_ended(case, refusals)
     if any(one.limit_name == "runtime" for one in refusals):
         yield from _pending_removed(case, refusals)
-
-
-def _refusals(case: Case, snapshot: Snapshot) -> list[QuotaRefusal]:
-    """Returns the refusals of the unit's core by limits of quotas. snapshot: with the quotas to check."""
-    draft = case.draft_on(snapshot)
-    state = case.round_state
-    ledger = ReservationLedger(draft, case.config, lambda: state.inputs.reach, nominated_allocation, state.groups)
-    admission = Admission(draft, case.config.quota, ledger)
-    return [one for one in admission.core_refusals(case.unit, draft.quotas) if one.limit]
 
 
 def _leaf_quotas(case: Case) -> Iterator[ClusterChange]:
@@ -106,7 +96,7 @@ def _raised_together(case: Case, refusals: list[QuotaRefusal]) -> Iterator[Clust
     made: dict[tuple[str, str, str], int] = {}
     snapshot = case.snapshot
     for _ in range(ADVICE_RAISES):
-        found = _refusals(case, snapshot)
+        found = limit_refusals(case, snapshot)
         if not found:
             break
         before = len(made), sum(made.values())
