@@ -12,6 +12,7 @@ from koordpy.api import keys
 from koordpy.api.claim_objects import ResourceClaimTemplate
 from koordpy.api.counted_nouns import count_noun, name_first
 from koordpy.api.field_faults import Fault, key_path
+from koordpy.api.objects import PodSpec
 from koordpy.api.reading_limits import some
 from koordpy.api.spelling import hint, meant
 from koordpy.cache.cluster_state import ClusterState
@@ -158,18 +159,37 @@ def _near_label(key: str, known: Collection[str]) -> str:
     return hint(key, [one for one, _, its in parts if its == name])
 
 
+_NEEDS_LABEL = ("In", "Exists", "Gt", "Lt")
+"""Operators of a node affinity that match only nodes with the label."""
+
+
+def _label_keys(spec: PodSpec) -> Iterator[tuple[str, str]]:
+    """Yields (field, label key) for each node label that the placement of a pod depends on."""
+    yield from (("nodeSelector", key) for key in spec.node_selector)
+    yield from (("topologySpreadConstraints", one.topology_key) for one in spec.topology_spread_constraints)
+    affinity = spec.affinity
+    if affinity is None:
+        return
+    nodes = affinity.node_affinity
+    terms = nodes.required.node_selector_terms if nodes is not None and nodes.required is not None else []
+    wanted = [one for term in terms for one in term.match_expressions if one.operator in _NEEDS_LABEL]
+    yield from (("nodeAffinity", one.key) for one in wanted)
+    for field, pods in (("podAffinity", affinity.pod_affinity), ("podAntiAffinity", affinity.pod_anti_affinity)):
+        yield from ((field, one.topology_key) for one in (pods.required if pods is not None else ()))
+
+
 def of_selectors(state: ClusterState, served: Collection[str]) -> Iterator[str]:
-    """Yields a warning for each nodeSelector key of pending pods that no node has, if nodes have a similar key."""
+    """Yields a warning for each label key in a field of pending pods that no node has, if nodes have a similar key."""
     known = {key for node in state.nodes for key in node.labels}
-    asking: dict[str, list[str]] = {}
+    asking: dict[tuple[str, str], list[str]] = {}
     for info in state.pods():
         if info.pending and info.pod.spec.scheduler_name in served:
-            for key in info.pod.spec.node_selector:
+            for field, key in dict.fromkeys(_label_keys(info.pod.spec)):
                 if key not in known:
-                    asking.setdefault(key, []).append(info.key)
-    for key, pods in asking.items():
+                    asking.setdefault((field, key), []).append(info.key)
+    for (field, key), pods in asking.items():
         if near := _near_label(key, known):
-            yield f"{name_first(pods)}: nodeSelector: no node has the label {key}{near}"
+            yield f"{name_first(pods)}: {field}: no node has the label {key}{near}"
 
 
 def _lost_templates(state: ClusterState) -> Iterator[str]:

@@ -77,3 +77,38 @@ def test_labels_of_node_selectors(tmp_path: Path, capsys: pytest.CaptureFixture[
     err = capsys.readouterr().err
     assert (told in err) is bool(near)
     assert ("nodeSelector" in err) is bool(near)
+
+
+MATCH = "requiredDuringSchedulingIgnoredDuringExecution"
+APART = f"{{{MATCH}: [{{topologyKey: KEY, labelSelector: {{matchLabels: {{a: b}}}}}}]}}"
+
+
+def by_expression(operator: str) -> str:
+    values = ", values: [r1]" if operator.endswith("In") else ""
+    terms = f"[{{matchExpressions: [{{key: KEY, operator: {operator}{values}}}]}}]"
+    return f"affinity: {{nodeAffinity: {{{MATCH}: {{nodeSelectorTerms: {terms}}}}}}}"
+
+
+@pytest.mark.parametrize("key", ["example.com/rak", "example.com/rack"])
+@pytest.mark.parametrize(
+    ("field", "text", "told"),
+    [
+        ("topologySpreadConstraints", "topologySpreadConstraints: [{maxSkew: 1, topologyKey: KEY}]", True),
+        ("podAffinity", f"affinity: {{podAffinity: {APART}}}", True),
+        ("podAntiAffinity", f"affinity: {{podAntiAffinity: {APART}}}", True),
+        ("nodeAffinity", by_expression("In"), True),
+        ("nodeAffinity", by_expression("Exists"), True),
+        ("nodeAffinity", by_expression("NotIn"), False),
+        ("nodeAffinity", by_expression("DoesNotExist"), False),
+    ],
+)
+def test_labels_of_other_fields(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str, text: str, told: bool, key: str
+) -> None:
+    """A label that no node has; NotIn and DoesNotExist match nodes without it."""
+    pods = gang("g").replace("{schedulerName", f"{{{text.replace('KEY', key)}, schedulerName")
+    assert main(["simulate", "-f", written(tmp_path, NODES.replace("block:", "example.com/rack:") + pods)]) == 0
+    line = f"warning: default/g-0, default/g-1: {field}: no node has the label {key}, did you mean example.com/rack?\n"
+    err = capsys.readouterr().err
+    assert (line in err) is (told and key.endswith("rak"))
+    assert (f"{field}: no node" in err) is (line in err)
