@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -154,7 +154,10 @@ class Client:
 
     async def apply_crds(self, folder: Path) -> list[str]:
         """Applies every CustomResourceDefinition of a folder and waits until all are Established; their names."""
-        crds = manifests_of(folder)
+        return await self.define(manifests_of(folder))
+
+    async def define(self, crds: Sequence[Json]) -> list[str]:
+        """Applies CustomResourceDefinitions and waits until all are Established; their names."""
         names: list[str] = [crd["metadata"]["name"] for crd in crds]
 
         async def established() -> bool:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.e2e.client import Client
 from tests.e2e.conftest import CRDS, assets, helm
+from tests.e2e.test_scheduler import TOPOLOGIES
 from tests.image.archive import ARCHIVE, REPOSITORY
 from tests.loudly import skip_loudly
 from tests.realnode.cluster import RealCluster
@@ -20,6 +21,12 @@ from tests.realnode.needs import obstacle
 from tests.realnode.work import Work
 
 HERE = Path(__file__).parent
+BLOCK = "network.topology.koordpy.io/block"
+LAYERS = [
+    {"layerName": "blockLayer", "labelKey": BLOCK, "parentTopologyLayer": "ClusterTopologyLayer"},
+    {"layerName": "nodeLayer", "parentTopologyLayer": "blockLayer"},
+]
+NODES = "/api/v1/nodes"
 __all__ = ["assets", "helm"]
 
 
@@ -64,6 +71,20 @@ async def alone(cluster: RealCluster, api: Client, tmp_path: Path) -> AsyncItera
     """The same without koordpy, which the test installs."""
     async with Work(cluster, api, tmp_path, alone=True) as working:
         yield working
+
+
+@pytest.fixture
+async def blocks(api: Client) -> AsyncIterator[dict[str, str]]:
+    """n1 and n3 in block a, n2 in block b: the order of the network is not that of names."""
+    found = {"n1": "a", "n2": "b", "n3": "a"}
+    for node, block in found.items():
+        await api.patch(f"{NODES}/{node}", {"metadata": {"labels": {BLOCK: block}}})
+    kind = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "ClusterNetworkTopology"}
+    await api.create(TOPOLOGIES, {**kind, "metadata": {"name": "default"}, "spec": {"hierarchy": LAYERS}})
+    yield found
+    await api.delete(f"{TOPOLOGIES}/default")
+    for node in found:
+        await api.patch(f"{NODES}/{node}", {"metadata": {"labels": {BLOCK: None}}})
 
 
 @pytest.fixture(scope="session")

@@ -159,7 +159,8 @@ async def gpu_nodes(work: Work, machines: Mapping[str, Mapping[str, Any]], *flag
         for one in nodes:
             one.start()
         for one, machine in zip(nodes, machines.values(), strict=True):
-            await one.offers(machine["gpus"])
+            gpus = machine["gpus"]
+            await one.offers(gpus if isinstance(gpus, int) else len(gpus))
         yield nodes
     finally:
         await work.clear()

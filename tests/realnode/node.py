@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.assets import REPOSITORY
 from tests.e2e.process import Process, ProcessDied, wait_until
@@ -172,12 +173,33 @@ class RealNode:
         self.call("ctr", "--namespace", "k8s.io", "images", "import", archive)
 
     def start_kubelet(self, program: Path, *, kubeconfig: Path, client_ca: Path) -> None:
-        resolv, file = self.folder / "resolv.conf", self.folder / "kubelet.json"
+        self._client_ca = client_ca
+        self._configure_kubelet({})
+        flags = [
+            f"--config={self.folder / 'kubelet.json'}",
+            f"--kubeconfig={kubeconfig}",
+            f"--node-ip={self.address}",
+            "--v=2",
+        ]
+        self.kubelet = self.service("kubelet", [program, *flags, f"--hostname-override={self.name}"])
+
+    def _configure_kubelet(self, more: Mapping[str, Any]) -> None:
+        resolv = self.folder / "resolv.conf"
         # No name is resolved on the nodes.
         resolv.write_text("")
-        file.write_text(settings.kubelet(client_ca, resolv))
-        flags = [f"--config={file}", f"--kubeconfig={kubeconfig}", f"--node-ip={self.address}", "--v=2"]
-        self.kubelet = self.service("kubelet", [program, *flags, f"--hostname-override={self.name}"])
+        (self.folder / "kubelet.json").write_text(settings.kubelet(self._client_ca, resolv, more))
+
+    def restart_kubelet(self, before: Callable[[], None], **more: Any) -> None:
+        """Ends the kubelet, calls a function, and starts the kubelet with further fields of its configuration.
+
+        What its managers of CPUs and memory remember is removed: a kubelet with another policy would not start.
+        """
+        assert self.kubelet is not None
+        self.kubelet.stop(grace_s=30)
+        before()
+        self.call("sh", "-c", "rm -f /var/lib/kubelet/*_manager_state")
+        self._configure_kubelet(more)
+        self.kubelet.start()
 
     def restart(self, service: Inside, *, with_: int = signal.SIGTERM) -> None:
         """Ends a program of the node by a signal, and starts it again with the same command line."""

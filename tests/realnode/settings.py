@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.realnode.images import PAUSE
 from tests.realnode.namespaces import pods_of
@@ -66,8 +68,11 @@ def pod_network(number: int) -> str:
     return json.dumps({"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge]})
 
 
-def kubelet(client_ca: Path, resolv: Path) -> str:
-    """KubeletConfiguration; heartbeats and statuses are more frequent than by default, so that tests wait less."""
+def kubelet(client_ca: Path, resolv: Path, more: Mapping[str, Any]) -> str:
+    """KubeletConfiguration; heartbeats and statuses are more frequent than by default, so that tests wait less.
+
+    more: further fields.
+    """
     return json.dumps(
         {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -90,5 +95,6 @@ def kubelet(client_ca: Path, resolv: Path) -> str:
             "nodeLeaseDurationSeconds": 10,
             "nodeStatusUpdateFrequency": "2s",
             "syncFrequency": "5s",
+            **more,
         }
     )

@@ -5,35 +5,10 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncIterator
-
-import pytest
 
 from koordpy.api import keys
 from tests.e2e.client import Json
-from tests.e2e.test_scheduler import TOPOLOGIES
 from tests.realnode.work import Work, container, pod, pod_group, pod_spec
-
-BLOCK = "network.topology.koordpy.io/block"
-LAYERS = [
-    {"layerName": "blockLayer", "labelKey": BLOCK, "parentTopologyLayer": "ClusterTopologyLayer"},
-    {"layerName": "nodeLayer", "parentTopologyLayer": "blockLayer"},
-]
-NODES = "/api/v1/nodes"
-
-
-@pytest.fixture
-async def blocks(work: Work) -> AsyncIterator[dict[str, str]]:
-    """n1 and n3 in block a, n2 in block b: the order of the network is not that of names."""
-    found = {"n1": "a", "n2": "b", "n3": "a"}
-    for node, block in found.items():
-        await work.api.patch(f"{NODES}/{node}", {"metadata": {"labels": {BLOCK: block}}})
-    kind = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "ClusterNetworkTopology"}
-    await work.api.create(TOPOLOGIES, {**kind, "metadata": {"name": "default"}, "spec": {"hierarchy": LAYERS}})
-    yield found
-    await work.api.delete(f"{TOPOLOGIES}/default")
-    for node in found:
-        await work.api.patch(f"{NODES}/{node}", {"metadata": {"labels": {BLOCK: None}}})
 
 
 async def test_a_gang_of_24_runs_and_every_process_knows_its_rank(work: Work, blocks: dict[str, str]) -> None:
