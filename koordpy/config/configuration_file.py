@@ -22,7 +22,7 @@ from koordpy.api.spelling import meant
 from koordpy.config.configuration import RETRY_JITTER, KoordpyConfiguration
 from koordpy.config.dra_settings import mapping_faults
 from koordpy.config.gang_topology import scope_fault
-from koordpy.config.node_failures import faults_across_fields, unsupported_fields
+from koordpy.config.node_failures import faults_across_fields
 from koordpy.config.numa_settings import resource_faults
 from koordpy.decoding.manifest_documents import read_documents
 from koordpy.decoding.strict_decoding import decode, format_of
@@ -179,4 +179,3 @@ def _across_fields(config: KoordpyConfiguration) -> Iterator[tuple[str, ...]]:
         yield "scores.nodeResourcesFit.shape", "utilization must rise from point to point"
     yield from faults_across_fields(config.autoscaling, config.repair)
     yield from resource_faults(config.numa)
-    yield from unsupported_fields(config.repair)

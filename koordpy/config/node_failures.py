@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of the sections `autoscaling` and `repair`: reasons of pending pods, and gangs that lose nodes.
 
-The reasons are those of repair.md 1.2, the policies those of 4.3. `unsupported_fields` lists the fields that a file
-changes although they have no effect in this version; the reader of the file rejects them.
+The reasons are those of repair.md 1.2, the policies those of 4.3.
 """
 
 from collections.abc import Iterator
@@ -17,7 +16,6 @@ from koordpy.config.config_values import Count, Seconds, Section, Size
 
 ReasonMode = Literal["honest", "upstream"]
 RepairPolicy = Literal["replace", "regather", "wait"]
-NOT_SUPPORTED = "is not supported in this version"
 
 
 class Provisioning(Section, frozen=True):
@@ -66,11 +64,9 @@ class Repair(Section, frozen=True):
     lost_conditions: tuple[str, ...] = ()
     """Types of node conditions that mark a node as lost while they are True."""
     sick_devices: Literal["tell", "evict"] = "tell"
+    """What happens to members of gangs that use unhealthy devices. `tell`: they are reported. `evict`: they move to
+    other nodes if all of a gang find a place beside its other members."""
     rejections: Rejections = Rejections()
-
-
-_SUPPORTED = frozenset({"policy", "seat_hold", "lost_after", "lost_conditions", "rejections"})
-"""Fields of `repair` that have an effect."""
 
 
 def faults_across_fields(autoscaling: Autoscaling, repair: Repair) -> Iterator[tuple[str, ...]]:
@@ -92,11 +88,3 @@ def faults_across_fields(autoscaling: Autoscaling, repair: Repair) -> Iterator[t
         yield "repair.rejections.shapes", "must be 0 or more"
     if repair.rejections.max_backoff < repair.rejections.backoff:
         yield "repair.rejections.maxBackoff", "repair.rejections.backoff", shorter
-
-
-def unsupported_fields(repair: Repair) -> Iterator[tuple[str, ...]]:
-    """Yields (path, text) of each field that differs from its default, but has no effect in this version."""
-    default = Repair()
-    for field in msgspec.structs.fields(default):
-        if field.name not in _SUPPORTED and getattr(repair, field.name) != getattr(default, field.name):
-            yield f"repair.{field.encode_name}", NOT_SUPPORTED

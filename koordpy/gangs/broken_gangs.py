@@ -46,6 +46,11 @@ def is_broken(gangs: Iterable[Gang]) -> bool:
     return any(map(missing_members, gangs))
 
 
+def sick_holders(snapshot: Snapshot) -> frozenset[str]:
+    """Returns the keys of the pods that use a device that is reported as unhealthy."""
+    return frozenset[str]().union(*(view.sick_holders for view in snapshot.families.values()))
+
+
 def repair_policy(gang: Gang, snapshot: Snapshot, settings: Repair) -> RepairPolicy:
     """Returns the policy of a gang: its annotation, else the configured one. An unreadable value counts as absent."""
     text = _annotation(gang, snapshot, keys.GANG_REPAIR)

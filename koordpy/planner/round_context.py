@@ -15,7 +15,7 @@ from koordpy.attempts.unit_outcome import Attempt, DeferredUnit, UnitOutcome, Wa
 from koordpy.attempts.watched_pod import Watch
 from koordpy.cache.reservations import Reservation
 from koordpy.feasibility.round_state import RoundState
-from koordpy.gangs.broken_gangs import is_broken
+from koordpy.gangs.broken_gangs import is_broken, sick_holders
 from koordpy.gangs.queue_units import Unit
 from koordpy.plan.planning_budget import PlanningBudget
 from koordpy.plan.round_plan import Eviction, Proof, RejectedPlan
@@ -44,7 +44,7 @@ class RoundContext:
     outcomes: list[UnitOutcome] = field(default_factory=list)
     """Outcomes of the units tried so far, in the order of their turns."""
     evictions: list[Eviction] = field(default_factory=list)
-    """Evictions for no unit of the round: by quotas that give back, and of stale gangs."""
+    """Evictions for no unit of the round: by quotas that give back, of stale gangs, and of hurt members."""
     rejected: list[RejectedPlan] = field(default_factory=list)
     """Plans of actions that their check rejected; rejected plans of units are in `outcomes`."""
     warnings: list[tuple[str, str]] = field(default_factory=list)
@@ -131,6 +131,11 @@ class RoundContext:
         """Returns True if a gang that runs with too few members was tried without success, and pods may be evicted."""
         waiting = (one.unit for one in self.outcomes if isinstance(one, WaitingUnit) and one.unit.bound_any)
         return self.evicts and any(is_broken(unit.gangs) for unit in waiting)
+
+    def has_hurt_members(self) -> bool:
+        """Returns True if pods that use unhealthy devices may be moved, and there are some."""
+        moves = self.evicts and self.round_state.config.repair.sick_devices == "evict"
+        return moves and bool(sick_holders(self.round_state.snapshot))
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 

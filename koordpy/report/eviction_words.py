@@ -141,6 +141,17 @@ def stale_evictions(gang: Gang, pods: Iterable[PodInfo], text: str) -> list[Evic
     return [_eviction(pod, RuleName.STALE_GANG, gang.key, text, unit="gang:" + gang.key) for pod in pods]
 
 
+def hurt_evictions(gang: Gang, pods: Iterable[PodInfo], unit: str, returns: Mapping[str, str]) -> list[Eviction]:
+    """Returns the evictions of members that use unhealthy devices. The beneficiary is the gang itself.
+
+    unit: id of the unit; the evictions have an id of their own, because no pending member waits for them. returns: pod
+    key -> name of the new node.
+    """
+    text = f"Moved for gang {gang.key}: a device of the pod is unhealthy"
+    name = f"hurt:{unit}"
+    return [_eviction(pod, RuleName.REPAIR, gang.key, text, unit=name, returns_to=returns[pod.key]) for pod in pods]
+
+
 def _eviction(
     pod: PodInfo, rule: RuleName, beneficiary: str | None, message: str, *, unit: str = "", returns_to: str = ""
 ) -> Eviction:

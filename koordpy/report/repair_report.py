@@ -5,7 +5,7 @@ from koordpy.api.natural_order import natural_key
 from koordpy.cache.lost_nodes import GONE
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.node_failures import Repair
-from koordpy.gangs.broken_gangs import missing_members, missing_ranks, repair_policy
+from koordpy.gangs.broken_gangs import missing_members, missing_ranks, repair_policy, sick_holders
 from koordpy.gangs.gang_reading import read_gang
 from koordpy.gangs.gang_settings import Gang
 from koordpy.plan.gang_repair import GangRepair, LostMember
@@ -27,7 +27,7 @@ def lost_members(gang: Gang, snapshot: Snapshot) -> tuple[LostMember, ...]:
 
 def hurt_members(gang: Gang, snapshot: Snapshot) -> tuple[str, ...]:
     """Returns the keys of the live members that use an unhealthy device, in natural order."""
-    sick = frozenset[str]().union(*(view.sick_holders for view in snapshot.families.values()))
+    sick = sick_holders(snapshot)
     found = (pod for pod in gang.bound if pod.key in sick) if sick else ()
     return tuple(pod.key for pod in sorted(found, key=lambda pod: natural_key(pod.name)))
 

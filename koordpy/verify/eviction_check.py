@@ -112,6 +112,17 @@ def check_moved(unit: Unit, pods: Sequence[PodInfo], at: Round) -> list[PlanFaul
     return [*found(Check.VICTIMS, texts), *found(Check.BUDGETS, plan.budgets(taken))]
 
 
+def check_hurt(unit: Unit, pods: Sequence[PodInfo], at: Round) -> list[PlanFault]:
+    """Returns the faults of the eviction of members with unhealthy devices, on the draft as it was before."""
+    plan, taken = EvictionCheck(at), [EvictedUnit(tuple(pods), REPAIR)]
+    sick = {key for view in at.round_state.snapshot.families.values() for key in view.sick_holders}
+    texts = plan.check_evictable(taken)
+    texts += [f"{pod.key} uses no unhealthy device" for pod in pods if pod.key not in sick]
+    members = {pod.key for pod in unit.members}
+    texts += [f"{pod.key} is a member of another gang" for pod in pods if pod.key not in members]
+    return [*found(Check.VICTIMS, texts), *found(Check.BUDGETS, plan.budgets(taken))]
+
+
 def rejection(
     unit: str,
     faults: Sequence[PlanFault],

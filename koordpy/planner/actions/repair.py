@@ -59,7 +59,7 @@ def _moved(waiting: WaitingUnit, context: RoundContext) -> PreemptingUnit | None
     unit, round_state = waiting.unit, context.round_state
     draft = round_state.draft
     live = tuple(pod for pod in unit.members if pod.bound)
-    if not _is_evictable(live, round_state):
+    if not are_evictable(live, round_state):
         return None
     victims = (Victim(VictimUnit(UnitKind.BROKEN, live, unit.group_id), RuleName.REPAIR, _why(unit, round_state)),)
     faults = check_moved(unit, live, Round(round_state, None, budgets_of(draft)))
@@ -84,7 +84,7 @@ def _moved(waiting: WaitingUnit, context: RoundContext) -> PreemptingUnit | None
     return PreemptingUnit(attempt, outcome.nodes, victims, found.back, notes=outcome.notes)
 
 
-def _is_evictable(pods: tuple[PodInfo, ...], round_state: RoundState) -> bool:
+def are_evictable(pods: tuple[PodInfo, ...], round_state: RoundState) -> bool:
     """Returns True if all members may be evicted: none is protected, terminating, of another scheduler or evicted
     already, and no PodDisruptionBudget is exceeded."""
     names, gone = round_state.snapshot.scheduler_names, round_state.draft.evicted

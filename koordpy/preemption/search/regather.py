@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regather: moves a whole broken gang to other nodes, because its missing members fit nowhere next to the live ones.
+"""Finds new nodes for running members of one unit: of a whole broken gang, or of members with unhealthy devices.
 
-All live members are evicted and placed again, together with the pending ones, on free capacity and on their own. No
-other pod is evicted. The plan must place every live member and at least minMember members; first all pending members
-are tried, then only those that are missing. Reservations, quotas and gates apply as to a new gang. Source: repair.md
-4.3.
+Regather moves a whole broken gang, because its missing members fit nowhere next to the live ones. All live members are
+evicted and placed again, together with the pending ones, on free capacity and on their own. No other pod is evicted.
+The plan must place every live member and at least minMember members; first all pending members are tried, then only
+those that are missing. Members with unhealthy devices move alone; the other members stay. Reservations, quotas and
+gates apply as to a new gang. Source: repair.md 4.1 and 4.3.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,13 +47,23 @@ def place_again(unit: Unit, round_state: RoundState) -> Regathered | None:
 
     Expects a draft without the live members. The live members' new placements stay on the draft if there is a plan.
     """
+    live = tuple(pod for pod in unit.members if pod.bound)
     for others in (unit.pending, _missing(unit)):
         mark = round_state.draft.mark()
-        found = _place_with(unit, others, round_state)
+        found = _place_with(unit, live, others, round_state, spares=False)
         if found is not None:
             return found
         round_state.draft.undo(mark)
     return None
+
+
+def place_beside(unit: Unit, moved: Sequence[PodInfo], round_state: RoundState) -> Regathered | None:
+    """Returns the new nodes of some bound members of a unit beside its other members; None if not all of them fit.
+
+    Expects a draft without the moved members. Their new placements stay on the draft if there is a plan. Spare nodes
+    may be used.
+    """
+    return _place_with(unit, moved, (), round_state, spares=True)
 
 
 def _missing(unit: Unit) -> tuple[PodInfo, ...]:
@@ -66,16 +77,21 @@ def _missing(unit: Unit) -> tuple[PodInfo, ...]:
     return tuple(out)
 
 
-def _place_with(unit: Unit, others: Sequence[PodInfo], round_state: RoundState) -> Regathered | None:
-    """Places all live members and some pending ones (`others`) together; None if not all of them fit."""
-    live = {pod.key: _recreated(pod, round_state) for pod in unit.members if pod.bound}
+def _place_with(
+    unit: Unit, moving: Sequence[PodInfo], others: Sequence[PodInfo], round_state: RoundState, *, spares: bool
+) -> Regathered | None:
+    """Places some bound members and some pending ones (`others`) together; None if not all of them fit.
+
+    spares: True if spare nodes may be used.
+    """
+    live = {pod.key: _recreated(pod, round_state) for pod in moving}
     chosen = {pod.key for pod in others}
     if any(missing_members(gang) > sum(pod.key in chosen for pod in gang.pending) for gang in unit.gangs):
         return None
     again = unit.with_changes(lambda pod: live.get(pod.key, pod if pod.bound or pod.key in chosen else None))
     whole = Unit(again.id, tuple(replace(gang, stale_minimum=len(gang.pending)) for gang in again.gangs))
     state = round_state.of_changed(whole)
-    state.inputs.repairs = lambda pod: False  # spares serve repairs in place only
+    state.inputs.repairs = lambda pod: spares
     if gate(whole, round_state.groups) is not None or device_gate(whole, state) is not None:
         return None
     use = round_state.draft.quotas
@@ -86,7 +102,7 @@ def _place_with(unit: Unit, others: Sequence[PodInfo], round_state: RoundState) 
         return None
     moved = [pod for pod in whole.members if pod.key in live]
     names = round_state.snapshot.nodes
-    if check_returns([(pod, names[nodes[pod.key]].name) for pod in whole.members], state):
+    if check_returns([(pod, names[nodes[pod.key]].name) for pod in whole.pending], state):
         return None
     dealt = deal_returning([(pod, nodes[pod.key]) for pod in moved], state)
     if dealt is None:
