@@ -51,6 +51,7 @@ from numpy.typing import NDArray
 
 from koordpy.pods.claim_refs import CLAIMS, DeviceId
 from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices
+from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.volume_book import ClaimVolume
 from koordpy.quota.quota_book import ShareQueue
 
@@ -108,6 +109,38 @@ class Reservation:
     until: float = inf
     """End of the reservation in seconds: since the epoch for a promised start, of the process clock for a nomination.
     Infinite for no time limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReturningPod:
+    """A moved pod with a successor that is to run on the planned node, or a pending pod that starts together with it.
+
+    Live only: offline the successor is nominated.
+    """
+
+    uid: str
+    """uid of the pod."""
+    pod: PodInfo
+    """The pod; its successor is expected to be equal."""
+    node: str
+    """Name of the planned node."""
+    since: float
+    """Time of the eviction, in seconds since the epoch."""
+    until: float
+    """End of the reservation, in seconds since the epoch."""
+
+    @property
+    def holder(self) -> str:
+        """What the pod and its successor have in common."""
+        return returning_holder(self.pod)
+
+
+def returning_holder(pod: PodInfo) -> str:
+    """Returns a text that a moved pod and its successor share: its gang, else its controller, else its name."""
+    if pod.gang is not None:
+        return f"gang {pod.gang.id}"
+    owner = pod.pod.metadata.controller
+    return f"owner {owner.uid}" if owner is not None else f"pod {pod.key}"
 
 
 def nomination(pod: str, node: str, losers: Iterable[ShareQueue] = ()) -> Reservation:

@@ -18,7 +18,7 @@ from koordpy.api.objects import Node, PodDisruptionBudget, PriorityClass, Taint
 from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
 from koordpy.cache.gang_history import GangPast
 from koordpy.cache.lost_nodes import LostNode
-from koordpy.cache.reservations import Reservation
+from koordpy.cache.reservations import Reservation, ReturningPod
 from koordpy.pods.device_asks import AskReaders
 from koordpy.pods.family_books import FamilyView
 from koordpy.pods.gang_refs import GangRef
@@ -176,6 +176,8 @@ class Snapshot:
     """Node name -> why the node is lost; only of lost nodes (repair.md 4.1)."""
     broken_since: Mapping[GangRef, float] = field(default_factory=dict)
     """Broken gang -> when this process first found it so, in seconds since the epoch. Empty offline."""
+    returning: tuple[ReturningPod, ...] = ()
+    """Moved pods for which capacity is kept on their planned nodes. Empty offline."""
     keeps_spares: bool = False
     """True if a layer keeps spare nodes, or a node has the label of spares (`plugins/spare_nodes.py`)."""
     closed_nodes: ClosedNodes = NOTHING_CLOSED

@@ -128,6 +128,7 @@ class Dispatcher:
         self._announcer, self._references, self._metrics = context.announcer, context.references, context.metrics
         self._clock, self._search_seconds = context.clock, context.settings.config.planning.search_seconds
         self._reasons = context.settings.config.autoscaling.reasons
+        self._extra_seconds = context.settings.nomination_extra_seconds
         self.sent_messages = SentMessages(context.clock)
         """Messages that were logged or sent, by object, so that each is reported once."""
         self._warned: dict[int, tuple[str, str]] = {}
@@ -188,7 +189,7 @@ class Dispatcher:
             # 4. evictions without a preemptor: of stale gangs, and of quotas above their runtime
             overtaken_beside = begun.concurrent.touches(snapshot, (), victims)
             if unit_id not in tried and self._eviction_starter.victims_unchanged(victims) and not overtaken_beside:
-                self._eviction_starter.start(plan, unit_id, victims, None)
+                self._evict(parts, unit_id, victims, None)
         # 5. messages
         self._warn(plan.warnings)
         for about, resource in plan.parts_by_number:
@@ -218,7 +219,7 @@ class Dispatcher:
             # nothing is bound now: the unit is planned again once the victims are gone
             for verdict in left:
                 self._refusals.tell(verdict)
-            self._eviction_starter.start(parts.plan, name, victims, entry)
+            self._evict(parts, name, victims, entry)
             return False
         entry.replanned_for_capacity = False
         gangs = _gangs_of(begun.snapshot, unit.pod_keys)
@@ -260,6 +261,13 @@ class Dispatcher:
         if further:
             self._queue.touch(name, "CorePlaced")
         return bool(left) and not any(verdict.never for verdict in left)
+
+    def _evict(self, parts: _Round, unit: str, victims: Sequence[Eviction], entry: Entry | None) -> None:
+        """Starts the evictions for a unit, and keeps the planned nodes of moved pods. entry: None for no preemptor."""
+        self._eviction_starter.start(parts.plan, unit, victims, entry)
+        if self._eviction_starter.evictor is not None:
+            nominated = [one for one in parts.plan.nominations if one.unit == unit]
+            self._reservations.keep_returns(victims, nominated, parts.round_input.snapshot, self._extra_seconds)
 
     def _defer(self, entry: Entry, deferral: Deferral, parts: _Round) -> None:
         """Queues a unit that the round did not decide, for the next round or for a search.

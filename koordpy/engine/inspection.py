@@ -23,11 +23,13 @@ from koordpy.engine.engine_context import Context
 from koordpy.engine.queue_entry import Entry, State
 from koordpy.engine.scheduling_loop import SchedulingLoop
 from koordpy.engine.status.gang_census import Census
+from koordpy.engine.status.repair_outcomes import degraded_since
 from koordpy.gangs.gang_settings import origin_of
 from koordpy.observe.bounded_labels import FewNames, label
 from koordpy.observe.gauges import accelerator_gauges, quota_gauges, reason_gauges, share_gauges
 from koordpy.observe.health_endpoints import Check
-from koordpy.observe.metrics import DEGRADED_NAMED, LONGEST_NAMED
+from koordpy.observe.metrics import LONGEST_NAMED
+from koordpy.observe.repair_metrics import DEGRADED_NAMED
 from koordpy.plan.round_plan import GangStatus
 from koordpy.pods.gang_refs import GangRef
 from koordpy.quota.quota_book import card_hundredths
@@ -207,16 +209,21 @@ class Inspection:
         """
         missing: dict[tuple[str, ...], float] = {}
         devices: dict[tuple[str, ...], float] = {}
+        ages: dict[tuple[str, ...], float] = {}
         named = self._degraded.choose(lacking)
         for ref in named:
             workload, gang = self._references.workload_of(ref), label(ref.key)
             missing[gang, f"{workload.kind}/{workload.name}" if workload is not None else ""] = lacking[ref]
             held = sum(card_hundredths(pod.charged) for pod in self._state.gangs.members(ref) if pod.bound)
             devices[gang,] = held / 100
-        metrics = self._metrics
-        metrics.set_gauge(metrics.gang_degraded, missing)
-        metrics.set_gauge(metrics.gang_degraded_accelerators, devices)
-        metrics.gangs_degraded_unnamed.set(len(lacking) - len(named))
+            if (since := degraded_since(self._state, ref)) is not None:
+                ages[gang,] = max(0.0, self._now() - since)
+        metrics, repair = self._metrics, self._metrics.repair
+        metrics.set_gauge(repair.degraded, missing)
+        metrics.set_gauge(repair.degraded_accelerators, devices)
+        metrics.set_gauge(repair.degraded_seconds, ages)
+        repair.degraded_unnamed.set(len(lacking) - len(named))
+        repair.seats.set(self._loop.seats)
 
     def _set_gaps(self) -> None:
         """Counts missing and contradictory topology labels of nodes; nothing without a topology."""

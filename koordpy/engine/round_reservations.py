@@ -7,14 +7,16 @@ starving unit, and the seats of broken gangs, are only remembered here, so that 
 at the API server are handled by the evictor (`nominations.py`).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from koordpy.cache.reservations import Reservation, nomination
+from koordpy.cache.reservations import Reservation, ReturningPod, nomination, returning_holder
 from koordpy.cache.snapshot import Snapshot
 from koordpy.engine.wakeups import Wake
 from koordpy.engine.watching.feeds import Feeds
-from koordpy.plan.round_plan import Placement, PromisedStart, RoundPlan
+from koordpy.plan.gang_repair import KeptSeats
+from koordpy.plan.round_plan import Eviction, Placement, PromisedStart, RoundPlan
 from koordpy.pods.gang_refs import GangRef
 from koordpy.pods.pod_info import PodInfo
 
@@ -30,8 +32,10 @@ class RoundReservations:
         """Unit in `awaiting` -> key and uid of the terminating pods that its reservations may depend on."""
         self.promised_start: PromisedStart | None = None
         """The promised start of the last round; None for none."""
-        self.seats: Mapping[str, float] = {}
-        """Broken gang -> end of its seats in the last round, in seconds since the epoch."""
+        self.seats: Mapping[str, KeptSeats] = {}
+        """Broken gang -> its seats in the last round."""
+        self.returning: dict[str, ReturningPod] = {}
+        """uid of a moved pod -> its planned node."""
         feeds.listeners.pod_gone.append(self._pod_gone)
         feeds.listeners.gang.append(self._gang_changed)
 
@@ -40,8 +44,11 @@ class RoundReservations:
 
         First drops the reservations of units that do not need them any more, or that cannot use them: a
         pod of the unit was deleted, bound or moved to another unit, or a pod that was terminating is not any more.
-        tried: ids of the units that this round plans.
+        Moved pods (`returning`) are added, too. tried: ids of the units that this round plans.
         """
+        if self.returning:
+            self._drop_returned(snapshot)
+            snapshot = replace(snapshot, returning=tuple(self.returning.values()))
         given_up = False  # True if capacity that was reserved for a still pending pod is free for other units now
         for unit, known in list(self.awaiting.items()):
             pods = [snapshot.pods.get(one.holder) for one in known]
@@ -103,17 +110,56 @@ class RoundReservations:
         if before is not None and (now is None or now.unit != before.unit):
             self._queue.broadcast(Wake.CAPACITY_FREED, "ReservationGone")
 
-    def keep_seats(self, seats: Mapping[str, float]) -> None:
-        """Remembers the seats of the last round: broken gang -> their end, in seconds since the epoch. Wakes waiting
-        units if a gang has no seats any more."""
+    def keep_returns(
+        self, evictions: Sequence[Eviction], nominated: Iterable[Placement], snapshot: Snapshot, extra_seconds: float
+    ) -> None:
+        """Keeps the planned nodes of moved pods until their successors are bound, at most until `extra_seconds` after
+        the end of their grace period.
+
+        nominated: pending pods of the same plan. Those of a gang that moves wait for the successors, longer than for
+        the victims, so their nodes are kept, too.
+        """
+        until = snapshot.now + max((one.grace_seconds for one in evictions), default=0) + extra_seconds
+        places = [(one.pod_key, one.returns_to) for one in evictions if one.returns_to]
+        holders = {returning_holder(snapshot.pods[key]) for key, _ in places if key in snapshot.pods}
+        places += [(one.pod_key, one.node) for one in nominated] if places else []
+        for key, node in places:
+            pod = snapshot.pods.get(key)
+            if pod is not None and returning_holder(pod) in holders:
+                self.returning[pod.uid] = ReturningPod(pod.uid, pod, node, snapshot.now, until)
+
+    def _drop_returned(self, snapshot: Snapshot) -> None:
+        """Drops moved pods after a cancelled eviction, after their time, and once their successors are bound."""
+        now, bound = snapshot.now, Counter[str]()
+        since = min(one.since for one in self.returning.values())
+        for pod in snapshot.pods.values():
+            if pod.bound and pod.created >= int(since):
+                bound[returning_holder(pod)] += 1
+        for uid, one in list(self.returning.items()):
+            known = snapshot.pods.get(one.pod.key)
+            stays = known is not None and _stays(known, uid)
+            if stays or one.until <= now or bound[one.holder] > 0:
+                bound[one.holder] -= not stays
+                del self.returning[uid]
+
+    def keep_seats(self, seats: Mapping[str, KeptSeats]) -> None:
+        """Remembers the seats of the last round by gang. Wakes waiting units if a gang has no seats any more."""
         before, self.seats = self.seats, seats
         if before.keys() - seats.keys():
             self._queue.broadcast(Wake.CAPACITY_FREED, "SeatsEnded")
 
-    def end_seats(self, now: float) -> None:
-        """Wakes waiting units if the time of a gang's seats is over (repair.md 4.4). now: seconds since the epoch."""
-        if self.seats and min(self.seats.values()) <= now:
-            self.keep_seats({gang: end for gang, end in self.seats.items() if end > now})
+    def end_due(self, now: float) -> None:
+        """Wakes waiting units if the time of a gang's seats (repair.md 4.4) or of a moved pod's node is over.
+
+        now: seconds since the epoch.
+        """
+        over = [uid for uid, one in self.returning.items() if one.until <= now]
+        for uid in over:
+            del self.returning[uid]
+        if over:
+            self._queue.broadcast(Wake.CAPACITY_FREED, "ReturnsEnded")
+        if self.seats and min(self.seats.values()).until <= now:
+            self.keep_seats({gang: kept for gang, kept in self.seats.items() if kept.until > now})
 
     def _gang_changed(self, ref: GangRef) -> None:
         """Wakes waiting units when a gang with seats changes: it may need fewer seats, or none."""
@@ -121,8 +167,9 @@ class RoundReservations:
             self._queue.broadcast(Wake.CAPACITY_FREED, "SeatsChanged")
 
     def next_due(self) -> float | None:
-        """Returns when the next seats end, in seconds since the epoch; None without seats."""
-        return min(self.seats.values(), default=None)
+        """Returns when the next seats or nodes of moved pods are free, in seconds since the epoch; None for none."""
+        ends = [*(kept.until for kept in self.seats.values()), *(one.until for one in self.returning.values())]
+        return min(ends, default=None)
 
     def _pod_gone(self, key: str) -> None:
         """Wakes units that were blocked by the reservation of a deleted pod."""

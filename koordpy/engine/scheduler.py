@@ -159,7 +159,9 @@ class Scheduler:
         gates = FieldGates(context)
         self.releaser = DeviceReleaser(context, claim_calls, gates)
         self.reserver = DeviceReserver(context, claim_calls, self.releaser, gates)
-        self.evictor = Evictor(context, self.writers.evicted) if self.writers is not None else None
+        self.evictor = None
+        if (writers := self.writers) is not None:
+            self.evictor = Evictor(context, writers.evicted, writers.repairs.victim_evicted)
         refusals = UnschedulableHandler(
             context,
             pod_status=self.writers.pods if self.writers is not None else None,

@@ -90,8 +90,8 @@ class SchedulingLoop:
             while True:
                 self.last_turn = self._clock()
                 self._decisions.release(self._now())
-                if self._reservations.seats:
-                    self._reservations.end_seats(self._now())
+                if self._reservations.seats or self._reservations.returning:
+                    self._reservations.end_due(self._now())
                 self._queue.poll()
                 if self._feeds.is_regroup_due(self._now()):
                     self._feeds.regroup(self._now())
@@ -114,16 +114,23 @@ class SchedulingLoop:
         finally:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
+    @property
+    def seats(self) -> int:
+        """Number of missing members of broken gangs for which capacity is kept."""
+        return self._watches.stale.seats if self._watches.stale is not None else 0
+
     def forget(self) -> None:
         """Requests a round even if no unit is due: a round releases the last plan and the planner's caches."""
         self._forgets = True
         self._due.set()
 
     def _is_watching(self) -> bool:
-        """Returns True if a stale gang, a node that may be lost, or a quota above its runtime may need a round."""
-        stale = self._watches.stale
-        due = stale is not None and bool(stale.due)
-        return due or self._watches.overuse is not None or self._feeds.state.nodes.may_lose_nodes
+        """Returns True if a gang with lost or hurt members, a node that may be lost, or a quota above its runtime may
+        need a round."""
+        watches = self._watches
+        due = watches.stale is not None and bool(watches.stale.due or watches.stale.unseated)
+        always = watches.overuse is not None or watches.hurt is not None
+        return due or always or self._feeds.state.nodes.may_lose_nodes
 
     async def _wait(self) -> None:
         """Sleeps until `due` is set, or until the next known time: a back-off, a timed check, held log lines, gangs."""
@@ -131,7 +138,8 @@ class SchedulingLoop:
         due = self._queue.next_due()
         pause = IDLE_SECONDS if due is None else min(IDLE_SECONDS, max(0.001, due - self._clock()))
         watched = self._watches.next_due() if self._is_watching() else None
-        seats = self._reservations.next_due() if self._reservations.seats else None
+        has_ends = self._reservations.seats or self._reservations.returning
+        seats = self._reservations.next_due() if has_ends else None
         for at in (watched, self._decisions.next_due(), self._feeds.regroup_due(), seats):
             if at is not None:
                 pause = min(pause, LOOK_SECONDS, max(0.001, at - self._now()))
@@ -205,7 +213,7 @@ class SchedulingLoop:
         else:
             entries = self._queue.take(light_pods=self._light_pods(), alone=single)
         by_unit = {entry.unit: entry for entry in entries}
-        if self._reservations.awaiting:
+        if self._reservations.awaiting or self._reservations.returning:
             snapshot = self._reservations.add_to(snapshot, frozenset((*by_unit, *also)))
         return RoundInput(by_unit, snapshot, began, foreign, assumed, searches=searches)
 
@@ -243,6 +251,8 @@ class SchedulingLoop:
             self._reservations.promise(plan.reservation)
         if plan.seats or self._reservations.seats:
             self._reservations.keep_seats(plan.seats)
+            if self._watches.stale is not None:
+                self._watches.stale.keep_seats(plan.seats)
         for _ in range(TURNS_TO_SEND if plan.placements else 0):
             await asyncio.sleep(0)
 

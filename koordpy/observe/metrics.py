@@ -23,6 +23,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from koordpy import __version__
+from koordpy.observe.repair_metrics import RepairMetrics
 from koordpy.plan.round_plan import GangStatus, Proof, RoundPlan
 from koordpy.preemption.selection.preemption_names import WITHHOLDING, RuleName
 from koordpy.verify.plan_fault import Check
@@ -36,8 +37,8 @@ FIRST_CONFLICTS = ("bound_elsewhere", "overtaken_pod", "overtaken_node", "overta
 """Kinds of conflicts with series that begin at 0; series of devices, claims and kubelets begin with a conflict."""
 LOSSES = ("queue_full", "too_many", "failed")
 """Reasons for which an Event is not sent."""
-DEGRADED_NAMED, LONGEST_NAMED = 100, 10
-"""Maximum number of degraded gangs, and of pending units, that are label values at a time."""
+LONGEST_NAMED = 10
+"""Maximum number of pending units that are label values at a time."""
 RESULTS = ("scheduled", "unschedulable", "error")
 _WAITS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 
@@ -123,17 +124,7 @@ class Metrics:
             "koordpy_gangs_half_bound",
             "Gangs with some members bound, but fewer than their minimum bound or Succeeded.",
         )
-        self.gang_degraded = gauge(
-            "koordpy_gang_degraded",
-            f"Missing members of a half-bound gang until its minimum; at most {DEGRADED_NAMED} gangs at a time.",
-            ["gang", "workload"],
-        )
-        self.gang_degraded_accelerators = gauge(
-            "koordpy_gang_degraded_accelerators", "Accelerators of the bound members of a degraded gang.", ["gang"]
-        )
-        self.gangs_degraded_unnamed = gauge(
-            "koordpy_gangs_degraded_unnamed", "Half-bound gangs beyond those that koordpy_gang_degraded names."
-        )
+        self.repair = RepairMetrics(registry)
         self.gangs_by_origin = gauge(
             "koordpy_gangs_by_origin", "Gangs with a pending or running member, by what makes them gangs.", ["origin"]
         )

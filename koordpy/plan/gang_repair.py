@@ -4,9 +4,19 @@ condition Degraded of a PodGroup (repair.md 4.5 and 7). Values only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from koordpy.api.times import rfc3339
 from koordpy.config.node_failures import RepairPolicy
+
+
+class KeptSeats(NamedTuple):
+    """The seats of one gang."""
+
+    until: float
+    """End of the reservation, in seconds since the epoch."""
+    nodes: Mapping[str, int]
+    """Node name -> number of missing members for which capacity is kept there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from koordpy.config.node_failures import ReasonMode
-from koordpy.plan.gang_repair import GangRepair
+from koordpy.plan.gang_repair import GangRepair, KeptSeats
 from koordpy.plan.pending_reason import Reason, written
 from koordpy.plan.wanted_nodes import WantedNodes
 from koordpy.pods.family_books import NO_DEVICES, AllocatedDevices
@@ -387,8 +387,8 @@ class RoundPlan:
     rejected: tuple[RejectedPlan, ...] = ()
     reservation: PromisedStart | None = None
     """The promised start; None without one."""
-    seats: Mapping[str, float] = field(default_factory=dict)
-    """Broken gang -> end of its seats, in seconds since the epoch, whether or not the round tried the gang."""
+    seats: Mapping[str, KeptSeats] = field(default_factory=dict)
+    """Broken gang -> its seats, whether or not the round tried the gang."""
     spares: tuple[str, ...] = ()
     """Names of the spare nodes at the start of the round, in natural order."""
     deferred: tuple[Deferral, ...] = ()

@@ -144,7 +144,7 @@ def stale_evictions(gang: Gang, pods: Iterable[PodInfo], text: str) -> list[Evic
 def hurt_evictions(gang: Gang, pods: Iterable[PodInfo], unit: str, returns: Mapping[str, str]) -> list[Eviction]:
     """Returns the evictions of members that use unhealthy devices. The beneficiary is the gang itself.
 
-    unit: id of the unit; the evictions have an id of their own, because no pending member waits for them. returns: pod
+    unit: id of the unit; the evictions have another id, because no pending member waits for them. returns: pod
     key -> name of the new node.
     """
     text = f"Moved for gang {gang.key}: a device of the pod is unhealthy"

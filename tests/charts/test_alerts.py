@@ -107,6 +107,7 @@ CASES: dict[str, Case] = {
     "KoordpyQuotasInvalid": gauge("koordpy_quotas_invalid", minutes=15),
     "KoordpyObjectsUnreadable": gauge('koordpy_unreadable_objects{kind="Node"}', minutes=5),
     "KoordpyGangDegraded": gauge(degraded("a"), minutes=5),
+    "KoordpyGangNotRepaired": gauge('koordpy_gang_degraded_seconds{gang="a/train"}', minutes=5, limit=3600, usual=1800),
     "KoordpyMoreGangsDegraded": gauge("koordpy_gangs_degraded_unnamed", minutes=5),
     "KoordpyPodsPendingLong": gauge(
         'koordpy_unit_pending_seconds{unit="a/train"}', minutes=15, limit=86400, usual=80000

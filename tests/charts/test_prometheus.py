@@ -178,7 +178,7 @@ def test_every_alert_sees_what_it_is_about(seen: Seen, alert: str, query: str) -
         assert any(value > 0 for value in found.values()), (query, found)
 
 
-NAMING = ("koordpy_gang_degraded", "koordpy_unit_pending_seconds")
+NAMING = ("koordpy_gang_degraded", "koordpy_gang_degraded_seconds", "koordpy_unit_pending_seconds")
 """Metrics that name a bounded number of gangs and pods."""
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.config.node_failures import Repair
 from koordpy.engine.scheduler import Scheduler
-from koordpy.observe.metrics import DEGRADED_NAMED, LONGEST_NAMED
+from koordpy.observe.metrics import LONGEST_NAMED
+from koordpy.observe.repair_metrics import DEGRADED_NAMED
 from tests.clusters import pod
 from tests.engine.live import LONG_LEASE, Live, gang, in_virtual_time, live, small, until
 from tests.engine.test_workloads import job, member, uid_of

@@ -3,15 +3,25 @@
 with a node, is acted on without any other event (repair.md 4.1, 4.4, 7)."""
 
 import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
+from koordpy.api import keys
 from koordpy.api.times import rfc3339
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.config.node_failures import Repair
-from tests.engine.live import Live, gang, in_virtual_time, live, small, until
-from tests.engine.test_degraded_gangs import told
+from koordpy.engine.scheduler import Scheduler
+from tests.clusters import pod
+from tests.engine.live import QUICK, Live, gang, in_virtual_time, live, small, until
+from tests.engine.manifests import BLOCK, DEVICES, TOPOLOGIES
+from tests.engine.stage import blocks, device
+from tests.engine.test_degraded_gangs import figures, told
 from tests.engine.virtual import EPOCH_SECONDS
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
@@ -132,3 +142,158 @@ def test_a_pod_that_seats_keep_from_starting_starts_when_they_end(how: str) -> N
                 await until(lambda: cluster.bound("other"), seconds=15.0)
 
     play()
+
+
+async def shows(scheduler: Scheduler, metric: str, values: dict[str, float]) -> None:
+    """Waits until a metric has these values."""
+    async with asyncio.timeout(60.0):
+        while figures(scheduler, metric) != values:  # noqa: ASYNC110 - metrics are computed when they are read
+            await asyncio.sleep(1.0)
+
+
+OUTCOMES = {
+    "a free node": ("replaced", "replace", True, None),
+    "a pod of lower priority": ("evicted", "replace", True, ""),
+    "the node returns": (None, "wait", False, None),
+    "no node in time": ("gaveup", "replace", True, "high"),
+}
+"""How a member comes back -> (outcome, policy, its pod is created again, priority class of a pod on the only other
+node)."""
+
+
+@pytest.mark.parametrize("how", OUTCOMES)
+def test_repairs_are_counted_by_the_step_that_ended_them(how: str) -> None:
+    outcome, policy, again, other = OUTCOMES[how]
+
+    @in_virtual_time
+    async def play() -> None:
+        async with live([small("n1", gpus=4), small("n2", gpus=4)]) as cluster, cluster.running() as scheduler:
+            for name, value in (("middle", 50), ("high", 100)):
+                priority = {"metadata": {"name": name}, "value": value}
+                cluster.server.store.create("priorityclasses.scheduling.k8s.io", priority)
+            group, *members = gang("g", 2, gpus=4)
+            grace = {keys.GANG_STALE_GRACE: "60s"} if how == "no node in time" else {}
+            group["metadata"]["annotations"] = {keys.GANG_REPAIR: policy, **grace}
+            for one in members:
+                one["spec"] |= {"priorityClassName": "middle", "terminationGracePeriodSeconds": 0}
+            cluster.create(group, *members)
+            await until(lambda: cluster.bound("g-0", "g-1"))
+            await until(lambda: scheduled(cluster) == 2)
+            cluster.nodes(small("n3", gpus=4))
+            if other is not None:
+                taker = pod("other", gpus=4, cpu="1", memory="1Gi")
+                taker["spec"] |= {"priorityClassName": other, "terminationGracePeriodSeconds": 0}
+                cluster.create(taker)
+                await until(lambda: cluster.bound("other"))
+            gone = cluster.places()["g-1"]
+            cluster.server.store.delete("nodes", gone)
+            await until(lambda: degraded(cluster).get("status") == "True")
+            assert list(figures(scheduler, "koordpy_gang_degraded_seconds")) == ['{gang="default/g"}']
+            if again:
+                cluster.delete("g-1")
+                if other is None:
+                    await shows(scheduler, "koordpy_seats", {"": 1.0})
+                    await until(lambda: "; seats kept on n3 until " in degraded(cluster)["message"])
+                cluster.create(members[1])
+            else:
+                cluster.nodes(small(gone, gpus=4))
+            if outcome == "gaveup":
+                await until(lambda: not cluster.bound("g-0"), seconds=120.0)
+            else:
+                await until(lambda: scheduled(cluster) == 2)
+            await shows(scheduler, "koordpy_gang_degraded_seconds", {})
+            found = figures(scheduler, "koordpy_repairs_total")
+            assert {key: n for key, n in found.items() if n} == ({f'{{outcome="{outcome}"}}': 1.0} if outcome else {})
+            assert figures(scheduler, "koordpy_seats") == {"": 0.0}
+            seen = figures(scheduler, "koordpy_gang_repair_seconds_count")[""]
+            assert seen == (outcome in ("replaced", "evicted"))
+
+    play()
+
+
+@in_virtual_time
+async def test_a_member_moves_off_a_gpu_that_falls_sick_and_comes_back_where_it_was_planned() -> None:
+    own = msgspec.structs.replace(QUICK.config, repair=Repair(sick_devices="evict"))
+    async with live([small(name, gpus=4) for name in ("n1", "n2", "n3")]) as cluster:
+        cluster.planner.config = own
+        for name in ("n1", "n2", "n3"):
+            cluster.server.store.create(DEVICES, device(name))
+        async with cluster.running(replace(QUICK, config=own)) as scheduler:
+            group, *members = gang("g", 2, gpus=4)
+            for one in members:
+                one["spec"]["terminationGracePeriodSeconds"] = 0
+            cluster.create(group, *members)
+            await until(lambda: cluster.bound("g-0", "g-1"))
+            await until(lambda: scheduled(cluster) == 2)
+            sick = cluster.places()["g-1"]
+            (free,) = {"n1", "n2", "n3"} - set(cluster.places().values())
+            cluster.server.store.update(DEVICES, sick, lambda old: {**old, "spec": device(sick, sick=(1,))["spec"]})
+            await until(lambda: not cluster.bound("g-1"))
+            assert cluster.bound("g-0")
+            cluster.create(members[1])
+            await until(lambda: cluster.places().get("g-1") == free)
+            await shows(scheduler, "koordpy_seats", {"": 0.0})
+            found = figures(scheduler, "koordpy_repairs_total")
+            assert found['{outcome="moved"}'] == 1.0
+
+
+BLOCKS_OF = {"n1": "b0", "n2": "b0", "n3": "b1", "n4": "b1"}
+
+
+@contextlib.asynccontextmanager
+async def two_blocks() -> AsyncIterator[Live]:
+    """Four nodes of four GPUs."""
+    async with live([small(name, gpus=4, labels={BLOCK: block}) for name, block in BLOCKS_OF.items()]) as cluster:
+        cluster.server.store.create(TOPOLOGIES, blocks())
+        yield cluster
+
+
+async def gathered_gang(cluster: Live) -> list[dict[str, Any]]:
+    """Creates a gang of two that takes one block and moves as a whole once it is broken; its members."""
+    group, *members = gang("g", 2, gpus=4)
+    must = json.dumps({"gatherStrategy": [{"layer": "blockLayer", "strategy": "MustGather"}]})
+    notes = {keys.GANG_TOPOLOGY: must, keys.GANG_REPAIR: "regather", keys.GANG_STALE_GRACE: "0s"}
+    group["metadata"]["annotations"] = notes
+    for one in members:
+        one["spec"]["terminationGracePeriodSeconds"] = 0
+    cluster.create(group, *members)
+    await until(lambda: cluster.bound("g-0", "g-1"))
+    await until(lambda: scheduled(cluster) == 2)
+    return members
+
+
+@in_virtual_time
+async def test_the_nodes_of_a_gang_that_moves_are_kept_until_its_members_are_created_again() -> None:
+    async with two_blocks() as cluster, cluster.running():
+        members = await gathered_gang(cluster)
+        first = {BLOCKS_OF[node] for node in cluster.places().values()}
+        # its other node is not there any more, so no place is left in the block
+        cluster.server.store.delete("nodes", cluster.places()["g-1"])
+        cluster.delete("g-1")
+        cluster.create(members[1])
+        await until(lambda: not cluster.bound("g-0"))
+        for name in ("a", "b"):
+            cluster.pod(name, gpus=4)
+        await until(lambda: cluster.bound("a") or cluster.bound("b"))
+        await asyncio.sleep(20.0)
+        assert not cluster.bound("a", "b")
+        cluster.create(members[0])
+        await until(lambda: cluster.bound("g-0", "g-1"))
+        assert {BLOCKS_OF[cluster.places()[name]] for name in ("g-0", "g-1")}.isdisjoint(first)
+        assert not cluster.bound("a", "b")
+
+
+@in_virtual_time
+async def test_the_nodes_of_moved_members_that_are_not_created_again_are_free_after_a_time() -> None:
+    async with two_blocks() as cluster, cluster.running():
+        members = await gathered_gang(cluster)
+        cluster.server.store.delete("nodes", cluster.places()["g-1"])
+        cluster.delete("g-1")
+        cluster.create(members[1])
+        await until(lambda: not cluster.bound("g-0"))
+        cluster.delete("g-1")
+        for name in ("a", "b", "c"):
+            cluster.pod(name, gpus=4)
+        await asyncio.sleep(20.0)
+        assert not cluster.bound("a", "b", "c")
+        await until(lambda: cluster.bound("a", "b", "c"), seconds=120.0)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from koordpy.cache.snapshot import Snapshot
 from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.watching.feeds import Feeds
+from koordpy.plan.gang_repair import KeptSeats
 from koordpy.plan.round_plan import Deferral, Placement, RoundPlan
 from koordpy.planner.planning_round import plan_round
 from koordpy.pods.gang_refs import GangRef
@@ -73,7 +74,7 @@ def test_a_change_of_a_gang_with_seats_wakes_waiting_units() -> None:
     queue = SimpleNamespace(broadcast=lambda _, event: woken.append(event))
     feeds = SimpleNamespace(queue=queue, listeners=SimpleNamespace(pod_gone=[], gang=[]))
     reservations = RoundReservations(cast(Feeds, feeds))
-    reservations.keep_seats({"default/g": 300.0})
+    reservations.keep_seats({"default/g": KeptSeats(300.0, {"n1": 1})})
     [changed] = feeds.listeners.gang
     changed(GangRef("default", "other"))
     assert woken == []

@@ -112,6 +112,7 @@ administrator makes."""
 FEW = {
     "koordpy_gang_degraded": {"gang", "workload"},
     "koordpy_gang_degraded_accelerators": {"gang"},
+    "koordpy_gang_degraded_seconds": {"gang"},
     "koordpy_unit_pending_seconds": {"unit"},
 }
 """Metrics that carry names, of a bounded number of objects at a time."""
@@ -140,6 +141,7 @@ def test_series_of_known_labels_begin_at_0() -> None:
         'koordpy_binds_total{outcome="refused"}',
         'koordpy_conflicts_total{kind="bound_elsewhere"}',
         'koordpy_events_dropped_total{reason="queue_full"}',
+        'koordpy_repairs_total{outcome="replaced"}',
         'scheduler_schedule_attempts_total{profile="ours",result="error"}',
         'scheduler_podgroup_schedule_attempts_total{profile="ours",result="scheduled"}',
         'koordpy_gang_layer_total{layer="blockLayer"}',

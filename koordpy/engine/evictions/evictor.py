@@ -75,9 +75,16 @@ Done = Callable[[EvictionPlan, str], None]
 class Evictor:
     """Carries out plans with victims. Owned by the event loop; `run` works until cancelled."""
 
-    def __init__(self, context: Context, gang_evicted: Callable[[GangRef, Sequence[Eviction]], None]) -> None:
-        """gang_evicted: called with a gang, and the evictions of its members by one plan."""
+    def __init__(
+        self,
+        context: Context,
+        gang_evicted: Callable[[GangRef, Sequence[Eviction]], None],
+        victim_evicted: Callable[[Eviction], None],
+    ) -> None:
+        """gang_evicted: called with a gang, and the evictions of its members by one plan. victim_evicted: called with
+        each eviction."""
         self._calls, self._gang_evicted = EvictionCalls(context), gang_evicted
+        self._victim_evicted = victim_evicted
         self._feeds, self._state = context.feeds, context.state
         self._announcer, self._metrics = context.announcer, context.metrics
         self._unit_of = context.queue.unit_of
@@ -246,6 +253,7 @@ class Evictor:
                 if evicted.gang is not None:
                     by_gang.setdefault(evicted.gang, []).append(eviction)
                 self._metrics.victims.labels(eviction.rule).inc()
+                self._victim_evicted(eviction)
                 # the event names the evicted pod by uid: it may be removed already, or replaced by a pod of the same
                 # name
                 self._announcer.tell(eviction.reason, evicted, eviction.message, plan.beneficiary)

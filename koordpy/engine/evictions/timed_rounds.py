@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests rounds that must run although no unit of the queue is due: for stale gangs and for quotas above runtime.
+"""Requests rounds that must run although no unit of the queue is due: for stale and broken gangs, and for quotas above
+runtime.
 
 A stale gang has lost bound members that it needs. The condition of its PodGroup says so at once. When its grace is
-over, a round tries to place the missing members; if that fails, it evicts the rest of the gang (preemption.md 7). For a
+over, a round tries to place the missing members; if that fails, it evicts the rest of the gang (preemption.md 7). A
+newly broken gang gets a round for its seats, even without a pending member (repair.md 4.4). For a
 quota that stays above its runtime, a round evicts pods even if no pod is pending (quota-fairness.md 5). The planner
 decides what is evicted; this module decides when, and notifies the writers of status. The start of a grace is read from
 the condition of the PodGroup (Stale) or of the quota (OverUsed), so that a new process continues the same grace.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from koordpy.api.objects import condition_of
 from koordpy.cache.gang_history import STALE
 from koordpy.cache.snapshot import Snapshot
 from koordpy.engine.engine_context import Context
 from koordpy.fairness.quota_runtime import quota_amounts
-from koordpy.plan.gang_repair import GangRepair
+from koordpy.plan.gang_repair import GangRepair, KeptSeats
 from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.preemption.search.stale_gangs import StaleState, stale_state
 from koordpy.report.repair_report import broken_gang
@@ -53,6 +56,10 @@ class StaleWatch:
         """Stale gang -> start of its grace by its condition, as last read; empty if the condition is not True."""
         self._broken: dict[GangRef, GangRepair] = {}
         """Broken gang -> what it lacks, without its seats."""
+        self.unseated: dict[GangRef, None] = {}
+        """Gangs that lack other members than in the last round, so that the next one must run for their seats."""
+        self._seats: Mapping[str, KeptSeats] = {}
+        """Broken gang, `namespace/name` -> its seats in the last round."""
         self._feeds.listeners.gang.append(self._changed)
 
     def _changed(self, ref: GangRef) -> None:
@@ -85,7 +92,7 @@ class StaleWatch:
             if self._breaks(ref, snapshot) or found != before:
                 for listener in self.changed_listeners:
                     listener(ref)
-        if self.due:
+        if self.due or self.unseated:
             self._wake()
 
     def _breaks(self, ref: GangRef, snapshot: Snapshot) -> bool:
@@ -94,10 +101,21 @@ class StaleWatch:
         since = self._feeds.state.broken_since
         if found is None:
             since.pop(ref, None)
+            self.unseated.pop(ref, None)
         else:
             self._broken[ref] = found
             since.setdefault(ref, snapshot.now)
+            if before is None or found.missing != before.missing:
+                self.unseated[ref] = None
         return found != before
+
+    def keep_seats(self, seats: Mapping[str, KeptSeats]) -> None:
+        """Records the seats of a round by gang, and calls the listeners for gangs with other seats than before."""
+        before, self._seats = self._seats, seats
+        for ref in self._broken if before != seats else ():
+            if before.get(ref.key) != seats.get(ref.key):
+                for listener in self.changed_listeners:
+                    listener(ref)
 
     def remind(self) -> None:
         """Calls the listeners once for each gang when half of its grace is over."""
@@ -127,8 +145,21 @@ class StaleWatch:
         return self._stale.get(ref)
 
     def repair(self, ref: GangRef) -> GangRepair | None:
-        """Returns what a broken gang lacks, without its seats; None if the gang is not broken."""
-        return self._broken.get(ref)
+        """Returns what a broken gang lacks, with its seats of the last round; None if the gang is not broken."""
+        found, kept = self._broken.get(ref), self._seats.get(ref.key)
+        if found is None or kept is None or kept.until <= self._now():
+            return found
+        return replace(found, seats=kept.nodes, seats_until=kept.until)
+
+    @property
+    def seats(self) -> int:
+        """Number of missing members for which capacity was kept in the last round."""
+        found = filter(None, map(self.repair, self._broken))
+        return sum(sum(one.seats.values()) for one in found)
+
+    def next_due(self) -> float | None:
+        """Returns the time of the next round for a gang, in seconds since the epoch; None for none."""
+        return min((*self.due.values(), *((self._now(),) if self.unseated else ())), default=None)
 
     def text(self, key: str) -> str:
         """Returns the message for the condition of a PodGroup; empty if its gang is not stale."""
@@ -136,12 +167,14 @@ class StaleWatch:
         return found.text(key) if found is not None else ""
 
     def take(self) -> list[str]:
-        """Returns the ids of the units with due gangs, for the round that begins now. They are due again after a pause,
-        in case the round cannot act on them."""
+        """Returns the ids of the units with due gangs, for the round that begins now. Stale ones are due again after a
+        pause, in case the round cannot act on them."""
         now = self._now()
         due = [ref for ref, at in self.due.items() if at <= now]
         for ref in due:
             self.due[ref] = now + AGAIN_SECONDS
+        due += self.unseated
+        self.unseated = {}
         return list(dict.fromkeys(self._feeds.names.of_gang(ref) for ref in due))
 
 
@@ -226,9 +259,41 @@ class LossWatch:
         return list(dict.fromkeys(map(self._names.of_gang, refs)))
 
 
+class HurtWatch:
+    """Finds gangs with members that use unhealthy devices (repair.md 4.1). Exists only with `repair.sickDevices:
+    evict`. Owned by the event loop."""
+
+    def __init__(self, context: Context, wake: Callable[[], None]) -> None:
+        """wake: called when such a gang was found."""
+        self._state, self._names, self._now, self._wake = context.state, context.feeds.names, context.now, wake
+        self._due: dict[GangRef, float] = {}
+        """Gang with such members -> time of its next round, in seconds since the epoch."""
+
+    def look(self) -> None:
+        """Finds the gangs."""
+        views = (book.view() for book in self._state.families.values() if not book.is_idle)
+        pods = (self._state.pod(key) for view in views for key in view.sick_holders)
+        hurt = {pod.gang for pod in pods if pod is not None and pod.gang is not None and pod.bound}
+        self._due = {ref: self._due.get(ref, self._now()) for ref in hurt}
+        if self._due:
+            self._wake()
+
+    def next_due(self) -> float | None:
+        """Returns the time of the next round for a gang, in seconds since the epoch; None for none."""
+        return min(self._due.values(), default=None)
+
+    def take(self) -> list[str]:
+        """Returns the ids of the units with due gangs, for the round that begins now. They are due again after a
+        pause, in case the round cannot act on them."""
+        now = self._now()
+        due = [ref for ref, at in self._due.items() if at <= now]
+        self._due |= dict.fromkeys(due, now + AGAIN_SECONDS)
+        return list(dict.fromkeys(map(self._names.of_gang, due)))
+
+
 class Watches:
-    """Rounds without a due unit: for stale gangs, lost nodes, and quotas above their runtime. A dry run has none for
-    stale gangs and quotas, because it evicts nothing."""
+    """Rounds without a due unit: for stale gangs, hurt members, lost nodes, and quotas above their runtime. A dry run
+    has none but for lost nodes, because it evicts nothing."""
 
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
         """wake: called when a round may have become due."""
@@ -236,6 +301,8 @@ class Watches:
         self._interval = settings.group_status_seconds
         self.lost = LossWatch(context)
         self.stale = StaleWatch(context, wake) if not settings.dry_run else None
+        evicts_hurt = settings.config.repair.sick_devices == "evict" and not settings.dry_run
+        self.hurt = HurtWatch(context, wake) if evicts_hurt else None
         monitors = settings.config.quota.monitor_all_quotas and settings.config.quota.enable_runtime_quota
         self.overuse = OveruseWatch(context, wake) if monitors and not settings.dry_run else None
 
@@ -246,18 +313,22 @@ class Watches:
             if self.stale is not None:
                 self.stale.look()
                 self.stale.remind()
+            if self.hurt is not None:
+                self.hurt.look()
             if self.overuse is not None:
                 self.overuse.look()
             await asyncio.sleep(self._interval)
 
     def next_due(self) -> float | None:
         """Returns the time of the next such round, in seconds since the epoch; None for none."""
-        dues = [*self.stale.due.values()] if self.stale is not None else []
-        if (lost := self.lost.next_due()) is not None:
-            dues.append(lost)
-        if self.overuse is not None and (due := self.overuse.next_due()) is not None:
-            dues.append(due)
-        return min(dues, default=None)
+        dues = [self.lost.next_due()]
+        if self.stale is not None:
+            dues.append(self.stale.next_due())
+        if self.hurt is not None:
+            dues.append(self.hurt.next_due())
+        if self.overuse is not None:
+            dues.append(self.overuse.next_due())
+        return min((due for due in dues if due is not None), default=None)
 
     def due(self) -> bool:
         """Returns True if such a round is due now."""
@@ -265,9 +336,11 @@ class Watches:
         return due is not None and due <= self._now()
 
     def stale_units(self) -> list[str]:
-        """Returns units with due stale gangs or with members on newly lost nodes, for the round that begins now."""
-        stale = self.stale.take() if self.stale is not None and self.stale.due else []
-        return list(dict.fromkeys((*stale, *self.lost.take())))
+        """Returns units with due stale gangs, with hurt members, or with members on newly lost nodes, for the round
+        that begins now."""
+        stale = self.stale.take() if self.stale is not None else []
+        hurt = self.hurt.take() if self.hurt is not None else []
+        return list(dict.fromkeys((*stale, *hurt, *self.lost.take())))
 
     def over_used(self) -> bool:
         """Returns True if the round that begins now has to handle quotas above their runtime."""

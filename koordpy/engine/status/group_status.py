@@ -10,7 +10,6 @@ Failed. There are four conditions:
 - DisruptionTarget is True from an eviction by koordpy until the minimum is bound again.
 """
 
-import dataclasses
 from collections.abc import Mapping
 
 from msgspec.structs import replace
@@ -131,7 +130,7 @@ def group_status(
     conditions = (
         _scheduled(group, gang, counts, report, waiting_seconds, started, now=now),
         _staleness(group, gang, stale),
-        _degradation(group, gang, _with_seats(repair, report, now) if repair is not None else None),
+        _degradation(group, gang, repair),
         _disruption(group, evicted, met=counts["scheduled"] >= need),
     )
     return PodGroupStatus(
@@ -236,14 +235,6 @@ def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
         return None
     text = f"{count_noun(gang.present, 'member')} bound or Succeeded, minMember is {group.spec.min_member}"
     return condition_for(group, STALE, "False", WHOLE, text)
-
-
-def _with_seats(repair: GangRepair, report: GangReport | None, now: float) -> GangRepair:
-    """Returns what a gang lacks, with its seats of the last round if their time is not over."""
-    last = report.repair if report is not None else None
-    if last is None or last.seats_until is None or last.seats_until <= now:
-        return repair
-    return dataclasses.replace(repair, seats=last.seats, seats_until=last.seats_until)
 
 
 def _degradation(group: PodGroup, gang: Members, repair: GangRepair | None) -> Condition | None:

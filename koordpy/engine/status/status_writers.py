@@ -12,6 +12,7 @@ from koordpy.engine.status.gang_writer import GangWriter, NamedGangTeller
 from koordpy.engine.status.group_writer import GroupStatusWriter
 from koordpy.engine.status.pod_status import PodStatusWriter
 from koordpy.engine.status.quota_status import QuotaStatusWriter
+from koordpy.engine.status.repair_outcomes import RepairOutcomes
 from koordpy.engine.status.upstream_status import UpstreamStatusWriter
 from koordpy.engine.status.volcano_status import VolcanoStatusWriter
 from koordpy.plan.round_plan import Eviction
@@ -31,6 +32,7 @@ class Writers:
             NamedGangTeller(context, stale, GangSource.WORKLOAD),
             VolcanoStatusWriter(context),
         )
+        self.repairs = RepairOutcomes(context, stale)
         self.quotas = QuotaStatusWriter(context)
         self.devices = DeviceStatusWriter(context)
         context.feeds.listeners.pod_gone.append(self.pods.gone)
@@ -44,6 +46,7 @@ class Writers:
         """Called with the members of a gang that one plan has evicted."""
         for writer in self.gangs:
             writer.evicted(ref, victims)
+        self.repairs.members_evicted(victims)
 
     async def run(self) -> None:
         """Writes until cancelled."""

@@ -18,6 +18,7 @@ from koordpy.planner.bounded_round import BoundedRound
 from koordpy.planner.queue.backfill import Backfill
 from koordpy.planner.queue.provisioned_nodes import NewNodes
 from koordpy.planner.queue.queue_policy import QueuePolicy
+from koordpy.planner.queue.returning_pods import ReturningPods
 from koordpy.planner.queue.seats import Seats
 from koordpy.planner.queue.starvation import StarvationGuard, starving_beside
 from koordpy.planner.queue.unit_order import UnitOrder
@@ -95,6 +96,8 @@ def policies_of(queue: UnitOrder, context: RoundContext) -> list[QueuePolicy]:
         backfill = next((one for one in out if isinstance(one, Backfill)), None)
         out.append(StarvationGuard(round_state, queue.starving, backfill=backfill))
     groups, snapshot = round_state.groups, round_state.snapshot
+    if snapshot.returning:
+        out.append(ReturningPods(round_state))
     if snapshot.members and any(missing_members(groups.gang(ref)) for ref in thinned_gangs(snapshot)):
         out.append(Seats(round_state, context.outcomes))
     return out

@@ -33,6 +33,7 @@ from koordpy.gangs.gang_reading import settings_of
 from koordpy.gangs.gang_settings import Gang
 from koordpy.gangs.queue_units import Unit
 from koordpy.gangs.stale_grace import began
+from koordpy.plan.gang_repair import KeptSeats
 from koordpy.plan.limits import SEATS_LISTED
 from koordpy.plan.round_plan import GangReport, RoundPlan
 from koordpy.planner.queue.backfill import Backfill, moment
@@ -103,12 +104,12 @@ class Seats(QueuePolicy):
         return replace(outcome, reasons=(*outcome.reasons, *(f"{text}." for text in texts))) if texts else outcome
 
     def complete(self, plan: RoundPlan) -> RoundPlan:
-        """Returns the plan with the ends of all seats, and with the seats in the reports of their gangs."""
+        """Returns the plan with all seats, and with the seats in the reports of their gangs."""
         seats = self.by_gang
         return replace(
             plan,
             gangs=tuple(_with_seats(report, seats.get(report.ref)) for report in plan.gangs),
-            seats={ref.key: seat.until for ref, seat in seats.items()},
+            seats={ref.key: KeptSeats(seat.until, seat.nodes) for ref, seat in seats.items()},
         )
 
     # --- choosing seats -----------------------------------------------------------------------------------------------
