@@ -37,11 +37,12 @@ _numbers = itertools.count(1)
 class Koordpy:
     """One that leads, and where the leader is to change another that stands by."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, interruption: str) -> None:
+    def __init__(self, plane: ControlPlane, folder: Path, interruption: str, config: str = "") -> None:
+        """config: further sections of the configuration file."""
         self.interruption = interruption
         self._plane, self._folder = plane, folder
-        self._config = folder / "lease.yaml"
-        self._config.write_text(LEASE)
+        self._config = folder / "koordpy.yaml"
+        self._config.write_text(LEASE + config)
         self._made: list[Process] = []
         self._standby: Process | None = None
         self._changes = 0
