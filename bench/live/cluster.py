@@ -79,7 +79,7 @@ class LiveCluster:
         """Makes nodes until there are so many."""
         have = self.nodes
         if nodes > have:
-            await self.api.make_nodes(nodes - have, labels=_topology, name=lambda i: node_name(have + i))
+            await self.api.make_nodes(nodes - have, labels=topology_of, name=lambda i: node_name(have + i))
             self.nodes = nodes
 
     async def pods(self, count: int, stem: str, *, wave: str = "", **own: Any) -> set[str]:
@@ -156,7 +156,8 @@ def of_wave(wave: str) -> str:
     return f"labelSelector={WAVE}%3D{wave}"
 
 
-def _topology(index: int) -> Mapping[str, str]:
+def topology_of(index: int) -> Mapping[str, str]:
+    """Labels of a node: its block of 16, and its spine of four blocks."""
     return {"topology.block": f"b{index // 16}", "topology.spine": f"s{index // 64}"}
 
 

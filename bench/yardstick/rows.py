@@ -9,7 +9,7 @@ from functools import partial
 
 from bench.live.cluster import LiveCluster
 from bench.live.schedulers import Scheduler
-from bench.yardstick import bounds, busy, hopeless, jobs, preemption, starting, waiting
+from bench.yardstick import bounds, busy, hopeless, jobs, preemption, repair, starting, waiting
 from bench.yardstick.figures import Goal, Line, Run
 
 TABLE_NODES = 1000
@@ -56,6 +56,7 @@ def rows(nodes: int, *, window_s: float = WINDOW_S) -> list[Row]:
         _hopeless("hopeless0", nodes, 0, told_s=0.6, cpu_s=1.0, window_s=window_s),
         _preempt(_share(64, nodes), nodes),
         _busy(_share(200, nodes)),
+        _repair(_share(100, nodes), 8, _share(20, nodes)),
         _start("start", 5 * nodes, 20 * nodes),
         _jobs("jobs", _share(1000, nodes), 8, nodes=5 * nodes),
         _shapes(_share(300, nodes), 10, _share(300, nodes), 8, nodes=5 * nodes),
@@ -149,6 +150,17 @@ def _busy(units: int) -> Row:
         Line("cpu_s", "the same: CPU", "s"),
     )
     return Row("busy", lines, partial(busy.play, units=units), busy.prepare, extra=True)
+
+
+def _repair(gangs: int, size: int, lost: int) -> Row:
+    what = f"{lost} nodes under {gangs} gangs of {size} x 8 GPUs vanish, their pods are made again"
+    lines = (
+        Line("whole_s", f"{what}: until all are bound or told why not", "s"),
+        Line("left", "the same: gangs that left their block although it had a node for them", "", Goal(exactly=0)),
+        Line("fillers", "the same: plain pods on nodes that a gang lacks", "", Goal(exactly=0)),
+    )
+    play = partial(repair.play, gangs=gangs, size=size, lost=lost)
+    return Row("repair", lines, play, repair.prepare, extra=True)
 
 
 def _start(
