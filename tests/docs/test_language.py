@@ -13,7 +13,9 @@ from tests.docs.worked import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), ROOT / "examples" / "README.md", *(ROOT / "docs").rglob("*.md")])
 ROOMS = sorted(path for path in (ROOT / "koordpy").iterdir() if path.is_dir() and path.name != "__pycache__")
-MANIFESTS = sorted([*(ROOT / "crds").glob("*.yaml"), *(ROOT / "charts" / "koordpy").rglob("*.yaml")])
+MANIFESTS = sorted(
+    path for folder in ("crds", "charts/koordpy", "examples") for path in (ROOT / folder).rglob("*.yaml")
+)
 
 
 def name(path: Path) -> str:
