@@ -83,6 +83,29 @@ spec: {minMember: 2}
 OF_GANG = ", labels: {pod-group.scheduling.sigs.k8s.io: g}"
 NO_TERM = ", affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}}}"
 
+DEVICES = """
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu}
+spec: {selectors: [{cel: {expression: 'device.driver == "gpu.example.com"'}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: n1-gpu}
+spec:
+  driver: gpu.example.com
+  nodeName: n1
+  pool: {name: n1, generation: 1, resourceSliceCount: 1}
+  devices: [{name: gpu-0}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: t, namespace: default}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}}
+"""
+CLAIM = ", resourceClaims: [{name: g, resourceClaimTemplateName: t}]"
+
 CASES: dict[str, tuple[str, str, set[str], str]] = {
     "a smaller minMember of a PodGroup of Volcano": (
         f"{node('n1', 2)}{VOLCANO}}}{THREE}",
@@ -113,6 +136,12 @@ CASES: dict[str, tuple[str, str, set[str], str]] = {
         "web-1",
         set(),
         "completed",
+    ),
+    "a new node has devices for claims": (
+        node("n1", 8) + DEVICES + pod("p-0", spec=CLAIM) + pod("p-1", spec=CLAIM),
+        "p-1",
+        {"there were 1 more node with 8 cpu in the cluster, like node n1"},
+        "more node",
     ),
     "never fits because of labels": (
         SPINES + node("n1", 1) + node("n2", 1) + pod("g-0", meta=OF_GANG) + pod("g-1", meta=OF_GANG),

@@ -5,14 +5,18 @@ Sources: dra.md 7, 10.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import structs
 
 from koordpy.api.claim_objects import (
     Allocation,
+    ResourceSlice,
 )
 from koordpy.devices.dra.ledger.device_objects import DeviceObjects, grant_of
 from koordpy.devices.dra.ledger.device_usage import DeviceUsage
+from koordpy.devices.dra.ledger.offered_devices import DeviceOffers
 from koordpy.pods.claim_refs import (
     Grant,
 )
@@ -145,6 +149,21 @@ class ClaimView(FamilyView):
         """(object, text) of pools that offer nothing."""
         return self.objects.offers.warnings
 
+    def with_nodes(self, like: Mapping[str, str]) -> "ClaimView":
+        """Implements `FamilyView.with_nodes`: copies the slices of a node, each pool with the name of the new node."""
+        offers = self.objects.offers
+        added = {
+            f"{key}-{new}": _slice_on(new, one)
+            for new, old in like.items()
+            if old
+            for key, one in offers.slices.items()
+            if one.spec.node_name == old
+        }
+        if not added:
+            return self
+        offers = DeviceOffers({**offers.slices, **added}, offers.classes, offers.rules)
+        return replace(self, objects=DeviceObjects(self.objects.claims, offers, self.objects.groups))
+
     def ground(self) -> object:
         """Implements `FamilyView.ground`: the devices that are offered."""
         return self.objects.offers
@@ -152,3 +171,10 @@ class ClaimView(FamilyView):
     def ledger(self) -> ClaimLedger:
         """Implements `FamilyView.ledger`."""
         return ClaimLedger(self)
+
+
+def _slice_on(node: str, like: ResourceSlice) -> ResourceSlice:
+    """Returns a slice of a new node (name) that equals a slice of another node."""
+    meta = structs.replace(like.metadata, name=f"{like.metadata.name}-{node}", uid="")
+    pool = structs.replace(like.spec.pool, name=f"{like.spec.pool.name}-{node}")
+    return structs.replace(like, metadata=meta, spec=structs.replace(like.spec, node_name=node, pool=pool))
