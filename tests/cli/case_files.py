@@ -20,6 +20,8 @@ from koordpy.cli.main import main as koordpy
 from tests.cli.random_manifests import GANG, GANG_NOTE, Cluster
 
 Document = dict[str, Any]
+STATUS_OPTIONS = ("--fail-pending", "--fail-refused")
+"""Options of `koordpy simulate` that change its exit status only, and that `koordpy explain` lacks."""
 SIMULATED = ("simulate", "explain")
 """Commands of the cases whose input is manifests of a cluster."""
 
@@ -40,7 +42,7 @@ def cases(folder: Path, text: str = "") -> Iterator[CaseFile]:
     """Returns the cases of a folder that simulate manifests alone, and whose name contains a text."""
     runner = _expander(folder.resolve().parent / "run_cases.py")
     for name, case in runner.read([folder]):
-        words = [str(word) for word in case.get("args") or []]
+        words = [str(word) for word in case.get("args") or [] if word not in STATUS_OPTIONS]
         others = case.get("files") or case.get("before") or case["expect"].get("exit")
         if text not in name or case.get("cmd", "simulate") not in SIMULATED or others or "-f" in words:
             continue

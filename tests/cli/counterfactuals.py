@@ -327,12 +327,23 @@ def _annotated(value: Any) -> Iterator[Document]:
 
 def _least_of_workload(one: Cluster, job: Job, match: re.Match[str]) -> None:
     """`annotation KEY of KIND NAME`, or `annotation KEY on the pod template of role ROLE of KIND NAME`."""
-    holder = one.of(match["kind"])[match["name"]]
+    kind, name = match["kind"], match["name"]
+    if kind == "ReplicaSet" and name not in one.of(kind):
+        kind = "Deployment"  # simulate makes the pods of a Deployment, and no ReplicaSet
+    holder = one.of(kind)[name]
     if match["template"]:
         found = list(_templates(_role(holder, match["role"]) if match["role"] else holder))
         holder = found[0]
     meta = holder.setdefault("metadata", {})
     meta["annotations"] = {**(meta.get("annotations") or {}), match["key"]: match["least"]}
+
+
+def _least_of_pods(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    """`annotation KEY` or `label KEY` of the members, of one gang where it is named."""
+    for pod in one.of("Pod").values():
+        own = _gang_of(pod) == match["whose"] if match["whose"] else gang_name(pod) in job.gangs
+        if own:
+            pod["metadata"].setdefault(f"{match['field']}s", {})[match["key"]] = match["least"]
 
 
 def _templates(value: Any) -> Iterator[Document]:
@@ -602,15 +613,14 @@ def _gone(one: Cluster, job: Job, match: re.Match[str]) -> None:
 
 
 def _devices_freed(one: Cluster, job: Job, match: re.Match[str]) -> None:
-    """Claims give back devices of a node, of `job.place` the next choice, and the pods that use them end."""
+    """The claims of some devices of a node have none, and the pods that use them end. `job.place`: which devices."""
     number, node = int(match[1]), match[2]
-    held = {
-        name: len(results) for name, claim in one.of("ResourceClaim").items() if (results := _allocated(claim, node))
-    }
-    choices = [
-        few for size in range(1, number + 1) for few in combinations(held, size) if sum(map(held.get, few)) >= number
-    ]
-    few = choices[job.place % len(choices)]
+    held: dict[str, set[str]] = {}
+    for name, claim in one.of("ResourceClaim").items():
+        for result in _allocated(claim, node):
+            held.setdefault("/".join(result[key] for key in ("driver", "pool", "device")), set()).add(name)
+    choices = list(combinations(held, number))
+    few = set[str]().union(*(held[device] for device in choices[job.place % len(choices)]))
     for name in few:
         claim = one.of("ResourceClaim")[name]
         users = {user["name"] for user in claim["status"].get("reservedFor", [])}
@@ -774,6 +784,8 @@ FORMS: dict[str, Doing] = {
     r"no other pod were pending: jobs ahead of it reserve capacity": _alone,
     r"annotation (?P<key>\S+) (?P<template>on the pod template )?of (?:role (?P<role>\S+) of )?(?P<kind>[A-Z]\w+) "
     r"(?P<name>\S+) were (?P<least>\d+) \((?:it is )?\d+(?: members start together)?\)": _least_of_workload,
+    r"(?P<field>annotation|label) (?P<key>\S+)(?: of gang (?P<whose>\S+))? were (?P<least>\d+) "
+    r"\(it is \d+\)": _least_of_pods,
     r"minMember(?: of gang (?P<gang>\S+))? were (?P<least>\d+) \(it is (?P<had>\d+)\)": _fewer_members,
     r"its priority class were (?P<class>\S+) \(priority (?P<value>-?\d+); it has -?\d+\)"
     r"(?P<both> and its preemptionPolicy were PreemptLowerPriority)?|"

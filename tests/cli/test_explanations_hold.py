@@ -239,7 +239,7 @@ def try_cases(folder: Path, text: str = "") -> Tally:
             try:
                 for fault in tally.faults(case, Path(place)):
                     print(f"{case.name}: {fault}", flush=True)
-            except Exception:
+            except (Exception, SystemExit):  # argparse exits for an option that a command lacks
                 tally.wrong += 1
                 print(f"{case.name}: {traceback.format_exc(limit=-3)}", flush=True)
     return tally
