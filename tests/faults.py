@@ -42,6 +42,8 @@ class InjectedFault:
     """The request is carried out first: the client does not learn that it succeeded."""
 
     retry_after: int | None = None
+    message: str = ""
+    """Of the answer; empty for one that suits the status."""
     hits: int = field(default=0)
     """How many requests it failed so far."""
 
@@ -49,12 +51,14 @@ class InjectedFault:
         """The answer of an HTTP status."""
         code = self.effect
         assert isinstance(code, int)
+        verb = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}.get(self.method, "list")
         message = {
+            403: f'{self.path} is forbidden: User "koordpy" cannot {verb} resource (injected fault)',
             409: "Operation cannot be fulfilled: the object has been modified (injected fault)",
             429: "The apiserver is currently unable to handle the request (injected fault)",
             410: "The provided resource version is too old (injected fault)",
         }.get(code, "An error on the server has prevented the request from succeeding (injected fault)")
-        return StatusError(code, message, retry_after=self.retry_after)
+        return StatusError(code, self.message or message, retry_after=self.retry_after)
 
 
 class Faults:
@@ -89,12 +93,13 @@ class Faults:
         share: float = 1.0,
         after: bool = False,
         retry_after: int | None = None,
+        message: str = "",
     ) -> InjectedFault:
         """Let requests of a method and path (wildcards: `*/binding`) fail: the next `times` ones, or a share of all.
 
         `method` WATCH means watches, which GET does not. Returns the fault, whose `hits` count.
         """
-        fault = InjectedFault(effect, method, path, times, share, after, retry_after)
+        fault = InjectedFault(effect, method, path, times, share, after, retry_after, message)
         self._rules.append(fault)
         return fault
 

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.api.objects import ConfigMap, Node, Pod
+from koordpy.api.objects import ConfigMap, Node, Pod, Wire
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
@@ -358,6 +358,13 @@ class Family(ABC):
 
         The text completes the sentence `Would fit if ...`; the change is tried before the text is shown. The most
         useful remedies come first, because few are tried.
+        """
+        return ()
+
+    def setting_notes(self, objects: Iterable[Wire], config: KoordpyConfiguration) -> Iterable[str]:
+        """Yields sentences about what the settings of the family do to objects that a cluster has.
+
+        For the log at the start and for `config check`. objects: those of the cluster, of any kind.
         """
         return ()
 

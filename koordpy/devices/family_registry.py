@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.api.objects import ConfigMap, Node, Pod
+from koordpy.api.objects import ConfigMap, Node, Pod, Wire
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints, Snapshot
@@ -94,10 +94,7 @@ def _requested_families(pods: Iterable[PodInfo], snapshot: Snapshot | None = Non
 
 
 def device_signature(pod: PodInfo, inputs: FilterInputs) -> str:
-    """Returns what distinguishes pending pods of one shape, such as their jobs; empty for nothing.
-
-    It is the joined text of the families to which the pod has a request.
-    """
+    """Returns what distinguishes pending pods of one shape, such as their jobs, of all families; empty for nothing."""
     return "".join(family.signature(pod, inputs) for family in families_of(pod, inputs.snapshot))
 
 
@@ -110,6 +107,11 @@ def node_warnings(pods: Iterable[PodInfo], snapshot: Snapshot) -> Iterator[tuple
     """Yields (object, text) of device settings of nodes without effect, of families that a pending pod requests."""
     for family in _requested_families(pods):
         yield from family.node_warnings(snapshot)
+
+
+def setting_notes(objects: Sequence[Wire], config: KoordpyConfiguration) -> list[str]:
+    """Returns sentences about what settings of devices do to objects that a cluster has, of all families."""
+    return [text for family in FAMILIES for text in family.setting_notes(objects, config)]
 
 
 # -- the live scheduler ------------------------------------------------------------------------------------------------
@@ -290,12 +292,8 @@ def uses_reserved_devices(
 
     reserved: node position -> resource -> amount that nominated pods will still use there.
     """
-    found = (
-        one.title
-        for one in _requested_families(pod for pod, _ in placed)
-        if one.uses_reserved_devices(placed, reserved, inputs)
-    )
-    return next(found, "")
+    families = _requested_families(pod for pod, _ in placed)
+    return next((one.title for one in families if one.uses_reserved_devices(placed, reserved, inputs)), "")
 
 
 # -- victims -----------------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ import logging
 
 import msgspec
 
+from koordpy.api.claim_objects import DeviceClass, ResourceClaim
+from koordpy.devices.family_registry import setting_notes
 from koordpy.engine.client.api_errors import ApiError, Unreachable
 from koordpy.engine.client.api_replies import reached
 from koordpy.engine.client.api_resources import PODS
@@ -35,7 +37,7 @@ class Takeover:
     def __init__(self, context: Context, elector: LeaderElector | None) -> None:
         """elector: None if this process runs alone, which then leads at once."""
         self._client, self._feeds, self._elector = context.client, context.feeds, elector
-        self._clock, self._now = context.clock, context.now
+        self._clock, self._now, self._config = context.clock, context.now, context.settings.config
         self._listed_while_leading = True
         """True if the caches were filled after the lease was acquired, or if there is no leader election."""
 
@@ -56,6 +58,10 @@ class Takeover:
         quotas = self._feeds.state.quotas
         if text := uncounted(quotas.objects.values(), quotas.settings):
             logger.warning("%s", text)
+        state = self._feeds.state
+        objects = [one for kind in (DeviceClass, ResourceClaim) for one in state.objects_of(kind).values()]
+        for text in setting_notes(objects, self._config):
+            logger.info("%s", text)
 
     async def led(self) -> None:
         """Waits until this process leads and may plan."""

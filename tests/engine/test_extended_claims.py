@@ -12,6 +12,8 @@ from tests.engine.test_releases import deleted_instead_of_bound
 
 CLAIMS = "resourceclaims.resource.k8s.io"
 GPU = "nvidia.com/gpu"
+SOON = {"rediscovery_seconds": 1.0, "sweep_seconds": 0.1}
+"""A missing right is tried again soon."""
 DRIVER = "gpu.nvidia.com"
 
 
@@ -136,7 +138,7 @@ async def test_after_a_failing_write_nothing_is_left_and_the_pod_is_bound_with_o
 ) -> None:
     """The write fails once: refused, in conflict, failed, or carried out although the reply is lost."""
     method, path = WRITES[write]
-    async with live([bare("n1")]) as cluster, cluster.running():
+    async with live([bare("n1")]) as cluster, cluster.running(**SOON):
         offer(cluster, "n1", 2)
         lost = effect == "lost"
         fault = cluster.server.faults.fail(500 if lost else effect, method=method, path=path, times=1, after=lost)
@@ -151,7 +153,7 @@ async def test_after_a_failing_write_nothing_is_left_and_the_pod_is_bound_with_o
 @pytest.mark.parametrize("write", WRITES)
 async def test_a_write_that_keeps_failing_leaves_the_devices_to_others(write: str) -> None:
     method, path = WRITES[write]
-    async with live([bare("n1")]) as cluster, cluster.running():
+    async with live([bare("n1")]) as cluster, cluster.running(**SOON):
         offer(cluster, "n1", 2)
         # the claim's path also serves its release, and creations have one path for all pods
         times = {"finalizer": 3, "create": 1}.get(write)
@@ -164,8 +166,8 @@ async def test_a_write_that_keeps_failing_leaves_the_devices_to_others(write: st
         await until(lambda: set(given(cluster)) == {"q"})
 
 
-async def test_without_the_right_to_create_claims_the_message_names_it() -> None:
-    async with live([bare("n1")]) as cluster, cluster.running():
+async def test_without_the_right_to_create_claims_the_message_names_it_until_it_is_granted() -> None:
+    async with live([bare("n1")]) as cluster, cluster.running(**SOON):
         offer(cluster, "n1", 2)
         cluster.server.faults.fail(403, method="POST", path="*/resourceclaims")
         cluster.create(asking("p"))

@@ -18,6 +18,7 @@ CONFIGURED: dict[str, tuple[str, ...]] = {
     "search_seconds": ("planning", "search_seconds"),
     "gangs": ("gangs",),
     "quota": ("quota",),
+    "dra": ("dra",),
     "stale_gangs": ("stale_gangs",),
     "autoscaling": ("autoscaling",),
     "lease": ("leader_election",),

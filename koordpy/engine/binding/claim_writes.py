@@ -114,6 +114,8 @@ class DeviceReserver:
         except (ApiError, Unreachable, NotServed) as error:
             if _is_unsure(error):
                 self._releaser.unsure[info.uid] = info.namespace
+            if isinstance(error, ApiError) and error.is_missing_right:
+                self._gates.lack_creation()
             what = f"resource claim for the extended resources of {info.key}"
             raise self._failed(error, what, "create", "resourceclaims") from None
         self._calls.take_new(made)
@@ -329,8 +331,8 @@ class DeviceReserver:
             raise self._failed(error, f"resource claim {key}", "patch", "resourceclaims/status") from None
 
     def _failed(self, error: Exception, what: str, verb: str, resource: str) -> ClaimsFailed:
-        """Returns the failure of a write. verb, resource: the right that a 403 lacks."""
-        if isinstance(error, ApiError) and error.status == 403:
+        """Returns the failure of a write. verb, resource: the right that the write needs."""
+        if isinstance(error, ApiError) and error.is_missing_right:
             self._tell_right(verb, resource, error)
             return ClaimsFailed("write", f"{what}: no right to {verb} {resource}: {error.message}")
         if isinstance(error, NotLeading):

@@ -2,13 +2,14 @@
 """Finds feature gates of the API server that are off, by fields that it dropped from a write (dra.md 12).
 
 The API server does not list its gates, so each reply is compared with the request. A gate counts as off until the next
-discovery; until then the planner refuses devices and requests that need it.
+discovery; until then the planner refuses devices and requests that need it. The missing right to create claims is
+treated alike.
 """
 
 import logging
 
 from koordpy.api.claim_objects import Allocation, ResourceClaim
-from koordpy.devices.dra.filters.gate_limits import FIELDS
+from koordpy.devices.dra.filters.gate_limits import CREATION, FIELDS
 from koordpy.devices.dra.ledger.claim_book import claim_book
 from koordpy.engine.client.api_resources import RESOURCE_CLAIMS
 from koordpy.engine.engine_context import Context
@@ -17,6 +18,9 @@ from koordpy.engine.status.scheduler_events import FEATURE_DISABLED
 from koordpy.engine.wakeups import Wake
 
 logger = logging.getLogger(__name__)
+
+RIGHT_SECONDS = 60.0
+"""Seconds after which a missing right is tried again."""
 
 
 def dropped_fields(sent: Allocation, got: Allocation | None) -> list[str]:
@@ -45,7 +49,6 @@ class FieldGates:
     def report(self, fields: list[str], claim: ResourceClaim | None) -> None:
         """Records that the API server dropped fields, and reports each gate once. claim: for the event; None for no
         event."""
-        until = self._context.clock() + self._context.settings.rediscovery_seconds
         for field in fields:
             gate = FIELDS[field]
             if gate not in self._off:
@@ -54,8 +57,11 @@ class FieldGates:
                 resource = self._context.feeds.served.get(RESOURCE_CLAIMS)
                 if claim is not None and resource is not None:
                     self._context.announcer.tell(FEATURE_DISABLED, of_object(resource, claim.metadata), text)
-            self._off[gate] = until
-        self._publish()
+            self._close(gate, self._context.settings.rediscovery_seconds)
+
+    def lack_creation(self) -> None:
+        """Records that this process may not create claims for extended resources."""
+        self._close(CREATION, min(RIGHT_SECONDS, self._context.settings.rediscovery_seconds))
 
     def refresh(self) -> None:
         """Drops gates that count as off no longer, so that the next write tries them again."""
@@ -66,6 +72,10 @@ class FieldGates:
         if over:
             self._publish()
             self._context.queue.broadcast(Wake.DYNAMIC_DEVICE, "FeatureGate")
+
+    def _close(self, gate: str, seconds: float) -> None:
+        self._off[gate] = self._context.clock() + seconds
+        self._publish()
 
     def _publish(self) -> None:
         claim_book(self._context.state.families).gates_off = frozenset(self._off)

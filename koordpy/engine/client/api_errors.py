@@ -13,6 +13,12 @@ class ApiError(Exception):
         super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
         self.status, self.reason, self.message, self.retry_after = status, reason, message, retry_after
 
+    @property
+    def is_missing_right(self) -> bool:
+        """True if the authorization refused the request, as `User "u" cannot create resource "pods" ...`; False if
+        admission refused it, for example a ResourceQuota of one namespace."""
+        return self.status == 403 and " cannot " in self.message
+
 
 class Unreachable(Exception):
     """No valid reply: a timeout, a dropped or refused connection, or a reply that is not an object.

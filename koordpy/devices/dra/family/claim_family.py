@@ -7,19 +7,20 @@ and ledger are in `koordpy.devices.dra.ledger.claim_book`, the filter in `koordp
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from koordpy.api.natural_order import natural_key
-from koordpy.api.objects import Pod
+from koordpy.api.objects import Pod, Wire
 from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Ints, Snapshot
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.devices.device_family import Family
 from koordpy.devices.dra.family.claim_costs import ClaimCosts
 from koordpy.devices.dra.family.claim_explanation import claim_facts, missing_devices
+from koordpy.devices.dra.family.claim_notes import claim_notes
 from koordpy.devices.dra.family.member_limits import MemberLimitReader
 from koordpy.devices.dra.filters.claim_filter import DynamicResources
 from koordpy.devices.dra.filters.claim_refusal import claims_refusal
@@ -107,6 +108,10 @@ class ClaimedDevices(Family):
         """Implements `Family.book`."""
         amounts = device_amounts if config.dra.extended_resources else None
         return ClaimBook(amounts, frees=config.dra.preemption, count=DeviceCount(config.dra))
+
+    def setting_notes(self, objects: Iterable[Wire], config: KoordpyConfiguration) -> Iterator[str]:
+        """Implements `Family.setting_notes`."""
+        yield from claim_notes(objects, config.dra)
 
     def refusal(self, pod: PodInfo, inputs: FilterInputs) -> Refusal | None:
         """Implements `Family.refusal`: a claim is missing, in use, or beyond the supported features."""

@@ -26,7 +26,7 @@ from koordpy.devices.dra.filters.claim_requests import (
 )
 from koordpy.devices.dra.filters.device_choice import BestChoice, alternatives_score
 from koordpy.devices.dra.filters.evictable_devices import lasting_usage
-from koordpy.devices.dra.filters.gate_limits import EXTENDED, find_gate_limit, off_text
+from koordpy.devices.dra.filters.gate_limits import extended_limit, find_gate_limit
 from koordpy.devices.dra.filters.joint_choice import JointChoice
 from koordpy.devices.dra.filters.pod_claims import DraftClaims, Mask, Wants
 from koordpy.devices.dra.ledger.claim_allocation import node_selector
@@ -86,12 +86,12 @@ class DynamicResources(DraftClaims, Rule):
             cause = f"claim {tied} is tied to a node" if tied else ""
             refusals.append(replace(ELSEWHERE, no_node_helps=cause) if cause else ELSEWHERE)
             which[elsewhere] = 1
-        closed = self.closed()
+        closed, unserved = self.closed(), extended_limit(self.view.gates_off)
         for wants in self.wants():
             if not wants.claims:
                 continue
-            if EXTENDED in self.view.gates_off and any(one.key == implicit_key(self.pod) for one in wants.claims):
-                refusals.append(refuse(off_text(EXTENDED)))
+            if unserved and any(one.key == implicit_key(self.pod) for one in wants.claims):
+                refusals.append(refuse(unserved))
                 answer = np.full(count, len(refusals), dtype=np.int32)
             else:
                 found = self._answers(wants, closed)

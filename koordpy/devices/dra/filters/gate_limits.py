@@ -2,7 +2,8 @@
 """Devices and requests that need a feature gate of the API server that is off (dra.md 12, Gates).
 
 The API server drops the fields of such a gate, so that an allocation would be incomplete. Which gates are off is known
-after the first write that lost a field (`ClaimView.gates_off`); offline none is.
+after the first write that lost a field (`ClaimView.gates_off`); offline none is. A missing right to create claims
+counts like a gate that is off, because pods must not wait for devices where other nodes serve them.
 """
 
 from collections.abc import Callable, Collection
@@ -13,6 +14,8 @@ from koordpy.pods.claim_refs import DeviceId
 
 CONSUMABLE, CONDITIONS = "DRAConsumableCapacity", "DRADeviceBindingConditions"
 TAINTS, ADMIN, EXTENDED = "DRADeviceTaints", "DRAAdminAccess", "DRAExtendedResource"
+CREATION = "create resourceclaims"
+"""The right to create claims for extended resources, among the gates that are off if it is missing."""
 FIELDS = {
     "shareID": CONSUMABLE,
     "consumedCapacity": CONSUMABLE,
@@ -26,8 +29,13 @@ FIELDS = {
 
 
 def off_text(gate: str) -> str:
-    """Returns the reason why a node or claim is refused without a gate."""
-    return f"unsupported: {gate} is off"
+    """Returns the reason why a node or claim is refused without a gate, or without the right to create claims."""
+    return f"no right to {gate}" if gate == CREATION else f"unsupported: {gate} is off"
+
+
+def extended_limit(off: frozenset[str]) -> str:
+    """Returns the reason why devices serve no extended resources; empty if they do."""
+    return next((off_text(gate) for gate in (EXTENDED, CREATION) if gate in off), "")
 
 
 def _needed(device: OfferedDevice) -> set[str]:
