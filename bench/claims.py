@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long gangs with resource claims take, and reading many claims and devices at the start.
+"""How long gangs with resource claims take, reading many claims and devices at the start, and the choice by links.
 
 `python -m bench.claims`. Processor time on 1,000 nodes of 8 devices in ResourceSlices, the best of some runs.
 """
 
+import json
 from collections.abc import Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
 from bench.objects import group, node, pod
-from bench.timing import Row, milliseconds, timed
+from bench.timing import Row, milliseconds, rounds, timed
 from koordpy.api.claim_objects import (
     Allocation,
     CelSelector,
@@ -31,12 +32,15 @@ from koordpy.api.claim_objects import (
     ResourceSliceSpec,
     SliceDevice,
 )
+from koordpy.api.custom_objects import Device, DeviceEntry, DeviceMatrices, DeviceMatrix, DeviceSpec
 from koordpy.api.objects import ObjectMeta, Pod, PodResourceClaim, Wire
 from koordpy.cache.cluster_state import ClusterState
 from koordpy.devices.family_registry import make_state
 from koordpy.planner.planning_round import plan_round
 
 NODES, DEVICES, CLAIMS, REPEATS = 1000, 8, 10_000, 3
+MOST = 16
+"""Devices of a node up to which the choice by links is exact."""
 DRIVER = "gpu.example.com"
 
 
@@ -44,16 +48,16 @@ def _selector(text: str) -> list[DeviceSelector]:
     return [DeviceSelector(cel=CelSelector(expression=text))]
 
 
-def _slice(name: str) -> ResourceSlice:
+def _slice(name: str, count: int = DEVICES) -> ResourceSlice:
     devices = [
-        SliceDevice(name=f"d{i}", attributes={"uuid": DeviceAttribute(text=f"GPU-{name}-{i}")}) for i in range(DEVICES)
+        SliceDevice(name=f"d{i}", attributes={"uuid": DeviceAttribute(text=f"GPU-{name}-{i}")}) for i in range(count)
     ]
     spec = ResourceSliceSpec(driver=DRIVER, pool=ResourcePool(name=name), node_name=name, devices=devices)
     return ResourceSlice(metadata=ObjectMeta(name=name), spec=spec)
 
 
-def _claim(name: str, *, selector: str = "", allocation: Allocation | None = None) -> ResourceClaim:
-    exact = ExactRequest(device_class_name="gpu", selectors=_selector(selector) if selector else [])
+def _claim(name: str, *, count: int = 1, selector: str = "", allocation: Allocation | None = None) -> ResourceClaim:
+    exact = ExactRequest(device_class_name="gpu", count=count, selectors=_selector(selector) if selector else [])
     devices = DeviceClaim(requests=[DeviceRequest(name="gpu", exactly=exact)])
     return ResourceClaim(
         metadata=ObjectMeta(name=name, namespace="default"),
@@ -69,12 +73,27 @@ def _user(name: str, claim: str, gang: str = "") -> Pod:
     )
 
 
+def _class() -> DeviceClass:
+    selectors = _selector(f'device.driver == "{DRIVER}"')
+    return DeviceClass(metadata=ObjectMeta(name="gpu"), spec=DeviceClassSpec(selectors=selectors))
+
+
+def _links(name: str, count: int) -> Device:
+    """A Device with links of four speeds: of a pair, of 4 and of 8 devices, and of the whole node."""
+    speeds = {2: 50, 4: 24, 8: 12, 16: 8}
+
+    def speed(i: int, j: int) -> int:
+        return next(gbs for size, gbs in speeds.items() if i // size == j // size) if i != j else 0
+
+    matrix = [[speed(i, j) for j in range(count)] for i in range(count)]
+    entries = [DeviceEntry(type="gpu", id=f"GPU-{name}-{i}", minor=i) for i in range(count)]
+    stated = DeviceMatrices(gpu=[DeviceMatrix(name="bandwidth", topology=json.dumps(matrix))])
+    return Device(metadata=ObjectMeta(name=name), spec=DeviceSpec(topologies=stated, devices=entries))
+
+
 def _cluster() -> list[Wire]:
-    chosen = DeviceClass(
-        metadata=ObjectMeta(name="gpu"), spec=DeviceClassSpec(selectors=_selector(f'device.driver == "{DRIVER}"'))
-    )
     names = [f"n{i}" for i in range(NODES)]
-    return [chosen, *(node(name, {"cpu": "64"}) for name in names), *map(_slice, names)]
+    return [_class(), *(node(name, {"cpu": "64"}) for name in names), *map(_slice, names)]
 
 
 def _state(objects: Sequence[Wire]) -> ClusterState:
@@ -109,6 +128,16 @@ def run() -> list[Row]:
     row("a gang of 64 with one claim for all", shared, "target 1 s")
     selector = f'device.attributes["{DRIVER}"].uuid.startsWith("GPU-n9")'
     row(f"a selector over {NODES * DEVICES:,} devices", [_claim("c", selector=selector), _user("p", "c")], "target 1 s")
+    asked = _state([*cluster, _claim("c", selector=selector), _user("p", "c")])
+    times, _ = rounds(asked, 2)
+    rows.append(("that selector in the next round", milliseconds(times[1]), f"first round {milliseconds(times[0])}"))
+    for counts in ((8,), (4, 4)):
+        linked: list[Wire] = [_class(), node("n1", {"cpu": "64"}), _slice("n1", MOST), _links("n1", MOST)]
+        linked += [_claim(f"c{i}", count=count) for i, count in enumerate(counts)]
+        linked += [group("g", len(counts)), *(_user(f"p-{i}", f"c{i}", "g") for i in range(len(counts)))]
+        times, plan = rounds(_state(linked), REPEATS)
+        what = f"claims of {', '.join(map(str, counts))} on a node of {MOST} devices by links"
+        rows.append((what, milliseconds(min(times)), f"{len(plan.placements)} pods placed, target 50 ms"))
     results = (
         DeviceResult(request="gpu", driver=DRIVER, pool=f"n{i // DEVICES % NODES}", device=f"d{i % DEVICES}")
         for i in range(CLAIMS)

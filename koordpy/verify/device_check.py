@@ -4,14 +4,17 @@
 It reads the claims' statuses, the slices and the plan's allocations, and shares no code with the search that chose the
 devices. Checked: that each device is offered on the pod's node by the newest generation of a complete pool, that no
 other claim has it, that counters and capacities of shares are enough, that numbers and constraints of the claim hold,
-and that pods of an allocated claim are on its nodes. Selectors are not evaluated again. Source: dra.md 1, 2, 4, 5, 10.
+that pairs are as fast as a pod demands (`bandwidth_check.py`), and that pods of an allocated claim are on its nodes.
+Selectors are not evaluated again. Source: dra.md 1, 2, 4, 5, 6, 10.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
+from koordpy.api import keys
 from koordpy.api.claim_objects import BasicDevice, DeviceRequest, ResourceClaim, ResourceSlice
 from koordpy.api.counted_nouns import count_noun
 from koordpy.api.label_selectors import term_matches
@@ -22,6 +25,7 @@ from koordpy.cache.reservations import reserved_devices
 from koordpy.cache.snapshot import NodeInfo
 from koordpy.pods.claim_refs import CLAIMS, IMPLICIT, DeviceId, Grant, Granted
 from koordpy.pods.pod_info import PodInfo
+from koordpy.verify.bandwidth_check import LinkedDevice, slow_links
 
 
 class DeviceCheck:
@@ -129,7 +133,37 @@ class DeviceCheck:
                     faults.append(f"{what} is not available to resource claim {key}")
                 if not self._is_offered(granted.device, node):
                     faults.append(f"{what} is not offered there")
-        return faults
+        return faults + (self._slow_links(pod, node) if given else [])
+
+    def _slow_links(self, pod: PodInfo, node: NodeInfo) -> list[str]:
+        """Returns the faults of the links between the devices of a pod, those of allocated claims too."""
+        if keys.GPU_MIN_BANDWIDTH not in pod.pod.metadata.annotations:
+            return []
+        devices: dict[DeviceId, LinkedDevice] = {}
+        named = [f"{pod.namespace}/{one.name}" for one in self.names_of(pod.pod)]
+        for key in {*named, *(self.draft.family_devices_of(pod.key, CLAIMS) or {})}:
+            claim = self.stated.get(key)
+            if claim is not None and claim.status.allocation is not None:
+                found = [
+                    DeviceId(one.driver, one.pool, one.device)
+                    for one in claim.status.allocation.devices.results
+                    if not one.admin_access and not one.share_id
+                ]
+            else:
+                grant, _ = self.planned.get(key, ((), None))
+                found = [one.device for one in grant if not one.admin and one.consumed is None]
+            devices |= {one: _linked(one, facts) for one in found if (facts := self._facts(one)) is not None}
+        ordered = [devices[one] for one in sorted(devices)]
+        return slow_links(pod, node, ordered, partial(self._offered, node), self.draft.snapshot)
+
+    def _offered(self, node: NodeInfo, driver: str) -> Iterator[LinkedDevice]:
+        """Yields the devices of a driver that a node reaches."""
+        for (other, pool), slices in self.slices.items():
+            near = [one for one in slices if one.spec.node_name in (None, "", node.name)] if other == driver else ()
+            for listed in (device for one in near for device in one.spec.devices):
+                device = DeviceId(driver, pool, listed.name)
+                if self._is_offered(device, node):
+                    yield _linked(device, listed.facts)
 
     def _values(self, grant: Grant) -> list[tuple[Granted, dict[str, Any]]]:
         """Returns (device, attribute with its domain -> value) of each device of a claim."""
@@ -191,6 +225,12 @@ def _current(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], list[Reso
         if one.spec.pool.generation == newest[key]:
             found.setdefault(key, []).append(one)
     return found
+
+
+def _linked(device: DeviceId, facts: BasicDevice) -> LinkedDevice:
+    """Returns a device with its attributes that are texts, by names with domain."""
+    named = {k if "/" in k else f"{device.driver}/{k}": v.text for k, v in facts.attributes.items()}
+    return LinkedDevice(device.driver, device.device, {k: v for k, v in named.items() if v is not None})
 
 
 def _draws(facts: BasicDevice | None) -> list[tuple[tuple[str, str], Fraction]]:

@@ -7,15 +7,17 @@ import pytest
 from tests.engine.seeds import batches, played
 from tests.engine.storm import through_a_storm
 
-TRAITS = frozenset({"claims", "cards", "kills", "cuts", "replicas", "ambushes"})
-"""Without priorities: a claim outlives its evicted pod for a moment, in which a preemptor may take further victims."""
-KNOBS = ("act claimed", "act card", "act card_gang", "act kill", "bound", "409 before", "500 after", "drop after")
+TRAITS = frozenset({"claims", "cards", "priorities", "kills", "cuts", "replicas", "ambushes"})
+KNOBS = (
+    "act claimed", "act card", "act card_gang", "act kill", "bound", "evicted", "409 before", "500 after", "drop after",
+)  # fmt: skip
 BATCH = 100
 
 
-@pytest.mark.parametrize("first", batches("KOORDPY_CARD_STORMS", 200, BATCH))
+@pytest.mark.parametrize("first", batches("KOORDPY_CARD_STORMS", 300, BATCH))
 def test_whatever_fails_devices_are_given_once_and_come_back(first: int) -> None:
-    """KOORDPY_CARD_STORMS=2000 tries that many schedules."""
+    """KOORDPY_CARD_STORMS=2000 tries that many schedules. Known to fail: 317, where two pods that share a claim preempt
+    on different nodes, so that one eviction is of no use."""
     tally, wrong = played(range(first, first + BATCH), lambda seed: through_a_storm(seed, traits=TRAITS).tally)
     assert not wrong, wrong
     assert [knob for knob in KNOBS if not tally[knob]] == [], "these were never turned"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from koordpy.api import keys
 from koordpy.cache.plan_draft import Draft
 from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.feasibility.round_state import RoundState
@@ -14,7 +15,8 @@ from koordpy.plugins.volume_binding import VolumeBinding
 from koordpy.pods.claim_refs import DeviceId, Grant, Granted
 from koordpy.verify.plan_check import check_claims
 from tests.planning.node_rules import node, planned, pod, states
-from tests.planning.test_filter_dra import CLASS, DRIVER, asks, offers, resource_claim
+from tests.planning.test_device_links import device_object, linked_offers
+from tests.planning.test_filter_dra import CLASS, DRIVER, asks, held, offers, resource_claim
 from tests.planning.test_filter_dra import user as device_user
 from tests.planning.test_filter_volumes import claim, disk, storage_class
 from tests.planning.test_filter_volumes import user as volume_user
@@ -123,3 +125,35 @@ def test_a_plan_that_takes_what_is_not_there_is_not_carried_out(monkeypatch: pyt
     assert [one.text for one in plan.rejected] == [
         "a plan was refused by its check (claims): default/p on n1: volume v2 cannot be used there"
     ]
+
+
+PAIRS = [[0, 50, 10, 10], [50, 0, 10, 10], [10, 10, 0, 50], [10, 10, 50, 0]]
+NIC = "nic.example.com"
+NICS = replace(offers("n1-nics", "e0", "e1"), spec=replace(offers("n1", "e0", "e1").spec, driver=NIC))
+
+
+def linked(*names: str, driver: str = DRIVER) -> Grant:
+    return tuple(Granted("r", DeviceId(driver, "n1", name)) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("gbs", "held_by_pod", "given", "faults"),
+    [
+        ("50", [], linked("d0", "d1"), []),
+        ("50", [], linked("d0", "d2"), ["devices d0 and d2 are not linked at 50 GB/s"]),
+        ("10", [], linked("d0", "d2"), []),
+        ("50", [], linked("d0", "d1", "d2"), [f"devices d{i} and d2 are not linked at 50 GB/s" for i in (0, 1)]),
+        ("50", ["d0"], linked("d1"), []),
+        ("50", ["d0"], linked("d2"), ["devices d0 and d2 are not linked at 50 GB/s"]),
+        ("50", [], linked("e0", "e1", driver=NIC), ["devices e0 and e1 are not linked at 50 GB/s"]),
+        ("50", [], (*linked("d0", "d1"), *linked("e0", "e1", driver=NIC)), []),
+    ],
+    ids=["fast", "slow", "fast enough", "two slow", "held", "held and slow", "unknown driver", "beside known ones"],
+)
+def test_the_minimum_bandwidth_of_claims(gbs: str, held_by_pod: list[str], given: Grant, faults: list[str]) -> None:
+    everyone = replace(CLASS, spec=replace(CLASS.spec, selectors=[]))
+    before = [held(*held_by_pod, at="n1")] if held_by_pod else []
+    claims = [resource_claim("c", asks(len(given))), *(resource_claim("h", asks(1), allocation=one) for one in before)]
+    pod = device_user("p", "c", *(["h"] if before else []), annotations={keys.GPU_MIN_BANDWIDTH: gbs})
+    objects = [node("n1:4"), everyone, device_object("n1", PAIRS), linked_offers("n1", 4), NICS, *claims, pod]
+    assert texts(objects, {}, {"p": {"default/c": given}}) == [f"default/p on n1: {fault}" for fault in faults]

@@ -62,9 +62,11 @@ class BestChoice:
             return False
         linked = [_mask(search, [one for i in pod.claims for one in chosen[i]]) | pod.fixed for pod in self._pods]
         rest = sum(1 << at for at in self._suitable if at not in taken)
-        rank = (*rank, *self._order.rank(linked, self._held, rest))
-        if self.grants is not None and rank > self.rank[: len(rank)]:
+        is_tied = self.grants is not None and rank == self.rank[:3]
+        links = self._order.rank(linked, self._held, rest, self.rank[3:] if is_tied else None)
+        if links is None:
             return False
+        rank = (*rank, *links)
         grants = search.grants()
         self._apply(grants, 1)
         rank = (*rank, -sum(_is_takeable(one, self._usage) for one in search.devices), _emptiness(devices, self._usage))

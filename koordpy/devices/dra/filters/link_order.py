@@ -8,7 +8,7 @@ more than `EXACT_GPUS` devices of a driver rings are left out, and packings are 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from koordpy.devices.dra.filters.node_links import NodeLinks, Place
-from koordpy.devices.links.device_masks import bits_of
+from koordpy.devices.links.device_masks import bits_of, masks_of_size
 from koordpy.devices.links.link_pattern import pattern_of
 from koordpy.devices.links.link_tables import Tables, tables
 from koordpy.plan.limits import EXACT_GPUS
@@ -47,10 +47,23 @@ class _DriverTables(NamedTuple):
     tables: Tables
     floors: tuple[int, ...]
     """kB/s of each class."""
+    ringed: set[int]
+    """Sizes of which `tables` knows the rings of all sets."""
 
     def local(self, mask: int) -> int:
         """Returns the part of a mask with devices of the driver, as a mask of the tables."""
         return sum(1 << i for i, at in enumerate(self.positions) if mask >> at & 1)
+
+    def ring(self, local: int) -> int:
+        """Returns the class of the slowest hop of the best ring through a set of `local`.
+
+        The rings of all sets of its size are computed at once, which takes little longer than those of one set.
+        """
+        size = local.bit_count()
+        if size not in self.ringed:
+            self.ringed.add(size)
+            self.tables.rings(masks_of_size(self.tables.size, size))
+        return int(self.tables.rings(np.array([local], dtype=np.int64))[0])
 
 
 class LinkOrder:
@@ -88,32 +101,44 @@ class LinkOrder:
                 far = min(far, self.links.compared(i, j))
         return near, far
 
-    def rank(self, own: Sequence[int], held: int, rest: int) -> tuple[Any, ...]:
-        """Returns the rank of a choice; smaller is better.
+    def rank(
+        self, own: Sequence[int], held: int, rest: int, best: Sequence[Any] | None = None
+    ) -> tuple[Any, ...] | None:
+        """Returns the rank of a choice, smaller is better; None for a larger rank than `best`.
 
-        own: the devices of each pod. held: devices of bound members. rest: suitable devices that are left.
+        own: the devices of each pod. held: devices of bound members. rest: suitable devices that are left. Parts after
+        the first one that is larger than in `best` are not computed: most sets have a slow pair, and rings take long.
         """
+        rank: list[Any] = []
+        for part in self._rank_parts(own, held, rest):
+            if best is not None and part != best[len(rank)]:
+                if part > best[len(rank)]:
+                    return None
+                best = None
+            rank.append(part)
+        return tuple(rank)
+
+    def _rank_parts(self, own: Sequence[int], held: int, rest: int) -> Iterator[Any]:
+        """Yields the parts of a rank, the most important first."""
         every = held
         for one in own:
             every |= one
         whole, parts = self.pairs(every), [self.pairs(one) for one in own]
+        yield -whole.slow
+        yield [-value for value in sorted(one.slow for one in parts)]
+        yield -whole.slow_far
+        yield [-value for value in sorted(one.slow_far for one in parts)]
         rings = sorted(value for one in own for value in self._ring(one)), sorted(self._ring(every))
-        places = [self.links.places[i] for i in bits_of(every)]
+        yield [[-value for value in some] for some in rings]
+        yield [-value for value in self._packed(rest)]
+        yield -sum(one.total for one in parts)
+        yield -whole.total
+        yield -sum(one.total_far for one in parts)
+        yield -whole.total_far
+        places = self._places_of(every)
         lacks = {i for i in (0, 1) if any(place[i] is None for place in self._places_of(every | rest))}
-        return (
-            -whole.slow,
-            [-value for value in sorted(one.slow for one in parts)],
-            -whole.slow_far,
-            [-value for value in sorted(one.slow_far for one in parts)],
-            [[-value for value in some] for some in rings],
-            [-value for value in self._packed(rest)],
-            -sum(one.total for one in parts),
-            -whole.total,
-            -sum(one.total_far for one in parts),
-            -whole.total_far,
-            0 if 1 in lacks else len({place[1] for place in places}),
-            0 if 0 in lacks else len({place[0] for place in places}),
-        )
+        yield 0 if 1 in lacks else len({place[1] for place in places})
+        yield 0 if 0 in lacks else len({place[0] for place in places})
 
     def _places_of(self, mask: int) -> list[Place]:
         return [self.links.places[i] for i in bits_of(mask)]
@@ -128,7 +153,7 @@ class LinkOrder:
                 value = [[self.links.value(i, j) if i != j else 0 for j in at] for i in at]
                 floors = {one: one for i, row in enumerate(value) for one in row[:i]}
                 pattern, levels = pattern_of(value, floors)
-                out.append(_DriverTables(at, tables(pattern), levels))
+                out.append(_DriverTables(at, tables(pattern), levels, set()))
         return out
 
     def _ring(self, mask: int) -> list[int]:
@@ -139,7 +164,7 @@ class LinkOrder:
             for one in self._tables:
                 local = one.local(mask)
                 if local:
-                    rank = int(one.tables.rings(np.array([local], dtype=np.int64))[0])
+                    rank = one.ring(local)
                     found.append(one.floors[rank] if rank < len(one.floors) else NO_LIMIT)
         return found
 
