@@ -64,7 +64,7 @@ class SearchResult:
     runs: tuple[SolverRun, ...] = ()
     """Runs of CP-SAT."""
     withheld: frozenset[Guard] = NO_GUARD
-    """Protections that each block a plan by themselves: without this guard a plan would exist."""
+    """Guards of which each alone prevents a plan."""
     termination_wait: TerminationWait | None = None
     """Nodes that will fit the unit once terminating pods have ended, so that nothing is evicted; None for none."""
 
@@ -73,8 +73,8 @@ def preempt(refused: WaitingUnit, now: RoundState, search: PreemptionSearch | No
     """Returns the outcome of a unit that found no capacity: with victims, or waiting with the reason.
 
     refused: the outcome without victims. now: round state in the view of a unit that starts now. search: the round's
-    search for victims; None if no pod may be evicted. Evictions cannot help pods in a parent quota or in an
-    unreadable one (a refusal without `limit_name`), so that refusal is returned as it is.
+    search for victims; None if no pod may be evicted. A refusal without `limit_name` (the pods' quota is a parent, or
+    unreadable) is returned unchanged: evictions cannot lift it.
     """
     if search is None or (refused.refusal is not None and not refused.refusal.limit_name):
         return refused

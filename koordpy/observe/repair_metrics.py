@@ -29,7 +29,7 @@ class RepairMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.degraded = Gauge(
             "koordpy_gang_degraded",
-            f"Missing members of a half-bound gang until its minimum; at most {DEGRADED_NAMED} gangs at a time.",
+            f"Number of members that a half-bound gang lacks to its minimum; at most {DEGRADED_NAMED} gangs at a time.",
             ["gang", "workload"],
             registry=registry,
         )

@@ -27,6 +27,11 @@ def test_a_page_names_its_subjects(page: Path) -> None:
     assert banned_in_page(page.read_text(encoding="utf-8")) == []
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=name)
+def test_a_page_links_the_glossary(page: Path) -> None:
+    assert page.stem == "glossary" or "glossary.md" in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("room", ROOMS, ids=name)
 def test_code_and_messages_name_their_subjects(room: Path) -> None:
     found = [one for path in sorted(room.rglob("*.py")) for one in banned_in_code(path)]

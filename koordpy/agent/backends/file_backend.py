@@ -85,7 +85,8 @@ class FakeBackend(GpuBackend):
         return [gpu for gpu in self._gpus if gpu.key not in self._gone]
 
     def pcie(self, a: MachineGpu, b: MachineGpu) -> str | None:
-        """Implements `GpuBackend.pcie`. A pair without peer access has the path that leads to its class."""
+        """Implements `GpuBackend.pcie`. The classes HOST and HOSTPIX (no peer access, `link_matrix.py`) are read as
+        the paths SYS and PIX."""
         path = self._cell(a, b)[1]
         return {NO_PEER: "SYS", NO_PEER_SHARED: "PIX"}.get(path, path) or None
 

@@ -47,10 +47,9 @@ def _is_blocked(leaf: LeafState, number: int, kind: Tor) -> bool:
 
 
 def take_whole_leaves(leaves: Sequence[LeafState], number: int, positions: int) -> list[Seat] | None:
-    """Returns servers in rank order, in rows that are leaves with every position usable; None if there are too few
-    leaves.
+    """Returns servers in rank order; None if there are too few leaves.
 
-    The last row is used only as far as needed.
+    Each row is one leaf of which every position is usable. The last row is used only as far as needed.
     """
     rows = -(-number // positions)
     full = [leaf for leaf in leaf_order(leaves) if leaf.count == positions][:rows]

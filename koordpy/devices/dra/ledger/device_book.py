@@ -144,7 +144,7 @@ class DeviceBook:
             self.put(replace(claim, status=status))
 
     def extended(self, pod: Pod, grant: Grant) -> ExtendedClaim:
-        """Returns the claim for the extended resources of a pod that planned devices serve."""
+        """Returns the claim for those extended resources of a pod that its planned devices serve."""
         return extended_claim(pod, served_resources(pod, grant), self._offers.view())
 
     def _make_implicit(self, pod: Pod, node: str, grant: Grant) -> None:
