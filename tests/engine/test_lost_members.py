@@ -248,12 +248,15 @@ async def two_blocks() -> AsyncIterator[Live]:
         yield cluster
 
 
-async def gathered_gang(cluster: Live) -> list[dict[str, Any]]:
-    """Creates a gang of two that takes one block and moves as a whole once it is broken; its members."""
+async def gathered_gang(cluster: Live, grace: str = "0s") -> list[dict[str, Any]]:
+    """Creates a gang of two that takes one block and moves as a whole once it is broken; its members.
+
+    grace: annotation stale-grace; empty for none.
+    """
     group, *members = gang("g", 2, gpus=4)
     must = json.dumps({"gatherStrategy": [{"layer": "blockLayer", "strategy": "MustGather"}]})
-    notes = {keys.GANG_TOPOLOGY: must, keys.GANG_REPAIR: "regather", keys.GANG_STALE_GRACE: "0s"}
-    group["metadata"]["annotations"] = notes
+    notes = {keys.GANG_TOPOLOGY: must, keys.GANG_REPAIR: "regather"}
+    group["metadata"]["annotations"] = notes | ({keys.GANG_STALE_GRACE: grace} if grace else {})
     for one in members:
         one["spec"]["terminationGracePeriodSeconds"] = 0
     cluster.create(group, *members)
@@ -281,6 +284,24 @@ async def test_the_nodes_of_a_gang_that_moves_are_kept_until_its_members_are_cre
         await until(lambda: cluster.bound("g-0", "g-1"))
         assert {BLOCKS_OF[cluster.places()[name]] for name in ("g-0", "g-1")}.isdisjoint(first)
         assert not cluster.bound("a", "b")
+
+
+@in_virtual_time
+async def test_a_gang_moves_when_the_configured_grace_ends_without_another_event() -> None:
+    """Stale gangs are not evicted by default, and the grace of the configuration applies to the move all the same."""
+    async with two_blocks() as cluster, cluster.running():
+        members = await gathered_gang(cluster, grace="")
+        first = {BLOCKS_OF[node] for node in cluster.places().values()}
+        cluster.server.store.delete("nodes", cluster.places()["g-1"])
+        cluster.delete("g-1")
+        cluster.create(members[1])
+        grace = KoordpyConfiguration().stale_gangs.grace
+        await asyncio.sleep(grace - 5.0)
+        assert cluster.bound("g-0")
+        await until(lambda: not cluster.bound("g-0"), seconds=10.0)
+        cluster.create(members[0])
+        await until(lambda: cluster.bound("g-0", "g-1"))
+        assert {BLOCKS_OF[cluster.places()[name]] for name in ("g-0", "g-1")}.isdisjoint(first)
 
 
 @in_virtual_time

@@ -3,7 +3,8 @@
 runtime.
 
 A stale gang has lost bound members that it needs. The condition of its PodGroup says so at once. When its grace is
-over, a round tries to place the missing members; if that fails, it evicts the rest of the gang (preemption.md 7). A
+over, a round tries to place the missing members; if that fails, it evicts the rest of the gang (preemption.md 7), or
+moves the gang (repair.md 4.3). A
 newly broken gang gets a round for its seats, even without a pending member (repair.md 4.4). For a
 quota that stays above its runtime, a round evicts pods even if no pod is pending (quota-fairness.md 5). The planner
 decides what is evicted; this module decides when, and notifies the writers of status. The start of a grace is read from
@@ -85,10 +86,10 @@ class StaleWatch:
                     book.pop(ref, None)
             else:
                 self._stale[ref], self._said[ref] = found, self._began(ref)
-                if found.due is None:
+                if found.next_round is None:
                     self.due.pop(ref, None)
-                elif before is None or before.due != found.due:
-                    self.due[ref] = found.due
+                elif before is None or before.next_round != found.next_round:
+                    self.due[ref] = found.next_round
             if self._breaks(ref, snapshot) or found != before:
                 for listener in self.changed_listeners:
                     listener(ref)

@@ -11,9 +11,10 @@ from koordpy.cache.plan_draft import Draft
 from koordpy.cache.snapshot import Snapshot
 from koordpy.config.configuration import StaleGangs
 from koordpy.config.node_failures import Repair
+from koordpy.gangs.broken_gangs import repair_policy
 from koordpy.gangs.gang_reading import read_gang
 from koordpy.gangs.gang_settings import Gang
-from koordpy.gangs.stale_grace import began, grace_seconds
+from koordpy.gangs.stale_grace import began, grace_seconds, regather_grace
 from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.preemption.selection.victim_units import protected, terminating
 
@@ -29,6 +30,13 @@ class StaleState:
     """Seconds until the remaining members are evicted; negative for never."""
     due: float | None
     """End of the grace period in seconds since the epoch; None if it never ends, or if its start is unknown."""
+    moves: float | None = None
+    """Time from which a gang with the repair policy `regather` moves as a whole, like `due` (repair.md 4.3)."""
+
+    @property
+    def next_round(self) -> float | None:
+        """The earlier of `due` and `moves`; None for neither."""
+        return min((at for at in (self.due, self.moves) if at is not None), default=None)
 
     def text(self, key: str) -> str:
         """Returns the message of the PodGroup's condition."""
@@ -114,9 +122,14 @@ def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs, repair: 
         return None
     kept = any(protected(pod) or pod.pod.spec.scheduler_name not in names for pod in gang.live)
     grace = -1.0 if kept else grace_seconds(gang, snapshot, settings, repair)
-    known = began(gang, snapshot)
+    gathers = not kept and repair_policy(gang, snapshot, repair) == "regather"
+    moves = regather_grace(gang, snapshot, settings) if gathers else -1.0
+    known, now = began(gang, snapshot), snapshot.now
+    return StaleState(present(gang, draft), gang.min_member, grace, _end(grace, known, now), _end(moves, known, now))
+
+
+def _end(grace: float, known: float | None, now: float) -> float | None:
+    """Returns the end of a grace in seconds since the epoch; None for none. known: its start; None if unknown."""
     if grace < 0 or (known is None and grace > 0):
-        due = None
-    else:
-        due = (snapshot.now if known is None else known) + grace
-    return StaleState(present(gang, draft), gang.min_member, grace, due)
+        return None
+    return (now if known is None else known) + grace
