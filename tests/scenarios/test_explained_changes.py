@@ -132,6 +132,25 @@ def test_a_controller_that_replaces_pods_is_named(version: str, kind: str, repla
     assert f"2 {IN_B0} gang default/big (2 pods) completed{suffix}" in lines
 
 
+@pytest.mark.parametrize(
+    ("taken", "lines"),
+    [
+        (1, ["1 more slot were free in blockLayer s/b0, for example after pod default/x0 completed"]),
+        (2, ["pods default/x0 and default/x1 completed"]),
+    ],
+)
+def test_a_gang_that_lost_members_gets_all_of_them_back(taken: int, lines: list[str]) -> None:
+    """Room for one of two missing members is no suggestion: the gang would stay below its minimum."""
+    members = [pod(f"g-{i}", gang="g", at=f"n0-{i}" if i < 2 else "") for i in range(4)]
+    others = [pod(f"x{i}", at=f"n0-{3 - i}") for i in range(taken)]
+    for name in ("g-2", "g-3")[-taken:]:
+        found = said(TWO_LAYERS, *blocks(1, 4), group("g", 4, GATHERED), *members, *others, name=name)
+        assert completed(found) == lines
+        assert [line for line in found if "more node" in line] == [
+            f"there were {taken} more node{'s' if taken > 1 else ''} with 1 cpu in blockLayer s/b0, like node n0-0"
+        ]
+
+
 def number_of(line: str) -> int:
     """The number of pods that a line names."""
     names = re.findall(r"default/r-\d+(?: to default/r-\d+)?", line)

@@ -194,9 +194,16 @@ class Trials:
         return [pod.key if pod.gang is None else f"gang:{pod.gang.id}" for pod in pods]
 
     def _helped(self, plan: RoundPlan) -> bool:
-        """Returns True if a round places the pod to explain, or any pod of the unit if none starts without a change."""
+        """Returns True if a round places the pod to explain, or any pod of the unit if none starts without a change.
+
+        False if a gang with lost members stays below its minimum while some of them are pending.
+        """
         placed = self._placed(plan)
-        return self.pod in placed or (not self._started and bool(placed))
+        if not (self.pod in placed or (not self._started and placed)):
+            return False
+        refs = {gang.ref for gang in self.unit.gangs}
+        broken = any(one.repair is not None and one.repair.missing for one in plan.gangs if one.ref in refs)
+        return not (broken and self._own - placed)
 
     def _placed(self, plan: RoundPlan) -> frozenset[str]:
         """Returns the keys of the unit's pods that a round places or nominates."""
