@@ -35,6 +35,7 @@ KNOWN = {
     "devices/dra/filters/link_order.py": {"NO_LIMIT"},
     "devices/dra/filters/min_bandwidth.py": {"MOST_GBS"},
     "devices/dra/filters/node_links.py": {"KBS", "UNKNOWN"},
+    "verify/bandwidth_check.py": {"KBS_IN_GBS"},
     "devices/numa/numa_filter.py": {"_MOST"},
     "devices/numa/zone_sets.py": {"MOST_ZONES"},
     "devices/dra/filters/device_shares.py": {"MAX_AMOUNT"},
