@@ -158,7 +158,7 @@ class RoundReservations:
             del self.returning[uid]
         if over:
             self._queue.broadcast(Wake.CAPACITY_FREED, "ReturnsEnded")
-        if self.seats and min(self.seats.values()).until <= now:
+        if any(kept.until <= now for kept in self.seats.values()):
             self.keep_seats({gang: kept for gang, kept in self.seats.items() if kept.until > now})
 
     def _gang_changed(self, ref: GangRef) -> None:

@@ -80,3 +80,17 @@ def test_a_change_of_a_gang_with_seats_wakes_waiting_units() -> None:
     assert woken == []
     changed(GangRef("default", "g"))
     assert woken == ["SeatsChanged"]
+
+
+def test_the_seats_of_two_gangs_end_at_one_time() -> None:
+    woken: list[str] = []
+    queue = SimpleNamespace(broadcast=lambda _, event: woken.append(event))
+    feeds = SimpleNamespace(queue=queue, listeners=SimpleNamespace(pod_gone=[], gang=[]))
+    reservations = RoundReservations(cast(Feeds, feeds))
+    kept = {"default/a": KeptSeats(300.0, {"n1": 1}), "default/b": KeptSeats(300.0, {"n2": 1})}
+    reservations.keep_seats({**kept, "default/c": KeptSeats(400.0, {"n3": 1})})
+    reservations.end_due(299.0)
+    assert woken == []
+    reservations.end_due(300.0)
+    assert woken == ["SeatsEnded"]
+    assert reservations.next_due() == 400.0
