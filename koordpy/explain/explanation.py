@@ -178,7 +178,7 @@ def _explained(decided: DecidedPod) -> Explanation:
         facts = by_family.get(NUMA)
         nodes = _nodes(pod, unit, round_state, facts, by_family.get(CLAIMS))
         domains = _domains(decided) if unit.is_gang and not verdict else ()
-        message = _with_never(decided, verdict or _promise(decided) or _plan_remark(decided))
+        message = _with_never(decided, verdict, _promise(decided) or _plan_remark(decided))
         warnings = (
             *warnings_of([unit], groups),
             *((about, counted_text(resource)) for about, resource in counted_parts([unit])),
@@ -220,14 +220,16 @@ def _gate_or_quota_message(decided: DecidedPod) -> str:
     return waits.message if is_other or _quota_refuses(decided) else ""
 
 
-def _with_never(decided: DecidedPod, message: str) -> str:
-    """Returns a message that begins with `never fits: ...` if the unit never fits; else `message` unchanged.
+def _with_never(decided: DecidedPod, verdict: str, remark: str) -> str:
+    """Returns a message that begins with `never fits: ...` if the unit never fits; else `verdict`, or without one
+    `remark`.
 
-    If `message` contains this sentence already, it is moved to the front, so that it appears once.
+    If `verdict` contains this sentence already, it is moved to the front, so that it appears once.
     """
     never = decided.waits.never if decided.waits is not None else ""
     if not never:
-        return message
+        return verdict or remark
+    message = verdict or join_sentences([remark])
     sentence = join_sentences([f"never fits: {never}"])
     before, _, after = message.partition(sentence)
     if decided.unit.is_gang:
