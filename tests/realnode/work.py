@@ -80,15 +80,30 @@ def ended(seen: Json, container: str = "main") -> Json:
 class Work:
     """`async with Work(...)`: koordpy runs; the pods made are gone, also from their nodes, when it ends.
 
-    alone: without koordpy, which the test installs.
+    alone: without koordpy, which the test installs. config: sections of koordpy's configuration.
     """
 
-    def __init__(self, cluster: RealCluster, api: Client, folder: Path, *, alone: bool = False) -> None:
+    def __init__(
+        self,
+        cluster: RealCluster,
+        api: Client,
+        folder: Path,
+        *,
+        alone: bool = False,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
         self.cluster, self.api, self._alone = cluster, api, alone
         self.namespace = f"test-{os.getpid()}-{next(_numbers)}"
+        flags = []
+        if config is not None:
+            file = folder / "configuration.json"
+            head = {"apiVersion": "koordpy.io/v1alpha1", "kind": "KoordpyConfiguration"}
+            file.write_text(json.dumps({**head, **config}))
+            flags = [f"--config={file}"]
         self.koordpy = koordpy_run(
             "--leader-elect=false",
             "--bind-address=127.0.0.1:0",
+            *flags,
             kubeconfig=cluster.plane.kubeconfig(),
             folder=folder,
         )
