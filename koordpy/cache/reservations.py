@@ -35,10 +35,12 @@ Pods that may not use the capacity:
     WITHHELD   a gang that lost members: its     RANK: units of the priority     `until`, the end of the seats
                seats                             of its lowest live member or
                                                  below
+    WITHHELD   the successor of a moved pod, on  RANK: units of the moved pod's  `until`, or its successor is bound
+               its planned node                  priority or below
 
 The cache stores assumed pods (`expected_pods.py`) and nominated ones (`pod_book.py`). A Snapshot carries the
 nominated ones of earlier rounds. A Draft adds the reservations of its round, and undo takes them back
-(`plan_draft.py`). The planner's ledger decides what is available to a unit. This module knows neither pods nor nodes.
+(`plan_draft.py`). The planner's ledger decides what is available to a unit.
 """
 
 from collections.abc import Iterable, Mapping
