@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preemption for a unit with a broken gang, which has lost members that it needs (repair.md 4.2 and 4.3).
+"""Preemption for a unit with a broken gang: a gang that runs with fewer members than it needs (repair.md 4.2 and 4.3).
 
-Evictions and nominations for it must make it whole again: a plan with victims places all missing members, or no pod is
-evicted. A gang with the policy `wait` uses free capacity only. All other units preempt as usual.
+For such a unit a plan with victims must place all missing members; otherwise no pod is evicted. If the gang's repair
+policy is `wait`, it may use free capacity only. All other units preempt as usual.
 """
 
 from dataclasses import replace
@@ -16,7 +16,10 @@ from koordpy.preemption.search.preemption_search import PreemptionSearch
 
 
 def preempt_or_repair(refused: WaitingUnit, now: RoundState, search: PreemptionSearch) -> UnitOutcome:
-    """Returns the outcome of a unit that found no capacity, as `preempt`: with victims, or waiting with the reason."""
+    """Returns the outcome of a unit that found no capacity: with victims, or waiting with the reason.
+
+    Gangs that are not broken are left to `preempt`, which takes the same arguments.
+    """
     unit = refused.unit
     broken = [gang for gang in unit.gangs if missing_members(gang)] if unit.bound_any else []
     if not broken:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the nominations that are feasible now, so that a plan which invalidates one of them can be undone.
 
-A nominated pod waits for its victims to end. If another pod makes the node infeasible before that, the victims were
-evicted for nothing. Capacity on the nominated node is already protected by the ledger (`reservation_ledger.py`). Two
-other conditions can make the node infeasible: inter-pod affinity and topology spread (a new pod matches a term), and
-quota (a pod without a quota reduces the capacity that quotas share). Source: preemption.md 4.
+A nominated pod waits for its victims to terminate. If another pod makes the nominated node infeasible before that, the
+victims were evicted for nothing. `reservation_ledger.py` already protects the capacity of the nominated node. Two other
+conditions can make the node infeasible. First, inter-pod affinity and topology spread: a new pod matches a term.
+Second, quota: a pod without a quota reduces the capacity that quotas share. Source: preemption.md 4.
 """
 
 from collections.abc import Mapping
@@ -17,18 +17,18 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.reservations.capacity_view import STARTED
 
 BY_PODS: tuple[str, ...] = ("PodTopologySpread", "InterPodAffinity")
-"""Filters by which other pods can make a nominated node infeasible."""
+"""Names of the filters with which another pod can make a nominated node infeasible."""
 BY_QUOTAS: tuple[str, ...] = (PLUGIN,)
-"""Filter by which quotas can refuse a nominated pod."""
+"""Name of the filter with which a quota can refuse a nominated pod."""
 Conditions = frozenset[tuple[str, tuple[str, ...]]]
-"""(pod key, filters) of nominated pods: the filters, BY_PODS or BY_QUOTAS, admit the pod on its nominated node."""
+"""Pairs (key of a nominated pod, BY_PODS or BY_QUOTAS): these filters admit the pod on its nominated node."""
 
 
 def nominations_still_feasible(unit: Unit, round_state: RoundState) -> Conditions:
     """Returns the nominations that a plan of the unit might invalidate, each with the filters that admit it now.
 
-    `plan_unit` compares the result before and after the plan. Considered are nominations with capacity that is closed
-    to the unit, and nominations of this round. They are judged as if terminating pods had ended.
+    `plan_unit` compares the result before and after the plan. Only two kinds of nominations are tested: those of which
+    the reserved capacity is closed to the unit, and those made in this round. Terminating pods count as already gone.
     """
     # `made`: nominations of this round, which are placed on the draft; `others`: of earlier rounds, reservations only
     draft, pods = round_state.draft, round_state.snapshot.pods
@@ -53,9 +53,9 @@ def _is_interpod_dependent(pod: PodInfo) -> bool:
 def _fitting(dependent: Mapping[str, int], nodes: Mapping[str, int], round_state: RoundState) -> set[str]:
     """Returns the pods of `dependent` that fit their nodes by inter-pod rules.
 
-    A pod fits if it does without any other nominated pod, or with all of them in place. The second case covers required
-    affinity to another nominated pod. dependent: key -> node position of the pods to judge. nodes: the same for all
-    nominated pods.
+    A pod fits if the filters admit it either without the other nominated pods, or with all of them placed on their
+    nodes. The second case covers required affinity to another nominated pod. dependent: key -> node position of the
+    nominated pods to test. nodes: key -> node position of all nominated pods.
     """
     draft, pods = round_state.draft, round_state.snapshot.pods
     made = [key for key in nodes if key in draft.placed]
@@ -73,7 +73,7 @@ def _fitting(dependent: Mapping[str, int], nodes: Mapping[str, int], round_state
 
 
 def _shrinks_quotas(unit: Unit, round_state: RoundState) -> bool:
-    """Returns True if the runtime of some quota may fall once the unit starts, so that it refuses a nominated pod."""
+    """Returns True if placing the unit may lower the runtime of a quota, so that the quota refuses a nominated pod."""
     quotas, settings = round_state.snapshot.quotas, round_state.config.quota
     if not quotas.tree.quotas or not settings.enable_runtime_quota:
         return False
@@ -83,14 +83,14 @@ def _shrinks_quotas(unit: Unit, round_state: RoundState) -> bool:
 def _admitted(nodes: Mapping[str, int], round_state: RoundState) -> list[str]:
     """Returns the keys of the nominated pods that their quotas admit.
 
-    Judged is the state after all nominated pods have started and all terminating pods have ended. nodes: key -> node
-    position of all nominated pods.
+    Admission is tested for the state after all nominated pods have started and all terminating pods have ended. nodes:
+    key -> node position of all nominated pods.
     """
     # quota -> resource -> amount left
     draft, quotas, pods = round_state.draft, round_state.snapshot.quotas, round_state.snapshot.pods
     limits = round_state.of_view(STARTED).admission.admission_limits()
     left = {name: {r: n - draft.quotas.used(name, r) for r, n in of.items()} for name, of in limits.items()}
-    # nominated pods that are not on the draft will use quota; terminating pods will not
+    # nominated pods that are not on the draft will use quota; terminating pods will give theirs back
     coming = [(1, pods[key]) for key in nodes if key not in draft.placed]
     for sign, pod in coming + [
         (-1, pod) for pod in round_state.reservations.terminating if pod.key not in draft.evicted

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of filters that end the attempt of a whole unit, such as a selector of a claim that fails on a device."""
+"""Finds errors of filters that end the attempt of a whole unit, such as a claim's CEL selector that fails on a device.
+
+The filters report them as `AttemptError` in their verdicts; here they become the gate of the unit.
+"""
 
 import numpy as np
 
@@ -13,9 +16,10 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def find_error(unit: Unit, round_state: RoundState) -> Gate | None:
-    """Returns the error of the first pending member with one, on the first node in natural order; None for none.
+    """Returns a gate with the error of the first pending member that has one; None if no member has an error.
 
-    An error counts only on a node that every earlier filter accepts.
+    If several nodes have an error, that of the first node in natural order of names counts. A node is ignored if an
+    earlier filter refuses it.
     """
     for pod in unit.pending:
         if pod.asks and (found := _error_of(pod, round_state)) is not None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the plan of a unit independently of the planner, and puts it on the draft.
 
-Every placement passes here, whichever method found it. The checks (`verify/`) read pods and nodes, and share no
-arithmetic with the search. A plan that fails is a mistake of the planner; it is reported and never carried out.
+Every plan of every method passes through `accept`. The checks of package `verify` read pods and nodes, and share no
+arithmetic with the search. A plan that fails its check is a bug of the planner; it is reported and never carried out.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Preemption for one unit as a pipeline: rules -> candidate sets -> filters -> dry run -> check -> result.
 
-Each function below calls the next one:
+The stages call each other from top to bottom:
 
     preempt        a unit without capacity -> its outcome; member by member if members preempt individually
-    find_plan      preemptor sets (pods that victims are sought for): all pending members, then the core
+    find_plan      preemptor sets (pods for which victims are searched): all pending members, then the core
     _try_rules     which running units may be evicted, step by step (`preemption/rules/rule_steps.py`)
     _try_scenario  one preemptor set under the rules of one step: bounds, then generators, then the check
     _generate      the least harmful plan, over all parts of the nodes, that passes its dry run (`select_victims.py`)
     _carry_out     the independent check on the draft; a plan that passes stays on the draft
 
-The first plan that passes ends the search. Otherwise the result says why the search ended (`SearchEnd`). A generator is
-a method that proposes victims. They run in the order of `Way`: a table of the nodes for a plain pod, counting, CP-SAT,
-greedy. If the check rejects a plan, the planner has made a mistake. Then only the generators after that plan's are
-tried.
+The first plan that passes the check ends the search. Otherwise the result says why the search ended (`SearchEnd`). A
+generator is a method that proposes victims. Generators run in the order of `Way`: a table of the nodes (for a plain
+pod), counting, CP-SAT, greedy. If the check rejects a plan, the planner has a bug; then only the generators that come
+after the rejected plan's generator are tried.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ from koordpy.reservations.capacity_view import AFTER_TERMINATION
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Result of a search for victims, or of one part of it."""
+    """Result of a search for victims, or of one stage of it."""
 
     end: SearchEnd
     """Why the search ended."""
@@ -64,7 +64,7 @@ class SearchResult:
     runs: tuple[SolverRun, ...] = ()
     """Runs of CP-SAT."""
     withheld: frozenset[Guard] = NO_GUARD
-    """Guards of which each alone prevents a plan."""
+    """Protections, such as `protection.maxHarm`, that each block a plan by itself: without this guard one would exist."""
     termination_wait: TerminationWait | None = None
     """Nodes that will fit the unit once terminating pods have ended, so that nothing is evicted; None for none."""
 
@@ -72,9 +72,9 @@ class SearchResult:
 def preempt(refused: WaitingUnit, now: RoundState, search: PreemptionSearch | None) -> UnitOutcome:
     """Returns the outcome of a unit that found no capacity: with victims, or waiting with the reason.
 
-    refused: the outcome without victims. now: round state in the view of a unit that starts now. search: the round's
-    search for victims; None if no pod may be evicted. A refusal without `limit_name` (the pods' quota is a parent, or
-    unreadable) is returned unchanged: evictions cannot lift it.
+    refused: the outcome without victims. now: round state as a unit sees it that starts now. search: the round's search
+    for victims; None if no pod may be evicted. A quota refusal without `limit_name` (the pods name a parent quota, or
+    an unreadable one) is returned unchanged, because evictions cannot lift it.
     """
     if search is None or (refused.refusal is not None and not refused.refusal.limit_name):
         return refused
@@ -82,7 +82,7 @@ def preempt(refused: WaitingUnit, now: RoundState, search: PreemptionSearch | No
     found = find_plan(unit, now, search)
     if not isinstance(outcome := found.outcome, PlacedUnit):
         return _waiting(refused, found, now)
-    # each further pending member preempts by itself, until no plan is found for one
+    # while members preempt individually, each further pending member gets its own search, until one finds no plan
     while members_preempt_individually(unit):
         more = find_plan(unit, now, search, outcome.nodes)
         if isinstance(more.outcome, PlacedUnit):
@@ -112,7 +112,7 @@ def _waiting(refused: WaitingUnit, found: SearchResult, now: RoundState) -> Unit
 
 
 def _joined(first: PlacedUnit, second: PlacedUnit) -> PlacedUnit:
-    """Joins two plans of one unit on the draft, each for other members, into one outcome. The weaker proof counts."""
+    """Joins two plans of one unit, for different members, into one outcome. The proof is the weaker of the two."""
     proof = first.attempt.proof if second.attempt.proof is Proof.OPTIMAL else second.attempt.proof
     rejected = (*first.attempt.rejected, *second.attempt.rejected)
     attempt = replace(second.attempt, proof=proof, rejected=rejected)
@@ -131,9 +131,10 @@ def _joined(first: PlacedUnit, second: PlacedUnit) -> PlacedUnit:
 def find_plan(
     unit: Unit, now: RoundState, search: PreemptionSearch, placed: Mapping[str, int] | None = None
 ) -> SearchResult:
-    """Returns the first plan that frees capacity for all pending members, else for the core, else why there is none.
+    """Returns the first plan that frees capacity for all pending members, or else for the core.
 
-    placed: pod key -> node position of members that preempted individually just before; None for none.
+    If there is none, the result says why. placed: pod key -> node position of members that preempted individually
+    just before; None for none.
     """
     early = _answer_early(unit, now, search, first=not placed)
     if early is not None:
@@ -161,9 +162,9 @@ def find_plan(
 def _answer_early(unit: Unit, now: RoundState, search: PreemptionSearch, *, first: bool) -> SearchResult | None:
     """Returns a result that needs no search; None if a search must run.
 
-    That is so without nodes, if terminating pods will free enough capacity, if the unit waits for its own victims, if
-    no rule may evict a pod, and if searches are left to the search worker. first: True if no member of the unit has
-    preempted individually just before.
+    No search is needed if there are no nodes, if terminating pods will free enough capacity, if the unit waits for its
+    own victims, if no rule may evict a pod, or if searches are left to the search worker. first: True if no member of
+    the unit has preempted individually just before.
     """
     if not now.snapshot.nodes:
         return SearchResult(SearchEnd.NO_CANDIDATES)
@@ -180,7 +181,7 @@ def _answer_early(unit: Unit, now: RoundState, search: PreemptionSearch, *, firs
 
 
 def _try_rules(preemptors: PreemptorSet, search: PreemptionSearch, refused: RejectedUnit | None) -> SearchResult:
-    """Returns the first plan of one preemptor set. Tries the steps one after the other: each is a set of rules.
+    """Returns the first plan of one preemptor set. Tries the steps, which are sets of rules, one after the other.
 
     refused: outcome with the plans that the check has rejected so far; None if it has rejected none.
     """
@@ -222,13 +223,13 @@ def _try_scenario(scenario: PreemptionScenario, search: PreemptionSearch, refuse
         outcome = _carry_out(scenario.preemptors.unit, found.plan, search)
         attempt = outcome.attempt
         if refused is not None:
-            # the plan was rejected, but the generator's proof that no better plan exists may still be right
+            # the plan was rejected, but the proof of its generator that no better plan exists may still be correct
             rejected = (*refused.attempt.rejected, *attempt.rejected)
             proof = Proof.FEASIBLE if isinstance(outcome, PlacedUnit) else attempt.proof
             outcome = replace(outcome, attempt=replace(attempt, proof=proof, rejected=rejected))
         if isinstance(outcome, PlacedUnit):
             return replace(found, outcome=outcome)
-        # the check rejected the plan: only the generators after that of the plan are tried
+        # the check rejected the plan: only the generators after the one that found it are tried
         refused, way = outcome, found.plan.way
         ways = ways[ways.index(way) + 1 :] if way in ways else ()
     return SearchResult(SearchEnd.REJECTED, outcome=refused)
@@ -245,9 +246,9 @@ def _with_runs(found: SearchResult, before: tuple[SolverRun, ...]) -> SearchResu
 def _generate(scenario: PreemptionScenario, ways: Sequence[Way]) -> SearchResult:
     """Returns the least harmful plan that passes its dry run. ways: generators that may run.
 
-    For a plain pod the table of nodes comes first: it has the cheapest victims of each node. If they pass the dry run,
-    that plan is returned. Otherwise, and for gangs, the other generators run on each part of the nodes, and the plan
-    with the lowest cost is returned.
+    For a plain pod the table of nodes comes first: it has the cheapest victims of each node. If these victims pass the
+    dry run, that plan is returned. Otherwise, and for gangs, the other generators run on each part of the nodes, and
+    the plan with the lowest cost is returned.
     """
     if Way.NODE in ways and (least := scenario.cheapest_node()) is not None:
         if not eligible_under(least).any():
@@ -311,8 +312,8 @@ def _carry_out(unit: Unit, plan: PreemptionPlan, search: PreemptionSearch) -> Pl
 def _withheld_by(guard: Guard, tried: Sequence[PreemptorSet], search: PreemptionSearch) -> str:
     """Returns a sentence on the plan that a guard blocks; empty if there is no plan without the guard either.
 
-    Generates plans again as if the guard were off. They are only reported, never carried out. tried: the preemptor
-    sets, in order; the first plan decides.
+    Searches again as if the guard were off. The plan that is found is only reported, never carried out. tried: the
+    preemptor sets in order; the first set with such a plan gives the sentence.
     """
     seen = set[frozenset[bytes]]()
     for preemptors in tried:

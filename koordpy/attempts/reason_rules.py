@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides the reason of a pending unit from its outcome (repair.md 1.2), and why no new node would help (1.3).
 
-`Reasons.of` checks the rows of the table in order; the first that applies is the reason of all pending members. It
-needs a placement attempt only for a unit that reserved capacity may hold back; units of one equivalence class share it.
+`Reasons.of` tests the conditions in the order of the table in repair.md 1.2. The first condition that applies gives the
+reason of all pending members. Only a unit that withheld capacity may block is planned once more; the result is shared
+by its equivalence class.
 """
 
 from collections.abc import Hashable, Sequence
@@ -45,25 +46,25 @@ class PendingReason:
 
     @property
     def sentence(self) -> str:
-        """The end of the members' messages; empty if there is no cause."""
+        """The end of the members' messages, such as "no new node would help: ..."; empty if there is no cause."""
         return f"no new node would help: {self.cause}" if self.cause else ""
 
 
 @dataclass
 class Reasons:
-    """Decides the reasons of one round, on its draft after all placements."""
+    """Decides the reasons of one round, on the draft that has all placements of the round."""
 
     round_state: RoundState
     asking: Asking | None = None
-    """Which units ask for nodes by ProvisioningRequests; None if none does."""
+    """The units that request nodes by ProvisioningRequests; None if no unit does."""
     wanted: dict[str, WantedNodes] = field(default_factory=dict)
-    """Id of a unit with the reason WaitingForProvisioning or ProvisioningFailed -> the nodes that it asks for."""
+    """Id of a unit with the reason WaitingForProvisioning or ProvisioningFailed -> the nodes that it requests."""
     has_promise: bool = False
     """True if a start is promised to a unit, so that capacity is withheld from later units."""
     _unreserved: RoundState | None = None
     """The round state without withheld capacity; None until it is needed."""
     _held_back: dict[Hashable, bool] = field(default_factory=dict)
-    """Equivalence class -> whether its units fit without withheld capacity."""
+    """Equivalence class -> True if its units fit once no capacity is withheld."""
 
     def of(self, outcome: DecidedUnit, after: Unit, refusal: QuotaRefusal | None) -> PendingReason:
         """Returns the reason of the members of a unit that stay pending.
@@ -94,7 +95,8 @@ class Reasons:
         return PendingReason(self._without_cause(after))
 
     def _without_cause(self, unit: Unit) -> Reason:
-        """Returns the reason of a unit for which new nodes may help: whether it asks for them by itself."""
+        """Returns the reason of a unit for which new nodes may help; it depends on the unit's ProvisioningRequest, if
+        any."""
         if self.asking is None or (wanted := self.asking.request_of(unit).wanted) is None:
             return Reason.UNSCHEDULABLE
         config, now = self.round_state.config.autoscaling.provisioning, self.round_state.snapshot.now
@@ -128,7 +130,7 @@ class Reasons:
         return found
 
     def _without_withheld(self) -> RoundState:
-        """Returns the state of the round's draft without withheld capacity."""
+        """Returns the round state of a copy of the draft on which no capacity is withheld and spare nodes are open."""
         main, snapshot = self.round_state.draft, self.round_state.snapshot
         draft = Draft(snapshot)
         draft.evict_all(main.evicted.values())
@@ -141,9 +143,10 @@ class Reasons:
     # --- no new node would help ---------------------------------------------------------------------------------------
 
     def _find_cause(self, unit: Unit) -> str:
-        """Returns why no new node would help a unit; empty if one may.
+        """Returns why no new node would help a unit; empty if a new node may help.
 
-        A member's cause counts only if a plan needs a member with a cause. Then that of the lowest rank is returned.
+        A member's cause counts only if the unit cannot start without the members that have a cause. Then the cause of
+        the member with the lowest rank is returned.
         """
         known = {pod.shape: self._cause_of(pod, unit) for pod in reversed(unit.pending)}
         if any(known.values()) and missing_member(unit, lambda pod: not known[pod.shape]) is not None:
@@ -151,7 +154,7 @@ class Reasons:
         return find_unit_cause(unit, self.round_state) if unit.is_gang else ""
 
     def _cause_of(self, pod: PodInfo, unit: Unit) -> str:
-        """Returns the cause of one pending member; empty for none."""
+        """Returns why no new node would help one pending member; empty if a new node may help."""
         added = self.round_state.config.filters.node_affinity.added_affinity
         spec = pod.pod.spec
         refusals = self._refusals(pod)
@@ -160,9 +163,9 @@ class Reasons:
         return find_cause(pod, unit.members, self.round_state.draft, added, refusals)
 
     def _refusals(self, pod: PodInfo) -> Sequence[Refusal]:
-        """Returns the refusal of the pod as a whole, else those of the nodes if every node is refused.
+        """Returns the refusal of the pod on every node, or else the refusals of the single nodes if all are refused.
 
-        Empty if a node accepts the pod, and if no refusal can be a cause.
+        Empty if a node accepts the pod, or if no refusal says that no new node would help.
         """
         state = self.round_state.of(pod)
         if state.refusal is not None:
@@ -176,7 +179,7 @@ class Reasons:
 def _is_refused_at_any_size(unit: Unit, refusal: QuotaRefusal, round_state: RoundState) -> bool:
     """Returns True if a quota would also refuse the unit in a larger cluster: by its max, its min or its settings.
 
-    A runtime grows with the cluster, except in a tree with its own total.
+    A runtime grows with the cluster, except in a quota tree with its own total.
     """
     if not refusal.limit_name:
         return True

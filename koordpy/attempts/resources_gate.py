@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks spec.minResources of a PodGroup before the gang is planned (kube-parity.md section 6).
 
-A gang is planned only if its minResources fit into the free capacity of the cluster, summed over all nodes where
-every filter except the resource fit admits a pending member. What the gang's bound members use counts as free, because
-minResources includes them. O(nodes x resources).
+A gang is planned only if its minResources fit into the free capacity of the cluster. Free capacity is summed over the
+nodes where every filter except NodeResourcesFit admits a pending member. The requests of the gang's bound members count
+as free, because minResources includes them. O(nodes x resources).
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ from koordpy.plugins.resource_fit import PLUGIN
 
 
 def check_min_resources(unit: Unit, round_state: RoundState) -> Gate | None:
-    """Returns a gate for the first gang with minResources that do not fit; None if all fit."""
+    """Returns a gate for the first gang that has minResources which do not fit; None if all fit."""
     snapshot, draft = round_state.snapshot, round_state.draft
     for gang in unit.gangs:
         if not gang.min_resources or not gang.pending:

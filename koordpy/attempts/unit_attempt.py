@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans one unit, a plain pod or a gang, on the round's draft (`plan_unit`).
 
-The stages: gates, quotas, placement into free capacity, the independent check, then preemption, then the protection of
-nominations of other pods. A gate ends the attempt. After a refusal by a quota, or without free capacity, preemption may
-still help. Source: gang-network.md sections 2.3 to 2.8; kube-parity.md 3 for plain pods.
+The stages: gates, quotas, placement into free capacity, the independent check, preemption, and at last a test that the
+plan invalidates no nomination of another pod. A gate ends the attempt. If a quota refuses the unit, or if it finds no
+free capacity, preemption may still help. Source: gang-network.md 2.3 to 2.8; for plain pods kube-parity.md 3.
 """
 
 from collections.abc import Callable, Hashable
@@ -58,9 +58,10 @@ PreemptorSource = Callable[[], PreemptionSearch]
 def equivalence_class(unit: Unit, round_state: RoundState) -> Hashable | None:
     """Returns the key of a unit's equivalence class: units with equal keys have the same outcome on the same draft.
 
-    The planner then plans only the first of them if it is refused (`WaitingUnit.copy_for`). Units of a class have equal
-    requests, constraints, quotas, preemption policies and gang layout. None: the unit must be planned by itself,
-    because it has bound members, parts, or members with nodes that depend on other pods.
+    If the first unit of a class is refused, the planner copies its outcome to the others (`WaitingUnit.copy_for`) and
+    does not plan them. Units of a class have equal requests, constraints, quotas, preemption policies and gang layout.
+    None: the unit must be planned by itself, because it has bound members, parts, or members with nodes that depend on
+    other pods.
     """
     quotas = round_state.snapshot.quotas
     # the victims that a pod may evict depend on its owner and its preemption policy (preemption.md 1)
@@ -86,8 +87,8 @@ def plan_unit(
 ) -> UnitOutcome:
     """Plans one unit on the draft, as a whole or not at all: into free capacity, else into capacity of victims.
 
-    Only the plan of a `PlacedUnit` stays on the draft. preemptor: None if no pod may be evicted for the unit. defers:
-    True if a unit that needs the solver is left to a search; the outcome is `DeferredUnit` then.
+    The draft keeps the plan only of a `PlacedUnit`. preemptor: None if no pod may be evicted for the unit. defers: True
+    if a unit that needs the solver is left to the search worker; its outcome is then a `DeferredUnit`.
     """
     draft = round_state.draft
     protects = draft.has_nominations or draft.nominated
@@ -107,8 +108,9 @@ def plan_in_free_capacity(
 ) -> UnitOutcome:
     """Places one unit into free capacity, after its gates and quotas.
 
-    Jobs with devices that have placement rules (Ascend NPUs) are placed by these rules, all other units by filters and
-    scores. preemptor: used by device rules that move running members of a job; None if no pod may be evicted.
+    Ascend NPUs have placement rules for whole jobs; a job that requests them is placed by these rules. All other units
+    are placed by filters and scores. preemptor: used by device rules that move running members of a job; None if no pod
+    may be evicted.
     """
     if (gate := find_gate(unit, round_state)) is not None:
         return WaitingUnit(Attempt(unit, Proof.UNKNOWN), gate)
@@ -122,7 +124,7 @@ def plan_in_free_capacity(
     outcome = place_freely(unit, round_state, defers=defers)
     if not (asks and isinstance(outcome, WaitingUnit) and isinstance(outcome.diagnosis, NoCapacity)):
         return outcome
-    # once more without allocations that tie the unit to nodes although no pod uses them
+    # try again without the device allocations of claims that no pod uses and that tie the unit to certain nodes
     mark = round_state.draft.mark()
     if untie(unit.pending, round_state.draft):
         again = place_freely(unit, round_state, defers=defers)
@@ -133,7 +135,7 @@ def plan_in_free_capacity(
 
 
 def place_freely(unit: Unit, round_state: RoundState, *, defers: bool) -> UnitOutcome:
-    """Places a unit into free capacity: a plain pod by scores, a gang by its problem."""
+    """Places a unit into free capacity: a plain pod by scores, a gang by solving its placement problem."""
     if unit.plain is not None:
         return place_pod(unit, unit.plain, round_state)
     return place_members(unit, round_state, defers=defers)
@@ -156,14 +158,16 @@ def find_gate(unit: Unit, round_state: RoundState) -> Gate | None:
 
 
 def refuse_by_quota(unit: Unit, round_state: RoundState) -> QuotaRefusal | None:
-    """Returns the refusal of the first quota that does not admit the unit; None if all quotas admit it, or if there are
-    none."""
+    """Returns the refusal of the first quota that does not admit the unit.
+
+    None if all quotas admit it, or if there are no quotas.
+    """
     use = round_state.draft.quotas
     return round_state.admission.refusal(unit, use) if use.quotas.tree.quotas else None
 
 
 def plan_job(unit: Unit, round_state: RoundState) -> JobPlan | None:
-    """Returns the plan of a job with devices that have their own placement rules; None for any other unit."""
+    """Returns the plan of a job by the placement rules of its devices (Ascend NPUs); None for any other unit."""
     return place_by_rules(unit, round_state) if any(pod.extended for pod in unit.pending) else None
 
 
@@ -179,11 +183,10 @@ def place_pod(unit: Unit, pod: PodInfo, round_state: RoundState) -> WaitingUnit 
 
 
 def choose_node(pod: PodInfo, round_state: RoundState) -> int | None:
-    """Returns a plain pod's node; None if no node has a slot.
+    """Returns the node for a plain pod, as a position in the snapshot; None if no node has a slot.
 
-    The nominated node is chosen first if it fits. Otherwise the order is: highest total score, fewest free slots,
-    natural order of names (kube-parity.md 3, 4.5). If the pod requests devices with placement rules, these rules
-    choose.
+    The nominated node is chosen if it fits. Otherwise the order is: highest total score, fewest free slots, natural
+    order of names (kube-parity.md 3, 4.5). If the pod requests devices with placement rules, these rules choose.
     """
     nominated = round_state.snapshot.index.get(pod.nominated_node) if pod.nominated_node else None
     if nominated is not None and round_state.of(pod).slots[nominated] > 0:
@@ -193,10 +196,10 @@ def choose_node(pod: PodInfo, round_state: RoundState) -> int | None:
 
 
 def place_members(unit: Unit, round_state: RoundState, *, defers: bool) -> UnitOutcome:
-    """Places the members of a gang unit: builds the problem, solves it, and checks the solution.
+    """Places the members of a gang unit: builds the placement problem, solves it, and checks the solution.
 
-    The problem is an array form of the unit and the draft (`placement/problem.py`). Most problems are
-    solved exactly by counting, the others by CP-SAT.
+    The problem has the unit and the draft as arrays (`placement/problem.py`). Most problems are solved exactly by
+    counting, all others by CP-SAT.
     """
     if defers and len(unit.kinds) > COUNTED_KINDS:
         return DeferredUnit(Attempt(unit, Proof.UNKNOWN))
@@ -220,9 +223,9 @@ def place_members(unit: Unit, round_state: RoundState, *, defers: bool) -> UnitO
 def solve_problem(unit: Unit, problem: Problem, round_state: RoundState) -> Solution:
     """Returns nodes for the members of a unit.
 
-    A unit without a gang (a GPU group) is placed member by member, in order. If the members of a gang preempt
-    individually, those with a nomination are placed first. Otherwise a less important member might get the node that
-    was freed for a nominated member, and would be evicted for it again.
+    A unit without a gang (a GPU group, `gpu-topology.md` 5) is placed member by member, in order. If the members of a
+    gang preempt individually, nominated members are placed first. Otherwise a less important member might get the node
+    that was freed for a nominated member, and would be evicted for it again.
     """
     if not unit.is_gang:
         return place_unit(unit, problem, round_state, Question.IN_ORDER)

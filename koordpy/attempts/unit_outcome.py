@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outcome of a round for one unit (a plain pod or a gang), in five variants.
+"""The outcome of a round for one unit (a plain pod or a gang), as one of five variants.
 
 - `BoundUnit`: the round binds pods of the unit.
 - `PreemptingUnit`: the round evicts victims for the unit; its pods are nominated.
@@ -7,8 +7,8 @@
 - `DeferredUnit`: the round did not decide; a later round or search does.
 - `RejectedUnit`: a plan was found, but failed its independent check.
 
-Readers distinguish the variants by `match` or `isinstance`. All variants share the record `Attempt`. This module has
-values only: nothing here plans.
+Code that reads an outcome distinguishes the variants by `match` or `isinstance`. All variants share the record
+`Attempt`. This module has only values and no planning.
 """
 
 from collections.abc import Mapping
@@ -29,24 +29,24 @@ Nodes = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Data of one planned unit that every outcome has."""
+    """Data about the planning of one unit that every outcome has."""
 
     unit: Unit
     proof: Proof
-    """Certainty of the answer."""
+    """Certainty of the answer: optimal, feasible, infeasible or unknown."""
     method: str = ""
     """Method that found the nodes, or proved that there are none; empty if none ran."""
     runs: tuple[SolverRun, ...] = ()
     """Runs of the solver (CP-SAT) for this unit."""
     rejected: tuple[RejectedPlan, ...] = ()
-    """Plans for the unit that the check rejected. Also set if a later plan passed."""
+    """Plans for the unit that the check rejected, even if the check accepted a later plan."""
     seconds: float | None = None
-    """Wall time of the attempt; None if it is not measured."""
+    """Seconds of wall time that planning the unit took; None if it is not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """Base of all variants."""
+    """Base class of all variants."""
 
     attempt: Attempt
 
@@ -60,7 +60,7 @@ class _Outcome:
         return replace(self, attempt=replace(self.attempt, seconds=seconds))
 
     def name_method(self, method: str) -> Self:
-        """Returns the same outcome with this method; unchanged if it has a method already."""
+        """Returns the same outcome with this method; unchanged if the outcome has a method already."""
         return self if self.attempt.method else replace(self, attempt=replace(self.attempt, method=method))
 
 
@@ -73,7 +73,7 @@ class BoundUnit(_Outcome):
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Pod key -> annotations of its Binding for the devices that it gets."""
     remark: str = ""
-    """What limits the unit; added to the message of its members that stay pending. Empty for nothing."""
+    """A sentence on what limits the unit; added to the message of its members that stay pending. Empty for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ class PreemptingUnit(_Outcome):
     victims: tuple[Victim, ...]
     """Victims of the unit. Never empty."""
     back: tuple[Back, ...] = ()
-    """Victims that are only moved, with the nodes that are reserved for them (rule consolidation)."""
+    """Victims that are not lost but moved (rule consolidation), with the nodes that are reserved for them."""
     least: int | None = None
-    """Number of pods that any plan evicts at least; None if this set of victims is proven to be the best."""
+    """Lower bound: every plan evicts at least this many pods. None if this set of victims is proven to be the best."""
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Pod key -> annotations of its Binding for the devices that it gets."""
     remark: str = ""
-    """What limits the unit; added to the message of its members that stay pending. Empty for nothing."""
+    """A sentence on what limits the unit; added to the message of its members that stay pending. Empty for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +99,13 @@ class NoCapacity:
     """Diagnosis: no node or domain has capacity for the unit. Each text below is empty if it does not apply."""
 
     remark: str = ""
-    """What limits the unit in addition to slots; added to the message of its pods."""
+    """A sentence on what limits the unit in addition to slots; added to the message of its pods."""
     hold: str = ""
-    """A sentence on the nodes that are withheld for the unit, because it starves."""
+    """A sentence on the nodes that are withheld for the unit because it has waited too long (starvation guard)."""
     promise: str = ""
-    """A sentence on the promised start of the unit, or on the promised start of another unit that it would delay."""
+    """A sentence on the promised start of this unit, or of another unit whose promised start this unit would delay."""
     beside_promise: bool = False
-    """True if the capacity that is reserved for another unit's promised start was not available to the unit."""
+    """True if the unit was planned without the capacity that is reserved for another unit's promised start."""
 
 
 Diagnosis = Gate | QuotaRefusal | NoCapacity
@@ -114,11 +114,11 @@ Diagnosis = Gate | QuotaRefusal | NoCapacity
 
 @dataclass(frozen=True, slots=True)
 class WaitingUnit(_Outcome):
-    """The unit was planned and has no nodes."""
+    """The unit was planned, but gets no nodes in this round."""
 
     diagnosis: Diagnosis
     reasons: tuple[str, ...] = ()
-    """Sentences that follow the count of nodes in the unit's message, above all why no pod is evicted for it."""
+    """Sentences that follow the count of nodes in the unit's message, mainly why no pod is evicted for the unit."""
     withheld: frozenset[Guard] = NO_GUARD
     """Protections (`Guard`) that each block a plan with victims by itself: without this guard a plan would exist."""
     awaits: Nodes = field(default_factory=dict)
@@ -158,7 +158,7 @@ class WaitingUnit(_Outcome):
 
 @dataclass(frozen=True, slots=True)
 class DeferredUnit(_Outcome):
-    """The unit was not decided; a later round tries it."""
+    """The round did not decide the unit; a search or a later round does."""
 
     reason: DeferralReason = DeferralReason.SEARCH
     refusal: QuotaRefusal | None = None
@@ -179,14 +179,15 @@ class RejectedUnit(_Outcome):
 
 
 PlacedUnit = BoundUnit | PreemptingUnit
-"""Outcomes with nodes."""
+"""Outcomes that give the unit nodes."""
 # DecidedUnit: all except `DeferredUnit`. UnitOutcome: all.
 DecidedUnit = BoundUnit | PreemptingUnit | WaitingUnit | RejectedUnit
 UnitOutcome = BoundUnit | PreemptingUnit | WaitingUnit | RejectedUnit | DeferredUnit
 
 
 def is_refused_by_runtime(outcome: UnitOutcome) -> bool:
-    """Returns True if a quota's runtime (not its max) refused the unit, and no capacity is reserved for the unit."""
+    """Returns True if the runtime of a quota (not its max) refused the unit, and no capacity is reserved for the
+    unit."""
     match outcome:
         case WaitingUnit(awaits=awaits):
             refusal = None if awaits else outcome.refusal

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gives `koordpy explain` the decision of a round about one pod, together with the round state behind it.
 
-The round state (verdicts and scores of all nodes) is discarded at the end of a round. If a round has a watched pod, it
-calls a function with the decision and the round state before that. Rounds without a watched pod have no extra cost.
-Source: docs/rules/simulate.md 5.
+`explain` needs the verdicts and scores of all nodes, which a round discards at its end. If a round has a `Watch`, it
+calls the watch's function with the decision and the round state before it discards them. Rounds without a watch have no
+extra cost. Source: docs/rules/simulate.md 5.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,13 +31,14 @@ class DecidedPod:
     outcome: UnitOutcome
     """The outcome of the pod's unit."""
     round_state: RoundState
-    """State at the end of the round: its draft has everything that the round decided. `picture` shows another state."""
+    """State at the end of the round: its draft has all placements and evictions. See `picture` for the state to
+    explain."""
     plan: RoundPlan
     """The plan of the whole round."""
     mark: int
     """The draft's mark before the unit was placed."""
     promised_capacity: Reservation | None = None
-    """Capacity of a promised start that counts as used for the unit; None for none."""
+    """Capacity reserved for another unit's promised start, which the unit could not use; None for none."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -51,18 +52,21 @@ class DecidedPod:
 
     @property
     def node(self) -> int | None:
-        """Position of the node that the round binds the pod to or nominates it for; None if the pod stays pending."""
+        """Position of the node that the round binds the pod to, or nominates it for; None if it stays pending."""
         return self.nodes.get(self.pod.key)
 
     @cached_property
     def waits(self) -> PendingPod | None:
-        """The verdict of the round if the pod stays pending; None if it is placed or nominated."""
+        """The reason and message of the pod if it stays pending; None if it is bound or nominated."""
         return next((one for one in self.plan.pending if one.pod_key == self.pod.key), None)
 
     @cached_property
     def unit(self) -> Unit:
-        """The pod's unit. For a placed pod it is the unit before its plan; for a pending pod the unit after the round,
-        with the members that the round has placed."""
+        """The pod's unit.
+
+        For a placed pod it is the unit before its plan. For a pending pod it is the unit after the round, with the
+        members that the round has placed.
+        """
         if self.node is not None:
             return self.outcome.unit
         names = {key: self.snapshot.nodes[node].name for key, node in self.nodes.items()}
@@ -70,9 +74,9 @@ class DecidedPod:
 
     @contextmanager
     def picture(self) -> Iterator[RoundState]:
-        """Yields the round state that explains the decision.
+        """Yields the round state that explains the decision, as a context manager.
 
-        For a placed pod that is the state before its unit was placed; for a pending pod the state after the round. May
+        For a placed pod this is the state before its unit was placed; for a pending pod the state after the round. May
         be entered only once, because it undoes changes of the draft and does not restore them.
         """
         draft = self.round_state.draft
@@ -84,7 +88,7 @@ class DecidedPod:
 
 @dataclass
 class Watch(Generic[T]):
-    """Request to a round to pass on its decision for one pod."""
+    """A request to a round: call a function with the decision on one pod."""
 
     pod: str
     """`namespace/name` of a pending pod."""
@@ -93,20 +97,20 @@ class Watch(Generic[T]):
     answer: T | None = None
     """The result of `look`; None if the round did not try the pod."""
     _unit: str = field(default="", init=False)
-    """Id of the pod's unit."""
+    """Id of the pod's unit; set at the beginning of the round."""
     _mark: int = field(default=0, init=False)
     """The draft's mark just before the unit was tried."""
 
-    def begins(self, round_state: RoundState) -> None:
+    def start_round(self, round_state: RoundState) -> None:
         """Called at the beginning of a round, before any unit is tried."""
         self._unit = round_state.unit_id(round_state.snapshot.pods[self.pod])
 
-    def comes(self, unit: Unit, round_state: RoundState) -> None:
+    def note_unit(self, unit: Unit, round_state: RoundState) -> None:
         """Called before each unit is tried."""
         if unit.id == self._unit:
             self._mark = round_state.draft.mark()
 
-    def ends(
+    def finish_round(
         self, outcomes: list[UnitOutcome], round_state: RoundState, plan: RoundPlan, kept: Reservation | None
     ) -> None:
         """Called at the end of a round; calls `look` if the round decided the pod's unit.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The refusal of a node that ends the attempt of a whole unit, as an error of a kube-scheduler plugin does."""
+"""A refusal that ends the planning of a whole unit, as an error of a Filter plugin ends a cycle of kube-scheduler."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from koordpy.framework.filter_protocol import Refusal
 
 @dataclass(frozen=True, slots=True)
 class AttemptError(Refusal):
-    """A refusal that ends the attempt of the pod's unit if every earlier filter accepts the node.
+    """A refusal that ends the attempt of the pod's unit, if every earlier filter accepts the node.
 
-    The unit then waits with reason SchedulerError, even if other nodes accept the pod.
+    The unit then waits with the reason SchedulerError, even if other nodes accept the pod.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of a filter: a verdict on every node, with the reason and code of one filter per refused node.
+"""The result of a filter: a verdict on every node. Each refused node has the reason and code of one filter.
 
-Source: kube-parity.md section 1. `Unschedulable` means that evicting pods from the node could help,
-`UnschedulableAndUnresolvable` that it could not.
+Source: kube-parity.md section 1 (verdicts and messages). The code `Unschedulable` means that evicting pods from the
+node could help; `UnschedulableAndUnresolvable` means that it could not.
 """
 
 from collections.abc import Sequence
@@ -24,30 +24,30 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The refusal of a node, or of the pod as a whole, by one filter."""
+    """The refusal of one node, or of the pod on every node, by one filter."""
 
     plugin: str
     """Name of the filter plugin, as in kube-scheduler."""
     code: Code
     reasons: tuple[str, ...]
-    """Sentences for the message of the pod, as in kube-scheduler."""
+    """Sentences for the message of the pod, in kube-scheduler's words where it has the same filter."""
     not_ready: bool = False
     """True if the pod waits for an object that another controller creates or deletes (repair.md 1.2)."""
     no_node_helps: str = ""
-    """Why no new node would help, a cause of repair.md 1.3; empty if one may."""
+    """Why no new node would help the pod, as one of the causes in repair.md 1.3; empty if a new node may help."""
 
     @property
     def is_unsupported(self) -> bool:
-        """True if koordpy does not serve what the pod requests."""
+        """True if the pod requests something that koordpy does not implement."""
         return any(text.startswith("unsupported: ") for text in self.reasons)
 
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """Verdict of one or more filters on every node."""
+    """The results of one or more filters for one pod, on every node."""
 
     which: NDArray[np.int32]
-    """[nodes] 0 if the pod fits, i > 0 for refusals[i - 1]."""
+    """[nodes] 0 if the pod fits the node, i > 0 if refusals[i - 1] refuses it."""
     refusals: tuple[Refusal, ...] = ()
 
     @property
@@ -61,7 +61,7 @@ class Verdict:
         return self.refusals[i - 1] if i else None
 
     def then(self, later: "Verdict") -> "Verdict":
-        """Returns the combined verdict: this one on nodes that it refuses, that of the later filter elsewhere."""
+        """Returns the combined verdict: a node has this verdict's refusal if there is one, else that of `later`."""
         if not later.refusals:
             return self
         shift = len(self.refusals)
@@ -71,12 +71,12 @@ class Verdict:
 
 
 def all_fit(nodes: int) -> Verdict:
-    """Returns a verdict that passes every node."""
+    """Returns a verdict that accepts every node."""
     return Verdict(np.zeros(nodes, dtype=np.int32))
 
 
 def refused_where(mask: NDArray[np.bool_], refusal: Refusal) -> Verdict:
-    """Returns a verdict with one refusal for the nodes of a mask."""
+    """Returns a verdict with the same refusal for all nodes where `mask` ([nodes]) is True, and no other refusals."""
     if not mask.any():
         return all_fit(len(mask))
     return Verdict(mask.astype(np.int32), (refusal,))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base class of filters that depend on other pods, volumes or devices, such as pod affinity or host ports.
 
-A `Rule` belongs to one shape of pending pods. It counts the relevant pods on the nodes of the snapshot once. Every
-later placement or eviction of the draft is reported to it by `change`. `verdict` is then the verdict on all nodes for
-the current counts. `Domains` and `DomainTable` are the domains of topology keys: the nodes with equal values of a
-label.
+A `Rule` belongs to one shape of pending pods. It counts the relevant pods on the nodes of the snapshot once. The draft
+reports every later placement and eviction to `change`. `verdict` returns the verdict on all nodes for the current
+counts. `Domains` are the domains of one topology key: one domain is all nodes with the same value of that node label.
+`DomainTable` has the domains of all keys.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ from koordpy.framework.filter_protocol import Code, Refusal, Verdict
 from koordpy.pods.pod_info import PodInfo
 
 ANY_NUMBER = np.iinfo(np.int64).max
-"""Number of copies of a pod where a rule has no limit."""
+"""Stands for "no limit" in an array of numbers of pods."""
 
 
 class Rule(ABC):
@@ -31,14 +31,14 @@ class Rule(ABC):
     before_fit: bool = False
     """True if the filter is before NodeResourcesFit in the order of filters."""
     local: bool = False
-    """True if a pod on a node can change the verdict and the copies only of that node, as for GPUs."""
+    """True if a pod on a node can change only that node's verdict and number of copies, as for GPUs."""
     may_end_attempt: bool = False
-    """True if the verdict may have an `AttemptError`."""
+    """True if the verdict may contain an `AttemptError`."""
     is_in_problem: bool = False
-    """True if the problem of a unit already represents how pods of different shapes limit each other on a node.
+    """True if the unit's placement problem already contains the limits that this filter sets between members on a node.
 
-    The package `gangs` or a device family does that. If False, a placement found for the problem must be checked by the
-    rules (`unit_placement`).
+    The package `gangs` or a device family puts them there. If False, the rules must check a placement that was found
+    for the problem (`unit_placement`).
     """
 
     @abstractmethod
@@ -50,56 +50,61 @@ class Rule(ABC):
 
     @abstractmethod
     def verdict(self) -> Verdict:
-        """Returns the verdict on every node for one pod of the shape, with the pods that are counted now."""
+        """Returns the verdict on every node for one more pod of the shape, given the pods counted so far."""
 
     def permanent_verdict(self) -> Verdict:
-        """Returns the verdict with only those refusals that placing other members of the plan cannot remove.
+        """Returns the verdict without the refusals that placing other members of the same plan could remove.
 
-        For example, a missing topology label remains, but a lack of pods that match required affinity does not.
+        For example, the refusal for a missing topology label remains. The refusal for required affinity without a
+        matching pod is left out, because another member may match.
         """
         return self.verdict()
 
     def copies(self) -> Ints | None:
-        """Returns [nodes] how many copies of the pod the rule admits on a node one after the other.
+        """Returns [nodes] how many further pods of the shape the rule admits on a node, placed one after the other.
 
-        None if the rule does not limit the number.
+        None if the rule does not limit the number of pods.
         """
         return None
 
     outlasts_pods = False
-    """True if `is_lasting` recognises refusals that do not depend on the pods on the nodes."""
+    """True if some refusals do not depend on the pods on the nodes; `is_lasting` recognises these."""
 
     def is_lasting(self, refusal: Refusal) -> bool:
-        """Returns True if a refusal also applies on the empty cluster. Called only if `outlasts_pods`."""
+        """Returns True if a refusal would remain on a cluster without pods. Called only if `outlasts_pods`."""
         return refusal.code is Code.UNRESOLVABLE
 
     @property
     def is_number(self) -> bool:
-        """True if the rule only compares numbers of devices, so that sums decide."""
+        """True if the rule only compares numbers of devices, so that it can be decided from sums per node."""
         return False
 
     def copies_with_nominated(self, node: int, held: Mapping[str, int]) -> tuple[int, Refusal] | None:
-        """Returns (copies of the pod that a node takes in addition to the nominated pods there, refusal of one more).
+        """Returns how many more pods of the shape fit a node if nominated pods use their part, and the next refusal.
 
-        None if the nominated pods make no difference to the rule.
+        The result is (number of pods in addition to the nominated pods, refusal of one pod more), or None if the
+        nominated pods do not affect the rule.
 
-        held: resource -> amount that the nominated pods will use of what is free on the node.
+        held: resource -> amount of the node's free capacity that the nominated pods will use.
         """
         return None
 
     def capacity(self) -> Ints | None:
-        """Returns `copies`, to become a resource of a unit's placement problem of which each pod uses 1.
+        """Returns the rule's limit as a resource of the placement problem: [nodes] capacity, of which each pod uses 1.
 
-        None if the rule does not limit the number, or if the problem already represents the rule (`is_in_problem`).
+        None if the rule does not limit the number, or if the problem already contains the rule (`is_in_problem`).
         """
         return None if self.is_in_problem else self.copies()
 
     def capacity_key(self) -> Hashable:
-        """Returns a key that is equal for shapes that share `capacity` and take 1 of it each; None for no sharing."""
+        """Returns a key that is equal for shapes which share one `capacity`, 1 for each pod; None if none is shared."""
         return None
 
     def fits_after(self, others: Sequence[PodInfo], node: int) -> bool:
-        """Returns True if the pod fits on a node next to other pods of its plan; called if not `is_in_problem`."""
+        """Returns True if the pod fits a node on which `others`, pods of the same plan, are placed first.
+
+        Called only if `is_in_problem` is False.
+        """
         for other in others:
             self.change(other, node, 1)
         fits = bool(self.verdict().fits[node])
@@ -113,7 +118,7 @@ class Domains:
     """The domains of one topology key: each domain is the nodes with one value of this label, numbered from 0."""
 
     of: Ints
-    """[nodes] number of the domain, -1 without the label."""
+    """[nodes] number of the node's domain; -1 for a node without the label."""
     count: int
     """Number of domains."""
 
@@ -133,7 +138,8 @@ class Domains:
         return np.bincount(self.of[self.labelled], weights=weights, minlength=self.count).astype(np.int64)
 
     def spread(self, per_domain: Ints) -> Ints:
-        """Returns [nodes] the entry of `per_domain` ([domains]) for each node's domain, 0 without the label."""
+        """Returns [nodes] the entry of `per_domain` ([domains]) for each node's domain; 0 for nodes without the
+        label."""
         if not self.count:
             return np.zeros(len(self.of), dtype=np.int64)
         return np.where(self.labelled, per_domain[self.of], 0)
@@ -141,16 +147,16 @@ class Domains:
 
 @dataclass
 class DomainTable:
-    """The domains of node labels, computed on first use; valid while the nodes' labels do not change."""
+    """The domains of node labels, computed at the first request; valid while the nodes' labels do not change."""
 
     nodes: Sequence[NodeInfo]
     known: dict[str, Domains] = field(default_factory=dict)
-    """Label key -> its domains, as far as they were looked up."""
+    """Label key -> its domains; only keys that were requested."""
     places: dict[str, dict[str, list[int]]] = field(default_factory=dict)
-    """Label key -> value -> positions of the nodes with that value, as far as they were looked up."""
+    """Label key -> value -> positions of the nodes with that value; only keys that were requested."""
 
     def holders(self, key: str, values: Iterable[str]) -> list[int]:
-        """Returns the positions, in order, of the nodes that have one of the values of a label."""
+        """Returns the positions, ascending, of the nodes that have one of the values of a label."""
         places = self.places.get(key)
         if places is None:
             places = self.places[key] = {}

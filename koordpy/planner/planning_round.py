@@ -85,5 +85,5 @@ def _report(context: RoundContext) -> RoundPlan:
     for policy in context.policies:
         plan = policy.complete(plan)
     if context.watch is not None:
-        context.watch.ends(outcomes, context.round_state, plan, withheld)
+        context.watch.finish_round(outcomes, context.round_state, plan, withheld)
     return plan

@@ -61,7 +61,7 @@ class RoundContext:
 
     def __post_init__(self) -> None:
         if self.watch is not None:
-            self.watch.begins(self.round_state)
+            self.watch.start_round(self.round_state)
 
     def close(self) -> None:
         """Ends the round and breaks the reference cycles between its objects."""
@@ -196,4 +196,4 @@ class RoundContext:
     def _note(self, unit: Unit) -> None:
         """Informs the observer that a unit is tried next."""
         if self.watch is not None:
-            self.watch.comes(unit, self.round_state)
+            self.watch.note_unit(unit, self.round_state)
