@@ -64,7 +64,8 @@ class SearchResult:
     runs: tuple[SolverRun, ...] = ()
     """Runs of CP-SAT."""
     withheld: frozenset[Guard] = NO_GUARD
-    """Protections, such as `protection.maxHarm`, that each block a plan by itself: without this guard one would exist."""
+    """Protections, such as `protection.maxHarm`, each of which blocks a plan by itself: without it a plan would
+    exist."""
     termination_wait: TerminationWait | None = None
     """Nodes that will fit the unit once terminating pods have ended, so that nothing is evicted; None for none."""
 

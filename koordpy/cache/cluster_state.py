@@ -3,7 +3,7 @@
 
 It corresponds to kube-scheduler's cache. Each subject (nodes, pods, gangs, quotas, devices) has a class with its
 indexes, called book. `ClusterState` passes each object to its book, and combines all books into a Snapshot. Cost: an
-event costs O(1) in most books; a Snapshot copies references, and rewrites the rows of changed nodes only.
+event costs O(1) in most books; a Snapshot copies references, and rewrites only the array rows of changed nodes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -40,9 +40,9 @@ from koordpy.rejections.closed_nodes import NOTHING_CLOSED, ClosedNodes
 
 
 class ClusterState(PodBook):
-    """Cache with typed wire objects as input (`upsert`, `delete`) and `snapshot` as output.
+    """The cache. Input: Kubernetes objects (`upsert`, `delete`). Output: `snapshot`.
 
-    Not thread-safe: one owner.
+    Not thread-safe: only one thread may use it.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class ClusterState(PodBook):
         live: bool = False,
     ) -> None:
         """families: books of the device families (`devices.family_registry`). owners: True if services and controllers
-        are read, because default spread constraints apply to their pods. quota: which quotas apply. gangs: how gangs
-        are derived. repair: when a node is lost. live: True for the pods of a real cluster, with controllers.
+        are stored, because default spread constraints apply to their pods. quota, gangs, repair: sections of the
+        configuration; None for the defaults. live: True for the pods of a real cluster, which controllers recreate.
         """
         super().__init__(
             families,
@@ -72,19 +72,20 @@ class ClusterState(PodBook):
             book.live = live
         self.nodes = NodeBook(repair)
         self._charged: tuple[str, ...] = ()
-        """Keys of the pods for which quotas count devices of claims."""
+        """Keys of the pods with resource claims of which quotas count the devices."""
         self.lost_pods = LostPods()
         """Members of gangs on lost nodes, as of the last snapshot or the last update by a caller."""
         self.broken_since: dict[GangRef, float] = {}
-        """Broken gang -> when it was first found so, in seconds since the epoch. The live scheduler fills it."""
+        """Broken gang -> when it was first found broken, in seconds since the epoch. The live scheduler fills it."""
         self._storage = VolumeBook()
         self._repair = repair or Repair()
         self.serves_provisioning = True
-        """False while the API server is not known to serve ProvisioningRequests."""
+        """True if the API server serves ProvisioningRequests; the live scheduler sets it to False until that is
+        known."""
         self.rejections: RejectionBook | None = None
         """Rejections by kubelets, and the nodes that they close; None before the first."""
         self.preemption_history = PreemptionHistory()
-        """Preemption history: which units were evicted for which."""
+        """Which units were evicted for which other units."""
         # namespace -> labels; (kind, key) -> object of a kind without a book; kind -> book of storage or owners
         self._namespaces: dict[str, dict[str, str]] = {}
         self._others: dict[tuple[type[Wire], str], Wire] = {}
@@ -99,8 +100,8 @@ class ClusterState(PodBook):
             ElasticQuota: (self.quotas.put, self.quotas.drop),
             Namespace: (self._put_namespace, lambda name: self._namespaces.pop(name, None)),
         }
-        """Kind -> (function that stores an object, function that removes one by key). Objects of other kinds are stored
-        in `_others`, and no index is made from them."""
+        """Kind -> (function that stores an object, function that removes an object by its key). Objects of other kinds
+        are stored in `_others` without an index."""
         self._family_books = {kind: book for book in self.families.values() for kind in book.kinds}
         for kind, book in self._family_books.items():
             self._handlers[kind] = book.put, partial(book.drop, kind)
@@ -109,7 +110,7 @@ class ClusterState(PodBook):
             self._shelve(self.owners, self._put_owner)
 
     def _shelve(self, book: ObjectBook[Any], put: Callable[[Any], None]) -> None:
-        """Registers a book for all its kinds. put: function that stores an object of these kinds."""
+        """Registers a book for all its kinds. put: function that stores an object of one of these kinds."""
         for kind in book.kinds:
             self._books[kind] = book
             self._handlers[kind] = put, partial(book.drop, kind)
@@ -129,7 +130,8 @@ class ClusterState(PodBook):
             self._others[kind, object_key(obj)] = obj
 
     def delete(self, kind: type[Wire], key: str) -> None:
-        """Removes an object; an unknown one is ignored. key: `namespace/name`, or a cluster-scoped name."""
+        """Removes an object; an unknown key is ignored. key: `namespace/name`, or the name of a cluster-scoped
+        object."""
         handler = self._handlers.get(kind)
         if handler is not None:
             handler[1](key)
@@ -137,8 +139,11 @@ class ClusterState(PodBook):
             self._others.pop((kind, key), None)
 
     def get(self, kind: type[W], key: str) -> W | None:
-        """Returns an object; None if unknown. kind: storage, resource claims, owners, devices, or any kind without a
-        book. Pods, nodes, gangs and quotas are found in their books instead."""
+        """Returns an object; None if unknown.
+
+        kind: storage, resource claims, owners, devices, or any kind without a book. Pods, nodes, gangs and quotas are
+        found in their books instead.
+        """
         book = self._books.get(kind) or self._family_books.get(kind)
         return book.get(kind, key) if book is not None else cast(W | None, self._others.get((kind, key)))
 
@@ -147,13 +152,14 @@ class ClusterState(PodBook):
         return self._family_books[kind].objects_of(kind)
 
     def _put_whole_pod(self, pod: Pod) -> None:
-        """Stores a pod with all its fields. The live watch reduces pods, and reports failed ones before."""
+        """Stores a pod with all its fields. Offline only: the live watch strips pods, and records failed ones
+        itself."""
         if pod.status.phase == "Failed":
-            self.saw_failed(pod)
+            self.record_failed_pod(pod)
         self.put_pod(pod)
 
-    def saw_failed(self, pod: Pod) -> bool:
-        """Learns from a Failed pod, with all its fields, if its kubelet rejected it (numa.md 8). Returns True if so."""
+    def record_failed_pod(self, pod: Pod) -> bool:
+        """Records a Failed pod (with all its fields) if its kubelet rejected it, and returns True then (numa.md 8)."""
         if self.rejections is None:
             self.rejections = RejectionBook(
                 self._repair.rejections,
@@ -167,7 +173,7 @@ class ClusterState(PodBook):
         return self.rejections.saw(pod)
 
     def closed_nodes(self, now: float) -> ClosedNodes:
-        """Returns the nodes that are closed because of rejections. now: seconds since the epoch."""
+        """Returns the nodes that are closed because their kubelets rejected pods. now: seconds since the epoch."""
         return (self.rejections.update(now) or NOTHING_CLOSED) if self.rejections is not None else NOTHING_CLOSED
 
     def _put_node(self, node: Node) -> None:
@@ -243,10 +249,10 @@ class ClusterState(PodBook):
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def ground(self, nodes: Collection[str]) -> list[object]:
-        """Returns the NodeInfos of some nodes (None for an unknown one), and the objects that determine their devices.
+        """Returns the objects that determine what fits some nodes, to find out later whether any of them changed.
 
-        An object is replaced by a new one when it changes. So a caller compares two results by identity, to find out
-        whether anything changed.
+        These are the NodeInfos (None for an unknown node) and the objects of devices. A changed object is a new object,
+        so two results are compared by identity.
         """
         found: list[object] = [*map(self.nodes.get, nodes)]
         for book in self.families.values():
@@ -265,14 +271,15 @@ class ClusterState(PodBook):
             self._wake_readers()
         self.regroup(now)
         lost_nodes = self.lost_pods.update(self, nodes, now)
-        # device families correct the amounts that nodes state, before the arrays are built; idle ones are left out
+        # device families correct the amounts that nodes state, before the arrays are built; families in no use are left
+        # out
         books = {family: devices for family, devices in self.families.items() if not devices.is_idle}
         for family, devices in books.items():
             for name in devices.amended:
                 nodes.amend(name, family, devices.amendment(name))
         self._charge_devices(books.values())
         book = self.workloads
-        # PodGroups that are ignored, because all their pods cannot start together (`WorkloadBook.pass_over`)
+        # ignored PodGroups, because not all their pods can exist at the same time (`WorkloadBook.pass_over`)
         over = {ref.key: why for ref, why in book.passed_over.items()}
         tree = nodes.tree
         allocatable, used, score_used, staying = self.usage.arrays(nodes)
@@ -335,7 +342,7 @@ class ClusterState(PodBook):
         )
 
     def _charge_devices(self, books: Iterable[FamilyBook]) -> None:
-        """Counts the devices that pods use, or ask for, in their quotas."""
+        """Charges the devices that pods use or request by resource claims to the pods' quotas."""
         charges: dict[str, ClaimedAmounts] = {}
         for book in books:
             charges.update(book.charges(pod for pod in self._pods.values() if pod.pod.spec.resource_claims))
@@ -352,7 +359,8 @@ class ClusterState(PodBook):
         self._charged = tuple(charges)
 
     def _wake_readers(self) -> None:
-        """Reads the device requests of all pods again if a family with a late reader has its first objects."""
+        """Reads the device requests of all pods again if a family got its first objects and only then reads
+        requests."""
         awake = [family for family in self.readers.dormant if not self.families[family].is_idle]
         if not awake:
             return
@@ -373,7 +381,7 @@ class ClusterState(PodBook):
 
     @property
     def quota_marks(self) -> object:
-        """A value that is equal to an earlier one if nothing changed that the amounts of quotas depend on."""
+        """Changes whenever something changes that the amounts of quotas depend on. Compare by equality."""
         return self.quotas.version, self.nodes.total_version
 
     def disruption_budgets(self) -> tuple[PodDisruptionBudget, ...]:
@@ -391,8 +399,10 @@ class ClusterState(PodBook):
 
 
 def _owners_by_default(group: UpstreamPodGroup) -> tuple[OwnerReference, ...]:
-    """Returns the owners of a PodGroup that one of them may have created by default; empty for other groups
-    (workloads.md 2)."""
+    """Returns the owners of a PodGroup that one of these owners may have created by default (workloads.md 2).
+
+    Empty for other PodGroups.
+    """
     spec = group.spec
     is_basic = spec.scheduling_policy.gang is None and spec.scheduling_policy.basic is not None
     if not is_basic or spec.parent_composite_pod_group_name or unreadable(group.metadata):

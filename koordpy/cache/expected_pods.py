@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expected changes of pods: Bindings, nominations and evictions that were sent and that the watch has not shown yet.
+"""Expected changes of pods: Bindings, nominations and evictions that were sent, but that the watch has not shown yet.
 
 Plans see a pod with its expected changes, even if the watch delivers older states of it. An expectation ends when the
-watch shows the change, or when the request has failed. The expectation of a Binding is an assumption, as for assumed
-pods in kube-scheduler. It includes volumes and devices of the pod, and they are released together with it. Sources:
-kube-parity.md 4.2 and 4.5, preemption.md 4.
+watch shows the change, or when the request has failed. The expected Binding of a pod is called assumption, as for
+assumed pods in kube-scheduler. An assumption includes the pod's volumes and devices, which are released together with
+it. Sources: kube-parity.md 4.2 and 4.5, preemption.md 4.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from koordpy.pods.volume_book import ClaimVolume
 
 
 def annotated(pod: Pod, annotations: Mapping[str, str]) -> Pod:
-    """Returns a pod with further annotations."""
+    """Returns a copy of a pod with additional annotations."""
     notes = {**pod.metadata.annotations, **annotations}
     return changed(pod, metadata=changed(pod.metadata, annotations=notes))
 
@@ -30,11 +30,11 @@ class _Expected:
     pod: Pod
     """The last state from the API server."""
     nominated: str | None = None
-    """Expected nominated node; empty if the nomination is being cleared; None for no expectation."""
+    """Expected nominated node. Empty if the nomination is being cleared; None if no change is expected."""
     ending: str = ""
     """Expected deletionTimestamp (RFC 3339) of a pod that is being evicted; empty for no expectation."""
     assumption: Reservation | None = None
-    """Reservation of stage ASSUMED while the Binding is not confirmed; None for no Binding."""
+    """Reservation of stage ASSUMED while the Binding is not confirmed; None if no Binding was sent."""
 
     def shown(self) -> Pod:
         """Returns the pod with its expected changes."""
@@ -56,7 +56,8 @@ class ExpectedPods:
         """Pod key -> its expectations; only pods with at least one."""
 
     def observe(self, pod: Pod) -> Pod:
-        """Ends the expectations that a new state from the API server fulfils. Returns the state with the others."""
+        """Ends the expectations that a new state from the API server fulfils. Returns the pod with the remaining
+        ones."""
         expected = self._by_pod.get(pod.key)
         if expected is None or expected.pod.metadata.uid != pod.metadata.uid:
             return pod
@@ -69,7 +70,8 @@ class ExpectedPods:
         return expected.shown()
 
     def shown(self, pod: Pod) -> Pod:
-        """Returns the last state from the API server with the expected changes; `pod` itself if there are none."""
+        """Returns a pod's last state from the API server with its expected changes; `pod` itself if none are
+        expected."""
         expected = self._by_pod.get(pod.key)
         return expected.shown() if expected is not None else pod
 
@@ -93,13 +95,13 @@ class ExpectedPods:
         return expected.shown()
 
     def unforesee(self, key: str) -> None:
-        """Removes the expected nomination and end of a pod."""
+        """Removes the expected nomination and the expected deletion of a pod, because the request failed."""
         if (expected := self._by_pod.get(key)) is not None:
             expected.nominated, expected.ending = None, ""
             self._end(key, expected)
 
     def unassume(self, key: str) -> None:
-        """Removes the assumption of a pod that is bound, or will not be."""
+        """Removes the assumption of a pod that is bound, or that will not be bound."""
         if (expected := self._by_pod.get(key)) is not None:
             expected.assumption = None
             self._end(key, expected)
@@ -112,7 +114,7 @@ class ExpectedPods:
         return self._by_pod.setdefault(pod.key, _Expected(pod))
 
     def _end(self, key: str, expected: _Expected) -> None:
-        """Removes the record of a pod without expectations."""
+        """Deletes the record of a pod if no expectation is left in it."""
         if expected.nominated is None and not expected.ending and expected.assumption is None:
             del self._by_pod[key]
 

@@ -2,10 +2,9 @@
 """Index of gangs, updated by watch events: the pods of each gang, counts by state, and the PodGroup objects.
 
 Each change of a pod updates the tally (counts) of its gang in O(1). A gang may run several times, for example if its
-Job is recreated under the same name; runs differ in the controlling owners of their pods. So the members of the
-present run are counted at once only if all pods have one owner. Otherwise each member is read when the gang is next
-used. `GangHistory` has the Succeeded members with deleted pods. Settings of gangs are read in `koordpy.gangs`, not
-here.
+Job is recreated under the same name; runs differ in the controlling owners of their pods. If all pods have one owner,
+the members of the present run are counted at each change. Otherwise they are counted when the gang is next read.
+`GangHistory` has the Succeeded members with deleted pods. Settings of gangs are read in `koordpy.gangs`, not here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,11 +35,12 @@ class GangTally:
     bound: int = 0
     succeeded: int = 0
     ours: int = 0
-    """Pods with a scheduler name of this scheduler."""
+    """Number of pods that name this scheduler in schedulerName."""
     owners: dict[str, int] = field(default_factory=dict)
     """uid of a controlling owner -> number of its pods in the gang; the empty string for pods without an owner."""
     present: int = 0
-    """Members of the present run that are bound or Succeeded, also Succeeded members with deleted pods."""
+    """Number of members of the present run that are bound or Succeeded, including Succeeded members with deleted
+    pods."""
 
     def half_bound(self, need: int) -> bool:
         """Returns True if at least one member is bound, but bound and Succeeded members are fewer than the minimum.
@@ -51,26 +51,27 @@ class GangTally:
 
 
 MOST_WITHOUT_PODS = 256
-"""Maximum number of gangs by name that are remembered while they have no pods. A suspended Job may continue, and the
-members that have Succeeded before still count."""
+"""Maximum number of gangs without a PodGroup that are remembered while they have no pods. A suspended Job may continue;
+then its members that Succeeded before still count."""
 NO_PODS = GangTally()
 """Tally of a gang without pods."""
 
 
 class GangBook:
-    """Members by gang; PodGroups of both kinds by `namespace/name`."""
+    """Gangs with their pods and counts, and PodGroups of coscheduling and scheduling.k8s.io by `namespace/name`."""
 
     def __init__(self, scheduler_names: frozenset[str], records: RecordBook) -> None:
-        """records: Succeeded pods in the statuses of controllers."""
+        """scheduler_names: names of this scheduler. records: numbers of Succeeded pods in the statuses of
+        controllers."""
         self._names, self._records = scheduler_names, records
         self.derived: Mapping[GangRef, WorkloadGang] = {}
-        """Gangs that are derived from workloads; they have no history."""
+        """Gangs that are derived from workloads."""
         # PodGroups of coscheduling, and of scheduling.k8s.io ("upstream"), by `namespace/name`; members by pod key
         self.groups: dict[str, PodGroup] = {}
         self.upstream: dict[str, UpstreamPodGroup] = {}
         self._members: dict[GangRef, dict[str, PodInfo]] = {}
         self._views: dict[GangRef, tuple[PodInfo, ...]] = {}
-        """Members as snapshots show them; only gangs in `_changed` are rebuilt."""
+        """Gang -> its pods as a snapshot shows them; only gangs in `_changed` are rebuilt."""
         self._changed: dict[GangRef, None] = {}
         """Gangs with members that changed since the last call of `views`."""
         self._linkers: dict[tuple[str, str], GangRef] = {}
@@ -79,7 +80,7 @@ class GangBook:
         self._tallies: dict[GangRef, GangTally] = {}
         """Gang -> its counts; only gangs with pods."""
         self._uncounted: dict[GangRef, None] = {}
-        """Gangs with pods of several owners that changed since the members of their present run were last counted."""
+        """Gangs with pods of several owners of which the present run must be counted again."""
         self._default_members: dict[str, dict[str, PodInfo]] = {}
         """Upstream PodGroup that a controller created by default -> its pods, which are in other gangs."""
         self._default_counts: dict[GangRef, dict[str, int]] = {}
@@ -87,24 +88,28 @@ class GangBook:
         self._default_groups: dict[GangRef, tuple[UpstreamPodGroup, ...]] = {}
         """Last result of `made_groups`."""
         self._podless: dict[GangRef, None] = {}
-        """Gangs by name without pods, but with Succeeded members; the gang that lost its last pod latest comes last."""
+        """Gangs without a PodGroup and without pods, but with Succeeded members; the last entry lost its last pod
+        latest."""
         self.recorded: dict[GangRef, None] = {}
-        """Gangs with a controller that counts other Succeeded members in its status than before. The reader clears the
+        """Gangs of which a controller changed the Succeeded members that its status counts. The reader clears the
         dict."""
 
     def new_member(self, gang: GangRef, info: PodInfo) -> None:
-        """Records that a pod joins the gang; called before the pod is added. Only for a new pod, or one that named no
-        gang or another gang before. It may begin a new run, and then Succeeded members of earlier runs are dropped."""
+        """Records that a pod joins the gang; called before the pod is added.
+
+        Called only for a new pod, or for a pod that named no gang or another gang before. If the pod begins a new run,
+        Succeeded members of earlier runs are removed.
+        """
         gone = self._history.gone(gang)
         if not gone or not (self._history.has_gone(gang, info.name) or self._is_mixed(gang, info.controller)):
             return
         members = Members(pods=(*self.members(gang), info), past=self._remembered(gang))
-        self._history.came(gang, info.name, members.run, {pod.controller for pod in members.pods})
+        self._history.drop_earlier_runs(gang, info.name, members.run, {pod.controller for pod in members.pods})
 
     def _is_mixed(self, gang: GangRef, *owner: str) -> bool:
-        """Returns True if counts do not show which members belong to the present run, so that each must be read.
+        """Returns True if the counts do not show which members belong to the present run, so that each must be read.
 
-        That is so with several owners among pods, deleted members and controllers, or with deleted pods without owner.
+        True if pods, deleted members and controllers have several owners, or if a deleted Succeeded pod has no owner.
         owner: uid of the owner of a pod that is about to be added.
         """
         gone, naming = self._history.owners(gang), self._records.naming(gang)
@@ -112,7 +117,7 @@ class GangBook:
 
     def change_owner(self, gang: GangRef, info: PodInfo) -> None:
         """Records that an existing pod of the gang has another controlling owner than before. info: its new state."""
-        self._history.owned_by(gang, info.controller)
+        self._history.add_owner(gang, info.controller)
 
     def put_member(self, gang: GangRef, info: PodInfo) -> None:
         """Stores the current state of a pod; a known pod keeps its position."""
@@ -128,7 +133,7 @@ class GangBook:
             self._linkers["pod", info.key] = gang
 
     def drop_member(self, gang: GangRef, info: PodInfo) -> None:
-        """Removes a pod from its gang. The caller adds its new state, or calls `end_member` or `left` next."""
+        """Removes a pod from its gang. The caller then adds its new state, or calls `end_member` or `left`."""
         self._linkers.pop(("pod", info.key), None)
         self._changed[gang] = None
         members = self._members.get(gang)
@@ -138,13 +143,13 @@ class GangBook:
                 del self._members[gang], self._tallies[gang]
 
     def end_member(self, gang: GangRef, info: PodInfo) -> None:
-        """Records that the pod of a member, already removed, is deleted."""
+        """Records that the pod of a member is deleted. The pod has already been removed by `drop_member`."""
         if info.succeeded:
             self._history.succeeded(gang, info)
         self.left(gang)
 
     def left(self, gang: GangRef) -> None:
-        """Records that a pod, already removed, no longer names the gang. Forgets a gang that nothing names any more."""
+        """Records that a removed pod no longer names the gang. If nothing names the gang any more, it is forgotten."""
         self._count(gang)
         if gang in self._members:
             return
@@ -171,7 +176,7 @@ class GangBook:
             tally.ours += sign
         if info.made_group:
             self._count_default(gang, info, sign)
-        # the history includes the records of the owners, so it changes with the set of owners
+        # the history includes records of the owners, so it changes if the set of owners changes
         owner = info.controller
         if owner not in tally.owners and self._records.of(owner).number:
             self._history.changed.add(gang)
@@ -182,7 +187,7 @@ class GangBook:
                 self._history.changed.add(gang)
 
     def _count_default(self, gang: GangRef, info: PodInfo, sign: int) -> None:
-        """Adds a pod to the index of upstream PodGroups that controllers created by default (sign 1), or removes it."""
+        """Adds a pod to the index of upstream PodGroups that controllers created by default (1), or removes it (-1)."""
         key, counts = info.made_group, self._default_counts.setdefault(gang, {})
         counts[key] = counts.get(key, 0) + sign
         if sign > 0:
@@ -218,14 +223,15 @@ class GangBook:
             tally.present = present
         bound = tally is not None and tally.bound > 0
         if bound:
-            self._history.ran(gang, owners)
+            self._history.record_joint_owners(gang, owners)
         if gang.source is not GangSource.NAMED:
-            self._history.counted(gang, owners, bound=bound, have=present, need=need)
+            self._history.record_size(gang, owners, bound=bound, have=present, need=need)
 
     def minimum(self, gang: GangRef) -> int | None:
-        """Returns the minimum of a gang from its PodGroup, or of a gang by name from its first pod (0 without pods).
+        """Returns the minMember of a gang from its PodGroup; for a gang without a PodGroup from its first pod.
 
-        None if the PodGroup does not exist, and for derived gangs (`WorkloadGang.min_member`).
+        0 if the first pod states none, or if there is no pod. None if the PodGroup does not exist, and for derived
+        gangs, of which `WorkloadGang.min_member` is the minimum.
         """
         if gang.source is GangSource.GROUP:
             group = self.groups.get(gang.key)
@@ -240,8 +246,10 @@ class GangBook:
         return whole_number(meta.labels.get(keys.LABEL_GANG_MIN) or meta.annotations.get(keys.GANG_MIN, "")) or 0
 
     def whole(self, gang: GangRef) -> int:
-        """Returns the number of bound or Succeeded members if the gang has its minimum, else 0. For a derived gang only
-        bound members are counted if they reach the minimum."""
+        """Returns the number of bound or Succeeded members if they reach the gang's minimum, else 0.
+
+        For a derived gang only the bound members are counted, if these alone reach the minimum.
+        """
         members, derived = self.gang(gang), self.derived.get(gang)
         need = derived.min_member if derived is not None else self.minimum(gang)
         if derived is not None and len(members.bound) >= derived.min_member:
@@ -249,8 +257,10 @@ class GangBook:
         return members.present if need is not None and members.runs(need) else 0
 
     def tallies(self) -> Iterator[tuple[GangRef, GangTally, int]]:
-        """Yields (gang, its tally, its minimum) of every gang with pods of this scheduler, except gangs of PodGroups
-        that do not exist. The tallies are current."""
+        """Yields (gang, its tally, its minimum) of every gang with pods of this scheduler. The tallies are current.
+
+        Gangs of PodGroups that do not exist are left out.
+        """
         for ref, tally in self._tallies.items():
             if tally.ours and (need := self.minimum(ref)) is not None:
                 self.past(ref)
@@ -268,7 +278,7 @@ class GangBook:
         else:
             ref, told, known = GangRef.from_key(key, GangSource.UPSTREAM), None, key in self.upstream
             self.upstream[key] = group
-        self._history.tell(ref, told, known=known)
+        self._history.store_status(ref, told, known=known)
         if keys.GANG_GROUPS in group.metadata.annotations:
             self._linkers[ref.source.value, key] = ref
         else:
@@ -280,12 +290,12 @@ class GangBook:
         ref = GangRef.from_key(key, source)
         groups: dict[str, Any] = self.groups if source is GangSource.GROUP else self.upstream
         self._linkers.pop((source.value, key), None)
-        # existing pods may join a new group of the same name
+        # existing pods may join a new group with the same name
         if groups.pop(key, None) is not None and ref not in self._members:
             self._history.forget(ref)
 
     def rank_of(self, info: PodInfo) -> tuple[int | None, str]:
-        """Returns (priority, preemptionPolicy) of a pod's upstream PodGroup; None and empty if not set."""
+        """Returns (priority, preemptionPolicy) of the upstream PodGroup that a pod names; None and empty if not set."""
         key = info.made_group
         if not key and info.gang is not None and info.gang.source is GangSource.UPSTREAM:
             key = info.gang.key
@@ -293,7 +303,7 @@ class GangBook:
         return (group.spec.priority, group.spec.preemption_policy) if group is not None else (None, "")
 
     def of_upstream(self, key: str) -> list[PodInfo]:
-        """Returns the pods that name an upstream PodGroup (`namespace/name`), also if they are in another gang."""
+        """Returns the pods that name an upstream PodGroup (`namespace/name`), including pods in another gang."""
         return [*self.members(GangRef.from_key(key, GangSource.UPSTREAM)), *self._default_members.get(key, {}).values()]
 
     def made_of(self, ref: GangRef) -> Iterable[str]:
@@ -305,14 +315,16 @@ class GangBook:
         return dict.fromkeys(info.gang for info in self._default_members.get(key, {}).values() if info.gang is not None)
 
     def passed(self) -> frozenset[str]:
-        """Returns the upstream PodGroups with all pods in other gangs."""
+        """Returns the upstream PodGroups of which all pods are in other gangs (`namespace/name`)."""
         return frozenset(
             key for key in self._default_members if GangRef.from_key(key, GangSource.UPSTREAM) not in self._members
         )
 
     def made_groups(self) -> Mapping[GangRef, tuple[UpstreamPodGroup, ...]]:
-        """Returns gang -> upstream PodGroups created by default for its pods. An unchanged tuple is the same object as
-        in the last result, so that readers detect changes by identity."""
+        """Returns gang -> upstream PodGroups that were created by default for its pods.
+
+        An unchanged tuple is the same object as in the last result, so that readers detect changes by identity.
+        """
         found: dict[GangRef, tuple[UpstreamPodGroup, ...]] = {}
         for ref, counts in self._default_counts.items():
             groups = tuple(self.upstream[key] for key in sorted(counts, key=natural_key) if key in self.upstream)
@@ -323,11 +335,11 @@ class GangBook:
         return found
 
     def named(self) -> list[GangRef]:
-        """Returns the gangs that pods name themselves, so without gangs that are derived from workloads."""
+        """Returns the gangs that pods name themselves, without gangs that are derived from workloads."""
         return [ref for ref in self._members if ref.source is not GangSource.WORKLOAD]
 
     def members(self, ref: GangRef) -> tuple[PodInfo, ...]:
-        """Returns the known pods of a gang."""
+        """Returns the known pods of a gang, in the order of their arrival."""
         return tuple(self._members.get(ref, {}).values())
 
     def gang(self, ref: GangRef) -> Members:
@@ -346,8 +358,10 @@ class GangBook:
         return self._views.copy()
 
     def past(self, ref: GangRef) -> GangPast:
-        """Returns the history of a gang. Work that was postponed is done first: its object's status is read, and the
-        members of its present run are counted."""
+        """Returns the history of a gang, after the work that was postponed until now.
+
+        Postponed are: reading the status of its PodGroup, and counting the members of its present run.
+        """
         if ref in self._history.unread:
             members = Members(pods=self.members(ref))
             self._history.settle(ref, members.run, members.ended)
@@ -358,7 +372,7 @@ class GangBook:
             members = Members(pods=self.members(ref), past=self._remembered(ref))
             if gone and members.members:
                 # pods of an earlier run are often deleted while pods of the next exist
-                self._history.came(ref, "", members.run, {pod.controller for pod in members.pods})
+                self._history.drop_earlier_runs(ref, "", members.run, {pod.controller for pod in members.pods})
             if (need := self.minimum(ref)) is not None:
                 self._counted(ref, members.run.owners, members.present_in_run, need)
         return self._remembered(ref)
@@ -370,14 +384,14 @@ class GangBook:
 
     def _recorded(self, ref: GangRef) -> tuple[tuple[str, Record], ...]:
         """Returns (uid, record) of the controllers of a gang's members, and of controllers with pod templates that name
-        it."""
+        the gang."""
         tally, history = self._tallies.get(ref, NO_PODS), self._history
         owners = {*tally.owners, *history.owners(ref), *history.joint_owners(ref), *self._records.naming(ref)}
         found = ((uid, self._records.of(uid)) for uid in sorted(owners))
         return tuple((uid, record) for uid, record in found if record.number)
 
     def recount(self, refs: Iterable[GangRef]) -> None:
-        """Counts gangs again, because their controllers count other members than before."""
+        """Counts the members of gangs again, because the statuses of their controllers changed."""
         for ref in refs:
             if ref in self._tallies or self.minimum(ref) is not None:
                 self._history.changed.add(ref)

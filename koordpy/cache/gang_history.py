@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""History of gangs: what cannot be seen from the existing pods of a gang.
+"""History of gangs: the facts about a gang that its existing pods do not show.
 
-It has the Succeeded members with deleted pods, and the number of members that the gang had when it was whole (had its
-minimum). Completed pods are often deleted, by drains, garbage collection and clean-up policies, but their work is done
-and must not be repeated (gang-network.md 2.4, preemption.md 7). There are three sources: the records of their
-controllers (`outcome_records.py`), the status of the PodGroup when this process first read it, and watch events since.
-Offline only the first two exist. A gang is counted only after the status was read. Members of an earlier run do not
-count for a later one.
+These are the Succeeded members with deleted pods, and the number of members that the gang had when it last had its
+minimum. Completed pods are often deleted, by drains, garbage collection and clean-up policies, but their work is done
+and must not be repeated (gang-network.md 2.4, preemption.md 7). There are three sources: the records of the gang's
+controllers (`outcome_records.py`), the status of its PodGroup when this process first read it, and watch events since
+then. Offline only the first two exist. Members of an earlier run do not count for a later run of the same gang.
 """
 
 from collections import Counter
@@ -29,13 +28,13 @@ MEMBERS_MISSING = "MembersMissing"
 MOST_KEPT = 10_000
 """Maximum number of Succeeded members of a gang that are remembered after their pods are deleted.
 
-Larger numbers change no decision.
+Larger numbers would not change any decision.
 """
 SCHEDULED = "Scheduled"
-"""Condition type: True if a gang has its minimum. Its lastTransitionTime says when that changed."""
+"""Condition type: True if a gang has its minimum. Its lastTransitionTime is the time of the last change."""
 LONG_AGO = 1.0
-"""Time, in seconds since the epoch, of a Succeeded member that has an owner but no known time. It is before the start
-of any run, and not 0, which means unknown."""
+"""Completion time, in seconds since the epoch, of a Succeeded member with an owner and without a known time. It is
+before the start of any run. 0 is not used because it means "unknown"."""
 MAX_JOINT_OWNERS = 16
 """Maximum number of owners of one run that are remembered after their pods are deleted, and that a status lists."""
 
@@ -56,7 +55,7 @@ class EndedMember:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The owners of the pods of a gang's present run: one Job, or a few that run together."""
+    """The present run of a gang, as the owners of its pods: one Job, or a few Jobs that run together."""
 
     owners: frozenset[str]
     """uids of controlling owners; the empty string for pods without an owner."""
@@ -64,9 +63,10 @@ class Run:
     """Creation time of the first known pod of these owners, in seconds since the epoch."""
 
     def has(self, one: EndedMember) -> bool:
-        """Returns True if a Succeeded member belongs to this run: its owner does, or it ended after the run began.
+        """Returns True if a Succeeded member belongs to this run.
 
-        An unknown time counts as after the beginning. For a deleted pod without an owner only the time decides.
+        It does if one of the run's owners owns it, or if it ended after the run began. An unknown end counts as later.
+        For a deleted pod without an owner only the time decides.
         """
         if one.owner in self.owners and (one.owner or not one.gone):
             return True
@@ -80,8 +80,8 @@ class GangPast:
     gone: tuple[EndedMember, ...] = ()
     """Succeeded members with deleted pods."""
     whole: int = 0
-    """Number of bound or Succeeded members when the present run last had its minimum; 0 if it never had it. If the
-    minimum is raised later, the number still grows with the gang. With fewer members now, the gang has lost some."""
+    """Number of bound or Succeeded members when the present run last had its minimum; 0 if it never had its minimum.
+    The number grows with the gang, even if the minimum is raised later. A gang with fewer members now has lost some."""
     joint_owners: frozenset[str] = frozenset()
     """uids of the owners that ran together in the last run with bound members; empty if there was only one."""
     records: tuple[tuple[str, Record], ...] = ()
@@ -92,16 +92,16 @@ class GangPast:
         return next((record for uid, record in self.records if uid == owner), NO_RECORD)
 
     def with_records(self, seen: Sequence[EndedMember]) -> tuple[EndedMember, ...]:
-        """Returns all Succeeded members: the known ones, and others that records count. seen: known members, including
-        `gone`.
+        """Returns all Succeeded members: the known members, and further members that only records count.
 
-        If a record counts more members than are known of its owner, nameless entries are added for the rest. A member
-        that only a PodGroup's status reported may be the same as one of these entries. So for each added entry, one
-        such member of the owner, or of an owner that ran together with it, is left out.
+        seen: known members, including `gone`. If a record counts more members than are known of its owner, nameless
+        entries are added for the rest. A member that is known only from a PodGroup's status may be the same as a
+        nameless entry. So for each added entry, one such member of the same owner, or of an owner that ran together
+        with it, is left out.
         """
         if not self.records:
             return tuple(seen)
-        # `found` has the members with names, `told` those that only a status reported, by owner
+        # `found` has the members with names; `told` has the members that only a status reported, by owner
         found = [one for one in seen if not one.is_from_status]
         told: dict[str, list[EndedMember]] = {}
         for one in seen:
@@ -120,7 +120,7 @@ class GangPast:
 
 
 NO_PAST = GangPast()
-"""History of a gang without one."""
+"""The history of a gang of which nothing is remembered."""
 
 
 def to_ended_member(info: PodInfo, *, gone: bool = False) -> EndedMember:
@@ -130,14 +130,14 @@ def to_ended_member(info: PodInfo, *, gone: bool = False) -> EndedMember:
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """Value of `GangPast.whole`, and the owners of the run that it is about."""
+    """Value of `GangPast.whole`, and the owners of the run in which it was counted."""
 
     owners: frozenset[str]
     count: int
 
 
 class GangHistory:
-    """History by gang; `GangBook` updates it."""
+    """Histories of all gangs; `GangBook` updates them."""
 
     def __init__(self) -> None:
         self._gone: dict[GangRef, dict[str, EndedMember]] = {}
@@ -145,21 +145,21 @@ class GangHistory:
         self._owners: dict[GangRef, set[str]] = {}
         """Gang -> owners of the members in `_gone`."""
         self._whole: dict[GangRef, _Whole] = {}
-        """Gang that has or had its minimum in the present run -> its size then."""
-        self._beside: dict[GangRef, frozenset[str]] = {}
+        """Gang that has or had its minimum in the present run -> its number of members then."""
+        self._joint_owners: dict[GangRef, frozenset[str]] = {}
         """Gang -> owners of the last run with bound members."""
         self.unread: dict[GangRef, PodGroupStatus | None] = {}
-        """Gang that was not read yet -> status of its PodGroup when first seen; None for an upstream PodGroup, because
+        """Gang that was not read yet -> status of its PodGroup when first seen. None for an upstream PodGroup, because
         its status has no counts."""
         self.views: dict[GangRef, GangPast] = {}
-        """History of each gang that has one; for gangs in `changed` it is outdated until `past` is called."""
+        """Gang -> its history, if it has one. Entries of gangs in `changed` are outdated until `refresh` is called."""
         self.changed: set[GangRef] = set()
         """Gangs with an outdated entry in `views`."""
 
-    def tell(self, ref: GangRef, status: PodGroupStatus | None, *, known: bool) -> None:
+    def store_status(self, ref: GangRef, status: PodGroupStatus | None, *, known: bool) -> None:
         """Stores the status of a gang's PodGroup until the gang is first read (`settle`).
 
-        known: True if the object was stored before. Its later statuses are ignored, because this process writes them.
+        known: True if the PodGroup was stored before. Its later statuses are ignored, because this process writes them.
         """
         if not known or ref in self.unread:
             self.unread[ref] = status
@@ -183,7 +183,7 @@ class GangHistory:
 
     def joint_owners(self, ref: GangRef) -> Collection[str]:
         """Returns the owners of the last run with bound members."""
-        return self._beside.get(ref, ())
+        return self._joint_owners.get(ref, ())
 
     def owners(self, ref: GangRef) -> Collection[str]:
         """Returns the owners of Succeeded members with deleted pods."""
@@ -193,10 +193,11 @@ class GangHistory:
         """Returns True if a member with this pod name has Succeeded and its pod is deleted."""
         return name in self._gone.get(ref, ())
 
-    def came(self, ref: GangRef, name: str, run: Run, there: Collection[str]) -> None:
-        """Removes Succeeded members of earlier runs, and the member that a new pod of the same name replaces.
+    def drop_earlier_runs(self, ref: GangRef, name: str, run: Run, there: Collection[str]) -> None:
+        """Removes Succeeded members of earlier runs, and the Succeeded member that a new pod of the same name replaces.
 
-        name: name of the new pod; empty if no pod was added. run: the present run. there: owners of the gang's pods.
+        name: name of the new pod; empty if no pod was added. run: the present run. there: owners of the gang's existing
+        pods.
         """
         kept = {
             known: one
@@ -209,13 +210,13 @@ class GangHistory:
             del self._gone[ref], self._owners[ref]
         self.changed.add(ref)
 
-    def counted(self, ref: GangRef, owners: frozenset[str], *, bound: bool, have: int, need: int) -> None:
-        """Records the size of the present run (`GangPast.whole`).
+    def record_size(self, ref: GangRef, owners: frozenset[str], *, bound: bool, have: int, need: int) -> None:
+        """Records the number of members of the present run while it has its minimum (`GangPast.whole`).
 
-        owners: of the run. have: number of members that are bound or have Succeeded. bound: True if any member is
-        bound. need: minimum of the gang.
+        owners: owners of the run. bound: True if any member is bound. have: number of bound and Succeeded members.
+        need: minimum of the gang.
         """
-        # a size of another run is dropped; a size once reached stays, so that a loss of members is seen
+        # the size of an earlier run is dropped; a size once reached remains, so that a loss of members is detected
         before = kept = self._whole.get(ref)
         if kept is not None and kept.owners.isdisjoint(owners):
             kept = None
@@ -231,26 +232,23 @@ class GangHistory:
             self._whole[ref] = now
         self.changed.add(ref)
 
-    def ran(self, ref: GangRef, owners: frozenset[str]) -> None:
-        """Records that members of these owners run together, and some are bound."""
-        known = self._beside.get(ref, frozenset())
+    def record_joint_owners(self, ref: GangRef, owners: frozenset[str]) -> None:
+        """Records that members of these owners run together, and that some are bound."""
+        known = self._joint_owners.get(ref, frozenset())
         now = owners if known.isdisjoint(owners) or len(known | owners) > MAX_JOINT_OWNERS else known | owners
         if now != known:
-            self._beside[ref] = now
+            self._joint_owners[ref] = now
             if max(len(now), len(known)) > 1:
                 self.changed.add(ref)
 
-    def owned_by(self, ref: GangRef, owner: str) -> None:
-        """Records that a pod of the gang has another controlling owner: it was orphaned or adopted.
-
-        The run continues.
-        """
+    def add_owner(self, ref: GangRef, owner: str) -> None:
+        """Adds an owner to the present run, because a pod of the gang was orphaned or adopted. The run continues."""
         if (whole := self._whole.get(ref)) is not None:
             self._whole[ref] = _Whole(whole.owners | {owner}, whole.count)
 
     def forget(self, ref: GangRef) -> None:
         """Removes the history of a gang that nothing names any more."""
-        for known in (self._gone, self._owners, self._whole, self._beside, self.unread):
+        for known in (self._gone, self._owners, self._whole, self._joint_owners, self.unread):
             known.pop(ref, None)
         self.changed.add(ref)
 
@@ -258,20 +256,20 @@ class GangHistory:
         """Evaluates the stored status of a gang's PodGroup when the gang is first read, after all pods are known.
 
         The status may report Succeeded members with deleted pods (`departed`), and the size of the gang (`scheduled`).
-        run: the present run by the pods. there: Succeeded members with existing pods.
+        run: the present run, by the existing pods. there: Succeeded members with existing pods.
         """
         told = self.unread.pop(ref)
         if told is None:
             return
         owners = frozenset(told.occupied_by_uid.split(",") if told.occupied_by_uid else ())
         if 1 < len(owners) <= MAX_JOINT_OWNERS:
-            self._beside.setdefault(ref, owners)
+            self._joint_owners.setdefault(ref, owners)
         if not owners.isdisjoint(run.owners):
             run = Run(run.owners | owners, run.began)
-        # 1. a nameless Succeeded member, as the status reports it; it does not matter which of these owners it had
+        # 1. a nameless Succeeded member as the status reports it; any of these owners may stand for all of them
         owner = min(owners, default="")
         one = EndedMember(owner, LONG_AGO if owner else _reported_at(told), gone=True, is_from_status=True)
-        # 2. the size when whole, unless the status is about another run, or says that members are lost
+        # 2. the size of the gang, unless the status is about another run, or says that members are lost
         lost = any((c.type, c.status, c.reason) == (STALE, "True", MEMBERS_MISSING) for c in told.conditions)
         if told.scheduled and not lost and run.has(one):
             self._whole.setdefault(ref, _Whole(run.owners, told.scheduled))
@@ -284,10 +282,10 @@ class GangHistory:
         self.changed.add(ref)
 
     def refresh(self, ref: GangRef, records: tuple[tuple[str, Record], ...]) -> None:
-        """Updates the view of a changed gang. records: those of its controllers, by uid."""
+        """Updates the view of a changed gang. records: (uid, record) of its controllers."""
         self.changed.discard(ref)
         whole = self._whole.get(ref)
-        together = self._beside.get(ref, frozenset())
+        together = self._joint_owners.get(ref, frozenset())
         several = together if len(together) > 1 else frozenset[str]()
         past = GangPast(tuple(self.gone(ref)), whole.count if whole is not None else 0, several, records)
         if past == NO_PAST:
@@ -299,7 +297,7 @@ class GangHistory:
 def _reported_at(told: PodGroupStatus) -> float:
     """Returns the time of the last change of condition Scheduled, in seconds since the epoch; 0 if unknown.
 
-    The status was about the gang's run at that time, so its members belong to a run that began before. One second is
+    At that time the status was about the gang's run, so its members belong to a run that began earlier. One second is
     added because conditions have whole seconds.
     """
     times = [seconds(c.last_transition_time) for c in told.conditions if c.type == SCHEDULED]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classifies the pods of a gang by state: pending, bound, Succeeded or failed members, and the run that they belong to.
+"""Classifies the pods of a gang as pending, bound, Succeeded or failed members, and determines the gang's present run.
 
-A gang needs `minMember` members at the same time. Members that have Succeeded count as present, even if their pods are
-deleted. But a gang may run several times under one name, and members of an earlier run do not count for the present
-one. Source: gang-network.md sections 1 and 2.4.
+A gang needs `minMember` members at the same time. Succeeded members count as present, even if their pods are deleted.
+A gang may run several times under one name; members of an earlier run do not count in the present run. Source:
+gang-network.md sections 1 and 2.4.
 """
 
 from dataclasses import dataclass
@@ -21,18 +21,20 @@ class Members:
     """All known pods that name a gang, and the gang's history."""
 
     pods: tuple[PodInfo, ...]
-    """Pending, bound and finished pods, also those that are not members."""
+    """Pending, bound and finished pods, including pods that are not members."""
     past: GangPast = NO_PAST
-    """History of the gang: what its existing pods do not show."""
+    """History of the gang: facts that its existing pods do not show."""
 
     @cached_property
     def members(self) -> tuple[PodInfo, ...]:
-        """The members: bound pods, and pending pods that koordpy schedules and that are not gated (section 1).
+        """The members: bound pods, and pending pods that koordpy schedules and that have no scheduling gates (section
+        1).
 
-        Bound pods on lost nodes are no members (`lost`).
+        Bound pods on lost nodes are not members (`lost`).
 
-        Excluded are pods of an earlier run: pods of a controlling owner with terminating pods only, if another owner
-        has pods that are not terminating; and pods of an owner that was recreated under its name.
+        Pods of an earlier run are not members either. A pod is of an earlier run if all pods of its controlling owner
+        are terminating and another owner has pods that are not. It is also of an earlier run if its owner was deleted
+        and created again under the same name.
         """
         found = tuple(pod for pod in self.pods if (pod.bound and not pod.lost) or pod.pending)
         live = {pod.controller for pod in found if not pod.pod.metadata.deletion_timestamp}
@@ -54,7 +56,7 @@ class Members:
 
     @cached_property
     def lost(self) -> tuple[PodInfo, ...]:
-        """Bound pods on lost nodes, which are no members (repair.md 4.1)."""
+        """Bound pods on lost nodes; they do not count as members (repair.md 4.1)."""
         return tuple(pod for pod in self.pods if pod.lost and pod.bound)
 
     @cached_property
@@ -64,14 +66,15 @@ class Members:
 
     @cached_property
     def ended(self) -> tuple[EndedMember, ...]:
-        """Members that have Succeeded, also those with deleted pods."""
+        """Members that have Succeeded, including those with deleted pods."""
         seen = (*(to_ended_member(pod) for pod in self.pods if self.is_success(pod)), *self.past.gone)
         return self.past.with_records(seen)
 
     def is_success(self, pod: PodInfo) -> bool:
-        """Returns True if a pod has completed its work: phase Succeeded, and confirmed by the pod or by its controller.
+        """Returns True if a pod has completed its work: its phase is Succeeded, and the pod or its controller confirms
+        it.
 
-        The controller's record (`GangPast.records`) confirms it if it lists the pod's completion index.
+        The controller confirms it if its record (`GangPast.records`) lists the pod's completion index.
         """
         if pod.pod.status.phase != SUCCEEDED:
             return False
@@ -82,15 +85,15 @@ class Members:
 
     @cached_property
     def failed(self) -> tuple[PodInfo, ...]:
-        """Pods that ended without success; phase Succeeded alone is no success."""
+        """Pods that ended without success, including pods of phase Succeeded that `is_success` does not confirm."""
         return tuple(pod for pod in self.pods if pod.finished and not self.is_success(pod))
 
     @cached_property
     def run(self) -> Run:
         """The present run of the gang, defined by the controlling owners of its pods.
 
-        These are the owners of the members that are not being deleted. If there are none, the owners of the terminating
-        members. If there are no members, the owner of the member that Succeeded last. Owners that ran together with one
+        These are the owners of the members that are not being deleted; if there are none, the owners of the terminating
+        members; if there are no members, the owner of the member that Succeeded last. Owners that ran together with one
         of these are included, such as a launcher Job and a worker Job.
         """
         live = [pod for pod in self.members if not pod.pod.metadata.deletion_timestamp] or self.members
@@ -108,7 +111,8 @@ class Members:
 
     @cached_property
     def deleted_succeeded(self) -> int:
-        """Number of Succeeded members of the present run with deleted pods, also if only a record counts them."""
+        """Number of Succeeded members of the present run with deleted pods, including members that only a record
+        counts."""
         return self.succeeded - sum(self.run.has(to_ended_member(pod)) for pod in self.pods if self.is_success(pod))
 
     @cached_property
@@ -118,12 +122,12 @@ class Members:
         A Succeeded member counts in two cases:
 
         - a pending member has the same owner;
-        - its owner ran together with the owner of a pending member, such as a driver with its workers. That is the case
-          if both owners had bound members at one time, or if the Succeeded member ended after the other owner's first
-          pod had started.
+        - its owner ran together with the owner of a pending member, such as a driver with its workers. Two owners ran
+          together if both had bound members at one time, or if the member Succeeded after the first pod of the other
+          owner had started.
 
-        A deleted pod without an owner does not count. Without pending members, all Succeeded members with existing pods
-        count.
+        A Succeeded member without an owner counts only while its pod exists. If no member is pending, all Succeeded
+        members with existing pods count.
         """
         if not self.pending:
             return sum(not one.gone for one in self.ended)
@@ -146,8 +150,8 @@ class Members:
 
     @property
     def present_in_run(self) -> int:
-        """Number of bound and Succeeded members of the present run only. `present` also counts terminating pods of an
-        earlier run."""
+        """Number of bound and Succeeded members of the present run; `present` also has terminating pods of earlier
+        runs."""
         return sum(pod.controller in self.run.owners for pod in self.bound) + self.succeeded
 
     def runs(self, min_member: int) -> bool:
@@ -156,8 +160,10 @@ class Members:
 
 
 def _replaced_owners(pods: list[PodInfo]) -> set[str]:
-    """Returns the uids of controlling owners that were replaced: an owner with the same kind and name has pods that
-    were created later. Compared is the creation time of each owner's first pod."""
+    """Returns the uids of owners that were replaced: an owner of the same kind and name has pods that are newer.
+
+    The creation times of the first pods of both owners are compared.
+    """
     began: dict[str, float] = {}
     names: dict[str, tuple[str, str]] = {}
     for pod in pods:

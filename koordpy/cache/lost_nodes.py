@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which nodes are lost, so that the members of gangs on them no longer count (repair.md 4.1).
+"""Decides which nodes are lost, so that the members of gangs on these nodes no longer count (repair.md 4.1).
 
-A node is lost if its object is gone, if it has had a taint of `LOST_TAINTS` for `repair.lostAfter`, or if a condition
-of `repair.lostConditions` has been True for that time. Cordons, drains and taints of autoscalers are no loss. The
-functions are pure: they read one node object and the time of the snapshot. Cost: O(taints + conditions) of a node.
+A node is lost if its object is deleted, if it has had a taint of `LOST_TAINTS` for `repair.lostAfter`, or if a
+condition of `repair.lostConditions` has been True for that time. Cordons, drains and taints of autoscalers do not mark
+a node as lost. The functions are pure: they read one node object and the time of the snapshot. O(taints + conditions).
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ LOST_TAINTS = frozenset(
 
 
 class LossCause(StrEnum):
-    """Why a node is lost, as in gangs[].repair.lost of a simulation."""
+    """Why a node is lost; the values appear in `gangs[].repair.lost` of simulate's output."""
 
     NODE_GONE = "NodeGone"
     NODE_TAINT = "NodeTaint"
@@ -35,7 +35,7 @@ class Loss:
 
     cause: LossCause
     detail: str = ""
-    """Key of the taint or type of the condition; empty for a node that is gone."""
+    """Key of the taint or type of the condition; empty if the node's object is deleted."""
 
     @property
     def text(self) -> str:
@@ -62,7 +62,8 @@ class LostNode:
     """Type of the first condition of `repair.lostConditions` that marks it as lost; empty if only taints do."""
 
     def loss_of(self, pod: Pod) -> Loss | None:
-        """Returns why a pod on the node is lost; None for a pod that tolerates all the taints without a time limit."""
+        """Returns why a pod on the node is lost; None if the pod tolerates all the taints without a time limit and no
+        condition marks the node."""
         for taint in self.taints:
             if not tolerated_forever(taint, pod.spec.tolerations):
                 return Loss(LossCause.NODE_TAINT, taint.key)
@@ -70,12 +71,13 @@ class LostNode:
 
 
 def may_be_lost(node: Node, settings: Repair) -> bool:
-    """Returns True if a node has a taint or condition that marks it as lost, now or after a grace."""
+    """Returns True if a node has a taint or condition that marks it as lost, now or once `repair.lostAfter` has
+    passed."""
     return any(True for _ in _marks(node, settings))
 
 
 def lost_node(node: Node, now: float, settings: Repair) -> LostNode | None:
-    """Returns why a node is lost; None for a node that is not. now: seconds since the epoch."""
+    """Returns the marks by which a node is lost; None if it is not lost. now: seconds since the epoch."""
     taints: list[Taint] = []
     condition = ""
     for since, mark in _marks(node, settings):
@@ -89,7 +91,7 @@ def lost_node(node: Node, now: float, settings: Repair) -> LostNode | None:
 
 
 def next_loss(node: Node, now: float, settings: Repair) -> float | None:
-    """Returns when the next grace of a node ends, in seconds since the epoch; None if none is running."""
+    """Returns when the next mark of a node takes effect, in seconds since the epoch; None if no mark is waiting."""
     ends = (since + settings.lost_after for since, _ in _marks(node, settings))
     return min((end for end in ends if end > now), default=None)
 
@@ -97,7 +99,7 @@ def next_loss(node: Node, now: float, settings: Repair) -> float | None:
 def _marks(node: Node, settings: Repair) -> Iterator[tuple[float, Taint | str]]:
     """Yields (since, mark) of each taint and condition type that marks a node as lost.
 
-    since: seconds since the epoch; an absent time is long ago.
+    since: seconds since the epoch; 0, so long ago, if the object states no time.
     """
     for taint in node.spec.taints:
         if taint.key in LOST_TAINTS and taint.effect == "NoExecute":

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marks the bound members of gangs on nodes that are lost or gone (repair.md 4.1), for `ClusterState.snapshot`.
+"""Marks the bound members of gangs whose node is lost or deleted (repair.md 4.1), for `ClusterState.snapshot`.
 
-Which nodes are lost is decided in `lost_nodes.py`. A lost member keeps its node's capacity, but no longer counts as a
-member of its gang and in quotas (`PodInfo.lost`). Cost: O(pods on lost nodes) for each snapshot; nothing without any.
+`lost_nodes.py` decides which nodes are lost. A lost member keeps using its node's capacity, but no longer counts as a
+member of its gang and in quotas (`PodInfo.lost`). Cost: O(pods on lost nodes) for each snapshot; none without any.
 """
 
 from collections.abc import Mapping
@@ -16,27 +16,27 @@ from koordpy.cache.pod_book import PodBook
 from koordpy.pods.gang_refs import GangRef
 
 _ROUNDS = 4
-"""Maximum number of times that gangs are derived again after a change of the lost members."""
+"""Maximum number of repetitions in `update`: marks change gangs, and changed gangs change marks."""
 
 
 @dataclass
 class LostPods:
-    """The lost members as of the last snapshot, and the nodes that pods name although they do not exist."""
+    """The lost members as of the last call of `update`, and the deleted nodes that still have pods."""
 
     keys: dict[str, None] = field(default_factory=dict)
     """Keys of the members that were lost at the last call of `update`."""
     absent: set[str] = field(default_factory=set)
-    """Nodes with pods that did not exist at the last call of `update`."""
+    """Names of nodes without an object that had pods at the last call of `update`."""
     _changed: dict[GangRef, None] = field(default_factory=dict)
     """Gangs with members that were lost, or became live again, since the last call of `take_changed`."""
 
     def update(self, pods: PodBook, nodes: NodeBook, now: float) -> Mapping[str, LostNode]:
-        """Marks the members that are lost now, and those that are live again, and derives gangs without them.
+        """Marks the members that are lost now, unmarks those that are live again, and derives gangs again.
 
-        Gangs should have been derived before (`PodBook.regroup`), because only members can be lost. A derived gang may
-        have other members without its lost ones, so both steps are repeated until nothing changes.
+        Must be called after `PodBook.regroup`, because only members of gangs can be lost. Deriving gangs without the
+        lost members can change which pods are members. So both steps are repeated until nothing changes.
 
-        now: seconds since the epoch. Returns node name -> why the node is lost, now.
+        now: seconds since the epoch. Returns lost node -> its taints and condition; deleted nodes are left out.
         """
         lost_nodes, usage = nodes.lost(now), pods.usage
         gone = {name for name in (*usage.take_new(), *nodes.take_dropped()) if nodes.get(name) is None}
@@ -54,7 +54,7 @@ class LostPods:
         return list(changed)
 
     def _mark(self, pods: PodBook, lost_nodes: Mapping[str, LostNode]) -> bool:
-        """Marks members by the gangs that they have now. Returns True if the mark of any pod changed."""
+        """Marks and unmarks members of the present gangs as lost. Returns True if the mark of any pod changed."""
         usage, changed = pods.usage, False
         found: dict[str, None] = {}
         for name in (*self.absent, *lost_nodes):

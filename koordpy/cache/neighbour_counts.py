@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts bound pods by node, for filters and scores that depend on other pods: affinity, spread, host ports, volumes.
 
-Pods with equal namespace and labels form one class, and a filter evaluates its selector once for each class. Only label
-keys that some selector names are compared. So 50,000 pods become a few classes.
+Pods of one namespace form a class if they have equal labels. Only label keys that some selector names are compared, so
+that 50,000 pods become a few classes. A filter then evaluates its selector once for each class.
 """
 
 from collections.abc import Iterable
@@ -14,13 +14,12 @@ from koordpy.pods.volume_book import Disk, claim_key, disks_of
 
 
 class Neighbours:
-    """Counts of bound pods by class and node. Public attributes have the layout of the `Snapshot` fields of their
-    names.
-    """
+    """Counts of bound pods by class and node. Each public attribute is described at the `Snapshot` field of its
+    name."""
 
     def __init__(self) -> None:
         self.looked_for: frozenset[str] = frozenset()
-        """Label keys by which classes distinguish pods."""
+        """Label keys by which classes distinguish pods: the keys that selectors name."""
         self.classes: Tally[PodClass, tuple[str, bool]] = Tally()
         self.terms: Tally[TermClass, str] = Tally()
         self.ports: Tally[tuple[str, int], tuple[str, str]] = Tally()
@@ -28,8 +27,8 @@ class Neighbours:
         self.disks: Tally[Disk, tuple[str, bool]] = Tally()
         self.selectors: Tally[str, str] = Tally()
         self._labelled: dict[frozenset[str], dict[str, PodInfo]] = {}
-        """Set of label keys -> pods (by key) with exactly these label keys. There are few sets, because pods are
-        created from templates."""
+        """Set of label keys -> pods (by key) that have exactly these label keys. There are few such sets, because pods
+        are created from templates."""
 
     def account(self, info: PodInfo, sign: int) -> None:
         """Adds a bound pod to the counts (sign 1), or removes it (-1)."""
@@ -58,8 +57,8 @@ class Neighbours:
     def look_for(self, label_keys: Iterable[str]) -> frozenset[str]:
         """Adds label keys by which classes distinguish pods. Returns the keys that are new.
 
-        Only pods with one of the new keys are counted again, so that a tenant that adds keys with each pod does not
-        cause a count of all pods.
+        Only pods with one of the new keys are counted again. So a tenant that adds new keys with each pod does not
+        cause a count of all pods each time.
         """
         new = frozenset(label_keys) - self.looked_for
         if new:
@@ -86,7 +85,9 @@ class Neighbours:
             self._classify(info, 1)
 
     def _classify(self, info: PodInfo, sign: int) -> None:
-        """Adds a pod to the count of its class, or removes it. Terminating pods are counted separately,
-        because spread constraints ignore them."""
+        """Adds a pod to the count of its class (sign 1), or removes it (-1).
+
+        Terminating pods are counted separately, because spread constraints ignore them.
+        """
         deleting = info.pod.metadata.deletion_timestamp is not None
         self.classes.add(pod_class(info.pod, self.looked_for), (info.node, deleting), sign)

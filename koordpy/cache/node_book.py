@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Index of nodes and of the network topology tree, updated by watch events.
+"""The index of nodes, updated by watch events, and the network topology tree that is built from their labels.
 
-A change of a node invalidates only the values that depend on it: the tree if labels change, static verdicts (filters
-that read labels, taints and images only) if one of these changes, and sums if allocatable changes. Readers detect
-changes by version numbers.
+A change of a node invalidates only the values that depend on it: the tree if labels change, static verdicts (results of
+filters that read only labels, taints and images) if one of these changes, and sums if allocatable changes. Readers
+detect changes by version numbers.
 """
 
 from collections.abc import Iterator
@@ -26,30 +26,30 @@ from koordpy.topology.topology_tree import Tree, build_tree
 
 
 class NodeBook:
-    """Nodes by name, the objects that define the topology, and the tree."""
+    """Nodes by name, the objects that define the topology, and the tree of the nodes."""
 
     def __init__(self, repair: Repair | None = None) -> None:
-        """repair: when a node is lost; None for the default."""
+        """repair: section of the configuration that says when a node is lost; None for the defaults."""
         self._repair = repair or Repair()
         self._marked: dict[str, Node] = {}
-        """Nodes with a taint or condition that marks them as lost, now or after a grace."""
+        """Nodes with a taint or condition that marks them as lost, now or once `repair.lostAfter` has passed."""
         self.spare_labels: set[str] = set()
-        """Nodes with the label `spare`, whatever its value is."""
+        """Names of nodes with the label `spare`, whatever its value is."""
         self._dropped: set[str] = set()
         """Nodes that were removed since the last call of `take_dropped`."""
         self._amendments: dict[str, dict[str, Amendment]] = {}
-        """Node -> family of devices -> corrections of the node's amounts."""
+        """Node -> device family -> the family's corrections of the node's allocatable amounts."""
         self.topology: ClusterNetworkTopology | None = None
         """The ClusterNetworkTopology named `default`, as last seen; None if there is none."""
         self.topology_faults: list[TopologyFault] = []
-        """Faults of that object; while it has some, `layers` are those of its last valid state."""
+        """Faults of the ClusterNetworkTopology; while it has faults, `layers` are those of its last valid state."""
         self.layers: Layers = FLAT
-        """Layers of the tree; FLAT without a topology."""
+        """Layers of the tree; FLAT (only nodes below the cluster) if no object defines a topology."""
         self.hypernode_faults: Warnings = ()
         """Faults of the HyperNodes; the faulty parts are not in the tree."""
         self.static_version = 0
-        """Increases with a change of labels, taints or images of a node, or of the set of nodes, and with a new tree.
-        """
+        """Increases with a change of labels, taints or images of a node, or of the set of nodes, and with a new
+        tree."""
         self.capacity_version = 0
         """Increases with a change of the allocatable amounts of a node, or of the set of nodes."""
         self.total_version = 0
@@ -57,7 +57,8 @@ class NodeBook:
         self._nodes: dict[str, NodeInfo] = {}
         self._odd: dict[str, tuple[str, ...]] = {}
         """Node -> warnings about labels and annotations without effect."""
-        # values below that are computed on first use have None, or a key that no longer equals the versions
+        # the values below are computed at the first request; until then, or if a version changed, they are None or
+        # outdated
         self._warnings: tuple[tuple[str, str], ...] | None = None
         self.hypernodes: dict[str, HyperNode] = {}
         """HyperNodes by name, also if a ClusterNetworkTopology defines the tree."""
@@ -65,7 +66,7 @@ class NodeBook:
         self._label_gaps: tuple[Tree, LabelGaps] | None = None
         self._gaps: tuple[Tree, tuple[int, ...], TopologyGaps] | None = None
         self._accelerated: tuple[tuple[int, int], frozenset[str]] = (0, 0), frozenset()
-        """(capacity_version, total_version), and the names of nodes with accelerators at these versions."""
+        """(capacity_version, total_version), and the names of nodes that had accelerators at these versions."""
         self._total: Amounts | None = None
         self._cards: int | None = None
 
@@ -100,7 +101,7 @@ class NodeBook:
             self._marked[info.name] = node
         elif self._marked:
             self._marked.pop(info.name, None)
-        # invalidate what depends on a changed field
+        # invalidate the values that depend on a changed field
         if old is None or (old.labels, old.node.metadata.annotations) != (info.labels, node.metadata.annotations):
             self._look_at_keys(info)
         if old is None or old.allocatable != info.allocatable or old.going != info.going:
@@ -114,7 +115,7 @@ class NodeBook:
             self.static_version += 1
 
     def _allocatable(self, node: Node) -> Amounts:
-        """Returns the allocatable amounts of a node, corrected by the device families."""
+        """Returns the allocatable amounts of a node after the corrections by device families."""
         amounts = node_allocatable(node)
         for amendment in self._amendments.get(node.metadata.name, {}).values():
             amounts = amendment.amended(amounts)
@@ -151,7 +152,7 @@ class NodeBook:
 
     @property
     def keeps_spares(self) -> bool:
-        """True if some nodes may be spares, by a layer or by their label."""
+        """True if a layer or a node's label asks for spare nodes."""
         return bool(self.spare_labels) or any(layer.spares for layer in self.layers.chain)
 
     def take_dropped(self) -> set[str]:
@@ -161,7 +162,7 @@ class NodeBook:
 
     @property
     def may_lose_nodes(self) -> bool:
-        """True if a node is lost, or will be at the end of its grace."""
+        """True if a node is lost, or will be lost once `repair.lostAfter` has passed."""
         return bool(self._marked)
 
     def lost(self, now: float) -> dict[str, LostNode]:
@@ -170,7 +171,7 @@ class NodeBook:
         return {name: lost for name, lost in found if lost is not None}
 
     def next_loss(self, now: float) -> float | None:
-        """Returns when the next node is lost at the end of its grace, in seconds since the epoch; None for none."""
+        """Returns when the next node becomes lost, in seconds since the epoch; None if no node is about to."""
         ends = (next_loss(node, now, self._repair) for node in self._marked.values())
         return min((end for end in ends if end is not None), default=None)
 
@@ -189,8 +190,10 @@ class NodeBook:
         self._warnings = None
 
     def put_topology(self, obj: ClusterNetworkTopology) -> None:
-        """Stores the ClusterNetworkTopology named `default` and ignores others. If it has faults, the earlier layers
-        stay in use."""
+        """Stores the ClusterNetworkTopology named `default`, and ignores all other ones.
+
+        If it has faults, the earlier layers stay in use.
+        """
         if obj.metadata.name != keys.TOPOLOGY_OBJECT:
             return
         layers, faults = read_layers(obj)
@@ -199,12 +202,12 @@ class NodeBook:
             self.layers = layers
             self._tree = None
         elif layers is not None and self._tree is not None and not self._tree.has_object:
-            # equal layers, but now from an object, so that gaps in its labels are reported
+            # the layers are equal, but now an object states them, so that gaps in its labels are reported
             self._tree = None
 
     def drop_topology(self, name: str) -> None:
-        """Removes the ClusterNetworkTopology if it is the one named `default`. The tree is flat then, or follows the
-        HyperNodes."""
+        """Removes the ClusterNetworkTopology if it is named `default`; then HyperNodes define the tree, or it is
+        flat."""
         if name == keys.TOPOLOGY_OBJECT:
             self.topology, self.topology_faults, self.layers, self._tree = None, [], FLAT, None
 
@@ -284,8 +287,10 @@ class NodeBook:
         return self._total
 
     def cards(self) -> int:
-        """Returns the number of accelerators of all nodes that are not being deleted, in hundredths; each card is
-        counted once."""
+        """Returns the number of accelerators of all nodes that are not being deleted, in hundredths of a card.
+
+        Each card is counted once, even if several resources stand for it.
+        """
         if self._cards is None:
             self._cards = sum(card_hundredths(node.allocatable) for node in self._nodes.values() if not node.going)
         return self._cards

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums the requests of bound pods by node, and builds the resource arrays of a Snapshot from them.
 
-A change of a pod adds or subtracts its amounts in O(resources). For a Snapshot only the rows of nodes that changed
-since the last one are rewritten. All rows are rebuilt after a change of the nodes themselves.
+When a pod changes, its amounts are added or subtracted in O(resources). For a Snapshot only the rows of nodes that
+changed since the last Snapshot are rewritten. If the set of nodes or allocatable changes, all rows are rebuilt.
 """
 
 from collections.abc import Collection
@@ -17,22 +17,25 @@ from koordpy.pods.resource_amounts import Amounts
 
 
 class _Use:
-    """Used amounts of one node. pods: keys of the pods. cpu, memory: milli-cores and bytes for scores, which count
-    containers without a request with a default."""
+    """Used amounts of one node.
+
+    pods: keys of the pods. cpu, memory: milli-cores and bytes for scores, with kube-scheduler's default for each
+    container that has no request.
+    """
 
     __slots__ = ("cpu", "memory", "pods", "staying", "used")
 
     def __init__(self) -> None:
         self.used: Amounts = {}
         self.staying: Amounts = {}
-        """Amounts and number of pods that are never evicted."""
+        """The part of `used` of pods that are never evicted (DaemonSet and mirror pods), with their number."""
         self.pods: set[str] = set()
         self.cpu = 0
         self.memory = 0
 
 
 class Usage:
-    """Used amounts by node name. Pods may be seen before their node, so the node may be unknown."""
+    """Used amounts by node name. Also of unknown nodes, because a pod may be seen before its node."""
 
     def __init__(self) -> None:
         self._new: set[str] = set()
@@ -40,11 +43,11 @@ class Usage:
         self._by_node: dict[str, _Use] = {}
         """Node name -> used amounts; only nodes with pods."""
         self.columns = Columns()
-        """Columns of the arrays; replaced if nodes have other resources."""
+        """Resource -> column of the arrays; replaced if nodes list other resources than before."""
         self._rows: tuple[Ints, Ints, Ints, Ints] | None = None
-        """The last result of `arrays`; None before the first."""
+        """The last result of `arrays`; None before the first call."""
         self._rows_of = (0, 0)
-        """(static, capacity) version of the nodes in `_rows`."""
+        """(`static_version`, `capacity_version`) of the NodeBook when `_rows` was built."""
         self._touched: set[str] = set()
         """Names of nodes with pods that changed since the last call of `arrays`."""
         self.staying_version = 0
@@ -71,7 +74,7 @@ class Usage:
         self._touched.add(info.node)
 
     def usage_of(self, node: str) -> tuple[int, Amounts]:
-        """Returns (number of pods, amounts) that the pods on a node use. Not a copy."""
+        """Returns (number of pods, amounts that they use) of a node. The amounts are not a copy."""
         use = self._by_node.get(node)
         return (len(use.pods), use.used) if use is not None else (0, {})
 
@@ -81,18 +84,18 @@ class Usage:
         return found
 
     def pods_on(self, node: str) -> Collection[str]:
-        """Returns the keys of the pods on a node, in no order. Not a copy."""
+        """Returns the keys of the pods on a node, unordered. Not a copy."""
         use = self._by_node.get(node)
         return use.pods if use is not None else ()
 
     def arrays(self, nodes: NodeBook) -> tuple[Ints, Ints, Ints, Ints]:
-        """Returns (allocatable, used, score_used, staying), as in `Snapshot`, with columns as in `columns` afterwards.
+        """Returns (allocatable, used, score_used, unevictable_used) as in `Snapshot`; their columns are then in
+        `columns`.
 
-        The arrays belong to this object: the next call overwrites all except the first, so callers copy them. Sums are
-        cut at `MAX_SUM`.
+        The next call overwrites all arrays except the first, so callers must copy them. Sums are cut at `MAX_SUM`.
         """
         tree = nodes.tree
-        # arrays of the last call, if neither the set of nodes nor allocatable amounts nor the order changed
+        # reuse the arrays of the last call if the set of nodes, their order and their allocatable amounts are unchanged
         rows = self._rows if self._rows_of == (nodes.static_version, nodes.capacity_version) else None
         index = tree.index
         todo = [name for name in self._touched if name in index]
@@ -108,7 +111,7 @@ class Usage:
             todo = [name for name in self._by_node if name in index]
             self._rows = rows
             self._rows_of = nodes.static_version, nodes.capacity_version
-        # rows of nodes with changed pods, or of all nodes with pods in new arrays
+        # rewrite the rows of nodes with changed pods; in new arrays the rows of all nodes with pods
         _, used, score_used, staying = rows
         for name in todo:
             i = index[name]

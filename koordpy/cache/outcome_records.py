@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of controllers: how many of their pods have Succeeded by the controller's status, such as a Job's.
+"""Records of controllers: how many pods have Succeeded according to the controller's status, such as a Job's.
 
-A Job's status lists the completed indexes even after their pods are deleted, and across restarts of the scheduler. So
-it shows members of a gang that no pod shows (gang-network.md 2.4). A record is found by the uid of the controller of a
-gang's pods. It is also found by the gang that the controller's pod template names, because a complete Job may have no
-pods.
+A Job's status lists completed indexes even after their pods are deleted, and across restarts of the scheduler. So it
+shows Succeeded members of a gang that have no pod any more (gang-network.md 2.4). A record is found in two ways: by the
+uid of the controller of a gang's pods, or by the gang that the controller's pod template names, because a complete Job
+may have no pods.
 """
 
 from collections.abc import Collection
@@ -16,7 +16,7 @@ from koordpy.workloads.workload_model import NO_RECORD, Record, Template, Worklo
 
 
 class RecordBook:
-    """Records by uid of the controller. Only controllers with at least one Succeeded pod have one."""
+    """Records by uid of the controller. A controller has a record only if at least one of its pods has Succeeded."""
 
     def __init__(self) -> None:
         self._records: dict[str, Record] = {}
@@ -26,11 +26,11 @@ class RecordBook:
         self._naming: dict[GangRef, dict[str, None]] = {}
         """Gang -> uids of controllers with pod templates that name it."""
         self.changed: dict[str, frozenset[GangRef]] = {}
-        """uid of a controller with a changed record -> gangs that its pod templates name now or named before. The
-        reader replaces the dict by an empty one."""
+        """uid of a controller with a changed record -> gangs that its pod templates name now, or named before. The
+        reader replaces this dict by an empty one."""
 
     def of(self, uid: str) -> Record:
-        """Returns the record of a controller by its uid; an empty one if it counts nothing."""
+        """Returns the record of a controller by its uid; an empty record if there is none."""
         return self._records.get(uid, NO_RECORD)
 
     def naming(self, ref: GangRef) -> Collection[str]:
@@ -64,7 +64,7 @@ class RecordBook:
 
 
 def _named(workload: Workload, template: Template) -> GangRef | None:
-    """Returns the gang that pods of a template name; None for none, and for derived gangs."""
+    """Returns the gang that pods of a template name themselves; None if they name none, and for derived gangs."""
     spec = template.raw.get("spec")
     group = spec.get("schedulingGroup") if isinstance(spec, dict) else None
     name = group.get("podGroupName") if isinstance(group, dict) else None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Draft: a Snapshot with the placements, evictions and reservations of a round on top, all of which can be undone.
+"""The Draft: a working copy of a Snapshot with a round's placements, evictions and reservations, which can be undone.
 
 A round plans its units one after the other on one Draft, so that each unit sees the capacity that earlier units left.
-A `Draft` copies the arrays of used amounts, and records each change in a journal. `undo` reverts changes back to a mark
-in O(changes). The Snapshot itself never changes.
+A `Draft` copies the arrays of used amounts, and records each change in a journal. `undo` reverts all changes since a
+mark in O(changes). The Snapshot itself never changes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ from koordpy.quota.quota_book import QuotaUse
 
 
 class Draft:
-    """A snapshot with a plan's placements and evictions on top; every change can be undone to a mark."""
+    """A snapshot with a round's changes; every change can be undone back to a mark."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -31,8 +31,8 @@ class Draft:
         self.used = snapshot.used.copy()
         self.score_used = snapshot.score_used.copy()
         self._cut = frozenset(np.nonzero((snapshot.used >= MAX_SUM).any(axis=1))[0].tolist())
-        """Positions of nodes with a used amount at `MAX_SUM`. The true sum is larger and not known, so that such an
-        amount does not change."""
+        """Positions of nodes where a used amount is cut at `MAX_SUM`. The true sum is larger and unknown, so placements
+        and evictions do not change such an amount."""
         self.placed: dict[str, int] = {}
         """Pod key -> node position, of the pods that this draft has placed."""
         self.placed_on: dict[int, dict[str, PodInfo]] = {}
@@ -40,45 +40,46 @@ class Draft:
         self.with_anti_affinity: dict[str, PodInfo] = {}
         """Placed pods with required anti-affinity, by key."""
         self.nominated: dict[str, None] = {}
-        """Keys of placed pods that start only after victims have terminated: the plan nominates them. A dict for its
-        order."""
+        """Keys of placed pods that start only after victims have terminated, so that the plan nominates them. The value
+        is always None: a dict keeps the order."""
         self.evicted: dict[str, PodInfo] = {}
         """Pods that this draft evicts, by key."""
         self.claim_volumes: dict[str, ClaimVolume] = dict(snapshot.claim_volumes)
-        """Volume claim -> its volume and node, of assumed pods and of pods that this draft has placed."""
+        """Volume claim -> the volume and node that the claim is to be bound to, of assumed pods and of pods placed
+        here."""
         self.volume_claims: dict[str, str] = {
             p.volume: claim for claim, p in snapshot.claim_volumes.items() if p.volume
         }
         """Volume -> the claim that the volume is assigned to."""
         self.reserved_claims: Callable[[PodInfo], Iterable[Reservation]] = lambda pod: ()
-        """Returns the reservations with volumes and devices that the claims of a pod may not use. `RoundState` sets
-        it."""
+        """Function: pod -> reservations of other pods that have volumes and devices which the pod's claims may not use.
+        `RoundState` sets it; the default returns none."""
         self.ledgers: Mapping[str, DeviceLedger] = {family: view.ledger() for family, view in snapshot.families.items()}
-        """Family of devices -> its allocations to pods that this draft has placed."""
+        """Device family -> its ledger: the allocations to pods that this draft has placed."""
         self.quotas = QuotaUse(snapshot.quotas)
         """Used amounts of quotas and users, with this draft's changes."""
         self._claims: dict[str, tuple[str, ...]] = {}
-        """Key of a placed pod -> its volume claims in `promised`; only pods with such claims."""
+        """Key of a placed pod -> its volume claims in `claim_volumes`; only pods with such claims."""
         self.reservations: Mapping[str, Reservation] = snapshot.reservations
-        """Key of a pod that waits for capacity on its node -> its reservation, from earlier rounds or this one. A
-        change replaces the mapping by a new one."""
+        """Key of a pod that waits for capacity on its node -> its reservation, from an earlier round or this one. The
+        mapping is never changed in place, but replaced."""
         self.withheld: list[Reservation] = []
-        """Reservations of units without a node; their amounts are included in `used`."""
+        """Reservations of units that have no node yet. Their amounts are included in `used`."""
         self.version = 0
         """Increases with every change, also with an undo."""
         self._journal: list[Callable[[], None]] = []
         """Undo function of each change, in order. A mark is a length of this list."""
         self._touched = np.zeros(len(snapshot.nodes), dtype=np.int64)
-        """[nodes] `version` after the last change of each node."""
+        """[nodes] value of `version` after the last change of each node."""
         self._last: tuple[int, int] = (-1, -1)
         """(version, node position) of the last change that affected a single node."""
         self.changes: list[tuple[PodInfo, int, int]] = []
         """(pod, node position, 1 if added or -1 if removed) of every change of a node, in order. An undo appends the
-        opposite entry."""
+        opposite change."""
 
     @property
     def has_nominations(self) -> bool:
-        """True if capacity is reserved for any nominated pod."""
+        """True if capacity is reserved for at least one nominated pod."""
         return bool(self.reservations)
 
     def free(self) -> Ints:
@@ -86,10 +87,9 @@ class Draft:
         return np.asarray(self.snapshot.allocatable - self.used)
 
     def touched_since(self, version: int) -> list[int]:
-        """Returns the positions of nodes that changed after a version, so that a reader updates only its values of
-        them.
+        """Returns the positions of the nodes that changed after a version; a reader updates only its values of these.
 
-        version: value of `version` when the reader last updated.
+        version: the draft's `version` when the reader was last up to date.
         """
         if self._last[0] == self.version == version + 1:
             return [self._last[1]]
@@ -125,7 +125,8 @@ class Draft:
         self._journal.append(partial(self._unassign, info, node))
 
     def evict(self, info: PodInfo) -> None:
-        """Evicts a bound pod: its node and quota are free of it at once. Raises ValueError if it is already evicted."""
+        """Evicts a bound pod: frees its node and its quota at once. Raises ValueError if the draft has evicted it
+        already."""
         if info.key in self.evicted:
             raise ValueError(f"{info.key} is evicted already")
         node = self.snapshot.index.get(info.node, -1)
@@ -139,7 +140,8 @@ class Draft:
     def reserve(self, nodes: Mapping[str, int], waits_for: Iterable[str] = ()) -> None:
         """Reserves nodes for pods that start in a later round, in `reservations` and not in `used`.
 
-        nodes: pod key -> node position. waits_for: keys of pods that start before them, and may use the capacity.
+        nodes: pod key -> node position. waits_for: keys of pods that start before them and may use the capacity until
+        then.
         """
         self._journal.append(partial(self._reserve, self.reservations))
         found = {key: place(key, self.snapshot.nodes[node].name, waits_for) for key, node in nodes.items()}
@@ -152,27 +154,27 @@ class Draft:
         self._journal.append(partial(self._denominate, new))
 
     def record(self, undo: Callable[[], None]) -> None:
-        """Records a change that a device family has made in its ledger. Every verdict is computed again.
+        """Adds a change that a device family made in its ledger to the journal. All verdicts are computed again then.
 
-        undo: reverts the change.
+        undo: function that reverts the change.
         """
         self._journal.append(partial(self._reserve, self.reservations))
         self._reserve({**self.reservations})
         self._journal.append(undo)
 
     def withhold(self, reservation: Reservation) -> None:
-        """Adds the amounts of a reservation to the used amounts, until an undo."""
+        """Adds the amounts of a reservation to `used`, until an undo or `release_withheld`."""
         self._withhold(reservation, 1)
         self._journal.append(partial(self._withhold, reservation, -1))
 
     def release_withheld(self, reservation: Reservation) -> None:
-        """Subtracts the amounts of a reservation that `withhold` has added."""
+        """Subtracts the amounts of a reservation from `used` that `withhold` has added."""
         self._withhold(reservation, -1)
         self._journal.append(partial(self._withhold, reservation, 1))
 
     @contextmanager
     def with_withheld(self, reservation: Reservation | None) -> Iterator[None]:
-        """Adds the amounts of a reservation to the used amounts inside the context. None changes nothing.
+        """Adds the amounts of a reservation to `used` while the context lasts. None changes nothing.
 
         Placements that are made inside the context remain.
         """
@@ -191,7 +193,7 @@ class Draft:
         return int(self.used[node, column]) - sum(int(of[node, column]) for of in withheld if of is not None)
 
     def claims(self, key: str) -> dict[str, str]:
-        """Returns volume claim -> volume of a placed pod; an empty volume is to be provisioned."""
+        """Returns volume claim -> volume of a placed pod; the volume is empty if it is to be provisioned."""
         return {claim: self.claim_volumes[claim].volume for claim in self._claims.get(key, ())}
 
     def family_devices_of(self, key: str, family: str) -> Any:
@@ -216,7 +218,8 @@ class Draft:
 
     @contextmanager
     def trial(self, without: Iterable[PodInfo] = ()) -> Iterator[None]:
-        """Undoes all changes made inside the context at its end. without: bound pods that are evicted inside it."""
+        """At the end of the context, undoes all changes made inside. without: bound pods that are evicted at its
+        begin."""
         mark = self.mark()
         try:
             self.evict_all(without)
@@ -232,9 +235,9 @@ class Draft:
 
     @contextmanager
     def remove_placed(self, keys: Iterable[str]) -> Iterator[None]:
-        """Removes placed pods from their nodes inside the context, and places them again at its end.
+        """Removes placed pods from their nodes while the context lasts, and places them again at its end.
 
-        keys: of placed pods. `placed` has its former order afterwards.
+        keys: keys of placed pods. Afterwards `placed` has its former order.
         """
         order, pods = tuple(self.placed), self.snapshot.pods
         known = [(key, self.placed[key], self.claims(key), self.devices_of(key)) for key in keys]
@@ -292,7 +295,8 @@ class Draft:
         self._touched[amounts.any(axis=1)] = self.version
 
     def _change(self, info: PodInfo, node: int, sign: int) -> None:
-        """Adds a pod to the amounts of its node and quota (sign 1), or removes it (-1). node: -1 if unknown."""
+        """Adds a pod to the amounts of its node and quota (sign 1), or removes it (-1). node: position; -1 if
+        unknown."""
         self.version += 1
         self.quotas.change(info, sign)
         if node < 0:

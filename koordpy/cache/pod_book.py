@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accounts each pod to its node, gang, quota and neighbours. `pod_transitions.py` has the states of a pod.
+"""Counts each pod at its node, gang, quota and neighbours. `pod_transitions.py` has the states of a pod in the cache.
 
-Pods of all schedulers are accounted to their nodes, assumed pods already before their Bindings are confirmed
-(kube-parity.md 2.2, 4.2). A change of a pod subtracts the old state from every book, then adds the new one.
+Pods of all schedulers are counted at their nodes. Assumed pods are counted even before their Bindings are confirmed
+(kube-parity.md 2.2, 4.2). When a pod changes, its old state is subtracted from every book, and its new state is added.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,29 +29,32 @@ from koordpy.quota.quota_book import QuotaBook, ShareQueue
 from koordpy.workloads.volcano_gangs import VolcanoGroup, group_of_pod
 
 MOST_LABEL_KEYS = 1 << 10
-"""If more label keys than this are indexed, the keys that no pod's selector names any more are removed."""
+"""Limit of indexed label keys: above it, keys that no pod's selector names any more are removed."""
 
 
 class PodBook:
-    """Pods by `namespace/name`, and the books that account them."""
+    """All pods by `namespace/name`, and the books in which they are counted."""
 
     def __init__(
         self, families: DeviceFamilies, *, scheduler_names: frozenset[str], owned: bool, quota: Quota, gangs: Gangs
     ) -> None:
-        """owned: True if default spread constraints apply to pods of controllers and services (`shape_of`)."""
+        """owned: True if default spread constraints apply to pods of controllers and services (`shape_of`).
+
+        families: books of the device families. quota, gangs: sections of the configuration.
+        """
         self.readers = families.readers
         self.families = families.books
-        """Family of devices -> its book."""
+        """Device family -> its book."""
         self._tracked_resources = frozenset[str]().union(*(book.told_resources for book in self.families.values()))
-        """Resources of which a device book accounts the devices of assumed pods; of others the annotations state
-        them."""
+        """Resources of which a device book counts the devices of assumed pods. For all other resources the annotations
+        of the Binding state the devices."""
         self.scheduler_names = scheduler_names
         self.quotas = QuotaBook(quota)
         self._owned = owned
         self._pods: dict[str, PodInfo] = {}
         self._pending: dict[str, PodInfo] = {}
         self._reservations: dict[str, Reservation] = {}
-        """Nominated pod -> its reservation. It has `losers` only if this process made the nomination by a reclaim."""
+        """Nominated pod -> its reservation. `losers` is set only if this process made the nomination by a reclaim."""
         self.expected = ExpectedPods()
         self.workloads = WorkloadBook(gangs, scheduler_names)
         self.gangs = GangBook(scheduler_names, self.workloads.records)
@@ -59,10 +62,10 @@ class PodBook:
         self.neighbours = Neighbours()
         self.owners = OwnerBook()
         self._configured: frozenset[str] = frozenset()
-        """Label keys that the configuration's selectors name; always indexed."""
+        """Label keys that selectors of the configuration name; always indexed."""
         self._most_keys = MOST_LABEL_KEYS
         self.moved: dict[str, GangRef | None] = {}
-        """Key of a pod with a new gang or rank -> its former gang; None for none. The reader clears the dict."""
+        """Key of a pod with a new gang or rank -> its former gang; None if it had none. The reader clears the dict."""
 
     def pod(self, key: str) -> PodInfo | None:
         """Returns a pod by `namespace/name`; None if unknown."""
@@ -73,10 +76,11 @@ class PodBook:
         return iter(self._pods.values())
 
     def put_pod(self, pod: Pod, *, seen: bool = True) -> None:
-        """Stores a pod as the API server has it. A finished pod is stored only if its gang or workload counts it.
+        """Stores a pod as the API server has it. A Succeeded or Failed pod is stored only if its gang or workload
+        counts it.
 
-        seen: True if the API server shows this state now; False if it is an earlier state. Raises `UnreadableError` if
-        a quantity cannot be read; then nothing changes.
+        seen: True if the watch shows this state; False if the cache reads a state again that it has already. Raises
+        `UnreadableError` if a quantity cannot be read; then nothing changes.
         """
         key, old = pod.key, self._pods.get(pod.key)
         known = old if old is not None and old.uid == pod.metadata.uid else None
@@ -85,7 +89,7 @@ class PodBook:
         if counted or info.gang is not None:
             info = self._followed(info)
         info = self._ranked(info)
-        # expectations end, as far as this state fulfils them
+        # end the expectations that this state fulfils
         if known is None:
             self.expected.drop(key)
         elif info.finished or not self._is_assumed(info):
@@ -110,11 +114,11 @@ class PodBook:
             self._reservations.pop(key, None)
 
     def _is_assumed(self, info: PodInfo) -> bool:
-        """Returns True if a pod is on its node only by assumption."""
+        """Returns True if a pod has its node only by an assumption, so that its Binding is not confirmed."""
         return not info.pod.spec.node_name and self.assumed_node(info.key) is not None
 
     def _read(self, pod: Pod, known: PodInfo | None, *, seen: bool) -> PodInfo:
-        """Reads a pod with its expectations. known: the earlier state of the same pod; None if unknown."""
+        """Reads a pod with its expected changes. known: the stored state of the same pod; None if it is not stored."""
         assumed = ""
         if known is not None:
             pod = self.expected.observe(pod) if seen else self.expected.shown(pod)
@@ -165,25 +169,26 @@ class PodBook:
         self._put_again(self.workloads.put_group(key, group))
 
     def _put_again(self, pods: Iterable[str]) -> None:
-        """Reads stored pods (keys) again, because objects or settings changed that they refer to."""
+        """Reads stored pods (keys) again, because an object or setting that they refer to has changed."""
         for key in pods:
             if key in self._pods:
                 self.put_pod(self.expected.bare(self._pods[key].pod), seen=False)
 
     def forget_finished(self, key: str, uid: str) -> None:
-        """Removes a finished pod that was stored only for its workload."""
+        """Removes a Succeeded or Failed pod that was stored only because its workload counts it."""
         if key not in self._pods:
             self.workloads.drop(key, uid)
 
     def _followed(self, info: PodInfo) -> PodInfo:
-        """Returns a pod with its rank index, and if it names no gang with the gang derived from its workload."""
+        """Returns a pod with its rank index and, if it names no gang itself, with the gang derived from its
+        workload."""
         gang, index, made = self.workloads.filed(info)
         if (gang, index, made) == (info.gang, info.index, info.made_group):
             return info
         return replace(info, gang=gang, index=index, made_group=made)
 
     def _ranked(self, info: PodInfo) -> PodInfo:
-        """Returns a pod with the priority and policy of its upstream PodGroup."""
+        """Returns a pod with the priority and preemptionPolicy of its upstream PodGroup, if it has one."""
         if info.pod.spec.scheduling_group is None or info.gang is None:
             return info
         return in_group(info, *self.gangs.rank_of(info))
@@ -208,7 +213,7 @@ class PodBook:
             self.gangs.recount(dict.fromkeys((*refs, *naming, *self.gangs.left_by(uid))))
 
     def _regang(self, old: PodInfo, filed: PodInfo) -> None:
-        """Replaces a pod that only has another gang, or another rank in it."""
+        """Replaces a pod of which only the gang, or the rank in the gang, has changed."""
         if old.gang is not None:
             self.gangs.drop_member(old.gang, old)
             if old.gang != filed.gang:
@@ -224,7 +229,8 @@ class PodBook:
         self._look_for(label_keys)
 
     def _look_for(self, label_keys: Iterable[str]) -> None:
-        """Indexes pods by further label keys that selectors name, so that their counts and shapes distinguish them."""
+        """Adds label keys that selectors name. Counts and shapes of pods then distinguish the values of these
+        labels."""
         if len(self.neighbours.looked_for) > self._most_keys:
             self.forget_labels()
         new = self.neighbours.look_for(label_keys)
@@ -255,7 +261,7 @@ class PodBook:
             self.quotas.wait(info, 1)
 
     def _file(self, info: PodInfo) -> None:
-        """Adds a pod to the indexes; a known pod keeps its position in every order."""
+        """Stores a pod in the indexes, without counting its amounts; a known pod keeps its position in every order."""
         self._pods[info.key] = info
         if info.gang is not None:
             self.gangs.put_member(info.gang, info)
@@ -278,7 +284,7 @@ class PodBook:
             self.quotas.wait(info, -1)
 
     def _replace(self, old: PodInfo, info: PodInfo) -> None:
-        """Replaces a pod with the same amounts on the same node; only its devices may differ (annotations)."""
+        """Replaces a pod that has the same amounts on the same node; only its devices may differ (annotations)."""
         if old.gang is not None:
             self.gangs.drop_member(old.gang, old)
         self._account_devices(old, -1)
@@ -292,8 +298,11 @@ class PodBook:
         self.quotas.account(info, sign)
 
     def _account_devices(self, info: PodInfo, sign: int) -> None:
-        """Accounts the devices of a bound pod (sign 1 or -1): of an assumed pod those of the assumption, else those
-        that its annotations state. Annotations of a pod that requests no device are ignored, except for GPU groups."""
+        """Adds the devices of a bound pod to the device books (sign 1), or removes them (-1).
+
+        The devices of an assumed pod are those of its assumption; of any other pod those that its annotations state.
+        Annotations of a pod that requests no device are ignored, except for GPU groups.
+        """
         if not info.extended and info.group is None:
             return
         if sign < 0:
@@ -313,12 +322,12 @@ class PodBook:
         devices: AllocatedDevices = NO_DEVICES,
         annotations: Mapping[str, str] | None = None,
     ) -> None:
-        """Accounts a pending pod to a node until the watch confirms it, or `forget` removes the assumption.
+        """Counts a pending pod at a node until the watch confirms it, or `forget` removes the assumption.
 
-        claims: claim -> its volume, empty for a volume to be provisioned on the node; devices: devices of each family;
-        annotations: annotations of the Binding, which later plans read if they state the devices.
+        claims: volume claim -> its volume; empty for a volume to be provisioned on the node. devices: device family ->
+        devices. annotations: annotations of the Binding, which later plans read if they state the devices.
 
-        Raises KeyError for an unknown pod, and ValueError for a pod that has a node.
+        Raises KeyError for an unknown pod, and ValueError for a pod that has a node already.
         """
         info = self._pods[key]
         if info.node:
@@ -337,7 +346,8 @@ class PodBook:
         self.placed(self.expected.assume(info.pod, assumed), node)
 
     def placed(self, pod: Pod, node: str) -> None:
-        """Replaces a pending pod by its state with a node and annotations; its other fields are not read again."""
+        """Replaces a pending pod by its state with a node and annotations. The fields that these do not affect are
+        reused."""
         old = self._pods[pod.key]
         info = replace(old, pod=pod, node=node, pending=False, shape=b"")
         self.workloads.put_pod(info)
@@ -345,12 +355,14 @@ class PodBook:
         self._add(info)
 
     def _read_by_annotations(self, info: PodInfo) -> bool:
-        """Returns True if annotations state the devices of a pod, because no book accounts them when it is assumed."""
+        """Returns True if a pod's annotations state its devices, because no book counts them when it is assumed."""
         return any(is_extended(name) and name not in self._tracked_resources for name in info.requests)
 
     def foresee_nomination(self, key: str, node: str, losers: Iterable[ShareQueue] = ()) -> None:
-        """Records that a pending pod is being nominated to a node, and reserves its capacity there. node: empty if the
-        nomination is being cleared. losers: quotas and users from which the capacity is reclaimed."""
+        """Records that a pending pod is being nominated to a node, and reserves its capacity there.
+
+        node: empty if the nomination is being cleared. losers: quotas and users from which the capacity is reclaimed.
+        """
         if key in self._pods:
             self._reservations[key] = nomination(key, node, losers)
             self.expected.nominate(self._pods[key].pod, node)
@@ -363,7 +375,7 @@ class PodBook:
             self._put_again([key])
 
     def unforesee(self, key: str, uid: str) -> None:
-        """Removes the expected nomination and end of a pod, because the request failed."""
+        """Removes the expected nomination and deletion of a pod, because the request failed. uid: uid of the pod."""
         info = self._pods.get(key)
         if info is not None and info.uid == uid:
             pod = self.expected.bare(info.pod)
@@ -383,7 +395,7 @@ class PodBook:
         return self._reservations.copy()
 
     def forget(self, key: str) -> None:
-        """Removes an assumption, because the pod was not bound. A deleted or confirmed pod does not change."""
+        """Removes the assumption of a pod that was not bound. Nothing changes if the pod is deleted or confirmed."""
         if self.assumed_node(key) is None:
             return
         pod = self.expected.bare(self._pods[key].pod)

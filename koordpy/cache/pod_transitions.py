@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The states of a pod in the cache, and which changes of the books (indexes by node, gang, quota) a new state requires.
+"""The states of a pod in the cache, and the steps by which the books (indexes by node, gang, quota) follow a change.
 
 The states are those of kube-scheduler's cache. `put`, `assume`, `forget` and `drop` are the methods of `PodBook`:
 
@@ -8,8 +8,8 @@ The states are those of kube-scheduler's cache. `put`, `assume`, `forget` and `d
        |               '---- forget -------'                             |                              |
        '------------- drop, or put of a finished pod without a gang that it counts for -----------------'
 
-Assumed, bound and ending pods are accounted to their node. An assumed pod that the watch shows without a node stays
-assumed.
+Assumed, bound and ending pods are counted at their node. An assumed pod remains assumed if the watch shows it without a
+node, because that state may be older than the Binding.
 """
 
 from dataclasses import dataclass
@@ -35,14 +35,14 @@ class PodChange(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BookSteps:
-    """What `PodBook` does, in this order, before it adds the new state."""
+    """What `PodBook` does, in this order, before it adds the new state of a pod."""
 
     removes: bool = False
     """True if the stored pod is removed from every book."""
     leaves: bool = False
-    """True if the stored pod's gang records that a member left, unless the new state has the same gang."""
+    """True if the stored pod's gang is told that a member is gone, unless the new state has the same gang."""
     joins: bool = False
-    """True if the gang of the new state records a new member."""
+    """True if the gang of the new state is told that a member is new."""
 
 
 STEPS = {
@@ -66,7 +66,7 @@ def change_of(old: PodInfo | None, info: PodInfo) -> PodChange:
 
 
 def _holds_the_same(old: PodInfo, info: PodInfo) -> bool:
-    """Returns True if both states are on the same node and equal in all that books account, apart from devices."""
+    """Returns True if both states have the same node and are equal in all that books count, apart from devices."""
     if not (old.bound and info.bound) or old.node != info.node:
         return False
     before, after = old.pod.metadata, info.pod.metadata

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passes rejected pods, free capacity and running pods from the cache to the memory of rejections.
+"""Passes pods that kubelets rejected to the memory of rejections (`koordpy.rejections`), with facts about their nodes.
 
-Source: numa.md 8. Costs nothing while no pod is rejected: facts are computed only for nodes with rejections.
+The memory compares these facts (free capacity, running pods, devices) to decide when a closed node opens again. Facts
+are computed only for nodes with rejections, so that there is no cost without them. Source: numa.md 8.
 """
 
 from collections.abc import Callable, Collection
@@ -26,7 +27,7 @@ from koordpy.rejections.strikes import Rejection
 
 
 class RejectionBook:
-    """Rejections of pods of our schedulers, with the facts of their nodes."""
+    """Records rejections of pods of this scheduler, and computes the facts of their nodes."""
 
     def __init__(
         self,
@@ -40,16 +41,17 @@ class RejectionBook:
         live: bool,
     ) -> None:
         """pod_of: returns a stored pod by key. get: returns an object of a kind by key; None if it does not exist.
-        live: True if only pods count that koordpy itself has bound."""
+        live: True on a real cluster; then only pods that koordpy itself has bound count.
+        """
         self.memory = RejectionMemory(settings)
         self._nodes, self._usage, self._pod_of, self._get = nodes, usage, pod_of, get
         self._scheduler_names, self._live = scheduler_names, live
 
     def saw(self, pod: Pod) -> bool:
-        """Records a pod of koordpy that its kubelet has rejected. Returns True if it was recorded.
+        """Records a pod of koordpy if its kubelet has rejected it. Returns True if it was recorded.
 
-        Live, pods of koordpy are those with the epoch of its Bindings, because tenants cannot write it. A pod that
-        cannot be read is ignored, and every pod if `repair.rejections.backoff` is 0.
+        On a real cluster only pods with the epoch annotation of koordpy's Bindings count, because tenants cannot write
+        it. A pod that cannot be read is ignored. If `repair.rejections.backoff` is 0, every pod is ignored.
         """
         reason = rejection_reason(pod)
         if not reason or not self.memory.settings.backoff:
@@ -61,7 +63,7 @@ class RejectionBook:
             shape = request_shape(pod)
         except UnreadableError:
             return False
-        # the time is cut at that of the next update
+        # without a time limit here: `update` cuts a time that is in the future
         rejection = Rejection(rejection_time(pod, float("inf")), pod.metadata.uid, reason)
         self.memory.saw(RejectedPod(pod.spec.node_name, shape, rejection))
         return True
@@ -73,7 +75,7 @@ class RejectionBook:
         return self.memory.update(now, self.facts_of, len(self._nodes))
 
     def facts_of(self, name: str) -> RejectingNodeFacts | None:
-        """Returns the facts of a node that its rejections are compared with; None for an unknown node."""
+        """Returns the facts about a node from which the memory decides when it opens; None for an unknown node."""
         info = self._nodes.get(name)
         if info is None:
             return None
@@ -102,7 +104,7 @@ class RejectionBook:
         )
 
     def _device_facts(self, node: str) -> object:
-        """Returns a value that changes with the devices, the NUMA zones or the kubelet's policy of a node."""
+        """Returns a value that changes if the devices, the NUMA zones or the kubelet's policy of a node change."""
         device, report = self._get(Device, node), self._get(NodeResourceTopology, node)
         spec = device.spec if device is not None else None
         if report is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reservations: capacity that no pod on a node uses yet, and that certain other pods may not use.
+"""Reservations: capacity that is counted as used for a holder, although no pod uses it on a node yet.
 
-They cover kube-scheduler's assumed and nominated pods, and capacity withheld for a unit that has no nodes yet. The
-states of a pending pod's reservation:
+They cover kube-scheduler's assumed and nominated pods, and capacity that is withheld for a unit without nodes. Certain
+pods may not use reserved capacity. The states of a pending pod's reservation:
 
     pending pod --- fits now ----------------------------------> ASSUMED --- Binding confirmed ---> pod on its node
       |   ^                                                       ^   |
@@ -15,7 +15,7 @@ states of a pending pod's reservation:
       '--- no node yet, but starving, promised a start, broken,  |
            or with a request for new nodes ----------------- WITHHELD
 
-Pods that may not use the capacity:
+Who may not use the capacity, and until when it is reserved:
 
     stage      holder                            closed to                       until
     ASSUMED    a pod that is being bound         ALL: every other pod            its Binding is confirmed, refused or
@@ -38,9 +38,9 @@ Pods that may not use the capacity:
     WITHHELD   the successor of a moved pod, on  RANK: units of the moved pod's  `until`, or its successor is bound
                its planned node                  priority or below
 
-The cache stores assumed pods (`expected_pods.py`) and nominated ones (`pod_book.py`). A Snapshot carries the
-nominated ones of earlier rounds. A Draft adds the reservations of its round, and undo takes them back
-(`plan_draft.py`). The planner's ledger decides what is available to a unit.
+The cache stores assumed pods (`expected_pods.py`) and nominated pods (`pod_book.py`). A Snapshot has the nominations of
+earlier rounds. A Draft adds the reservations of its round, and undo removes them (`plan_draft.py`). The planner's
+ledger decides which capacity is available to a unit (`reservations/reservation_ledger.py`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -59,7 +59,7 @@ from koordpy.quota.quota_book import ShareQueue
 
 
 class ReservationStage(StrEnum):
-    """The state of a reservation, by the event that its holder waits for."""
+    """The state of a reservation, by the event for which its holder waits."""
 
     ASSUMED = "assumed"
     """The holder is a pod that waits for the confirmation of its Binding."""
@@ -70,16 +70,16 @@ class ReservationStage(StrEnum):
 
 
 class ClosedTo(StrEnum):
-    """Pods and units that may not use reserved capacity."""
+    """Which pods and units may not use reserved capacity."""
 
     ALL = "all"
     """All except the pods in `waits_for`."""
     RANK = "rank"
     """Pods of the holder's priority or below, and pods of the quotas and users in `losers`."""
     LONGER = "longer"
-    """Units that will not have ended by `until`."""
+    """Units that will still run at `until`, the promised start of the holder."""
     BEHIND = "behind"
-    """Units behind the holder in the queue."""
+    """Units that are behind the holder in the queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +87,15 @@ class Reservation:
     """Capacity that is reserved for one holder."""
 
     holder: str
-    """Key (`namespace/name`) of a pod; title of a unit while capacity is withheld for it."""
+    """Key (`namespace/name`) of a pod; title of the unit if the capacity is withheld for a unit without nodes."""
     stage: ReservationStage
     closed_to: ClosedTo
     uid: str = ""
-    """uid of the pod; set only by the evictor, which must not confuse a pod with its successor of the same name."""
+    """uid of the pod. Only the evictor sets it, to distinguish a pod from its successor of the same name."""
     node: str = ""
-    """Name of the pod's node; empty if `amounts` defines the nodes."""
+    """Name of the pod's node; empty if `amounts` says which capacity of which nodes is reserved."""
     amounts: NDArray[np.int64] | None = field(default=None, compare=False)
-    """[nodes, resources] amounts that count as used. None: the holder's request on `node` counts."""
+    """[nodes, resources] reserved amounts. None: the holder's own requests are reserved on `node`."""
     volumes: Mapping[str, ClaimVolume] = field(default_factory=dict)
     """Volume claim -> the volume and node that the claim is to be bound to."""
     devices: AllocatedDevices = field(default_factory=lambda: NO_DEVICES)
@@ -109,36 +109,38 @@ class Reservation:
     waits_for: frozenset[str] = frozenset()
     """Keys of pods that start before the holder; they may use its capacity until then."""
     until: float = inf
-    """End of the reservation in seconds: since the epoch for a promised start, of the process clock for a nomination.
-    Infinite for no time limit."""
+    """End of the reservation in seconds: since the epoch for a promised start, on the process clock for a nomination.
+    Infinite if there is no time limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReturningPod:
-    """A moved pod with a successor that is to run on the planned node, or a pending pod that starts together with it.
+    """A pod that consolidation moves and that is to run again on its planned node, or a pod that starts together with
+    it.
 
-    Live only: offline the successor is nominated.
+    While the moved pod ends and its successor is created, its planned node stays reserved. Live only: offline the
+    successor is nominated at once.
     """
 
     uid: str
     """uid of the pod."""
     pod: PodInfo
-    """The pod; its successor is expected to be equal."""
+    """The pod. Its successor is expected to have the same requests and constraints."""
     node: str
     """Name of the planned node."""
     since: float
-    """Time of the eviction, in seconds since the epoch."""
+    """Time of the pod's eviction, in seconds since the epoch."""
     until: float
     """End of the reservation, in seconds since the epoch."""
 
     @property
     def holder(self) -> str:
-        """What the pod and its successor have in common."""
+        """Text that the pod and its successor share (`returning_holder`)."""
         return returning_holder(self.pod)
 
 
 def returning_holder(pod: PodInfo) -> str:
-    """Returns a text that a moved pod and its successor share: its gang, else its controller, else its name."""
+    """Returns a text that a moved pod and its successor share: its gang, else its controller, else its own name."""
     if pod.gang is not None:
         return f"gang {pod.gang.id}"
     owner = pod.pod.metadata.controller
@@ -146,27 +148,27 @@ def returning_holder(pod: PodInfo) -> str:
 
 
 def nomination(pod: str, node: str, losers: Iterable[ShareQueue] = ()) -> Reservation:
-    """Returns the reservation of a nominated pod, as later rounds see it."""
+    """Returns the reservation of a nominated pod as later rounds see it. losers: as in `Reservation`."""
     return Reservation(pod, ReservationStage.NOMINATED, ClosedTo.RANK, node=node, losers=frozenset(losers))
 
 
 def place(pod: str, node: str, waits_for: Iterable[str] = ()) -> Reservation:
-    """Returns the reservation of a pod with a node found in this round that starts in a later one."""
+    """Returns the reservation of a pod for which this round found a node and which starts in a later round."""
     return Reservation(pod, ReservationStage.NOMINATED, ClosedTo.ALL, node=node, waits_for=frozenset(waits_for))
 
 
 def withheld(unit: str, closed_to: ClosedTo, amounts: NDArray[np.int64], until: float = inf) -> Reservation:
-    """Returns the reservation of a unit without nodes. amounts: [nodes, resources]."""
+    """Returns the reservation of a unit without nodes. amounts: [nodes, resources]. until: as in `Reservation`."""
     return Reservation(unit, ReservationStage.WITHHELD, closed_to, amounts=amounts, until=until)
 
 
 def reserved_volumes(reservations: Iterable[Reservation]) -> dict[str, str]:
-    """Returns volume -> the volume claim that the volume is reserved for."""
+    """Returns volume -> the volume claim for which the volume is reserved."""
     return {taken.volume: claim for one in reservations for claim, taken in one.volumes.items() if taken.volume}
 
 
 def reserved_devices(reservations: Iterable[Reservation]) -> dict[DeviceId, str]:
-    """Returns device -> the resource claim that the device is reserved for."""
+    """Returns device -> the resource claim for which the device is reserved."""
     return {
         granted.device: claim
         for one in reservations

@@ -2,7 +2,7 @@
 """The Snapshot: the immutable state of the cluster at one moment, which a round plans on.
 
 It has nodes, pods, other objects, counts of bound pods for filters, and resource arrays. `ClusterState.snapshot`
-creates it. A round records its own placements and evictions in a `Draft` on top of it (`plan_draft.py`).
+creates it. A round records its own placements and evictions in a `Draft`, a working copy (`plan_draft.py`).
 """
 
 from collections import Counter
@@ -39,7 +39,7 @@ PODS = "pods"
 """Column 0 of every resource array: the number of pods."""
 
 NOWHERE = "~"
-"""Column 1: the sum of all amounts of resources that no node lists. Every node has 0 of it."""
+"""Column 1, for all resources that no node lists: a request's amounts of these are added up. Every node has 0 of it."""
 
 
 class Columns(dict[str, int]):
@@ -88,8 +88,8 @@ class NodeInfo:
 class Snapshot:
     """The state of the cluster at one moment.
 
-    All node arrays have the order of `nodes`: depth-first in the topology tree, siblings in natural order. "Bound" pods
-    include assumed pods.
+    All arrays with a node axis have the order of `nodes`: depth-first in the topology tree, siblings in natural order.
+    In the fields below, "bound" pods include assumed pods.
     """
 
     now: float
@@ -98,35 +98,36 @@ class Snapshot:
     tree: Tree
     """The network topology, with the nodes as leaves."""
     columns: Columns
-    """Resource -> column of `allocatable`, `used` and `staying`."""
+    """Resource -> column of `allocatable`, `used` and `unevictable_used`."""
     allocatable: Ints
     """[nodes, resources] allocatable amounts; column 0 is the maximum number of pods."""
     used: Ints
     """[nodes, resources] requests of bound pods; column 0 is their number."""
     score_used: Ints
-    """[nodes, 2] milli-cores and bytes for scores: as `used`, but containers without a request count with a default."""
+    """[nodes, 2] milli-cores and bytes for scores: as `used`, with kube-scheduler's defaults for missing requests."""
     unevictable_used: Ints
-    """[nodes, resources] the part of `used` of pods that are never evicted (DaemonSet and mirror pods)."""
+    """[nodes, resources] the part of `used` that belongs to pods which are never evicted (DaemonSet and mirror
+    pods)."""
     pods: Mapping[str, PodInfo]
-    """All known pods by `namespace/name`: pending, bound, and finished ones that name a gang."""
+    """All known pods by `namespace/name`: pending pods, bound pods, and finished pods that name a gang."""
     pending: tuple[PodInfo, ...]
-    """Pods that are to be placed (`PodInfo.pending`)."""
+    """Pods that koordpy is to place (`PodInfo.pending`)."""
     members: Mapping[GangRef, tuple[PodInfo, ...]]
     """Gang -> all known pods that name it."""
     pasts: Mapping[GangRef, GangPast]
-    """Gang -> its history beyond the existing pods; only of gangs with a history."""
+    """Gang -> facts about it that its existing pods do not show; only gangs with such facts."""
     linkers: tuple[GangRef, ...]
     """Gangs with a `groups` annotation on their object or on one of their pods."""
     selectors: Mapping[str, Mapping[str, int]]
-    """network-topology-selector value -> node name -> number of bound pods with it."""
+    """Value of the annotation network-topology-selector -> node name -> number of bound pods with the value."""
     pod_groups: Mapping[str, PodGroup]
-    """`namespace/name` -> PodGroup of coscheduling, without those that are ignored."""
+    """`namespace/name` -> PodGroup of coscheduling, without PodGroups that are ignored."""
     upstream_groups: Mapping[str, UpstreamPodGroup]
     """`namespace/name` -> PodGroup of scheduling.k8s.io."""
     made_groups: Mapping[GangRef, tuple[UpstreamPodGroup, ...]]
     """Gang -> PodGroups of scheduling.k8s.io that controllers created by default for its pods."""
     passed_groups: frozenset[str]
-    """`namespace/name` of PodGroups with all pods in other gangs: they are not gangs."""
+    """`namespace/name` of upstream PodGroups of which all pods are in other gangs; they are not gangs themselves."""
     quotas: Quotas
     """ElasticQuotas and users, and their used amounts."""
     classes: Mapping[PodClass, Mapping[tuple[str, bool], int]]
@@ -138,11 +139,11 @@ class Snapshot:
     ports: Mapping[tuple[str, int], Mapping[tuple[str, str], int]]
     """(protocol, host port) -> (node name, address) -> number of bound pods that use it."""
     reservations: Mapping[str, Reservation]
-    """Pod without a node -> its reservation."""
+    """Key of a pod that waits for capacity on its node -> its reservation."""
     storage: VolumeObjects
     """Volumes, volume claims, and the other storage objects."""
     owners: Owners
-    """Services and controllers, if default spread constraints need them."""
+    """Services and controllers; empty unless default spread constraints need them."""
     claim_users: Mapping[str, Mapping[str, int]]
     """Volume claim (`namespace/name`) -> node name -> number of bound pods that use the claim."""
     disks: Mapping[Disk, Mapping[tuple[str, bool], int]]
@@ -152,51 +153,52 @@ class Snapshot:
     namespaces: Mapping[str, Mapping[str, str]]
     """Namespace -> its labels; only of known namespaces."""
     live: bool = False
-    """True for the pods of a real cluster, with controllers that recreate them."""
+    """True for the pods of a real cluster, which controllers recreate after an eviction."""
     static_version: int = 0
-    """Another number after a change of labels, taints or images of a node, or of the set of nodes. Verdicts that depend
-    on nothing else are cached by it."""
+    """Changes if labels, taints or images of a node, or the set of nodes change. Verdicts that depend on nothing else
+    are cached by this number."""
     capacity_version: int = 0
-    """Another number after a change of allocatable amounts, or of the set of nodes."""
+    """Changes if allocatable amounts, or the set of nodes change."""
     staying_version: int = 0
-    """Another number after a DaemonSet or mirror pod was added to or removed from a node."""
+    """Changes if a DaemonSet or mirror pod is added to a node or removed from it."""
     scheduler_names: frozenset[str] = field(default_factory=frozenset)
     """Values of schedulerName that koordpy schedules."""
     topology_warnings: tuple[tuple[str, str], ...] = ()
     """(object, text) of faults of the objects that define the tree; the faulty parts are ignored."""
     topology_fault: str = ""
-    """Faults of the ClusterNetworkTopology; while it has faults, the last valid layers are used. Empty for none."""
+    """Text on the faults of the ClusterNetworkTopology; empty for none. With faults, its last valid layers are used."""
     node_warnings: tuple[tuple[str, str], ...] = ()
     """(object, text) of labels and annotations of nodes that have no effect."""
     families: Mapping[str, FamilyView] = field(default_factory=dict)
-    """Family of devices -> its devices."""
+    """Device family -> its view of the devices at this moment."""
     readers: AskReaders = field(default_factory=AskReaders)
-    """Readers of device requests, by family."""
+    """Functions that read the device requests of a pod, by family."""
     lost_nodes: Mapping[str, LostNode] = field(default_factory=dict)
-    """Node name -> why the node is lost; only of lost nodes (repair.md 4.1)."""
+    """Name of a lost node -> its taints and condition that mark it as lost (repair.md 4.1)."""
     broken_since: Mapping[GangRef, float] = field(default_factory=dict)
-    """Broken gang -> when this process first found it so, in seconds since the epoch. Empty offline."""
+    """Broken gang -> when this process first found it broken, in seconds since the epoch. Empty offline."""
     returning: tuple[ReturningPod, ...] = ()
-    """Moved pods for which capacity is kept on their planned nodes. Empty offline."""
+    """Moved pods whose planned nodes are reserved until their successors start. Empty offline."""
     keeps_spares: bool = False
-    """True if a layer keeps spare nodes, or a node has the label of spares (`plugins/spare_nodes.py`)."""
+    """True if a layer or the label of a node asks for spare nodes (`plugins/spare_nodes.py`)."""
     closed_nodes: ClosedNodes = NOTHING_CLOSED
-    """Nodes that take no pods of request shapes that they rejected lately (numa.md 8)."""
+    """Nodes that lately rejected pods of a request shape, and that take no pods of it for a time (numa.md 8)."""
     budgets: tuple[PodDisruptionBudget, ...] = ()
     """PodDisruptionBudgets in natural order."""
     provisioning_requests: tuple[ProvisioningRequest, ...] = ()
-    """ProvisioningRequests in natural order, also those that koordpy did not create."""
+    """ProvisioningRequests in natural order, including those that koordpy did not create."""
     serves_provisioning: bool = True
-    """False if the API server does not serve ProvisioningRequests, so that no unit asks by one."""
+    """False if the API server does not serve ProvisioningRequests, so that no unit requests nodes by them."""
     priority_classes: tuple[PriorityClass, ...] = ()
-    """PriorityClasses in natural order, which only suggestions of a higher priority read."""
+    """PriorityClasses in natural order; read only to suggest a higher priority."""
     workload_gangs: Mapping[GangRef, WorkloadGang] = field(default_factory=dict)
     """Gangs that are derived from workloads."""
     unknown_steps: frozenset[GangRef] = frozenset()
-    """Gangs of PodGroups of TrainJobs. The operator creates such pods in steps, and the steps are not known."""
+    """Gangs of PodGroups of TrainJobs with unknown steps: the operator creates their pods in steps that koordpy cannot
+    read."""
     meant: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """`namespace/name` of a workload -> names of its gangs, if they differ from the workload's name. A link to the
-    workload means these gangs."""
+    """`namespace/name` of a workload -> names of its gangs, only if these differ from the workload's name. A `groups`
+    annotation that names the workload means these gangs."""
     evicted_for: EvictedFor = field(default_factory=dict)
     """Id of a unit -> ids of the units for which it was evicted in the last hour (preemption.md 3.6)."""
     memo: dict[type, object] = field(default_factory=dict, compare=False, repr=False)
@@ -209,12 +211,12 @@ class Snapshot:
 
     @property
     def closes_nodes(self) -> bool:
-        """True if the filter NodeRepair may refuse a node. False in most rounds, which then skip it."""
+        """True if the filter NodeRepair may refuse a node. False in most rounds, so that the filter is skipped."""
         return bool(self.lost_nodes) or self.keeps_spares or self.closed_nodes is not NOTHING_CLOSED
 
     @cached_property
     def offered_resources(self) -> tuple[str, ...]:
-        """Resources of which at least one node has some."""
+        """Resources of which at least one node has an allocatable amount above 0."""
         return tuple(name for name, column in self.columns.items() if self.allocatable[:, column].any())
 
     @property
@@ -224,7 +226,7 @@ class Snapshot:
 
     @cached_property
     def pods_on(self) -> Mapping[str, tuple[PodInfo, ...]]:
-        """Node name -> bound pods on it; computed on first use, for checks that need each pod."""
+        """Node name -> bound pods on it; computed at the first request, for checks that need each pod."""
         out: dict[str, list[PodInfo]] = {}
         for pod in self.pods.values():
             if pod.bound:
@@ -233,7 +235,7 @@ class Snapshot:
 
     @cached_property
     def csi_uses(self) -> Mapping[str, Counter[CsiVolume]]:
-        """Node name -> number of uses of each CSI volume by bound pods."""
+        """Node name -> CSI volume -> number of bound pods on the node that use it."""
         out: dict[str, Counter[CsiVolume]] = {}
         for claim, places in self.claim_users.items():
             promise = self.claim_volumes.get(claim)
@@ -244,11 +246,12 @@ class Snapshot:
         return out
 
     def vector(self, requests: Amounts) -> tuple[tuple[int, int], ...]:
-        """Returns (column, amount) of each resource of a pod's request. The first pair is (0, 1): one pod."""
+        """Returns (column, amount) of each resource of a pod's request. The first pair is (0, 1), because column 0
+        counts pods."""
         return ((0, 1), *((self.columns[name], amount) for name, amount in requests.items()))
 
     def requests_of(self, pods: Iterable[PodInfo]) -> Ints:
-        """Returns [resources], the sum of the requests of pods, with their number in column 0."""
+        """Returns [resources], the sum of the requests of pods; column 0 is the number of pods."""
         out = np.zeros(self.allocatable.shape[1], dtype=np.int64)
         for pod in pods:
             for column, amount in self.vector(pod.requests):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Variants of a Snapshot for what-if questions, such as "would the gang fit with two more nodes?".
 
-A variant lacks some pods, has new or changed nodes or pending pods, or changed quotas. Each function returns a Snapshot
-as it would be after the change, with every dependent count updated. The original Snapshot does not change. Cost:
-O(nodes) for nodes, O(pods) copies of references for pods. A function raises `VariantError` if the result cannot be
-exact: if devices of resource claims would be freed, if a bound pod other than one of a DaemonSet or kubelet is added or
-replaced, and for new or relabelled nodes in topology trees of HyperNodes.
+In a variant some pods are absent, nodes or pending pods are new or changed, or quotas are changed. Each function
+returns the Snapshot after the change, with every dependent count updated; the original Snapshot does not change. Cost:
+O(nodes) for nodes, O(pods) copies of references for pods. A function raises `VariantError` if it cannot compute the
+result exactly: if devices of resource claims would be freed, if a bound pod is added or replaced that is not of a
+DaemonSet or of a kubelet, and for new or relabelled nodes if HyperNodes define the tree.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -33,9 +33,9 @@ from koordpy.topology.topology_tree import build_tree
 K = TypeVar("K")
 S = TypeVar("S")
 _COUNTED = ("selectors", "classes", "terms", "ports", "claim_users", "disks")
-"""Fields of a Snapshot with counts of bound pods."""
+"""Fields of a Snapshot that count bound pods."""
 _versions = count(-2, -1)
-"""`static_version` and `staying_version` of variants: negative, so they never equal one of a ClusterState."""
+"""`static_version` and `staying_version` of variants: negative, so that they never equal a number of ClusterState."""
 
 
 class VariantError(Exception):
@@ -43,7 +43,8 @@ class VariantError(Exception):
 
 
 def without_pods(snapshot: Snapshot, gone: Iterable[PodInfo]) -> Snapshot:
-    """Returns the snapshot without some pods. Bound pods free their nodes; pending pods leave the demand of quotas."""
+    """Returns the snapshot without some pods: the nodes of bound pods are freed; pending pods leave the demand of
+    quotas."""
     pods = {pod.key: pod for pod in gone}
     bound = [pod for pod in pods.values() if pod.bound]
     if any(pod.pod.spec.resource_claims or _amends(pod, snapshot) for pod in bound):
@@ -51,7 +52,7 @@ def without_pods(snapshot: Snapshot, gone: Iterable[PodInfo]) -> Snapshot:
     used, scored = snapshot.used.copy(), snapshot.score_used.copy()
     for pod in bound:
         _subtract(pod, snapshot, used, scored)
-    # counts that filters read, without those of the removed pods
+    # subtract the removed pods from the counts that filters read
     counts = _counts(snapshot, bound, -1)
     members = _filtered(snapshot.members, pods)
     return replace(
@@ -70,7 +71,7 @@ def without_pods(snapshot: Snapshot, gone: Iterable[PodInfo]) -> Snapshot:
 
 
 def with_succeeded(snapshot: Snapshot, ended: Iterable[PodInfo]) -> Snapshot:
-    """Returns the snapshot after some bound pods have Succeeded. Those that name a gang stay members of it."""
+    """Returns the snapshot after some bound pods have Succeeded. Pods that name a gang remain its members."""
     pods = {pod.key: pod for pod in ended}
     done = {
         key: structs.replace(
@@ -91,7 +92,7 @@ def with_nodes(snapshot: Snapshot, nodes: Iterable[NodeInfo], like: Mapping[str,
     """Returns the snapshot with new or changed nodes.
 
     nodes: the new states; a known name replaces that node. like: new node -> existing node with the same devices; a new
-    node that is left out has no devices.
+    node that is not in `like` has no devices.
     """
     layers, changed = snapshot.tree.layers, {node.name: node for node in nodes}
     known = {node.name: node for node in snapshot.nodes}
@@ -146,9 +147,9 @@ def new_node(template: NodeInfo, name: str) -> NodeInfo:
 
 
 def with_daemons(snapshot: Snapshot, pods: Iterable[PodInfo]) -> Snapshot:
-    """Returns the snapshot with new bound pods of DaemonSets and kubelets, which run on new nodes.
+    """Returns the snapshot with new bound pods of DaemonSets and kubelets, as they would run on new nodes.
 
-    Raises `VariantError` for a pod with devices or resource claims, because it is not known which ones it gets.
+    Raises `VariantError` for a pod with devices or resource claims, because it is unknown which devices it would get.
     """
     changed = {pod.key: pod for pod in pods}
     if not changed:
@@ -177,7 +178,8 @@ def with_daemons(snapshot: Snapshot, pods: Iterable[PodInfo]) -> Snapshot:
 
 
 def with_pods(snapshot: Snapshot, pods: Iterable[PodInfo]) -> Snapshot:
-    """Returns the snapshot with new or changed pending pods; a known key replaces that pod. Gangs keep their order."""
+    """Returns the snapshot with new or changed pending pods; a known key replaces that pod at its position in its
+    gang."""
     changed = {pod.key: pod for pod in pods}
     before = [snapshot.pods[key] for key in changed if key in snapshot.pods]
     if any(pod.bound for pod in (*before, *changed.values())):
@@ -240,7 +242,7 @@ def _filtered(
 
 
 def _subtract(pod: PodInfo, snapshot: Snapshot, used: Ints, scored: Ints) -> None:
-    """Subtracts a bound pod from `used` and `scored`, in place. Raises `VariantError` if a sum of its node was cut."""
+    """Subtracts a bound pod from `used` and `scored` in place. Raises `VariantError` if a sum of its node is cut."""
     node = snapshot.index.get(pod.node)
     if node is None:
         return
@@ -252,8 +254,10 @@ def _subtract(pod: PodInfo, snapshot: Snapshot, used: Ints, scored: Ints) -> Non
 
 
 def _amends(pod: PodInfo, snapshot: Snapshot) -> bool:
-    """Returns True if a device family has corrected the amounts of a bound pod's node because of devices in use there.
-    Without the pod the correction might be another one."""
+    """Returns True if a device family has corrected the amounts of the pod's node because of devices in use there.
+
+    Without the pod the correction might be different.
+    """
     if pod.node not in snapshot.index or not any(view.amends(pod.node) for view in snapshot.families.values()):
         return False
     node = snapshot.nodes[snapshot.index[pod.node]]
@@ -270,8 +274,8 @@ def _counts(snapshot: Snapshot, pods: Iterable[PodInfo], sign: int) -> dict[str,
 
 
 def _with_requests(quotas: Quotas, *, gone: Iterable[PodInfo] = (), come: Iterable[PodInfo] = ()) -> Quotas:
-    """Returns the quotas with other used and requested amounts. gone: removed pods. come: added pods."""
-    # amounts to subtract, by owner: of bound pods (held) and of pending ones (waiting)
+    """Returns the quotas with the used and requested amounts after a change. gone: removed pods. come: added pods."""
+    # amounts to subtract, by quota or user: of bound pods (`held`) and of pending pods (`waiting`)
     held, waiting = Tally[Owner, str](), Tally[Owner, str]()
     for pods, sign in ((gone, 1), (come, -1)):
         for pod in pods:
@@ -286,8 +290,10 @@ def _with_requests(quotas: Quotas, *, gone: Iterable[PodInfo] = (), come: Iterab
 
 
 def _with_devices(snapshot: Snapshot, like: Mapping[str, str]) -> Snapshot:
-    """Returns the snapshot with the devices of new nodes. like: new node -> existing node with the same devices; empty
-    for none."""
+    """Returns the snapshot with the devices of new nodes. like: new node -> existing node with the same devices.
+
+    An empty `like` changes nothing.
+    """
     return replace(snapshot, families={family: view.with_nodes(like) for family, view in snapshot.families.items()})
 
 

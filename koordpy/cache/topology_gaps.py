@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds faults in the network topology labels of nodes, for warnings to the administrator.
 
-There are three kinds of faults (gaps): checked nodes without the label of a layer, labels of a layer that no node has
-("bare" layers), and domain names below two parents ("split" domains). They do not stop scheduling: a node without a
-label is a domain by itself, and a split name is two domains. But gangs wait longer or are placed worse.
+There are three kinds of faults, called gaps: a checked node without the label of a layer; a layer with a label that no
+node has ("bare" layer); and a domain name below two parents ("split" domain). Gaps do not stop scheduling: a node
+without a label is a domain by itself, and a split name is two domains. But gangs wait longer or are placed worse.
 
-Checked are the nodes with accelerators, because gangs run there. If no node has accelerators, all nodes are checked
-except control-plane nodes. Layers that number their domains from zero below each parent split names on purpose, and are
-excluded. Cost: O(nodes) for each new tree, then O(nodes without a label).
+Checked nodes are the nodes with accelerators, because gangs run there. If no node has accelerators, all nodes are
+checked except control-plane nodes. A layer that numbers its domains from zero below each parent repeats names on
+purpose, and is not reported as split. Cost: O(nodes) for each new tree, then O(nodes without a label).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -47,9 +47,9 @@ class UnlabelledNodes:
     counted: int
     """Number of checked nodes."""
     bare: bool
-    """True if no node of the cluster has the label."""
+    """True if no node of the whole cluster has the label."""
     meant: str = ""
-    """Label key of nodes that the misspelt key of the layer probably means; empty for none."""
+    """Label key that some nodes have and that the layer's misspelt key probably means; empty for none."""
 
     def __str__(self) -> str:
         """Returns the text for users, such as `block: 2 of 8 nodes lack the label example.com/block: n1, n2`."""
@@ -66,14 +66,14 @@ class UnlabelledNodes:
 
 @dataclass(frozen=True, slots=True)
 class SplitDomain:
-    """A domain name below several parents."""
+    """A domain name that exists below several parents."""
 
     layer: str
     """Name of the layer."""
     name: str
     """Name of the domains."""
     places: tuple[tuple[str, int], ...]
-    """(path, number of nodes) of each domain with the name."""
+    """(path of names from the top, number of nodes) of each domain with the name."""
 
     def __str__(self) -> str:
         places = [f"{path} ({count_noun(nodes, 'node')})" for path, nodes in self.places]
@@ -82,7 +82,10 @@ class SplitDomain:
 
 @dataclass(frozen=True)
 class TopologyGaps:
-    """All gaps of a topology. unlabelled: in the order of layers, from the top. split: by layer and domain name."""
+    """All gaps of a topology.
+
+    unlabelled: in the order of layers, from the top. split: by layer and domain name.
+    """
 
     unlabelled: tuple[UnlabelledNodes, ...] = ()
     split: tuple[SplitDomain, ...] = ()
@@ -92,13 +95,13 @@ class TopologyGaps:
 
     @cached_property
     def kinds(self) -> frozenset[tuple[str, str]]:
-        """Pairs (kind of gap, layer): a pair that was not there before triggers an event."""
+        """Pairs (kind of gap, layer). A pair that did not exist before triggers an event."""
         found = {("bare" if one.bare else "unlabelled", one.layer.name) for one in self.unlabelled}
         return frozenset(found | {("split", one.layer) for one in self.split})
 
     @property
     def reason(self) -> str:
-        """Reason of the topology's condition, by the most serious kind of gap; not for an object without gaps."""
+        """Reason of the topology's condition: the most serious kind of gap. Must not be called without gaps."""
         if any(one.bare for one in self.unlabelled):
             return "NoNodeLabelled"
         return "NodesUnlabelled" if self.unlabelled else "DomainsSplit"
@@ -115,7 +118,7 @@ NO_GAPS = TopologyGaps()
 
 
 def bare_text(layer: Layer, meant: str, *, named: bool = False) -> str:
-    """Returns `no node has the label a, did you mean b?` for a bare layer. meant: b; empty for no suggestion.
+    """Returns `no node has the label a, did you mean b?` for a bare layer. meant: b; empty for no question.
 
     named: True to add the name of the layer to the label.
     """
@@ -127,10 +130,10 @@ def bare_text(layer: Layer, meant: str, *, named: bool = False) -> str:
 
 @dataclass(frozen=True)
 class LabelGaps:
-    """The gaps that do not depend on which nodes are checked. They change only with the tree.
+    """The gaps of all nodes, checked or not. They change only with the tree.
 
-    bare: level (1 for the top layer) of each bare layer -> label key of nodes that the layer's key probably means,
-    empty for none.
+    bare: level (1 for the top layer) of each bare layer -> label key that some nodes have and that the layer's key
+    probably means; empty for none.
     """
 
     bare: Mapping[int, str] = field(default_factory=dict)
@@ -138,8 +141,10 @@ class LabelGaps:
 
     @staticmethod
     def from_tree(tree: Tree, labels: Callable[[], Iterable[Mapping[str, str]]]) -> "LabelGaps":
-        """Finds the gaps of a tree. labels: returns the labels of its nodes; called only if a layer has no labelled
-        node."""
+        """Finds the gaps of a tree. labels: returns the labels of its nodes.
+
+        `labels` is called only if no node has the label of a layer.
+        """
         number = len(tree.node_names)
         bare = [i for i, lacking in enumerate(tree.lacking, start=1) if number and len(lacking) == number]
         known: set[str] = {key for one in labels() for key in one} if bare else set()
@@ -167,9 +172,9 @@ def bare_layer(snapshot: Snapshot, level: int) -> str:
 
 
 def _meant_key(layers: Layers, level: int, known: Collection[str]) -> str:
-    """Returns the label key of nodes that the keys of a bare layer probably mean; empty for none.
+    """Returns the label key that some nodes have and that the key of a bare layer probably means; empty for none.
 
-    That is a similar key, or the only key with the same name and another prefix. Keys of other layers are excluded.
+    It is a similar key, or the only key with the same name and another prefix, but never a key of another layer.
     known: all label keys of nodes.
     """
     taken = {key for one in layers.chain for key in one.label_keys}
@@ -186,9 +191,9 @@ def _meant_key(layers: Layers, level: int, known: Collection[str]) -> str:
 def split_domains(tree: Tree) -> tuple[SplitDomain, ...]:
     """Returns the domain names below several parents, in the order of layers from the top.
 
-    Excluded are domains of single nodes that lack a label at the layer or above. Also excluded are layers that number
-    their domains from zero below each parent. Such a layer is recognized by several split names, and by at most one
-    parent with a name that is not split.
+    Domains of single nodes that lack a label at the layer or above are ignored. So is a layer that numbers its domains
+    from zero below each parent. Such a layer has several split names, and at most one parent has a name that is not
+    split.
     """
     found: list[SplitDomain] = []
     private = _private(tree)
@@ -216,7 +221,7 @@ def split_domains(tree: Tree) -> tuple[SplitDomain, ...]:
 
 
 def _private(tree: Tree) -> list[NDArray[np.bool_]]:
-    """Returns [level][domain], True if the domain is, or is inside, the domain of a single node without a label."""
+    """Returns [level][domain]: True if the domain is the domain of a single node without a label, or inside one."""
     out = [np.zeros(len(level), dtype=bool) for level in tree.levels]
     for number, lacking in enumerate(tree.lacking, start=1):
         out[number] = out[number - 1][tree.levels[number].parent]
@@ -228,8 +233,11 @@ def _private(tree: Tree) -> list[NDArray[np.bool_]]:
 def find_gaps(
     tree: Tree, labels: LabelGaps, get: Callable[[str], NodeInfo | None], accelerated: Collection[str]
 ) -> TopologyGaps:
-    """Returns the gaps of a tree. labels: gaps of all nodes. get: returns a node by name; None if unknown. accelerated:
-    names of nodes with accelerators."""
+    """Returns the gaps of a tree.
+
+    labels: gaps of all nodes. get: returns a node by name; None if unknown. accelerated: names of nodes with
+    accelerators.
+    """
     if not tree.has_object or not tree.node_names:
         return NO_GAPS
 
@@ -258,8 +266,10 @@ def _takes_no_work(info: NodeInfo) -> bool:
 
 
 def by_layer(tree: Tree, gaps: TopologyGaps) -> tuple[dict[str, int], dict[str, int]]:
-    """Returns (layer -> number of nodes without its label, layer -> number of split names) for every layer above the
-    nodes."""
+    """Returns (layer -> number of nodes without its label, layer -> number of split names).
+
+    Both have every layer above the nodes.
+    """
     layers = [layer.name for layer in tree.layers.chain[:-1]] if tree.has_object else []
     unlabelled, split = dict.fromkeys(layers, 0), dict.fromkeys(layers, 0)
     for one in gaps.unlabelled:

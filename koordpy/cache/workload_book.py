@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connects gangs that are derived from workloads (Job, JobSet, PyTorchJob and others) with the pods of the cache.
 
-`DerivedBook` derives the gangs from workload objects and labels of pods. It knows gangs by `namespace/name`, and does
-not know `PodInfo`. `WorkloadBook` adds the identities (`GangRef`) that the cache uses, and says which gang a pod is in.
-It also finds PodGroups that operators created and that can never start as a whole. Source: workloads.md 2.
+`DerivedBook` derives the gangs from workload objects and labels of pods. It identifies gangs by `namespace/name`, and
+does not know `PodInfo`. `WorkloadBook` adds the identities (`GangRef`) that the cache uses, and says which gang a pod
+is in. It also finds PodGroups that operators created and that can never start as a whole. Source: workloads.md 2.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -27,8 +27,8 @@ from koordpy.workloads.workload_model import Role, StepCondition, Workload
 from koordpy.workloads.workload_runs import WorkloadPod
 
 _STEPPED = frozenset((TRAIN_JOB[1], "MPIJob"))
-"""Kinds with operators that create one PodGroup for all pods of a workload, but create some of these pods only after
-others have started."""
+"""Kinds of which the operator creates one PodGroup for all pods of a workload, but creates some of these pods only
+after others have started."""
 
 
 class WorkloadBook(DerivedBook):
@@ -41,14 +41,14 @@ class WorkloadBook(DerivedBook):
         self.passed_over: dict[GangRef, str] = {}
         """PodGroup that is ignored -> the reason, for users."""
         self.unknown_steps: frozenset[GangRef] = frozenset()
-        """PodGroups of TrainJobs of which the steps are not known, so that they are not ignored."""
+        """PodGroups of TrainJobs with unknown steps; these PodGroups are not ignored."""
         self._refs: dict[str, GangRef] = {}
         """`namespace/name` of a derived gang -> its identity, one object for all its pods."""
         self.derived: Mapping[GangRef, WorkloadGang] = {}
         """All derived gangs, as of the last `regroup`."""
 
     def know(self, known: Known, groups: Mapping[str, VolcanoGroup]) -> None:
-        """As `DerivedBook.know`: replaces all workloads. Also stores their records."""
+        """Replaces all workloads (`DerivedBook.know`) and their records."""
         super().know(known, groups)
         for workload in known.all():
             self.records.put(workload)
@@ -64,7 +64,8 @@ class WorkloadBook(DerivedBook):
         self.records.drop(uid)
 
     def put_pod(self, info: PodInfo) -> None:
-        """Stores the current state of a pod for the derivation of gangs, with the gang or PodGroup that it names."""
+        """Stores the current state of a pod, with the gang or PodGroup that it names, so that gangs are derived from
+        it."""
         pod, named = info.pod, self._named_gang(info)
         upstream = named.key if named is not None and named.source is GangSource.UPSTREAM else ""
         self.put(
@@ -78,9 +79,9 @@ class WorkloadBook(DerivedBook):
         )
 
     def _named_gang(self, info: PodInfo) -> GangRef | None:
-        """Returns the gang that a pod names by its labels, annotations or scheduling group; None for none.
+        """Returns the gang that a pod names by its labels, annotations or scheduling group; None if it names none.
 
-        A pod without a scheduling group may also have a derived gang in `info.gang`; that gang is returned then.
+        If a pod has no scheduling group, its derived gang in `info.gang` is returned.
         """
         if info.pod.spec.scheduling_group is None:
             return info.gang
@@ -103,7 +104,7 @@ class WorkloadBook(DerivedBook):
         return group.queue if group is not None else ""
 
     def regroup(self, named: Iterable[GangRef], now: float) -> set[str]:
-        """Derives the gangs of all changed workloads. Returns the keys of pods that may have another gang now.
+        """Derives the gangs of all changed workloads again. Returns the keys of pods that may have another gang now.
 
         named: gangs that pods name, so that no derived gang gets the same name. now: seconds since the epoch.
         """
@@ -120,16 +121,17 @@ class WorkloadBook(DerivedBook):
         return pods
 
     def take_altered(self) -> list[GangRef]:
-        """Returns the gangs with changes in more than their pods since the last call."""
+        """Returns the gangs that changed in more than their pods since the last call, such as in minMember."""
         found, self.altered = self.altered, set()
         return [self._refs[key] for key in found if key in self._refs]
 
     def pass_over(self, groups: Mapping[str, PodGroup]) -> set[GangRef]:
-        """Finds PodGroups that the operator of a TrainJob or MPIJob created and that can never reach their minimum.
+        """Finds PodGroups that the operator of a TrainJob or MPIJob created and that can never reach their minMember.
 
-        Their minMember counts all pods, but the operator creates some of them only after others have started. Such a
-        PodGroup is ignored, and its pods get derived gangs instead. Volcano PodGroups are handled alike. groups:
-        PodGroups of coscheduling by `namespace/name`. Returns those that are ignored for the first time, or no longer.
+        Their minMember counts all pods, but the operator creates some of these pods only after others have started.
+        Such a PodGroup is ignored, and its pods get derived gangs instead. groups: PodGroups of coscheduling by
+        `namespace/name`; PodGroups of Volcano are known already. Returns the PodGroups that are newly ignored, or no
+        longer ignored.
         """
         # 1. PodGroups of coscheduling
         found, unknown = {}, set()
@@ -168,11 +170,12 @@ class WorkloadBook(DerivedBook):
         return gang is None or gang.source is GangSource.WORKLOAD or gang in self.passed_over
 
     def filed(self, info: PodInfo) -> tuple[GangRef | None, int | None, str]:
-        """Returns (gang, rank index, PodGroup) of a known pod; None, None and empty if it has none.
+        """Returns (gang, rank index, PodGroup) of a known pod; None, None and empty where the pod has none.
 
-        The PodGroup is one that the pod's controller created by default, if the pod is in another gang.
+        The PodGroup is set if the pod's controller created it by default, and the pod is in another gang.
         """
-        # A gang that the pod names precedes a derived one, except a PodGroup that is ignored or created by default.
+        # A gang that the pod names has precedence over a derived gang, unless its PodGroup is ignored or created by
+        # default.
         known, named, made = self._pods[info.key], self._named_gang(info), ""
         gang = self._refs.get(known.gang) if self._is_free(named) else named
         if known.passes:
@@ -189,14 +192,14 @@ class WorkloadBook(DerivedBook):
 
 @dataclass(frozen=True, slots=True)
 class _StepPods:
-    """A step of a workload: the roles with pods that exist at the same time."""
+    """A step of a workload: the roles of which pods exist at the same time."""
 
     size: int
     """Number of pods of all roles of the step."""
     first: int
     """Number of pods that are created before any pod of the step is bound."""
     later: StepCondition | None
-    """Condition for the creation of the other pods, of the first role that has one; None if all are created at once."""
+    """Condition after which the remaining pods are created, of the first role that has one; None if there is none."""
     role: str
     """Role that waits for the condition `later`; empty for none."""
 
@@ -204,10 +207,10 @@ class _StepPods:
 def _steps(workload: Workload) -> list[_StepPods]:
     """Returns the steps of a workload in order.
 
-    A role that waits until another role is Complete is in a later step than that role: the pods of the other role have
-    ended. A role that waits for another state, such as Ready, is in the same step, but its pods are created later.
+    If a role waits until another role is Complete, it is in a later step, because the pods of the other role have ended
+    by then. If it waits for another state, such as Ready, it is in the same step, but its pods are created later.
     """
-    # role -> its step, which is the largest number of Complete conditions on a path to it; step -> its roles
+    # levels: role -> its step, the largest number of Complete conditions on a path to it; below: step -> its roles
     levels: dict[str, int] = {}
     members: dict[int, list[Role]] = {}
     for role in workload.roles:
@@ -232,8 +235,9 @@ def _steps(workload: Workload) -> list[_StepPods]:
 def _never_met(least: int, steps: list[_StepPods], owner: OwnerReference) -> str:
     """Returns why a PodGroup over all steps of a workload can never reach its minMember; empty if it can.
 
-    least: minMember. steps: empty if unknown, and then the answer is empty. owner: the controller of the PodGroup. A
-    minMember above the number of pods of any step is a user's setting in an MPIJob, so its PodGroup remains in use.
+    least: the minMember. steps: steps of the workload; empty if unknown, and then the result is empty. owner: the
+    controller of the PodGroup. If the minMember of an MPIJob is above the number of pods of any step, the user has set
+    it, and the PodGroup remains in use.
     """
     most, owner_text = max((step.size for step in steps), default=least), f"{owner.kind} {owner.name}"
     never = f"minMember {least} can never"

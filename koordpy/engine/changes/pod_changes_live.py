@@ -55,7 +55,7 @@ class PodChanges:
     def take_in(self, pod: Pod) -> Pod | None:
         """Returns the pod reduced to the fields in use; None if it is not stored at all (`PodIntake`)."""
         if pod.status.phase == "Failed":
-            if self._state.saw_failed(pod):
+            if self._state.record_failed_pod(pod):
                 if not self._state.live:
                     self._rejected[pod.key] = pod
                 for listener in self._hub.listeners.rejected:
