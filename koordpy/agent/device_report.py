@@ -23,28 +23,28 @@ from koordpy.devices.gpu.gpu_links import describe_links
 API_VERSION = f"{keys.GROUP_KOORDINATOR}/v1alpha1"
 """apiVersion of the Device."""
 FOREIGN, ENV, DEVICE_PLUGIN = "foreign", "env", "device-plugin"
-"""Ways in which containers get their GPUs (gpu-topology.md 10)."""
+"""Values of `agent.delivery`: the ways in which containers get their GPUs (gpu-topology.md 10)."""
 MEBIBYTE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Result of one look at the node."""
+    """What one look at the node found, ready to be written to the API server."""
 
     device: Mapping[str, Any]
-    """The Device for server-side apply, without status and owner."""
+    """The Device as a server-side apply patch, without status and owner reference."""
     conditions: tuple[Condition, ...]
     """Conditions of the Device's status, without times."""
     matrix: LinkMatrix
     """Link classes of all pairs of GPUs."""
     described: Mapping[str, str] = field(default_factory=dict)
-    """Link of each pair of GPUs as annotations of the Node (`GSOC_ID_<a>_<b>`)."""
+    """Annotations of the Node: `GSOC_ID_<a>_<b>` -> link of the pair of GPUs (minors a and b)."""
 
 
 def check_measurement(value: Any, size: int) -> tuple[list[list[float]], str]:
     """Returns (matrix in GB/s, ""), or ([], error) if the value is invalid.
 
-    size: number of GPUs; rows and columns are in the order of minors, and the diagonal is ignored.
+    size: number of GPUs. Rows and columns must be in the order of minors; the diagonal is ignored.
     """
     if isinstance(value, Mapping):
         value = value.get("bandwidth")
@@ -74,10 +74,10 @@ def make_report(
 ) -> Report:
     """Reads the links and returns the report.
 
-    measured: content of the measurement file, None without one. before: link classes of the last report, used for GPUs
-    that have vanished. undeliverable: why GPUs cannot be delivered as `delivery` says. held: GPU -> the reason why it
-    must not be used although it is healthy. asked: False if the driver does not answer; every pair then keeps its link
-    class. Raises BackendError.
+    measured: content of the measurement file; None if there is no file. before: link classes of the last report, used
+    for GPUs that have vanished. undeliverable: why GPUs cannot be delivered by `delivery`; empty if they can. held: GPU
+    key -> reason why a healthy GPU must not be used. asked: False if the driver does not answer; then every pair keeps
+    its link class. Raises BackendError.
     """
     gpus = in_order(book.gpus)
     present = [gpu.key for gpu in book.present] if asked else []
@@ -106,9 +106,9 @@ def make_report(
 
 
 def node_annotations(node: str, described: Mapping[str, str], uid: str = "") -> dict[str, Any]:
-    """Returns the Node for server-side apply, with the links of its GPUs as annotations.
+    """Returns the Node as a server-side apply patch that sets the links of its GPUs as annotations.
 
-    uid: uid of the Node, so that no later Node with the same name is written; empty if it is not known.
+    uid: uid of the Node, so that the patch fails for a later Node with the same name; empty if it is unknown.
     """
     metadata: dict[str, Any] = {"name": node, **({"uid": uid} if uid else {}), "annotations": dict(described)}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
@@ -148,7 +148,11 @@ def _entry(gpu: MachineGpu, withheld: str) -> dict[str, Any]:
 def _conditions(
     gpus: Sequence[tuple[MachineGpu, str]], matrix: LinkMatrix, unread: str, undeliverable: str
 ) -> tuple[Condition, ...]:
-    """Returns the conditions of the Device. gpus: (GPU, reason why it must not be used, empty if it may be)."""
+    """Returns the conditions of the Device.
+
+    gpus: (GPU, reason why it must not be used; empty if it may be used). unread: why links cannot be read; empty if
+    they can. undeliverable: why GPUs cannot be delivered; empty if they can.
+    """
     ready = _listed([f"{gpu.uuid or gpu.minor}: {why}" for gpu, why in gpus if why]) or f"{len(gpus)} GPUs healthy"
     unread = unread and f"measured bandwidth: {unread}"
     return (
@@ -162,12 +166,12 @@ def _conditions(
 
 
 def _condition(type: str, holds: bool, reasons: tuple[str, str], message: str) -> Condition:
-    """Returns a condition. reasons: (reason if it is true, reason if it is false)."""
+    """Returns a condition of a type. holds: True for status True. reasons: (reason if True, reason if False)."""
     return Condition(type=type, status=str(holds), reason=reasons[not holds], message=message)
 
 
 def _listed(texts: Sequence[str], most: int = 8) -> str:
-    """Returns texts as one text; of more than `most` texts only the first ones and the number of the rest."""
+    """Joins texts; of more than `most` texts only the first ones, with the number of the remaining ones."""
     more = f"; {len(texts) - most} more" if len(texts) > most else ""
     return "; ".join(texts[:most]) + more
 

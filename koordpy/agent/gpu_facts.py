@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts about the GPUs of a node that a backend provides, equal for NVML, a file and a text.
+"""The facts about the GPUs of a node that every backend (NVML, a file, a text) provides in the same form.
 
-Main types: `GpuBackend`, the interface of a source, and `MachineGpu`, one GPU. A GPU has three different numbers: its
-index (NVML's order), its minor (/dev/nvidiaN) and its CUDA ordinal. So its UUID is the key, if the backend knows it.
-Rules: gpu-topology.md 9.
+Main types: `GpuBackend`, the interface of a backend, and `MachineGpu`, one GPU. A GPU has three numbers that can
+differ: its index (NVML's order), its minor (N of /dev/nvidiaN) and its CUDA ordinal. So GPUs are identified by UUID if
+the backend knows it. Rules: gpu-topology.md 9.
 """
 
 from abc import ABC, abstractmethod
@@ -33,29 +33,29 @@ class MachineGpu:
     socket: int | None = None
     """CPU socket; None if unknown."""
     pcie_root: str = ""
-    """PCI address of its root port; empty if unknown."""
+    """PCI address of the root port above the GPU; empty if unknown."""
     memory_bytes: int = 0
     """Memory in bytes; 0 if unknown."""
     mig: bool = False
-    """True if it is divided into MIG instances; it is listed then, without links."""
+    """True if the GPU is divided into MIG instances; then it is listed without links."""
 
     @property
     def key(self) -> str:
-        """Identifier of the GPU in all calls."""
+        """Identifier of the GPU in all calls: its UUID, else its minor."""
         return self.uuid or f"index-{self.index}"
 
 
 class Fabric(StrEnum):
-    """Other end of an NVLink that does not lead to a GPU of this node."""
+    """Other end of an NVLink that does not lead to a known GPU of this node."""
 
     SWITCH = "switch"
-    """A switch of NVLinks."""
+    """An NVSwitch."""
     UNKNOWN = "unknown"
     """An end that is neither a GPU of this node nor a known switch."""
 
 
 Peer = str | Fabric
-"""Other end of an active NVLink: the key of a GPU, or the fabric."""
+"""Other end of an active NVLink: the key of a GPU, or a `Fabric`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class P2P:
     """Peer-to-peer access between two GPUs."""
 
     read: bool | None = None
-    """True if a GPU can read the memory of the other; None if unknown."""
+    """True if each GPU can read the memory of the other; None if unknown."""
     nvlink: bool | None = None
     """True if the two GPUs can communicate over NVLink; None if unknown."""
 
@@ -98,7 +98,7 @@ class GpuBackend(ABC):
         return P2P()
 
     def health_events(self, timeout: float) -> Sequence[XidEvent]:
-        """Returns the errors since the last call; waits up to `timeout` seconds for the first one."""
+        """Returns the errors since the last call. Without errors it waits up to `timeout` seconds for the first one."""
         return ()
 
     def boot(self) -> str:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Health of the GPUs: an error makes a GPU unhealthy, clean polls make it healthy again, a lost GPU stays unhealthy.
+"""Decides on the health of the GPUs from the errors that the driver reports.
 
-An Xid is an error code that NVIDIA's driver reports for a GPU. Rules: gpu-topology.md 9. The codes are those of
-NVIDIA's list of Xid errors.
+An error makes a GPU unhealthy; `RECOVER_AFTER` polls without an error make it healthy again. A GPU that fell off the
+bus stays unhealthy until the node reboots. An Xid is an error code of NVIDIA's driver; the codes are those of NVIDIA's
+list of Xid errors. Rules: gpu-topology.md 9.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from koordpy.agent.gpu_facts import MachineGpu, XidEvent
 
 APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
-"""Xids caused by the application or a stop by the user, which do not affect the GPU's health."""
+"""Xids caused by the application or by a stop of the user; they do not make a GPU unhealthy."""
 NVLINK_XID = 74
 """Xid of an NVLink error."""
 LOST_XID = 79
@@ -22,43 +23,44 @@ RECOVER_AFTER = 3
 
 @dataclass(slots=True)
 class _State:
-    """Health of an unhealthy GPU."""
+    """State of one unhealthy GPU."""
 
     clean: int = 0
     """Number of polls without an event since the last error."""
     why: str = ""
-    """Reason why it is unhealthy."""
+    """Reason why the GPU is unhealthy."""
     lost: bool = False
-    """True if it has fallen off the bus, so that only a reboot restores it."""
+    """True if the GPU has fallen off the bus, so that only a reboot restores it."""
 
 
 @dataclass
 class HealthBook:
-    """Health of every GPU that was seen since the node started, by key."""
+    """Health of every GPU that was seen since the node booted."""
 
     recover_after: int = RECOVER_AFTER
     """Number of polls without an event after which a GPU counts as healthy again."""
     ignored: Collection[int] = APPLICATION_XIDS
-    """Xids that do not affect the health."""
+    """Xids that do not make a GPU unhealthy."""
     _sick: dict[str, _State] = field(default_factory=dict)
-    """Key of an unhealthy GPU -> its health."""
+    """Key of an unhealthy GPU -> its state."""
     _links: dict[str, int] = field(default_factory=dict)
     """Key of a GPU with an NVLink error -> number of polls since the error."""
     _seen: dict[str, MachineGpu] = field(default_factory=dict)
     """Key -> GPU, of every GPU seen since the node started."""
     _gone: set[str] = field(default_factory=set)
-    """Keys of the GPUs that were seen before and are missing in the last poll."""
+    """Keys of GPUs that were seen before and that the last poll did not list."""
 
     def remember(self, gpus: Iterable[MachineGpu]) -> None:
-        """Adds GPUs that an earlier agent reported in this boot; they count as vanished until they are seen."""
+        """Adds GPUs that an earlier agent reported since the node's boot; until a poll lists them they count as
+        vanished."""
         for gpu in gpus:
             self._seen.setdefault(gpu.key, gpu)
 
     def poll(self, gpus: Sequence[MachineGpu] | None, events: Sequence[XidEvent] | None) -> None:
         """Updates the health from one poll.
 
-        gpus: existing GPUs, None if the driver did not answer. events: None if waiting for events failed; all GPUs
-        count as unhealthy then.
+        gpus: existing GPUs; None if the driver did not answer. events: errors since the last poll; None if waiting for
+        events failed. In both cases of None all GPUs count as unhealthy.
         """
         if gpus is not None:
             self._seen.update((gpu.key, gpu) for gpu in gpus)
@@ -95,7 +97,7 @@ class HealthBook:
         return hit
 
     def _mark(self, keys: Iterable[str], why: str, *, lost: bool = False) -> set[str]:
-        """Makes GPUs (keys) unhealthy and returns them. The reason of a lost GPU stays."""
+        """Makes GPUs (keys) unhealthy and returns them. The reason of a lost GPU does not change."""
         marked = set(keys)
         for key in marked:
             old = self._sick.get(key)
@@ -104,7 +106,7 @@ class HealthBook:
 
     @property
     def gpus(self) -> list[MachineGpu]:
-        """Every GPU of this boot, including vanished ones, so that link matrices keep their size."""
+        """Every GPU seen since the node booted, including vanished GPUs, so that link matrices keep their size."""
         return list(self._seen.values())
 
     @property
@@ -114,7 +116,7 @@ class HealthBook:
 
     @property
     def without_nvlink(self) -> frozenset[str]:
-        """Keys of GPUs with NVLink errors."""
+        """Keys of the GPUs of which NVLinks are not used, because of a recent NVLink error."""
         return frozenset(self._links)
 
     def why_sick(self, key: str) -> str:

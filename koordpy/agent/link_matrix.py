@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes the matrix of link classes from the facts of a backend, and finds degraded links.
+"""Computes the matrix of link classes of all pairs of GPUs from the facts of a backend, and finds degraded links.
 
-Rules: gpu-topology.md 3 and 9.
+A link class names the fastest connection of two GPUs: NVLinks (such as NV18), else the class of their PCIe path. Rules:
+gpu-topology.md 3 and 9.
 """
 
 from collections import Counter
@@ -11,11 +12,11 @@ from dataclasses import dataclass
 from koordpy.agent.gpu_facts import Fabric, GpuBackend, MachineGpu
 
 SELF = "X"
-"""Cell on the diagonal of a matrix."""
+"""Link class on the diagonal of a matrix: the GPU itself."""
 PCIE = ("PSB", "PIX", "PXB", "PHB", "NODE", "SYS")
 """Classes of PCIe paths, the shortest first."""
 NO_PEER, NO_PEER_SHARED = "HOST", "HOSTPIX"
-"""Classes of pairs without peer access: over the host, and over the host through one shared PCIe switch."""
+"""Classes of pairs without peer access: over host memory; HOSTPIX if one PCIe switch is above both GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,9 @@ class LinkMatrix:
     classes: tuple[tuple[str, ...], ...]
     """Link classes, `[GPUs][GPUs]` in the order of minors, X on the diagonal."""
     keys: tuple[str, ...]
-    """Key of the GPU of each row."""
+    """Row -> key of the GPU."""
     degraded: tuple[str, ...] = ()
-    """Descriptions of missing links."""
+    """One sentence for each missing or broken link."""
 
     def cells(self) -> dict[tuple[str, str], str]:
         """Returns (key, key) -> link class, for every pair."""
@@ -49,15 +50,15 @@ def link_matrix(
 ) -> LinkMatrix:
     """Returns the link classes of all pairs of GPUs, and descriptions of degraded links.
 
-    present: keys of the GPUs that the driver knows, None for all. before: (key, key) -> last link class, used for
-    vanished GPUs. without_nvlink: keys of GPUs with NVLink errors; their NVLinks are ignored. Raises BackendError.
+    present: keys of the GPUs that the driver lists now; None for all. before: (key, key) -> last known link class, used
+    for vanished GPUs. without_nvlink: keys of GPUs with NVLink errors; their NVLinks are ignored. Raises BackendError.
     """
     rows = in_order(gpus)
     there_now = {gpu.key for gpu in rows} if present is None else set(present)
     peers = {gpu.key: Counter(backend.nvlinks(gpu)) for gpu in rows if not gpu.mig and gpu.key in there_now}
     degraded = [f"{_name(gpu)}: NVLink errors" for gpu in rows if gpu.key in without_nvlink]
     known = {gpu.key for gpu in rows}
-    # NVLinks of each GPU that lead to a switch or out of the node
+    # number of NVLinks of each GPU that do not lead to another GPU of this node
     fabric = {
         key: sum(count for peer, count in ends.items() if isinstance(peer, Fabric) or peer not in known)
         for key, ends in peers.items()
@@ -81,7 +82,7 @@ def link_matrix(
                 there, back = peers[a.key][b.key], peers[b.key][a.key]
                 if there != back:
                     degraded.append(f"{_name(a)} - {_name(b)}: {there} NVLinks one way, {back} the other")
-                # direct links; without any, the links of both GPUs to the fabric
+                # direct links; if there are none, the links over the fabric: the smaller number of both GPUs
                 links = min(there, back) or min(fabric[a.key], fabric[b.key])
             cells[i, j] = cells[j, i] = _class(backend, (a, b), links, path)
     size = len(rows)
@@ -92,7 +93,7 @@ def link_matrix(
 def _class(backend: GpuBackend, pair: tuple[MachineGpu, MachineGpu], links: int, path: str | None) -> str:
     """Returns the link class of a pair of GPUs.
 
-    links: number of NVLinks. path: class of the PCIe path, None if unknown. A GPU in MIG mode has no peer access over
+    links: number of NVLinks. path: class of the PCIe path; None if unknown. A GPU in MIG mode has no peer access over
     any link.
     """
     a, b = pair

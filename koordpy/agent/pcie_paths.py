@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads PCIe paths from sysfs, for drivers that do not report how two GPUs are connected.
 
-A resolved path is /sys/devices/pciDDDD:BB/<root port>/<switch port>/.../<function>. The class of the path between two
-GPUs follows from how many leading names their two paths have in common. Rules: gpu-topology.md 9.
+A resolved path is /sys/devices/pciDDDD:BB/<root port>/<switch port>/.../<function>. The number of leading names that
+two paths have in common determines the class of the path between the two GPUs. Rules: gpu-topology.md 9.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ SYSFS = Path("/sys")
 
 @dataclass(frozen=True, slots=True)
 class PciPath:
-    """Path of a PCI function."""
+    """Path of a PCI function, such as a GPU, from the root complex down."""
 
     parts: tuple[str, ...]
     """Names from the root complex down to the function."""
@@ -22,7 +22,7 @@ class PciPath:
 
     @property
     def root(self) -> str:
-        """Root port of the function; the root complex if the function is directly on it, empty without a path."""
+        """Root port above the function; the root complex if there is no port between, and empty without a path."""
         return self.parts[1] if len(self.parts) > 2 else self.parts[0] if self.parts else ""
 
 
@@ -59,10 +59,10 @@ def read_socket(numa: int | None, *, sysfs: Path = SYSFS) -> int | None:
 
 
 def path_class(a: PciPath, b: PciPath) -> str:
-    """Returns the class of the path between two functions, as nvidia-smi names it.
+    """Returns the class of the path between two PCI functions, with nvidia-smi's names.
 
-    PSB: one board (equal address except the function). PIX: one switch. PXB: several switches. PHB: one root complex.
-    NODE: two root complexes of one NUMA node. SYS: different NUMA nodes.
+    PSB: one board (addresses differ only in the function). PIX: one switch. PXB: several switches. PHB: one root
+    complex. NODE: two root complexes of one NUMA node. SYS: different NUMA nodes.
     """
     if a.parts[0] != b.parts[0]:
         return "NODE" if a.numa is not None and a.numa == b.numa else "SYS"
@@ -73,5 +73,5 @@ def path_class(a: PciPath, b: PciPath) -> str:
         return "PSB"
     if shared <= 1:
         return "PHB"
-    # below one switch each path has one downstream port and the function; a longer path means more switches
+    # below one switch, each path ends with a downstream port and the function; longer paths have further switches
     return "PIX" if max(len(a.parts), len(b.parts)) - shared <= 2 else "PXB"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a node's Device with server-side apply: the spec and the conditions, each only if it has changed.
 
-The Node object owns the Device, so the Device is deleted with its Node. Optionally the links are also written as GSOC
-annotations of the Node; nothing else of the Node is written. Rules: gpu-topology.md 9.
+The Node object owns the Device, so the Device is deleted with its Node. If `gsoc` is set, the links are also written as
+GSOC annotations of the Node; no other field of the Node is written. Rules: gpu-topology.md 9.
 """
 
 import time
@@ -38,14 +38,14 @@ class DevicePublisher:
         self._conditions: list[Condition] = []
         """Conditions as they were last written."""
         self._owner: dict[str, Any] | None = None
-        """Owner reference to the Node; None if it is not known."""
+        """Owner reference to the Node; None while it is unknown."""
         self._described: dict[str, str] | None = None
         """GSOC annotations as they were last written; None before the first write."""
 
     async def reported_before(self, boot: str) -> list[MachineGpu]:
-        """Returns the GPUs in the existing Device if it was written since the node's last boot, else none.
+        """Returns the GPUs in the existing Device if the Device was written since the node's last boot, else none.
 
-        boot: identifier of the current boot. After a reboot, GPUs that were lost before do not count.
+        boot: identifier of the current boot. GPUs that were lost before a reboot do not matter after it.
         """
         device = await self._client.get_or_none(f"{DEVICES}/{self._node}", type=Device)
         if device is None or not boot or device.metadata.annotations.get(keys.DEVICE_BOOT) != boot:
@@ -82,7 +82,7 @@ class DevicePublisher:
         return True
 
     async def lacks_runtime(self) -> str:
-        """Returns why GPUs cannot be delivered by env; empty if the RuntimeClass nvidia exists, which it needs."""
+        """Returns why GPUs cannot be delivered by `env`, which needs the RuntimeClass nvidia; empty if it exists."""
         try:
             await self._client.request("GET", RUNTIME_CLASS)
         except ApiError as fault:
@@ -92,7 +92,7 @@ class DevicePublisher:
         return ""
 
     async def check(self) -> None:
-        """Makes the next `publish` write everything if the Device was deleted. Raises ApiError, Unreachable."""
+        """If the Device was deleted, makes the next `publish` write everything. Raises ApiError, Unreachable."""
         if self._written is not None and await self._client.get_or_none(f"{DEVICES}/{self._node}", type=Device) is None:
             self.forget()
 

@@ -244,7 +244,7 @@ async def test_what_stirs_the_agent_is_written_before_the_driver_has_waited_for_
         while 0.02 not in waits:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         why.append("ending")
-        one.stirred.set()
+        one.look_requested.set()
         await one.wait_until_reported("ending")
     assert max(waits) == pytest.approx(0.02)
     conditions = {c["type"]: c for c in (await device(client))["status"]["conditions"]}

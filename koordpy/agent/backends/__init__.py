@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources of facts about the GPUs of a node; `open_backend` opens the source of `--backend`.
+"""Backends of the agent: sources of facts about the GPUs of a node. `open_backend` opens the one that `--backend`
+names.
 
-A backend reads NVML, a YAML file with scripted errors, or the text of `nvidia-smi topo -m`.
+There are three: NVML (the library of NVIDIA's driver), a YAML file of a simulated machine with scripted errors, and the
+text of `nvidia-smi topo -m`.
 
-Main types: `NvmlLibrary` (`nvml.py`): the driver; `FakeBackend` (`file_backend.py`): a file; `TopoBackend`
-(`topo_backend.py`): a text.
+Main types: `NvmlLibrary` (`nvml.py`), `FakeBackend` (`file_backend.py`) and `TopoBackend` (`topo_backend.py`).
 
-Must not decide on the health of GPUs: the agent does. Only `nvml.py` imports pynvml, inside a function, because the
-driver's library exists on nodes with GPUs only.
+Must not decide on the health of GPUs: the agent does. Only `nvml.py` imports pynvml, and inside a function, because the
+driver's library exists only on nodes with GPUs.
 Start reading at `nvml.py`.
 """
 
@@ -20,7 +21,7 @@ def open_backend(text: str) -> GpuBackend:
     """Opens the backend `nvml`, `fake:FILE` or `topo:FILE`. Raises BackendError."""
     kind, _, path = text.partition(":")
     if kind == "nvml" and not path:
-        # imported here, because the driver's library exists on nodes with GPUs only
+        # imported here, because the driver's library exists only on nodes with GPUs
         from koordpy.agent.backends.nvml import open_nvml
 
         return open_nvml()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated machine from a YAML file, with errors at scripted polls.
+"""A simulated machine that is described by a YAML file, with errors at scripted polls, for tests without GPUs.
 
-Rules: gpu-topology.md 9. The file:
+Rules: gpu-topology.md 9. Format of the file:
 
     gpus: 8                      # or a list: {uuid, minor, index, bus, numa, socket, pcie, memory, mig}
     links: [[X, NV4, ...], ...]  # classes as in topo -m, also NV4+PHB; default: all SYS
@@ -25,7 +25,7 @@ from koordpy.decoding.manifest_documents import read_documents
 from koordpy.decoding.strict_decoding import decode
 
 _CELL = re.compile(r"(?:NV([1-9]\d*))?(?:\+?([A-Z]+))?$")
-"""A link class in the file: number of NVLinks and PCIe class, each optional."""
+"""A cell of `links`: number of NVLinks and class of the PCIe path, each optional."""
 
 
 class FakeGpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,33 +43,33 @@ class FakeGpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FakeFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One scripted event in the file."""
+    """One scripted event in the list `faults` of the file."""
 
     poll: int
-    """Number of the poll at which it happens, from 1."""
+    """Number of the poll at which the event happens, from 1."""
     uuid: str = ""
     xid: int = 0
     gone: str = ""
-    """Key of a GPU that vanishes; empty for none. `back`: key of a GPU that is restored."""
+    """Key of a GPU that vanishes; empty if none does. The next field, `back`: key of a GPU that returns."""
     back: str = ""
     fail: str = ""
     """What fails at this poll: `wait` (waiting for events) or `gpus` (listing GPUs); empty for nothing."""
 
 
 class FakeMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file."""
+    """The content of the file."""
 
     gpus: int | list[FakeGpu] = 0
     links: list[list[str]] = []
     fabric: int | list[int] = 0
-    """NVLinks to a switch, of every GPU or one number for each GPU."""
+    """Number of NVLinks to a switch: one number for every GPU, or a list with one number per GPU."""
     bandwidth: list[list[float]] | None = None
     boot: str = "boot"
     faults: list[FakeFault] = []
 
 
 class FakeBackend(GpuBackend):
-    """The machine of a file. Each call of `health_events` is one poll."""
+    """The simulated machine. Each call of `health_events` is one poll."""
 
     def __init__(self, machine: FakeMachine) -> None:
         self._machine = machine
@@ -85,8 +85,10 @@ class FakeBackend(GpuBackend):
         return [gpu for gpu in self._gpus if gpu.key not in self._gone]
 
     def pcie(self, a: MachineGpu, b: MachineGpu) -> str | None:
-        """Implements `GpuBackend.pcie`. The classes HOST and HOSTPIX (no peer access, `link_matrix.py`) are read as
-        the paths SYS and PIX."""
+        """Implements `GpuBackend.pcie`.
+
+        The classes HOST and HOSTPIX of the file mean no peer access (`link_matrix.py`); their paths are SYS and PIX.
+        """
         path = self._cell(a, b)[1]
         return {NO_PEER: "SYS", NO_PEER_SHARED: "PIX"}.get(path, path) or None
 
@@ -101,12 +103,12 @@ class FakeBackend(GpuBackend):
         return ends
 
     def p2p(self, a: MachineGpu, b: MachineGpu) -> P2P:
-        """Implements `GpuBackend.p2p`: reading is denied for pairs with class HOST or HOSTPIX."""
+        """Implements `GpuBackend.p2p`: reads are denied for pairs of the class HOST or HOSTPIX."""
         links, path = self._cell(a, b)
         return P2P(read=path not in (NO_PEER, NO_PEER_SHARED), nvlink=True if links else None)
 
     def health_events(self, timeout: float) -> Sequence[XidEvent]:
-        """Implements `GpuBackend.health_events`: carries out the faults of the next poll."""
+        """Implements `GpuBackend.health_events`: applies the faults of the next poll."""
         self._poll += 1
         self._fail = ""
         events = []
@@ -133,7 +135,7 @@ class FakeBackend(GpuBackend):
         return self._machine.bandwidth
 
     def _cell(self, a: MachineGpu, b: MachineGpu) -> tuple[int, str]:
-        """Returns (NVLinks, PCIe class) of a pair; rows of the file are in the order of its GPUs."""
+        """Returns (number of NVLinks, PCIe class) of a pair, from `links`, whose rows are in the order of `gpus`."""
         if not self._machine.links:
             return 0, "SYS"
         found = _CELL.match(self._machine.links[self._gpus.index(a)][self._gpus.index(b)])

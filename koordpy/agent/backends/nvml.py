@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads facts from NVML, the library of NVIDIA's driver, through NVIDIA's Python bindings.
 
-The only module that imports pynvml. A call that the driver or the GPU does not support returns "unknown", not an error.
-A lost GPU is left out. If the library does not answer, it is opened again, because a reloaded driver requires that.
-BackendError follows if opening fails. Rules: gpu-topology.md 9, and the NVML API reference for each call.
+This is the only module that imports pynvml. A call that the driver or the GPU does not support returns "unknown", not
+an error. A GPU that fell off the bus is left out. If the library does not answer, it is closed and opened again,
+because a reloaded driver requires that; if this fails, BackendError is raised. Rules: gpu-topology.md 9, and NVML's API
+reference for each call.
 """
 
 import ctypes
@@ -15,7 +16,7 @@ from koordpy.agent.gpu_facts import P2P, BackendError, Fabric, GpuBackend, Machi
 from koordpy.agent.pcie_paths import path_class, read_path, read_socket, sysfs_address
 
 READ_INDEX = 0
-"""nvmlGpuP2PCapsIndex_t for reads; in pynvml this constant is a tuple by mistake."""
+"""Value of nvmlGpuP2PCapsIndex_t for reads; pynvml defines this constant as a tuple by mistake."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """File with the identifier of the current boot."""
 MILLISECONDS = 1000
@@ -26,7 +27,7 @@ class _LostError(Exception):
 
 
 class NvmlLibrary(GpuBackend):
-    """Backend on one loaded library. nvml: the module pynvml, or a substitute in tests."""
+    """Backend on the loaded library. nvml: the module pynvml, or a substitute in tests."""
 
     def __init__(self, nvml: Any, *, boot_id: Path = BOOT_ID) -> None:
         self._nvml = nvml
@@ -36,24 +37,24 @@ class NvmlLibrary(GpuBackend):
         self._by_address: dict[object, str] = {}
         """Address of a handle (`_address`) -> key of the GPU."""
         self._events: Any = None
-        """NVML's event set; None before the GPUs are registered for events."""
+        """NVML's event set; None while no GPU is registered for events."""
         self._by_bus: dict[str, str] = {}
         """PCI address -> key of the GPU."""
 
     # -- GPUs ----------------------------------------------------------------------------------------------------
 
     def gpus(self) -> Sequence[MachineGpu]:
-        """Implements `GpuBackend.gpus`; opens the library again after an error."""
+        """Implements `GpuBackend.gpus`; after an error it opens the library again and repeats the call."""
         try:
             return self._list()
         except BackendError as fault:
-            self._open_anew(fault)
+            self._reopen(fault)
             return self._list()
 
-    def _open_anew(self, fault: BackendError) -> None:
-        """Closes the library and opens it again. Raises BackendError with the first fault if that fails."""
+    def _reopen(self, fault: BackendError) -> None:
+        """Closes the library and opens it again. fault: the error to raise if that fails."""
         self._close_events()
-        self._may(self._nvml.nvmlShutdown)
+        self._optional(self._nvml.nvmlShutdown)
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as why:
@@ -62,13 +63,13 @@ class NvmlLibrary(GpuBackend):
     def _list(self) -> list[MachineGpu]:
         """Returns the GPUs that the driver knows, and stores their handles. Raises BackendError.
 
-        A GPU that is new needs a new registration for events, so the event set is closed.
+        If a GPU is new, the event set is closed, because the GPU must be registered for events.
         """
         nvml = self._nvml
         found: list[MachineGpu] = []
         handles: dict[str, Any] = {}
-        for index in range(int(self._must(nvml.nvmlDeviceGetCount))):
-            handle = self._may(nvml.nvmlDeviceGetHandleByIndex, index)
+        for index in range(int(self._required(nvml.nvmlDeviceGetCount))):
+            handle = self._optional(nvml.nvmlDeviceGetHandleByIndex, index)
             if handle is None:
                 continue  # the GPU has fallen off the bus; NVML's count still includes it
             try:
@@ -87,13 +88,13 @@ class NvmlLibrary(GpuBackend):
     def _gpu(self, index: int, handle: Any) -> MachineGpu:
         """Returns the properties of a GPU. Raises _LostError, BackendError."""
         nvml = self._nvml
-        uuid = _text(self._there(nvml.nvmlDeviceGetUUID, handle))
-        minor = self._there(nvml.nvmlDeviceGetMinorNumber, handle, needed=False)
-        info = self._there(nvml.nvmlDeviceGetPciInfo, handle, needed=False)
+        uuid = _text(self._gpu_property(nvml.nvmlDeviceGetUUID, handle))
+        minor = self._gpu_property(nvml.nvmlDeviceGetMinorNumber, handle, needed=False)
+        info = self._gpu_property(nvml.nvmlDeviceGetPciInfo, handle, needed=False)
         bus = sysfs_address(_text(info.busId)) if info is not None else ""
         path = read_path(bus) if bus else None
-        memory = self._may(nvml.nvmlDeviceGetMemoryInfo, handle)
-        mig = self._may(nvml.nvmlDeviceGetMigMode, handle)
+        memory = self._optional(nvml.nvmlDeviceGetMemoryInfo, handle)
+        mig = self._optional(nvml.nvmlDeviceGetMigMode, handle)
         return MachineGpu(
             index=index,
             minor=index if minor is None else int(minor),
@@ -110,7 +111,7 @@ class NvmlLibrary(GpuBackend):
     # -- links ---------------------------------------------------------------------------------------------------
 
     def pcie(self, a: MachineGpu, b: MachineGpu) -> str | None:
-        """Implements `GpuBackend.pcie`: by the driver, else by sysfs."""
+        """Implements `GpuBackend.pcie`: asks the driver; if it does not know, sysfs."""
         nvml = self._nvml
         classes = {
             nvml.NVML_TOPOLOGY_INTERNAL: "PSB",
@@ -120,14 +121,14 @@ class NvmlLibrary(GpuBackend):
             nvml.NVML_TOPOLOGY_NODE: "NODE",
             nvml.NVML_TOPOLOGY_SYSTEM: "SYS",
         }
-        level = self._may(nvml.nvmlDeviceGetTopologyCommonAncestor, self._handle(a), self._handle(b))
+        level = self._optional(nvml.nvmlDeviceGetTopologyCommonAncestor, self._handle(a), self._handle(b))
         if level in classes:
             return classes[level]
         here, there = (read_path(gpu.bus) if gpu.bus else None for gpu in (a, b))
         return path_class(here, there) if here is not None and there is not None else None
 
     def nvlinks(self, a: MachineGpu) -> Sequence[Peer]:
-        """Implements `GpuBackend.nvlinks`: links are queried one by one, until one is not supported."""
+        """Implements `GpuBackend.nvlinks`: queries link by link until the driver does not support the next number."""
         nvml, handle = self._nvml, self._handle(a)
         ends: list[Peer] = []
         for link in range(int(nvml.NVML_NVLINK_MAX_LINKS)):
@@ -142,14 +143,14 @@ class NvmlLibrary(GpuBackend):
         return ends
 
     def _far_end(self, handle: Any, link: int) -> Peer | None:
-        """Returns the other end of a link; None if it leads to the processor."""
+        """Returns the other end of a link; None if the link leads to the processor."""
         nvml = self._nvml
-        kind = self._may(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+        kind = self._optional(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
         if kind == nvml.NVML_NVLINK_DEVICE_TYPE_IBMNPU:
             return None
         if kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
             return Fabric.SWITCH
-        info = self._may(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+        info = self._optional(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
         bus = sysfs_address(_text(info.busId)) if info is not None else ""
         return self._by_bus.get(bus, Fabric.UNKNOWN)
 
@@ -160,19 +161,20 @@ class NvmlLibrary(GpuBackend):
         nvlink = self._peer(a, b, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
         return P2P(
             read=None if read in (None, nvml.NVML_P2P_STATUS_UNKNOWN) else read == nvml.NVML_P2P_STATUS_OK,
-            # True only if the driver reports OK, None if the driver lacks the call
+            # True only if the driver reports OK; None if the driver does not have the call
             nvlink=None if nvlink is None else nvlink == nvml.NVML_P2P_STATUS_OK,
         )
 
     def _peer(self, a: MachineGpu, b: MachineGpu, what: int) -> int | None:
-        """Returns the driver's status of one kind of peer access between two GPUs; None if unknown."""
-        status = self._may(self._nvml.nvmlDeviceGetP2PStatus, self._handle(a), self._handle(b), what)
+        """Returns the driver's status of one kind of peer access (`what`) between two GPUs; None if unknown."""
+        status = self._optional(self._nvml.nvmlDeviceGetP2PStatus, self._handle(a), self._handle(b), what)
         return None if status is None else int(status)
 
     # -- health --------------------------------------------------------------------------------------------------
 
     def health_events(self, timeout: float) -> Sequence[XidEvent]:
-        """Implements `GpuBackend.health_events`: waits for the first event, then takes all that are there."""
+        """Implements `GpuBackend.health_events`: waits for the first event, then takes all further ones without
+        waiting."""
         nvml = self._nvml
         if self._events is None:
             self._events = self._register()
@@ -187,25 +189,25 @@ class NvmlLibrary(GpuBackend):
                 self._close_events()
                 raise BackendError(f"NVML reports an error while events are awaited: {fault}") from None
             # NVML no longer returns the UUID of a GPU that has just been lost
-            uuid = self._by_address.get(_address(data.device)) or self._may(nvml.nvmlDeviceGetUUID, data.device)
+            uuid = self._by_address.get(_address(data.device)) or self._optional(nvml.nvmlDeviceGetUUID, data.device)
             out.append(XidEvent(_text(uuid or ""), int(data.eventData)))
             wait = 0
 
     def _register(self) -> Any:
-        """Returns a new event set, for which all GPUs are registered that support Xid events. Raises BackendError."""
+        """Returns a new event set, in which all GPUs that support Xid events are registered. Raises BackendError."""
         nvml = self._nvml
-        events = self._must(nvml.nvmlEventSetCreate)
+        events = self._required(nvml.nvmlEventSetCreate)
         for handle in self._handles.values():
             wanted = nvml.nvmlEventTypeXidCriticalError
-            offered = self._may(nvml.nvmlDeviceGetSupportedEventTypes, handle)
+            offered = self._optional(nvml.nvmlDeviceGetSupportedEventTypes, handle)
             if offered is None or offered & wanted:
-                self._may(nvml.nvmlDeviceRegisterEvents, handle, wanted, events)
+                self._optional(nvml.nvmlDeviceRegisterEvents, handle, wanted, events)
         return events
 
     def _close_events(self) -> None:
         """Frees the event set; the next wait registers again."""
         if self._events is not None:
-            self._may(self._nvml.nvmlEventSetFree, self._events)
+            self._optional(self._nvml.nvmlEventSetFree, self._events)
             self._events = None
 
     def boot(self) -> str:
@@ -224,15 +226,15 @@ class NvmlLibrary(GpuBackend):
             raise BackendError(f"NVML does not know GPU {gpu.uuid} any more")
         return handle
 
-    def _must(self, call: Callable[..., Any], *args: Any) -> Any:
+    def _required(self, call: Callable[..., Any], *args: Any) -> Any:
         """Returns the result of a call. Raises BackendError if it fails."""
         try:
             return call(*args)
         except self._nvml.NVMLError as fault:
             raise BackendError(f"NVML reports an error: {fault}") from None
 
-    def _there(self, call: Callable[..., Any], handle: Any, *, needed: bool = True) -> Any:
-        """Returns a property of a GPU; None if it is unknown and not needed. Raises _LostError, BackendError."""
+    def _gpu_property(self, call: Callable[..., Any], handle: Any, *, needed: bool = True) -> Any:
+        """Returns a property of a GPU; None if it is unknown and `needed` is False. Raises _LostError, BackendError."""
         try:
             return call(handle)
         except self._nvml.NVMLError as fault:
@@ -242,7 +244,7 @@ class NvmlLibrary(GpuBackend):
                 raise BackendError(f"NVML reports an error: {fault}") from None
             return None
 
-    def _may(self, call: Callable[..., Any], *args: Any) -> Any:
+    def _optional(self, call: Callable[..., Any], *args: Any) -> Any:
         """Returns the result of a call; None if it fails."""
         try:
             return call(*args)
@@ -251,7 +253,7 @@ class NvmlLibrary(GpuBackend):
 
 
 def _address(handle: Any) -> object:
-    """Returns a value that is equal for all handles of one GPU; the bindings' pointers compare by identity."""
+    """Returns a value that is equal for all handles of one GPU, because the bindings compare pointers by identity."""
     try:
         return ctypes.cast(handle, ctypes.c_void_p).value
     except (TypeError, ctypes.ArgumentError):

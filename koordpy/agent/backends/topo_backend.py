@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads facts from the text of `nvidia-smi topo -m`, for example from a bug report.
+"""Backend that reads the text of `nvidia-smi topo -m`, for example from a bug report.
 
-The text is a matrix of link classes. Columns are separated by blanks or tabs. Rows and columns of network cards, the
-legend and terminal colours are ignored; affinity columns are optional. The text has no UUIDs, and no PCIe path for
-pairs with an NVLink. Rules: gpu-topology.md 9.
+The text is a matrix of link classes with columns separated by blanks or tabs. Rows and columns of network cards, the
+legend and terminal colours are ignored; affinity columns are optional. The text has no UUIDs. For a pair with an NVLink
+it shows no PCIe path. Rules: gpu-topology.md 9.
 """
 
 import re
@@ -18,28 +18,27 @@ _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _GPU = re.compile(r"GPU(\d+)$")
 _NVLINK = re.compile(r"NV([1-9]\d*)$")
 _OLD_NAMES = {"SOC": "SYS"}
-"""Old names of link classes."""
+"""Old name of a link class -> its present name."""
 _NUMA_TITLE = "NUMA Affinity"
 
 
 @dataclass(frozen=True)
 class TopoBackend(GpuBackend):
-    """Backend on a text. The driver's index of a GPU is used as its minor, which the text lacks."""
+    """Backend on a text. The minor of a GPU is not in the text, so the driver's index is used as minor."""
 
     rows: tuple[int, ...]
-    """Indexes of the GPUs, ascending."""
+    """The driver's indexes of the GPUs, ascending."""
     cells: dict[tuple[int, int], str]
     """(index, index) -> link class."""
     numa: dict[int, int] = field(default_factory=dict)
-    """Index -> NUMA node, of GPUs with a known one."""
+    """Index -> NUMA node; only GPUs with a known node."""
 
     def gpus(self) -> Sequence[MachineGpu]:
         """Implements `GpuBackend.gpus`."""
         return [MachineGpu(index=n, minor=n, numa=self.numa.get(n)) for n in self.rows]
 
     def pcie(self, a: MachineGpu, b: MachineGpu) -> str | None:
-        """Implements `GpuBackend.pcie`; None for a pair with NVLinks, because the text does not show the path of such a
-        pair."""
+        """Implements `GpuBackend.pcie`; None for a pair with NVLinks, because the text does not show its PCIe path."""
         cell = self.cells[a.index, b.index]
         return None if _NVLINK.match(cell) else cell
 
@@ -54,7 +53,8 @@ class TopoBackend(GpuBackend):
 
 
 def read_topo(text: str, *, name: str) -> TopoBackend:
-    """Reads the matrix. Raises BackendError with file, line and column of the first unknown word."""
+    """Reads the matrix. name: for messages. Raises BackendError with file, line and column of the first unknown
+    word."""
     lines = [_COLOURS.sub("", line).rstrip("\r") for line in text.splitlines()]
     at = next((i for i, line in enumerate(lines) if _is_header(line)), None)
     if at is None:
@@ -64,7 +64,7 @@ def read_topo(text: str, *, name: str) -> TopoBackend:
     gpus = [int(found[1]) for found in columns if found]
     if len(set(gpus)) < len(gpus):
         raise BackendError(f"{name}: line {at + 1}: duplicate GPU column")
-    # rows of GPUs, up to the legend; other rows are skipped
+    # read the rows of GPUs up to the legend; skip other rows
     cells: dict[tuple[int, int], str] = {}
     numa: dict[int, int] = {}
     for number, line in enumerate(lines[at + 1 :], start=at + 2):
@@ -94,8 +94,7 @@ def read_topo(text: str, *, name: str) -> TopoBackend:
 
 
 def _is_header(line: str) -> bool:
-    """Returns whether a line has the titles of the columns: it begins with a GPU, and the second word is no link
-    class."""
+    """Returns True if a line has the titles of the columns: it begins with a GPU, then follows no link class."""
     words = line.split()
     return (
         len(words) > 1
@@ -106,7 +105,7 @@ def _is_header(line: str) -> bool:
 
 
 def _titles(line: str) -> list[str]:
-    """Returns the titles of the columns with one word per row: GPUs and network cards."""
+    """Returns the titles of those columns that have one cell per row: GPUs and network cards."""
     out = []
     for word in line.split():
         if word in ("CPU", "NUMA", "GPU"):
@@ -116,8 +115,10 @@ def _titles(line: str) -> list[str]:
 
 
 def _cell(word: re.Match[str], where: str, *, own: bool) -> str:
-    """Returns the link class of a word. own: True on the diagonal, where it must be X. where: file and line. Raises
-    BackendError."""
+    """Returns the link class in a cell. Raises BackendError with `where` (file and line).
+
+    own: True on the diagonal, where the cell must be X.
+    """
     text = _OLD_NAMES.get(word[0], word[0])
     if own and text == SELF:
         return text
@@ -128,7 +129,7 @@ def _cell(word: re.Match[str], where: str, *, own: bool) -> str:
 
 
 def _numa(line: str, header: str) -> int | None:
-    """Returns the NUMA affinity of a row; None if the column is missing or does not name a single node."""
+    """Returns the NUMA node of a row; None if the column is missing or does not name exactly one node."""
     if "\t" in header:
         titles = [title.strip() for title in header.split("\t")]
         values = [value.strip() for value in line.split("\t")]

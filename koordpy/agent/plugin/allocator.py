@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers the kubelet's requests for GPUs from the node's current pods, and writes each delivery to disk before the
-answer.
+"""Answers the kubelet's requests for GPUs from the node's current pods. Each delivery is on disk before the answer.
 
-A refusal fails the pod, and the kubelet waits for an answer without a limit. So the allocator waits if an answer may
-become possible soon: while the API server or the kubelet's list cannot be read, and while containers of a deleted pod
-may still use the GPUs. The wait is limited to `WAIT_SECONDS` from the beginning of the trouble, not of the call. The
-reason: the kubelet handles no other pod during a call, and reports itself unhealthy after two minutes.
+If a request is refused, the kubelet fails the pod. So the allocator waits if an answer may become possible soon: while
+the API server or the kubelet's list cannot be read, and while containers of a deleted pod may still use the GPUs. The
+kubelet itself would wait without a limit, but it handles no other pod during a call, and reports itself unhealthy after
+two minutes. So a wait ends `WAIT_SECONDS` after the trouble (such as an unreadable list) began.
 """
 
 import asyncio
@@ -28,12 +27,12 @@ T = TypeVar("T")
 LOOK_SECONDS = 1.0
 """Seconds between two attempts to answer."""
 WAIT_SECONDS = 50.0
-"""Maximum seconds from the beginning of a trouble until the answer."""
+"""Maximum seconds between the beginning of a trouble (see above) and the answer."""
 READ_SECONDS = 10.0
 """Timeout for reading the node's pods, in seconds."""
 
 PodSource = Callable[[], Awaitable[Sequence[ReservedGpus]]]
-"""Returns the pods that are assigned to the node now; raises if the API server does not answer."""
+"""Returns the pods that are bound to the node now; raises if the API server does not answer."""
 
 
 class Allocator:
@@ -51,21 +50,21 @@ class Allocator:
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         """pods: returns the node's pods with their reserved GPUs. orphans: decides whether containers of deleted pods
-        still run. resource: name of the GPU resource. pod_resources: socket of the kubelet's list. checkpoint: file
-        with the deliveries."""
+        still run. resource: name of the GPU resource. pod_resources: socket on which the kubelet lists its pods.
+        checkpoint: file with the deliveries."""
         self._pods, self._orphans = pods, orphans
         self._resource, self._pod_resources, self._checkpoint = resource, pod_resources, checkpoint
         self._look_seconds, self._wait_seconds = look_seconds, wait_seconds
         self.ledger = read_checkpoint(checkpoint)
         self._since: dict[str, float] = {}
-        """Name of a trouble that lasts ("list" or "pods" cannot be read) -> time at which it began, on the monotonic
-        clock."""
+        """Name of a lasting trouble ("list" or "pods": which of them cannot be read) -> time at which it began, on the
+        monotonic clock."""
         self.unwritten = ""
-        """Why the checkpoint cannot be written; empty if it can."""
+        """Why the checkpoint cannot be written; empty if it can be written."""
         self.unavailable: Mapping[str, str] = {}
-        """UUID of a GPU -> reason why it is not free although no pod at the API server uses it."""
+        """UUID of a GPU -> reason why the GPU is not free although no pod at the API server uses it."""
         self.due = asyncio.Event()
-        """Set when the kubelet's list must be read soon."""
+        """Set if the kubelet's list must be read soon."""
         self.turn = asyncio.Lock()
         """Must be held to read or change the ledger."""
         self.changed: Callable[[], None] = lambda: None
@@ -91,7 +90,7 @@ class Allocator:
         return await self._patiently(serve)
 
     async def prefer(self, available: Sequence[str], required: Sequence[str], size: int) -> tuple[str, ...]:
-        """Returns the ids that the kubelet should prefer; without the ledger's preference if the pod is unclear."""
+        """Returns the ids that the kubelet should prefer. If the pod is unclear, reserved GPUs are not considered."""
 
         def choose(view: View) -> tuple[str, ...]:
             self.ledger.asking(view, size)
@@ -103,8 +102,10 @@ class Allocator:
             return self.ledger.prefer({}, available, required, size)
 
     async def _patiently(self, answer: Callable[[View], T]) -> T:
-        """Returns the result of `answer` for the kubelet's list; repeats it while waiting may help, then raises its
-        error."""
+        """Returns the result of `answer`, which gets the kubelet's list. Repeats it while waiting may help.
+
+        Raises the last error if waiting does not help.
+        """
         while True:
             try:
                 return answer(await self.refresh())
@@ -123,8 +124,8 @@ class Allocator:
     async def refresh(self) -> View:
         """Reads the kubelet's list, then the node's pods; returns the list.
 
-        The pods are read second, so that they include every listed pod. If the API server does not answer, the last
-        known pods are used, and an unknown pod gets no GPUs. Raises grpc.RpcError.
+        The pods are read after the list, so that they include every listed pod. If the API server does not answer, the
+        pods of the last read are used, and a pod that is not among them gets no GPUs. Raises grpc.RpcError.
         """
         with _Trouble(self._since, "list"):
             view = await listed_pods(self._pod_resources, resource=self._resource)
@@ -141,17 +142,17 @@ class Allocator:
         return view
 
     def look(self) -> None:
-        """Records which pods have processes, from the node's control groups only. It is cheap enough for every look."""
+        """Records which pods have processes, from the node's control groups. Cheap enough for every look of the
+        service."""
         self._orphans.look({one.slot[0] for one in self.ledger.deliveries})
 
     @property
     def urgent(self) -> bool:
-        """True if a reconciliation is due at the next look: GPUs are withheld, the checkpoint is not written, or a pod
-        waits."""
+        """True if the next look must reconcile: GPUs are withheld, the checkpoint is not written, or a pod waits."""
         return bool(self.unavailable or self.unwritten or (self._since and self.ledger.awaited()))
 
     async def reconcile(self) -> list[ReservedGpus]:
-        """Updates the ledger from the kubelet's list; returns the pods with annotations that do not show an exchange
+        """Updates the ledger from the kubelet's list. Returns the pods of which the annotations do not show an exchange
         yet.
 
         Raises grpc.RpcError.
@@ -164,7 +165,7 @@ class Allocator:
             return self.ledger.corrections()
 
     async def awaited(self) -> bool:
-        """Returns True if a pod of this node is waiting for the kubelet's admission, as far as is known."""
+        """Returns True if the kubelet may still ask for GPUs of a pod of this node, as far as is known."""
         async with self.turn:
             await self.refresh()
             return self.ledger.awaited()
@@ -195,10 +196,10 @@ class Allocator:
 
 
 class _Trouble:
-    """Context manager that records since when a block of code fails, until it succeeds."""
+    """Context manager that records since when a block of code fails; the record ends when the block succeeds."""
 
     def __init__(self, since: dict[str, float], name: str) -> None:
-        """since: name -> time of the first failure, updated on exit. name: of this block."""
+        """since: name -> time of the first failure; updated on exit. name: name of this block."""
         self._since, self._name = since, name
 
     def __enter__(self) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checkpoint of deliveries on disk. A restarted plugin reads it before the kubelet sends the next request.
+"""Reads and writes the checkpoint: the file of all deliveries, which a restarted plugin reads before it answers.
 
-A delivery is the GPUs that a container has got; neither the kubelet nor the API server knows it exactly. The file is
-written as a whole and renamed, so that a crash leaves the old or the new file. An unreadable file is renamed to
-`.broken`. Deliveries are then restored from the kubelet's list only. Rules: gpu-topology.md 10.
+A delivery is the GPUs that a container got. Neither the kubelet nor the API server knows all deliveries exactly. The
+file is written as a whole and renamed, so that a crash leaves the old or the new file. An unreadable file is renamed to
+`.broken`; then deliveries are restored only from the kubelet's list. Rules: gpu-topology.md 10.
 """
 
 import json
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_checkpoint(path: Path) -> Ledger:
-    """Reads the ledger from a file; returns an empty ledger if there is none, or if it is unreadable."""
+    """Reads the ledger from a file; returns an empty ledger if the file does not exist or is unreadable."""
     try:
         raw = json.loads(path.read_bytes())
         deliveries = [
@@ -40,7 +40,7 @@ def read_checkpoint(path: Path) -> Ledger:
 
 
 def write_checkpoint(path: Path, ledger: Ledger) -> None:
-    """Writes a ledger. It is on disk when this returns, before the kubelet gets the answer. Raises OSError."""
+    """Writes a ledger. The file is on disk when this returns. Raises OSError."""
     rows = [
         {
             "offered": d.offered,

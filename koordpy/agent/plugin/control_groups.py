@@ -21,10 +21,10 @@ ROOT = Path("/sys/fs/cgroup")
 PODS = ("kubepods", "kubepods.slice")
 """Ends of the name of the parent group of all pods."""
 DEPTH = 3
-"""Number of levels below the mount point on which the parent group is searched. It is on the first level by default,
-and deeper if the kubelet runs with --cgroup-root."""
+"""Number of levels below the mount point on which the parent group is searched. By default it is on the first level;
+with the kubelet's flag --cgroup-root it is deeper."""
 _REMOVED = (errno.ENOENT, errno.ENODEV)
-"""Errors when a group is read that was removed after it was listed."""
+"""Errors of reading a group that was removed after it was listed."""
 
 
 class ControlGroups:
@@ -38,7 +38,7 @@ class ControlGroups:
         """Returns whether a process of a pod (uid) exists; None if control groups do not show it.
 
         False also for a pod without a group, because the kubelet removes the group of a pod that has ended. None if the
-        parent group is not found or a group cannot be read.
+        parent group is not found, or if a group cannot be read.
         """
         unified = (self._root / "cgroup.controllers").exists()
         top = self._root if unified else self._root / "pids"
@@ -62,7 +62,7 @@ def _groups_of_pods(folder: Path, depth: int) -> Iterator[Path]:
 def _groups_of(pods: Path, uid: str) -> Iterator[Path]:
     """Yields the groups of a pod below the parent group `pods`.
 
-    They are there directly, or one level deeper, below the group of the pod's QoS class.
+    A pod's group is directly in `pods`, or one level deeper, in the group of its QoS class.
     """
     names = f"pod{uid}", f"pod{uid.replace('-', '_')}.slice"
     for one in _folders(pods):
@@ -73,7 +73,7 @@ def _groups_of(pods: Path, uid: str) -> Iterator[Path]:
 
 
 def _is_populated(group: Path, *, unified: bool) -> bool:
-    """Returns whether a group has processes; False for a group that is removed at this moment. Raises OSError.
+    """Returns whether a group has processes; False for a group that is being removed. Raises OSError.
 
     unified: True for control groups of version 2.
     """
@@ -89,7 +89,7 @@ def _is_populated(group: Path, *, unified: bool) -> bool:
 
 
 def _folders(folder: Path) -> list[Path]:
-    """Returns the folders in a folder; none if the folder is removed at this moment. Raises OSError."""
+    """Returns the subfolders of a folder; empty if the folder is being removed. Raises OSError."""
     try:
         return [one for one in folder.iterdir() if one.is_dir()]
     except OSError as fault:

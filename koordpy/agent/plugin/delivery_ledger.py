@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ledger of a node: finds the pod for which the kubelet asks, and records which GPUs its containers got.
 
-The kubelet asks for devices with an Allocate request, which does not name a pod. It only offers ids of GPUs that it has
-booked. But the kubelet admits pods one after another and asks for their containers in order. It also lists its pods
-with the ids that it has booked for each container (PodResources). So the request is for the listed pod that is not
+The kubelet asks for devices with an Allocate request. The request does not name a pod; it only offers ids of GPUs that
+the kubelet has booked. But the kubelet admits pods one after another and asks for their containers in order. It also
+lists its pods with the ids booked for each container (PodResources). So the request is for the listed pod that is not
 fully booked. The next container of this pod gets the GPUs that the scheduler reserved for it, not the offered ids.
 
 Several pods may be possible, because kubelets before 1.34 also list rejected pods. If all of them request the same
-numbers of GPUs, the oldest pod gets its GPUs. If a later list shows that the request was for another of these pods,
-both pods exchange their reservations. In any other unclear case the answer is an error.
+numbers of GPUs, the oldest pod gets its GPUs. If a later list shows that the request was for another of these pods, the
+two pods exchange their reserved GPUs. In any other unclear case the answer is an error.
 
-Terms: offered = ids that the kubelet names in a request, and then books; delivered = GPUs that the container gets; part
+Terms: offered = ids that the kubelet names in a request and then books; delivered = GPUs that the container gets; part
 = a container that requests GPUs; slot = identity of a container. Rules: gpu-topology.md 10, `device-plugin`.
 """
 
@@ -31,11 +31,11 @@ DEFAULT_GRACE_SECONDS = 30.0
 
 
 class NoCandidateError(Exception):
-    """The pod for which the kubelet asks is unknown, or it has no reserved GPUs."""
+    """No pod is known for which the kubelet may ask, or the pod has no reserved GPUs."""
 
 
 class StillHeldError(NoCandidateError):
-    """The GPUs of the answer may still be in use by containers of a deleted pod. The request may succeed later."""
+    """Containers of a deleted pod may still use the GPUs of the answer. The request may succeed later."""
 
     def __init__(self, uid: str, message: str) -> None:
         """uid: uid of the deleted pod."""
@@ -48,7 +48,7 @@ class Part:
     """A container that requests GPUs."""
 
     place: str
-    """Key of the container in the annotations: its index, after `init-` for an init container."""
+    """The container in the annotations: its index; for an init container `init-` and its index."""
     container: str
     """Name of the container."""
     size: int
@@ -56,30 +56,30 @@ class Part:
     gpus: tuple[str, ...]
     """Ids of the GPUs that the scheduler reserved; empty if it reserved none."""
     passing: bool = False
-    """True for an init container that ends before the containers start. The kubelet's list leaves such containers
-    out."""
+    """True for an init container that ends before the containers start. The kubelet's list does not have such
+    containers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReservedGpus:
-    """A pod that is assigned to the node and requests GPUs, with the GPUs reserved for its containers."""
+    """A pod that is bound to the node and requests GPUs, with the GPUs that are reserved for its containers."""
 
     uid: str
     namespace: str
     pod: str
     """Name of the pod."""
     parts: tuple[Part, ...]
-    """Its containers with GPUs, in the order in which the kubelet asks for them."""
+    """The pod's containers with GPUs, in the order in which the kubelet asks for them."""
     created: float = 0.0
     """Creation time, in seconds since the epoch."""
     settled: bool = False
-    """True if no more requests follow for the pod, because the kubelet has admitted it or it was deleted."""
+    """True if the kubelet sends no more requests for the pod, because it has admitted the pod or the pod is deleted."""
     grace_seconds: float = DEFAULT_GRACE_SECONDS
-    """Grace period of the pod, in seconds."""
+    """terminationGracePeriodSeconds of the pod."""
     finished: bool = False
-    """True if its phase is Succeeded or Failed."""
+    """True if the pod's phase is Succeeded or Failed."""
     ended: bool = False
-    """True if it is finished, and no container runs according to its status."""
+    """True if `finished`, and if the pod's status says that no container runs."""
 
     @property
     def name(self) -> tuple[str, str]:
@@ -88,7 +88,7 @@ class ReservedGpus:
 
     @property
     def sequence(self) -> tuple[tuple[int, bool], ...]:
-        """(size, passing) of each part; pods with equal sequences can exchange their GPUs."""
+        """(size, passing) of each part. Pods with equal sequences can exchange their GPUs."""
         return tuple((part.size, part.passing) for part in self.parts)
 
     @property
@@ -101,7 +101,7 @@ class ReservedGpus:
         return replace(self, parts=tuple(replace(p, gpus=own) for p, own in zip(self.parts, gpus, strict=True)))
 
     def slot(self, at: int) -> Slot:
-        """Returns the identity of the container of a part (index)."""
+        """Returns the identity of the container of a part. at: index of the part."""
         return self.uid, self.parts[at].container
 
 
@@ -116,9 +116,9 @@ class Delivery:
     slot: Slot
     """The container."""
     pod: str = ""
-    """`namespace/name` of the pod; empty if it comes from an older checkpoint."""
+    """`namespace/name` of the pod; empty in deliveries of an older checkpoint."""
     grace_seconds: float = DEFAULT_GRACE_SECONDS
-    """Grace period of the pod: seconds for which its containers may run after they got the signal to end."""
+    """Seconds for which the pod's containers may run after the signal to end."""
 
 
 class Ledger:
@@ -127,18 +127,18 @@ class Ledger:
     def __init__(
         self, deliveries: Iterable[Delivery] = (), exchanged: Mapping[str, Sequence[tuple[str, ...]]] | None = None
     ) -> None:
-        """exchanged: pod uid -> GPUs of its parts, for pods with outdated annotations after an exchange."""
+        """deliveries: from the checkpoint. exchanged: as in `exchanged`."""
         self._annotated: dict[str, ReservedGpus] = {}
-        """uid -> pod as its annotations state its GPUs, of pods that have not finished."""
+        """uid -> pod with the GPUs that its annotations state; only pods that have not finished."""
         self._pods: dict[str, ReservedGpus] = {}
-        """uid -> the same pod, with exchanged GPUs; the oldest pod first."""
+        """uid -> the same pod, with its GPUs after exchanges; the oldest pod first."""
         self._delivered: dict[Slot, Delivery] = {one.slot: one for one in deliveries}
-        """Slot -> GPUs that the container got."""
+        """Slot -> delivery to the container."""
         self._anew, self._doubtful = False, dict[str, int]()
-        """True after a registration with the kubelet, until the pods are read again (`registered`); `_doubtful` is pod
-        uid -> index of the part for which a restarted kubelet may have lost the answer."""
+        """`_anew`: True after a registration with the kubelet, until the pods are read again. `_doubtful`: pod uid ->
+        index of the part for which a restarted kubelet may not have received the answer."""
         self.exchanged: dict[str, tuple[tuple[str, ...], ...]] = {u: tuple(g) for u, g in (exchanged or {}).items()}
-        """Pod uid -> GPUs of its parts, of pods with annotations that do not show an exchange yet."""
+        """Pod uid -> GPUs of its parts, of pods that exchanged GPUs and whose annotations do not show that yet."""
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
@@ -153,15 +153,15 @@ class Ledger:
     ) -> None:
         """Updates the ledger with the pods of the node.
 
-        A delivery to a deleted pod stays while the kubelet lists its ids, or while a container of the pod can still
-        run. reserved: pods at the API server. may_run(delivery, ended): returns True if a container may still run;
-        ended: True if the API server reported that all containers have ended.
+        A delivery to a deleted pod remains while the kubelet lists its ids, or while a container of the pod may run.
+        reserved: pods at the API server. may_run(delivery, ended): returns True if a container of the pod may still
+        run; ended: True if the API server reported that all containers have ended.
         """
         known = {one.uid: one for one in reserved}
         self._annotated = {uid: one for uid, one in known.items() if not one.finished}
         slots = {one.slot(at) for one in self._annotated.values() for at in range(len(one.parts))}
         names = {one.name for one in self._annotated.values()}
-        # ids that the kubelet lists for pods that have finished, or that the API server no longer has
+        # ids that the kubelet lists for pods that have finished, or that do not exist at the API server
         kept = {tuple(sorted(ids)) for name, own in view.items() if name not in names for ids in own.values()}
 
         def stays(one: Delivery) -> bool:
@@ -188,7 +188,7 @@ class Ledger:
         self._pods = {p.uid: p.with_gpus(self.exchanged[p.uid]) if p.uid in self.exchanged else p for p in known}
 
     def orphans(self) -> list[Delivery]:
-        """Returns deliveries to pods that are deleted or finished and may still have running containers."""
+        """Returns the deliveries to deleted or finished pods that may still have running containers."""
         return [one for one in self.deliveries if one.slot[0] not in self._annotated]
 
     def awaited(self) -> bool:
@@ -196,16 +196,16 @@ class Ledger:
         return any(not one.settled for one in self._annotated.values())
 
     def state(self) -> tuple[object, ...]:
-        """Returns the state for `restore`: everything that a checkpoint contains."""
+        """Returns a state that `restore` accepts: everything that a checkpoint contains."""
         return dict(self._delivered), dict(self.exchanged)
 
     def restore(self, state: tuple[Any, ...]) -> None:
-        """Restores a state that `state` returned."""
+        """Sets the ledger to a state that `state` returned."""
         self._delivered, self.exchanged = state
         self._apply()
 
     def corrections(self) -> list[ReservedGpus]:
-        """Returns the pods with annotations that do not show an exchange yet, with the GPUs that they really have."""
+        """Returns the pods whose annotations do not show an exchange yet, with the GPUs that they really have."""
         return [self._pods[uid] for uid in sorted(self.exchanged)]
 
     def served(self) -> tuple[str, ...]:
@@ -216,14 +216,15 @@ class Ledger:
     def registered(self) -> None:
         """Records a new registration with the kubelet.
 
-        The kubelet may have restarted during an admission, without having received the last answer. It then asks again.
+        The kubelet may have restarted while it admitted a pod, before it received the last answer. It then asks again.
         """
         self._anew = True
 
     def _doubt(self) -> None:
-        """Records the pods for which the kubelet's list does not show whether it received the last answer.
+        """Finds the pods for which the kubelet's list does not show whether the kubelet received the last answer.
 
-        These are pods with a last delivery to an init container that ends, because the list leaves such containers out.
+        These are the pods whose last delivery went to an init container that ends: the list does not have such
+        containers.
         """
         self._anew, self._doubtful = False, {}
         for pod in self._pods.values():
@@ -234,9 +235,9 @@ class Ledger:
     # -- the pod of a request -------------------------------------------------------------------------------------
 
     def asking(self, view: View, size: int) -> tuple[ReservedGpus, int]:
-        """Returns the pod for which the kubelet asks now, and the index of its part. size: number of requested GPUs.
+        """Returns (the pod for which the kubelet asks now, index of its part). size: number of requested GPUs.
 
-        Raises NoCandidateError if no pod is possible, or several that are not interchangeable.
+        Raises NoCandidateError if no pod is possible, or if several pods are possible that are not interchangeable.
         """
         found = [
             (pod, at)
@@ -258,8 +259,8 @@ class Ledger:
         """Returns the index of the part for which the kubelet asks next; the number of parts if none is left.
 
         It is the part after the last booked part. Init containers that end are never booked, so they are skipped if
-        they have a delivery. After a restart of the kubelet, a skipped part may be asked for again; that is the answer
-        if the size shows it. Raises NoCandidateError if it could be either part.
+        they have a delivery. A restarted kubelet may ask for a skipped part again; if the size shows that, its index is
+        returned. Raises NoCandidateError if the size fits both parts.
         """
         at = max((i + 1 for i, part in enumerate(pod.parts) if part.container in booked), default=0)
         while at < len(pod.parts) and pod.parts[at].passing and pod.slot(at) in self._delivered:
@@ -276,8 +277,8 @@ class Ledger:
     def prefer(self, view: View, available: Sequence[str], required: Sequence[str], size: int) -> tuple[str, ...]:
         """Returns the ids that the kubelet should prefer for a request of `size` GPUs.
 
-        First the required ids, then the GPUs reserved for the container, other GPUs of its pod, and any available ids.
-        So the kubelet books the GPUs that the pod really gets, whenever they are available.
+        The order is: the required ids, the GPUs reserved for the container, other GPUs of its pod, then any available
+        ids. So the kubelet books the GPUs that the pod really gets if they are available.
         """
         own: list[str] = []
         try:
@@ -289,10 +290,10 @@ class Ledger:
         return tuple(dict.fromkeys([*required, *(gpu for gpu in own if gpu in there), *available]))[:size]
 
     def deliver(self, view: View, offered: Sequence[str]) -> Delivery:
-        """Delivers the reserved GPUs to the container for which the kubelet asks; returns and records the delivery.
+        """Gives the reserved GPUs to the container for which the kubelet asks; returns and records the delivery.
 
-        offered: ids in the request. Raises NoCandidateError if no pod is possible or its GPUs are not reserved or in
-        use, and StillHeldError if only a deleted pod may use them.
+        offered: ids in the request. Raises NoCandidateError if no pod is possible, or if its GPUs are not reserved or
+        in use. Raises StillHeldError if only a deleted pod may use the GPUs.
         """
         self.reconcile(view)
         pod, at = self.asking(view, len(offered))
@@ -323,8 +324,8 @@ class Ledger:
     def reconcile(self, view: View) -> None:
         """Corrects the deliveries according to the kubelet's list.
 
-        A container with booked ids that differ from its delivery either got the delivery that was recorded for another
-        pod, or its delivery is unknown.
+        If the booked ids of a container differ from its delivery, there are two cases: it got the delivery that was
+        recorded for another pod, or its delivery is not recorded.
         """
         for pod in list(self._pods.values()):
             booked = view.get(pod.name, {})
@@ -342,10 +343,11 @@ class Ledger:
                     self._delivered[slot] = _delivery(pod, at, ids, gpus)
 
     def _meant(self, pod: ReservedGpus, at: int, ids: tuple[str, ...], view: View) -> ReservedGpus | None:
-        """Returns the pod for which the delivery with these booked ids was recorded, although `pod` got it; None if
-        there is none.
+        """Returns the pod for which the delivery with these booked ids was recorded, although `pod` got it.
 
-        The other pod has parts of equal sizes, a delivery with exactly these offered ids, and nothing booked.
+        None if there is no such pod.
+
+        That pod has parts of equal sizes, a delivery with exactly these offered ids, and no booked ids.
         """
         if any(pod.slot(i) in self._delivered for i in range(len(pod.parts))):
             return None
@@ -370,5 +372,5 @@ class Ledger:
 
 
 def _delivery(pod: ReservedGpus, at: int, offered: tuple[str, ...], gpus: tuple[str, ...]) -> Delivery:
-    """Returns the delivery of GPUs to a part (index) of a pod. offered: ids of the request, sorted."""
+    """Returns the delivery of GPUs to a part of a pod. at: index of the part. offered: ids of the request, sorted."""
     return Delivery(offered, gpus, pod.slot(at), "/".join(pod.name), pod.grace_seconds)

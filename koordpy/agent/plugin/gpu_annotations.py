@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the GPUs of a pod from its annotations, and rewrites the annotations after an exchange (gpu-topology.md 7).
 
-The scheduler writes the annotations with the Binding. Two pods exchange their GPUs if the kubelet gave each the GPUs
-reserved for the other (`delivery_ledger`).
+The scheduler writes the annotations with the Binding. If the kubelet gave two pods each the GPUs that were reserved for
+the other, the pods exchange their GPUs (`delivery_ledger`), and their annotations are rewritten.
 """
 
 import json
@@ -15,13 +15,14 @@ from koordpy.api import keys
 ALLOCATED, VISIBLE = "allocatedGPUs", "visibleGPUs"
 """Keys in the JSON value of the main annotation: GPUs by container, and GPUs that the pod sees."""
 _UNREADABLE = (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)
-"""Errors of reading any text. They are caught, so that the annotations of one pod do not affect other pods."""
+"""Errors of reading an arbitrary text. They are caught, so that bad annotations of one pod affect no other pod."""
 
 
 def places_of(annotations: Mapping[str, str], minors: Mapping[str, int]) -> dict[str, tuple[int, ...]] | None:
     """Returns place of a container -> minors of its GPUs; None if the annotations are unreadable.
 
-    The place is a number, after `init-` for an init container. minors: id or minor in the annotations -> minor.
+    The place is the container's index; for an init container `init-` and its index. minors: id or minor as written in
+    the annotations -> minor.
     """
     prefix = f"{keys.GPU_CUDA_VISIBLE_PREFIX}{keys.INIT_PREFIX}"
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of the device plugin to the kubelet: registration, and the list of pods with their devices (PodResources)."""
+"""Calls to the kubelet by the device plugin: registration, and the list of pods with their devices (PodResources)."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from koordpy.agent.plugin.delivery_ledger import View
 from koordpy.agent.plugin.kubelet_messages import MESSAGES, POD_RESOURCES, REGISTRATION, VERSION, message
 
 CHANNEL_OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0))
-"""Options of the channel: gRPC servers in Go reject the default authority, which is the path of the unix socket."""
+"""Options of the gRPC channel: servers in Go reject the default authority, which is the path of the unix socket."""
 REGISTER_SECONDS = 5.0
 """Timeout of one call, registration or list, in seconds."""
 LIST_AGAIN_SECONDS = (0.02, 0.05, 0.1, 0.3)
@@ -21,7 +21,7 @@ LIST_AGAIN_SECONDS = (0.02, 0.05, 0.1, 0.3)
 
 
 async def register(kubelet: Path, *, endpoint: str, resource: str) -> None:
-    """Registers the plugin with the kubelet. Raises grpc.RpcError.
+    """Registers the plugin with the kubelet, so that the kubelet calls it. Raises grpc.RpcError.
 
     kubelet: path of the kubelet's socket. endpoint: name of the plugin's socket in the same folder.
     """
@@ -33,8 +33,10 @@ async def register(kubelet: Path, *, endpoint: str, resource: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _calling(socket: Path, method: str, request: str, response: str) -> AsyncIterator[Any]:
-    """Opens a channel to a socket of the kubelet, and yields the callable of a method. request, response: message
-    names."""
+    """Opens a channel to a socket of the kubelet, and yields a function that calls a method.
+
+    method: full name. request, response: names of the message types.
+    """
     async with grpc.aio.insecure_channel(f"unix://{socket}", options=CHANNEL_OPTIONS) as channel:
         yield channel.unary_unary(
             method,
@@ -44,9 +46,9 @@ async def _calling(socket: Path, method: str, request: str, response: str) -> As
 
 
 async def listed_pods(socket: Path, *, resource: str) -> View:
-    """Returns the pods that the kubelet lists, with the booked ids of the resource per container.
+    """Returns the pods that the kubelet lists, with the booked ids of `resource` of each container.
 
-    The kubelet limits calls per second; a rejected call is repeated. Raises grpc.RpcError.
+    The kubelet limits calls per second; a call rejected for that reason is repeated. Raises grpc.RpcError.
     """
     kinds = "ListPodResourcesRequest", "ListPodResourcesResponse"
     async with _calling(socket, f"{POD_RESOURCES}List", *kinds) as call:

@@ -2,7 +2,7 @@
 """Reads the pods of the node with the GPUs reserved for them, and writes annotations of pods, both at the API server.
 
 Reserved GPUs are the GPUs that the scheduler has written to the annotations of a pod. The scheduler writes minors
-(numbers of device files), but the kubelet knows GPUs by UUIDs, so this module translates. Annotations are written in
+(numbers of device files), but the kubelet identifies GPUs by UUIDs, so this module translates. It writes annotations in
 two cases: two pods have exchanged their reserved GPUs (`delivery_ledger`), or a pod with gpushare annotations has got
 its GPUs. Rules: gpu-topology.md 7 and 10.
 """
@@ -26,18 +26,18 @@ PAGE = 500
 FINISHED = ("Succeeded", "Failed")
 """Phases of a pod that has ended."""
 GONE = (404, 409)
-"""HTTP status codes of a patch that mean that the pod is deleted: 404 if no pod has its name, 409 if another pod has
-its name, so that the uid in the patch does not match."""
+"""HTTP status codes of a patch if the pod is deleted: 404 if no pod has its name; 409 if another pod has its name, so
+that the uid in the patch does not match."""
 INVALID = 422
-"""HTTP status code of a patch with an invalid field; for the uid it means the same as 409."""
+"""HTTP status code of a patch with an invalid field. For the uid it means the same as 409."""
 
 
 def reserved_of(pod: Pod, gpus: Sequence[MachineGpu], resource: str) -> ReservedGpus | None:
-    """Returns the reserved GPUs of a pod that is assigned to the node; None if the pod requests no GPU of `resource`.
+    """Returns the reserved GPUs of a pod that is bound to the node; None if the pod requests no GPU of `resource`.
 
     gpus: GPUs of the node. Containers are in the order in which the kubelet asks for their devices. A container has no
     reserved GPUs if its annotations are missing, name another number of GPUs than it requests, or name GPUs that the
-    node lacks. The device plugin then refuses its request.
+    node does not have. The device plugin then refuses its request.
     """
     inits, others = pod.spec.init_containers, pod.spec.containers
     order = [*((f"{INIT_PREFIX}{i}", c) for i, c in enumerate(inits)), *((str(i), c) for i, c in enumerate(others))]
@@ -49,7 +49,7 @@ def reserved_of(pod: Pod, gpus: Sequence[MachineGpu], resource: str) -> Reserved
     known = places_of(pod.metadata.annotations, names) or {}
 
     def told(place: str, size: int) -> tuple[str, ...]:
-        """Returns the ids of the GPUs that the annotations state for a container; empty if they do not fit it."""
+        """Returns the ids of the GPUs that the annotations state for a container; empty if they do not match it."""
         minors = set(known.get(place, ()))
         return tuple(sorted(ids[minor] for minor in minors)) if len(minors) == size and minors <= ids.keys() else ()
 
@@ -85,8 +85,8 @@ def _size(container: Container, resource: str) -> int:
 
 
 class NodePods:
-    """The pods of one node at the API server. Source and sink of the device plugin's `Allocator` and
-    `PluginService`."""
+    """The pods of one node at the API server. The device plugin (`Allocator`, `PluginService`) reads and writes
+    them."""
 
     def __init__(
         self, client: ApiClient, node: str, *, resource: str, gpus: Callable[[], Sequence[MachineGpu]]
@@ -109,9 +109,9 @@ class NodePods:
     async def write(self, pods: Sequence[ReservedGpus]) -> None:
         """Writes the GPUs of pods that have exchanged them to their annotations.
 
-        First, each pod gets annotations with its old and its new GPUs. Then each pod gets annotations with its new GPUs
-        only. So no GPU looks free to the scheduler between two writes. A deleted pod is skipped. Raises ApiError,
-        Unreachable; the caller must then write all pods again.
+        Two writes are needed for each pod, so that between them no GPU looks free to the scheduler: first all pods get
+        annotations with their old and new GPUs, then with their new GPUs only. A deleted pod is skipped. Raises
+        ApiError, Unreachable; the caller must then write all pods again.
         """
         by_key = {gpu.key: gpu for gpu in self._gpus()}
         for write in (both, annotation_changes):
@@ -122,10 +122,9 @@ class NodePods:
                     await self._patch(pod, write(pod.metadata.annotations, places))
 
     async def confirm(self, uids: Sequence[str]) -> None:
-        """Sets the gpushare annotation "assigned" of pods (uids) from "false" to "true", because they have got their
-        GPUs.
+        """Sets the gpushare annotation "assigned" of pods from "false" to "true", because the pods have got their GPUs.
 
-        Raises ApiError, Unreachable; the caller must then call it again.
+        uids: uids of the pods. Raises ApiError, Unreachable; the caller must then call it again.
         """
         for uid in uids:
             pod = self._pods.get(uid)

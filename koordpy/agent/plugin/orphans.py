@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides whether containers of a deleted pod may still use its GPUs.
 
-An orphan is a pod that the API server and the kubelet no longer list, but that may have running containers. This
-happens if the pod was force-deleted, if its Node was deleted, or if the garbage collector failed it. An empty control
-group proves that the containers have ended. If control groups cannot be read, the grace period of the pod must pass.
+Such a pod is called an orphan: neither the API server nor the kubelet lists it, but its containers may run. This
+happens if the pod was force-deleted, if its Node was deleted, or if the garbage collector set its phase to Failed. If
+the pod's control group has no processes, its containers have ended. If control groups cannot be read, the grace period
+of the pod must have passed.
 """
 
 import time
@@ -12,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable
 from koordpy.agent.plugin.delivery_ledger import Delivery
 
 SETTLE_SECONDS = 10.0
-"""Seconds that are added to a grace period, for the kill at its end. Also the seconds after which a pod without a
-process counts as ended if no process of it was ever seen, because the kubelet may be starting a container just now."""
+"""Seconds that are added to a grace period, because the kill at its end takes time. Also: if no process of a pod was
+ever seen, seconds until the pod counts as ended, because the kubelet may just be starting a container."""
 
 
 class Orphans:
@@ -22,10 +23,10 @@ class Orphans:
     def __init__(
         self, has_processes: Callable[[str], bool | None], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """has_processes: returns whether a pod has processes, None if unknown. clock: returns seconds."""
+        """has_processes: returns whether a pod (uid) has processes; None if unknown. clock: returns seconds."""
         self._has_processes, self._clock = has_processes, clock
         self._ran: set[str] = set()
-        """uids of pods of which a process was seen. For them, no process means that all containers have ended."""
+        """uids of pods of which a process was seen. If such a pod has no process, all its containers have ended."""
         self._gone: dict[str, float] = {}
         """uid of a pod -> time at which it was first found to be deleted."""
 
@@ -36,8 +37,8 @@ class Orphans:
     def may_run(self, delivery: Delivery, ended: bool) -> bool:
         """Returns True if a container of a deleted pod may still run.
 
-        delivery: GPUs that the pod got. ended: True if the last status of the pod says that all containers have ended;
-        the kubelet reports it unless the pod was force-deleted.
+        delivery: GPUs that the pod got. ended: True if the last status of the pod says that all containers have ended.
+        The kubelet reports such a status, except for force-deleted pods.
         """
         uid = delivery.slot[0]
         gone_for = self._clock() - self._gone.setdefault(uid, self._clock())
@@ -50,10 +51,10 @@ class Orphans:
         return gone_for < (SETTLE_SECONDS if found is False else delivery.grace_seconds + SETTLE_SECONDS)
 
     def gone_for(self, uid: str) -> float:
-        """Returns the seconds since a pod (uid) was first found to be deleted; 0 for another pod."""
+        """Returns the seconds since a pod (uid) was first found to be deleted; 0 for a pod that was not."""
         return self._clock() - self._gone.get(uid, self._clock())
 
     def keep(self, uids: Collection[str]) -> None:
-        """Drops all records except those of these pods (uids)."""
+        """Removes all records except those of the pods with these uids."""
         self._ran &= set(uids)
         self._gone = {uid: since for uid, since in self._gone.items() if uid in uids}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gRPC service DevicePlugin, which the kubelet calls on a unix socket.
 
-A restarted kubelet empties its folder of sockets. The plugin then serves on a new socket and registers again. Each
-method answers one call of the kubelet; what the answer is, the allocator decides. Rules: gpu-topology.md 10; API:
+A restarted kubelet empties its folder of sockets; the plugin then serves on a new socket and registers again. Each
+method answers one call of the kubelet; the allocator decides on the answer. Rules: gpu-topology.md 10. API:
 k8s.io/kubelet deviceplugin/v1beta1.
 """
 
@@ -31,7 +31,7 @@ CDI_KIND = "nvidia.com/gpu"
 
 @dataclass(frozen=True, slots=True)
 class PluginOffer:
-    """One GPU as reported to the kubelet."""
+    """One GPU as it is reported to the kubelet."""
 
     id: str
     """UUID of the GPU."""
@@ -42,7 +42,7 @@ class PluginOffer:
 
 
 def container_answer(gpus: Sequence[str], *, cdi: bool) -> dict[str, Any]:
-    """Returns the answer for a container: its GPUs in an environment variable, and with `cdi` also as CDI devices."""
+    """Returns the answer for a container: its GPUs in an environment variable; with `cdi` also as CDI devices."""
     answer: dict[str, Any] = {"envs": {NVIDIA_VISIBLE_DEVICES: ",".join(gpus)}}
     if cdi:
         answer["cdi_devices"] = [message("CDIDevice", name=f"{CDI_KIND}={gpu}") for gpu in gpus]
@@ -50,7 +50,7 @@ def container_answer(gpus: Sequence[str], *, cdi: bool) -> dict[str, Any]:
 
 
 class PluginServer:
-    """The DevicePlugin service, with answers from an allocator."""
+    """The DevicePlugin service. The allocator gives the answers."""
 
     def __init__(self, allocator: Allocator, *, cdi: bool = False) -> None:
         self._allocator, self._cdi = allocator, cdi
@@ -58,7 +58,8 @@ class PluginServer:
         self._changed = asyncio.Event()
         """Set, and replaced by a new event, when the GPUs have changed."""
         self.offered = asyncio.Event()
-        """Set once GPUs are known, because a kubelet with an empty list removes the resource from its Node."""
+        """Set once the GPUs are known. Before, nothing is sent: a kubelet with an empty list removes the Node's
+        resource."""
         self._server: Any = None
 
     def offer(self, offers: Sequence[PluginOffer]) -> None:

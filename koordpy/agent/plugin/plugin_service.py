@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the device plugin: registers with the kubelet, again after each restart of the kubelet, and reads its list of
-pods.
+"""Runs the device plugin: registers with the kubelet after each start of the kubelet, and reads its list of pods.
 
 A device plugin is the gRPC service from which the kubelet gets the devices of containers. The kubelet empties its
 folder of sockets when it starts. So the plugin serves and registers again if the kubelet's socket is another file than
 before, or if the plugin's socket is missing. While no plugin is registered, the kubelet fails every pod with GPUs. So a
-plugin that is about to end first reports this in the Device, then waits until no pod is waiting for admission. Rules:
+plugin that is about to end first writes this to the Device, then waits until no pod is waiting for admission. Rules:
 gpu-topology.md 10, `device-plugin`.
 """
 
@@ -28,7 +27,7 @@ from koordpy.agent.plugin.plugin_server import PluginServer
 logger = logging.getLogger(__name__)
 
 KUBELET_FOLDER = Path("/var/lib/kubelet/device-plugins")
-"""Folder of the kubelet's and the plugins' sockets."""
+"""Folder with the sockets of the kubelet and of all device plugins."""
 POD_RESOURCES_SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 """Socket on which the kubelet lists its pods with their devices."""
 KUBELET_SOCKET = "kubelet.sock"
@@ -38,21 +37,21 @@ ENDPOINT = "koordpy-gpu.sock"
 CHECKPOINT = "koordpy-gpu-checkpoint.json"
 """Name of the file with the deliveries."""
 SOCKET_SECONDS = 0.1
-"""Seconds between two checks of the kubelet's socket; a restarted kubelet fails pods until the plugin is registered."""
+"""Seconds between two checks of the kubelet's socket. A restarted kubelet fails pods until the plugin is registered."""
 RECONCILE_SECONDS = 30.0
 """Maximum seconds between two reconciliations with the kubelet's list."""
 QUIET_SECONDS = 3.0
-"""Seconds without a pod that waits for admission after which an ending plugin ends. By then the scheduler has read the
-Device, and open Bindings have arrived."""
+"""An ending plugin ends after this many seconds in which no pod waited for admission. By then the scheduler has read
+the Device, and Bindings in progress have arrived."""
 DRAIN_SECONDS = 45.0
 """Seconds after which an ending plugin ends in any case."""
 ENDING = "the agent is ending"
-"""Reason of condition DeliveryUnavailable while the agent is ending."""
+"""Reason of the condition DeliveryUnavailable while the agent is ending."""
 
 PodWriter = Callable[[Sequence[ReservedGpus]], Awaitable[None]]
-"""Writes the GPUs of pods to their annotations; raises if one could not be written."""
+"""Writes the GPUs of pods to their annotations; raises if the annotations of a pod could not be written."""
 ServedWriter = Callable[[Sequence[str]], Awaitable[None]]
-"""Writes to pods, by uid, that their GPUs were delivered; raises if one could not be written."""
+"""Writes to pods (uids) that their GPUs were delivered; raises if a pod could not be written."""
 
 
 class PluginService:
@@ -76,9 +75,9 @@ class PluginService:
         quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
         """pods: returns the node's pods with their reserved GPUs. correct: writes the annotations of pods that have
-        exchanged their GPUs. resource: name of the GPU resource. folder: of the sockets and the checkpoint. cdi: True
-        to name GPUs also as CDI devices. confirm: writes that pods have got their GPUs; None if this is not written.
-        look_seconds: interval of looking at due work. For other times see the constants."""
+        exchanged their GPUs. resource: name of the GPU resource. folder: folder of the sockets and the checkpoint. cdi:
+        True to name GPUs also as CDI devices. confirm: writes that pods have got their GPUs; None if this is not
+        written. look_seconds: seconds between two checks for due work. For other times see the constants."""
         self._correct, self._resource, self._folder = correct, resource, folder
         self._confirm = confirm
         self._look_seconds, self._reconcile_seconds = look_seconds, reconcile_seconds
@@ -117,10 +116,9 @@ class PluginService:
             await self.server.stop()
 
     async def _serve_once(self) -> None:
-        """Serves one registration: from the kubelet's socket to its next restart, or until the plugin's socket is
-        missing.
+        """Serves one registration: until the kubelet restarts, or until the plugin's socket is missing.
 
-        Returns after a short wait if the kubelet has no socket or rejects the registration; the caller tries again.
+        If the kubelet has no socket or rejects the registration, returns after a short wait; the caller tries again.
         """
         own, kubelet = self._folder / ENDPOINT, self._folder / KUBELET_SOCKET
         seen = _identity(kubelet)
@@ -154,7 +152,7 @@ class PluginService:
         return min(SOCKET_SECONDS, self._look_seconds)
 
     def _tell(self, unregistered: str) -> None:
-        """Sets the reason why the plugin is not registered; empty if it is."""
+        """Sets the reason why the plugin is not registered; empty if it is registered."""
         if unregistered != self._unregistered:
             self._unregistered = unregistered
             self.changed()
@@ -162,7 +160,7 @@ class PluginService:
     # -- the end -------------------------------------------------------------------------------------------------
 
     def retire(self) -> None:
-        """Reports that GPUs can no longer be delivered soon; requests of the kubelet are still answered."""
+        """Reports that GPUs cannot be delivered soon. Requests of the kubelet are still answered."""
         self._ending = ENDING
         self.changed()
 
@@ -184,11 +182,11 @@ class PluginService:
     # -- reconciliation ------------------------------------------------------------------------------------------
 
     async def _reconcile_for_ever(self) -> None:
-        """Reconciles with the kubelet's list after each delivery, while something is wrong, and every
+        """Reconciles with the kubelet's list after each delivery, while a problem lasts, and every
         `reconcile_seconds`."""
         allocator, since = self.allocator, time.monotonic()
         while True:
-            # the kubelet books a delivery after the answer
+            # the kubelet books the ids of a delivery only after the answer
             await asyncio.sleep(self._look_seconds)
             allocator.look()
             if not (allocator.due.is_set() or allocator.urgent or time.monotonic() - since > self._reconcile_seconds):
@@ -203,7 +201,8 @@ class PluginService:
     async def reconcile(self) -> None:
         """Reads the kubelet's list, and writes the annotations of pods that got each other's GPUs.
 
-        Annotations that cannot be written are written at the next reconciliation, because the ledger still has them.
+        If annotations cannot be written, the next reconciliation writes them, because the ledger still has the
+        exchange.
         """
         corrections = await self.allocator.reconcile()
         served = self.allocator.ledger.served()
@@ -222,7 +221,7 @@ class PluginService:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Returns an identity of a socket that changes when it is recreated; None if it does not exist."""
+    """Returns a value that changes if a socket is deleted and created again; None if it does not exist."""
     try:
         found = path.stat()
     except OSError:
