@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Caches of pure functions, such as parsing a quantity, with bounded memory.
 
-`cached` limits the number of entries, and `forget_all` clears all such caches together. Without the common
-clearing, an entry of a deleted pod would prevent the release of the whole memory page that it is on, so that memory
-would grow. `once` caches a value as long as the object exists that it was read from.
+`cached` limits the number of entries of a cache. `forget_all` clears all such caches at once: an old entry that remains
+would prevent the release of the whole memory page that it is on, so that memory would grow. `once` caches a value as
+long as the object exists from which it was read.
 """
 
 from collections.abc import Callable, Hashable
@@ -16,13 +16,13 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 M = TypeVar("M")
 _FORGET: list[Callable[[], object]] = []
-"""Functions that clear one cache each."""
+"""One function for each registered cache: it clears the cache."""
 turn = 0
 """Number of times that all caches were cleared. Another thread reads it to clear its own caches."""
 
 
 def cached(most: int) -> "Callable[[Callable[P, T]], _lru_cache_wrapper[T]]":
-    """Decorates a function; the results for the `most` arguments that were used last are cached."""
+    """Decorates a pure function with a cache of the results for the `most` arguments that were used last."""
 
     def decorated(function: Callable[P, T]) -> "_lru_cache_wrapper[T]":
         known = lru_cache(maxsize=most)(function)
@@ -33,8 +33,10 @@ def cached(most: int) -> "Callable[[Callable[P, T]], _lru_cache_wrapper[T]]":
 
 
 def forgotten_by(forget: Callable[[], object]) -> None:
-    """Registers a function that clears a cache, for `forget_all`. The function must be safe while another thread, such
-    as the planner's, fills the cache."""
+    """Registers a function that clears a cache, for `forget_all`.
+
+    The function must be safe while another thread, such as the planner's, fills the cache.
+    """
     _FORGET.append(forget)
 
 
@@ -47,9 +49,11 @@ def forget_all() -> None:
 
 
 def once(read: Callable[[K, M], T]) -> Callable[[K, M], T]:
-    """Returns the function `read(how, metadata)` with a cache. The key is `how` and the identity of the metadata
-    object, because wire objects are immutable: changed metadata is another object. An entry is removed when its
-    metadata object is garbage-collected."""
+    """Returns the function `read(how, metadata)` with a cache.
+
+    The key is `how` and the identity of the metadata object: wire objects are immutable, so changed metadata is another
+    object. An entry is removed when its metadata object is garbage-collected.
+    """
     known: dict[tuple[K, int], tuple[ref[M], T]] = {}
 
     def remembered(how: K, meta: M) -> T:
@@ -58,7 +62,7 @@ def once(read: Callable[[K, M], T]) -> Callable[[K, M], T]:
         if found is not None and found[0]() is meta:
             return found[1]
         value = read(how, meta)
-        # the callback runs before the id is used for another object
+        # the weak reference's callback runs before another object can get the same id
         known[key] = ref(meta, lambda _: known.pop(key, None)), value
         return value
 

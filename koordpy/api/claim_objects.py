@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wire objects of dynamic resource allocation, DRA (resource.k8s.io v1, v1beta1 and v1beta2).
+"""Wire objects (typed records) of dynamic resource allocation, DRA: resource.k8s.io v1, v1beta1 and v1beta2.
 
 As in `objects.py`, only fields that a decision may depend on are declared. A field that koordpy does not support is
-declared as `Raw`, so that an object that uses it can be refused.
+declared as `Raw`, so that an object with this field can be refused.
 """
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs
@@ -15,7 +15,7 @@ import msgspec
 from koordpy.api.objects import Condition, KubernetesObject, NodeSelector, Quantity, Time, Wire
 
 Raw = dict[str, Any]
-"""A mapping that is not read further."""
+"""A mapping whose content is not read."""
 
 
 class CelSelector(Wire, frozen=True):
@@ -49,13 +49,13 @@ class ExactRequest(Wire, frozen=True):
 
 
 class SubRequest(ExactRequest, frozen=True):
-    """An alternative of a request with `firstAvailable`."""
+    """One alternative in the list `firstAvailable` of a request."""
 
     name: str = ""
 
 
 class DeviceRequest(ExactRequest, frozen=True):
-    """A device request. v1beta1 has the fields of `exactly` in the request itself."""
+    """A device request. In v1beta1 the fields of `exactly` are in the request itself."""
 
     name: str = ""
     exactly: ExactRequest | None = None
@@ -63,19 +63,20 @@ class DeviceRequest(ExactRequest, frozen=True):
 
     @property
     def exact(self) -> ExactRequest:
-        """The request for one exact device class, in either spelling."""
+        """The request for one exact device class, in the form of v1 or of v1beta1."""
         return self.exactly or self
 
     @property
     def alternatives(self) -> Sequence[tuple[str, ExactRequest]]:
-        """(name in results, request) of each alternative, the first one preferred; one without `firstAvailable`."""
+        """(name in allocation results, request) of each alternative, the preferred first; a single one if there is no
+        `firstAvailable`."""
         if self.first_available:
             return [(f"{self.name}/{one.name}", one) for one in self.first_available]
         return [(self.name, self.exact)]
 
 
 class DeviceConstraint(Wire, frozen=True):
-    """A constraint over the devices of some requests; no names: of all requests of the claim."""
+    """A constraint over the devices of the named requests; without names over all requests of the claim."""
 
     requests: list[str] = []
     match_attribute: str = ""
@@ -106,7 +107,7 @@ class DeviceResult(Wire, frozen=True):
 
 
 class DeviceResults(Wire, frozen=True):
-    """Allocated devices. config: parameters for drivers, copied from the claim and its classes."""
+    """Allocated devices. config: parameters for drivers, copied from the claim and from its device classes."""
 
     results: list[DeviceResult] = []
     config: list[Raw] = []
@@ -150,7 +151,7 @@ class ClaimTemplateSpec(Wire, frozen=True):
 
 
 class ResourceClaimTemplate(KubernetesObject, frozen=True):
-    """Template from which a controller creates claims; offline `koordpy.simulation.claim_controllers` does."""
+    """Template from which a controller creates claims; offline, `koordpy.simulation.claim_controllers` creates them."""
 
     spec: ClaimTemplateSpec = ClaimTemplateSpec()
 
@@ -166,14 +167,14 @@ class DeviceClass(KubernetesObject, frozen=True):
 
 
 class DeviceAttribute(Wire, frozen=True):
-    """An attribute with one of four types; with none of them it has a type that koordpy does not know."""
+    """An attribute of a device, with one of four types. If no field is set, its type is unknown to koordpy."""
 
     text: str | None = msgspec.field(name="string", default=None)
     number: int | None = msgspec.field(name="int", default=None)
     truth: bool | None = msgspec.field(name="bool", default=None)
     version: str | None = None
     numbers: list[int] = msgspec.field(name="ints", default_factory=list)
-    """Values of a list; read for NUMA nodes only."""
+    """Values of a list of integers; read only for lists of NUMA nodes."""
 
 
 class CapacityRange(Wire, frozen=True):
@@ -215,7 +216,7 @@ class CounterSet(Wire, frozen=True):
 
 
 class CounterUse(Wire, frozen=True):
-    """What a device draws from a counter set."""
+    """The amounts that a device uses of a counter set."""
 
     counter_set: str = ""
     counters: dict[str, Counter] = {}
@@ -238,14 +239,14 @@ class BasicDevice(Wire, frozen=True):
 
 
 class SliceDevice(BasicDevice, frozen=True):
-    """A device of a slice. v1beta1 has all fields except the name below `basic`."""
+    """A device of a ResourceSlice. In v1beta1 all fields except the name are below `basic`."""
 
     name: str = ""
     basic: BasicDevice | None = None
 
     @property
     def facts(self) -> BasicDevice:
-        """The fields of the device, in either spelling."""
+        """The fields of the device, from the place that its API version uses."""
         return self.basic or self
 
 
@@ -271,7 +272,7 @@ class ResourceSlice(KubernetesObject, frozen=True):
 
 
 class TaintTarget(Wire, frozen=True):
-    """Devices that a taint rule selects; an empty field fits every value."""
+    """The devices that a taint rule selects. An empty field matches every value."""
 
     driver: str = ""
     pool: str = ""
@@ -300,6 +301,6 @@ class ComputeDomainSpec(Wire, frozen=True):
 
 
 class ComputeDomain(KubernetesObject, frozen=True):
-    """NVIDIA's ComputeDomain: its controller creates the ResourceClaimTemplate that the spec names."""
+    """NVIDIA's ComputeDomain. Its controller creates the ResourceClaimTemplate that the spec names."""
 
     spec: ComputeDomainSpec = ComputeDomainSpec()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of numbers with nouns, and of lists of names, for messages."""
+"""Texts for messages: a number with its noun, and lists of names."""
 
 from collections.abc import Sequence
 
@@ -8,16 +8,16 @@ NAMED = 4
 
 
 def count_noun(number: float, noun: str) -> str:
-    """Returns `1 pod`, `3 pods` or `0.5 pods`; numbers below 10^15 have no exponent. The plural adds an s."""
+    """Returns `1 pod`, `3 pods` or `0.5 pods`. The plural adds an s; numbers below 10^15 have no exponent."""
     return f"{number:.15g} {noun}" if number == 1 else f"{number:.15g} {noun}s"
 
 
 def name_first(names: Sequence[str], most: int = NAMED) -> str:
-    """Returns the first `most` names, and how many more there are."""
+    """Returns the first `most` names as a text, followed by the number of the remaining names if there are any."""
     text = ", ".join(names[:most])
     return f"{text} and {len(names) - most} more" if len(names) > most else text
 
 
 def join_words(names: Sequence[str]) -> str:
-    """Returns `a`, `a and b` or `a, b and c`: all names, at least one."""
+    """Returns all names as a text: `a`, `a and b` or `a, b and c`. There must be at least one name."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Custom resources other than pod groups: topology, quotas, devices (vocabulary.md 3), and Volcano's HyperNodes."""
+"""Wire objects (typed records) of custom resources other than PodGroups: topology, quotas, devices (vocabulary.md 3).
+
+Also of Volcano's HyperNodes, NodeResourceTopologies and ProvisioningRequests, which other projects define.
+"""
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs
 
@@ -11,14 +14,14 @@ from koordpy.api.objects import Condition, KubernetesObject, LabelSelector, Quan
 
 
 class HierarchyEntry(Wire, frozen=True):
-    """A layer of a ClusterNetworkTopology, in either published spelling."""
+    """A layer of a ClusterNetworkTopology, in either of two published spellings of its fields."""
 
     layer_name: str = ""
     topology_layer: str = ""
     label_key: str | list[str] | None = None
     parent_topology_layer: str = ""
     spare_nodes: Any = 0
-    """Number of nodes that each domain keeps for repairs (repair.md 6)."""
+    """Number of nodes that each domain of the layer keeps free for repairs (repair.md 6)."""
 
     @property
     def name(self) -> str:
@@ -27,7 +30,7 @@ class HierarchyEntry(Wire, frozen=True):
 
     @property
     def label_keys(self) -> tuple[str, ...]:
-        """Node labels with the domain of a node in this layer; the first that a node has applies."""
+        """Keys of node labels whose value is the node's domain in this layer; the first key that a node has counts."""
         keys = [self.label_key] if isinstance(self.label_key, str) else self.label_key or []
         return tuple(key for key in keys if key)
 
@@ -58,7 +61,7 @@ class ElasticQuotaSpec(Wire, frozen=True):
 
 
 class ElasticQuotaStatus(Wire, frozen=True):
-    """Written by koordpy: usage, demand, and the amount that the quota may use now."""
+    """Status that koordpy writes: usage, demand, and the runtime (the amount that the quota may use now)."""
 
     used: Quantities = {}
     request: Quantities = {}
@@ -72,7 +75,7 @@ class ElasticQuota(KubernetesObject, frozen=True):
 
 
 class DeviceTopology(Wire, frozen=True):
-    """Location of a GPU in its machine. node_id: NUMA node; None or absent fields are unknown."""
+    """Location of a GPU in its machine. node_id: NUMA node. A field that is None or absent is unknown."""
 
     socket_id: int | None = msgspec.field(name="socketID", default=None)
     node_id: int | None = msgspec.field(name="nodeID", default=None)
@@ -81,7 +84,7 @@ class DeviceTopology(Wire, frozen=True):
 
 
 class DeviceEntry(Wire, frozen=True):
-    """One device of a node. minor: number of the GPU on its node; None if it is not known."""
+    """One device of a node. minor: number N of /dev/nvidiaN for a GPU; None if unknown."""
 
     type: str = ""
     id: str = ""
@@ -92,7 +95,7 @@ class DeviceEntry(Wire, frozen=True):
 
 
 class DeviceMatrix(Wire, frozen=True):
-    """Links between the GPUs of a node, as a text in `topology`."""
+    """Links between the GPUs of a node; `topology` has them as a JSON text."""
 
     name: str = ""
     topology: str = ""
@@ -137,7 +140,7 @@ class Device(KubernetesObject, frozen=True):
     status: DeviceStatus = DeviceStatus()
 
 
-# HyperNode of topology.volcano.sh/v1alpha1, which is read only
+# HyperNode of topology.volcano.sh/v1alpha1; koordpy never writes it
 
 
 class ExactMatch(Wire, frozen=True):
@@ -149,7 +152,7 @@ class RegexMatch(Wire, frozen=True):
 
 
 class MemberSelector(Wire, frozen=True):
-    """Exactly one of the three is set; labelMatch is only for members of type Node."""
+    """Selects members. Exactly one of the three fields is set; labelMatch is only for members of type Node."""
 
     exact_match: ExactMatch | None = None
     regex_match: RegexMatch | None = None
@@ -158,7 +161,7 @@ class MemberSelector(Wire, frozen=True):
 
 class HyperNodeMember(Wire, frozen=True):
     type: str = ""
-    """Node or HyperNode."""
+    """`Node` or `HyperNode`."""
     selector: MemberSelector = MemberSelector()
 
 
@@ -169,20 +172,22 @@ class HyperNodeSpec(Wire, frozen=True):
 
 
 class HyperNode(KubernetesObject, frozen=True):
-    """A switch, or another network domain, with its members: nodes, or HyperNodes of a lower tier. The smaller its
-    tier, the closer its members are to each other."""
+    """A switch or another network domain, with its members: nodes, or HyperNodes of a lower tier.
+
+    The smaller its tier, the closer its members are to each other.
+    """
 
     spec: HyperNodeSpec = HyperNodeSpec()
 
 
 def is_delivery_unavailable(device: Device) -> bool:
-    """Returns whether the node's agent reports that containers cannot be given GPUs now."""
+    """Returns True if the node's agent reports that it cannot give GPUs to containers now."""
     found = condition_of(device.status.conditions, DELIVERY_UNAVAILABLE)
     return found is not None and found.status == "True"
 
 
-# NodeResourceTopology of topology.node.k8s.io, which is read only. v1alpha1 and v1alpha2 are read alike. The object has
-# the name of its node, and its fields are not in a spec.
+# NodeResourceTopology of topology.node.k8s.io; koordpy never writes it. v1alpha1 and v1alpha2 are read alike. The
+# object has the name of its node, and its fields are not below `spec`.
 
 
 class ZoneResource(Wire, frozen=True):
@@ -195,7 +200,7 @@ class ZoneResource(Wire, frozen=True):
 
 
 class TopologyZone(Wire, frozen=True):
-    """A part of the machine; a NUMA node has type Node."""
+    """A part of a machine. A zone of type Node is a NUMA node."""
 
     name: str = ""
     type: str = ""
@@ -203,14 +208,14 @@ class TopologyZone(Wire, frozen=True):
 
 
 class TopologyAttribute(Wire, frozen=True):
-    """A setting of the kubelet."""
+    """A setting of the kubelet, as name and value."""
 
     name: str = ""
     value: str = ""
 
 
 class NodeResourceTopology(KubernetesObject, frozen=True):
-    """The zones of a node, with free amounts at the time of the report."""
+    """The zones of a node, with the amounts that were free at the time of the report."""
 
     topology_policies: list[str] = msgspec.field(default_factory=list)
     zones: list[TopologyZone] = msgspec.field(default_factory=list)
@@ -242,7 +247,7 @@ class ProvisioningRequestStatus(Wire, frozen=True):
 
 
 class ProvisioningRequest(KubernetesObject, frozen=True):
-    """Asks an autoscaler for the nodes of some pods, all or nothing."""
+    """Requests nodes for certain pods from an autoscaler, all or nothing."""
 
     spec: ProvisioningRequestSpec = ProvisioningRequestSpec()
     status: ProvisioningRequestStatus = ProvisioningRequestStatus()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Go durations (`1h30m`, `500ms`), as users write them in annotations and configuration."""
+"""Reads and writes Go durations (`1h30m`, `500ms`), which users write in annotations and in the configuration."""
 
 import re
 from fractions import Fraction
@@ -11,8 +11,10 @@ _PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)", re
 
 
 def parse_duration(text: str) -> float:
-    """Returns the seconds of a Go duration, in the grammar of `time.ParseDuration`. Raises ValueError if the text is
-    invalid: a unit is mandatory, except for a plain `0`, and the maximum is 2^63 - 1 nanoseconds, 292 years."""
+    """Returns the seconds of a Go duration, in the grammar of `time.ParseDuration`. Raises ValueError if invalid.
+
+    A unit is mandatory, except for a plain `0`. The maximum is 2^63 - 1 nanoseconds, 292 years.
+    """
     rest = text[1:] if text[:1] in "+-" and text else text
     if rest == "0":
         return 0.0

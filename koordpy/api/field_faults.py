@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults of values that users write, such as `spec.containers: is missing`: the path of the field, and a text.
 
-A fault means that an object, or a part of it, cannot be read. A warning, named doubt in the code, is about a value that
-can be read but is probably not what its author meant. A `FieldWalk` collects both while one object is read; readers add
-to it and never raise. Source: kube-parity.md section 7.
+A fault means that an object, or a part of it, cannot be read. A warning, called doubt in the code, is about a value
+that can be read but is probably not what its author meant. A `FieldWalk` collects both while one object is read. The
+readers of fields add faults to it and never raise. Source: kube-parity.md section 7.
 """
 
 import json
@@ -24,7 +24,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
 
 
 class InputFaultsError(Exception):
-    """Invalid input. `lines` has every fault, one a line (exit status 2)."""
+    """Invalid input. `lines` has one line for each fault; commands exit with status 2."""
 
     def __init__(self, lines: list[str]) -> None:
         super().__init__("\n".join(lines))
@@ -58,18 +58,18 @@ def key_path(path: str, key: str) -> str:
 
 @dataclass(slots=True)
 class FieldWalk:
-    """Faults and warnings found while one object is read."""
+    """Collects the faults and warnings of one object while it is read."""
 
     unknown: bool
-    """True if all unknown fields are faults."""
+    """True if unknown fields are faults in every object."""
     unknown_own: bool = False
-    """True if unknown fields of koordpy's custom resources are faults."""
+    """True if unknown fields are faults in objects of koordpy's own custom resources."""
     faults: list[Fault] = field(default_factory=list)
     doubts: list[Fault] = field(default_factory=list)
     """Warnings."""
 
     def fault(self, path: str, text: str) -> None:
-        """Records a fault. YAML aliases can repeat a fault without limit, so the list is limited."""
+        """Records a fault, up to `MAX_FAULTS`, because YAML aliases can repeat a fault without limit."""
         if len(self.faults) < MAX_FAULTS:
             self.faults.append(Fault(path, text))
         elif len(self.faults) == MAX_FAULTS:
@@ -77,7 +77,7 @@ class FieldWalk:
 
     @property
     def doubtful(self) -> bool:
-        """True if a further warning would be recorded, so that its text is worth computing."""
+        """True if a further warning would still be recorded, so that computing its text is useful."""
         return len(self.doubts) < MAX_DOUBTS
 
     def doubt(self, path: str, text: str) -> None:
@@ -87,8 +87,10 @@ class FieldWalk:
 
 
 def one_line(text: str) -> str:
-    """Returns a message that quotes input of a user on one line. Control characters are escaped, because they could
-    change the terminal of the reader."""
+    """Returns a message that quotes input of a user on one line.
+
+    Control characters are escaped, because they could change the terminal of the reader.
+    """
     text = " ".join(text.splitlines())
     if text.isprintable():
         return text
@@ -96,11 +98,11 @@ def one_line(text: str) -> str:
 
 
 Read = Callable[[Any, str, FieldWalk], Any]
-"""(raw value, path, walk) -> cleaned value. Faults are added to the walk; then the returned value is meaningless."""
+"""Function (raw value, path, walk) -> value. It adds faults to the walk; after a fault its result is meaningless."""
 
 
 def kind_name(value: Any) -> str:
-    """Returns the type of a plain value, in a user's terms."""
+    """Returns the type of a plain value (from YAML or JSON) in a user's words."""
     if isinstance(value, bool):
         return "a boolean"
     if isinstance(value, (int, float, Number)):
@@ -112,17 +114,19 @@ def kind_name(value: Any) -> str:
 
 
 def literal(value: Any) -> str:
-    """Returns a plain value as its author wrote it: null, true, 5, a string in quotes, or JSON. A text of more than
-    `MAX_SHOWN` characters is cut."""
+    """Returns a plain value as its author wrote it: null, true, 5, a string in quotes, or JSON.
+
+    A text of more than `MAX_SHOWN` characters is cut.
+    """
     if isinstance(value, str):
         return repr(value) if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]!r}..."
-    # JSON has no infinity; YAML and Python write it alike except for the dot
+    # JSON has no infinity; the text of YAML differs from Python's only by a dot
     text = repr(value) if isinstance(value, Number | float) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 def shown(value: Any) -> str:
-    """Returns the type of a plain value, and for scalars the value itself."""
+    """Returns the type of a plain value; for scalars also the value."""
     if isinstance(value, bool):
         return f"the boolean {str(value).lower()}"
     if isinstance(value, (int, float, Number, str)):

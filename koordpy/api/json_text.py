@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads JSON that users write into annotations and ConfigMaps. The reader is strict: a repeated key is a fault.
 
-`json.loads` alone takes the last of two equal keys. Then a MustGather could be overwritten without a fault, and a gang
-placed against the intent of its owner.
+`json.loads` alone takes the last of two equal keys. So a second entry could silently replace a MustGather, and a gang
+would be placed against its owner's intent.
 """
 
 import json
@@ -16,7 +16,7 @@ _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def lone_surrogates(text: str, value: Any) -> bool:
-    """Returns whether a value read from JSON contains a lone surrogate, which cannot be encoded as UTF-8."""
+    """Returns True if a value read from JSON contains a lone surrogate, which cannot be encoded as UTF-8."""
     if not _ESCAPED_SURROGATE.search(text):
         return False
     try:
@@ -27,8 +27,11 @@ def lone_surrogates(text: str, value: Any) -> bool:
 
 
 def read_json(text: str) -> Any:
-    """Returns the value of a JSON text. Raises `UnreadableError` for invalid JSON (`invalid JSON, line 1 column 5`), a
-    repeated key, or a text that is too long."""
+    """Returns the value of a JSON text.
+
+    Raises `UnreadableError` for invalid JSON (`invalid JSON, line 1 column 5`), a repeated key, or a text that is too
+    long.
+    """
     if length := too_long(text):
         raise UnreadableError(length)
     try:

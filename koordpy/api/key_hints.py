@@ -3,8 +3,8 @@
 
 A key has no effect if it is misspelt, on the wrong kind of object, used as a label instead of an annotation or the
 reverse, of another scheduler, or of a later version of koordpy. An unknown key gets a warning only if it has a prefix
-of koordpy or is similar to a known key, because other programs also write labels. Values are checked by
-`annotation_settings.py`. Known keys by kind of object: vocabulary.md 4 to 9.
+of koordpy or is similar to a known key, because other programs also write labels. `annotation_settings.py` checks the
+values of known keys. The known keys by kind of object are in vocabulary.md 4 to 9.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ LABEL, ANNOTATION = "label", "annotation"
 
 
 class Holder(StrEnum):
-    """Kinds of objects with labels and annotations; each kind has a different set of keys that are read on it."""
+    """Kinds of objects that have labels and annotations. koordpy reads a different set of keys on each kind."""
 
     GROUP = "a PodGroup"
     PLAIN = "a pod in no gang"
@@ -34,7 +34,7 @@ class Holder(StrEnum):
 
 
 Places = Mapping[str, str]
-"""Key -> `label` or `annotation`."""
+"""Key -> `label` or `annotation`, the place where it is read."""
 
 
 def _places(labels: tuple[str, ...], annotations: tuple[str, ...]) -> dict[str, str]:
@@ -42,7 +42,7 @@ def _places(labels: tuple[str, ...], annotations: tuple[str, ...]) -> dict[str, 
     return {**dict.fromkeys(labels, LABEL), **dict.fromkeys(annotations, ANNOTATION)}
 
 
-# keys of any pod
+# keys that are read on every pod
 _ANY_POD = _places(
     (
         keys.LABEL_POD_GROUP, keys.LABEL_POD_GROUP_X, keys.RANK_INDEX_LABEL, keys.QUOTA_NAME, keys.QUOTA_USER,
@@ -82,7 +82,7 @@ READ: Mapping[Holder, Places] = {
     Holder.WORKLOAD: _OF_GANG | _AUTO | _places(keys.ASCEND_LABELS, (keys.GANG_MIN, *keys.ASCEND_ANNOTATIONS)),
 }
 """Keys that are read on each kind of object. Similar keys are searched in this order."""
-# all keys; of a key with two places the later one
+# all keys -> place; for a key with two places the place that comes later in `READ`
 _PLACES: Places = dict(chain.from_iterable(places.items() for places in READ.values()))
 OF_WORKLOADS = frozenset(
     (
@@ -98,33 +98,33 @@ _OF_CONTROLLERS = (
     "jobset.sigs.k8s.io/", "alpha.jobset.sigs.k8s.io/", "leaderworkerset.sigs.k8s.io/", "training.kubeflow.org/",
     "batch.kubernetes.io/", "ray.io/", "grove.io/",
 )  # fmt: skip
-"""Prefixes of keys that controllers of workloads write; some of these keys are read."""
+"""Prefixes of keys that controllers of workloads write. Unknown keys with these prefixes get no warning."""
 _SILENT = frozenset((*keys.WRITTEN, *keys.KOORDINATOR_KEYS, *keys.NUMA_REPORT))
 """Keys with a prefix of koordpy that never get a warning."""
 
 
 def is_read(key: str) -> bool:
-    """Returns whether an annotation or label of this name is read, or written, on some kind of object."""
+    """Returns True if koordpy reads or writes a label or annotation of this name on some kind of object."""
     if key in _PLACES or key in _SILENT or key in OF_WORKLOADS:
         return True
     return key.startswith((*keys.WRITTEN_PREFIXES, keys.PROVISIONING_PARAMETER, *_OF_CONTROLLERS))
 
 
 def place_of(key: str) -> str:
-    """Returns whether pods use a key as a `label` or an `annotation`; empty if pods do not use it."""
+    """Returns `label` or `annotation` for a key that is read on pods; empty for any other key."""
     return next((READ[holder][key] for holder in _PODS if key in READ[holder]), "")
 
 
 def unread_keys(holder: Holder, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[str]:
     """Yields a warning for each key of an object that has no effect although its author may expect one."""
-    # with `auto` "off" the author declined gangs, so keys of other projects without effect are intended
+    # with `auto` "off" the author does not want a gang, so keys of other projects without effect are intended
     declined = OF_WORKLOADS if annotations.get(keys.GANG_AUTO) == "off" else ()
     for place, own in ((LABEL, labels), (ANNOTATION, annotations)):
         for key in own:
             if key in declined:
                 continue
             right, kind, said = _unread(key, place, holder)
-            # the key that was meant is set too, so this one is not a misspelling of it
+            # the key that was probably meant is also set, so this key is not a misspelling of it
             if right and right in (labels if kind == LABEL else annotations):
                 if not key.startswith(keys.PREFIXES):
                     continue
@@ -135,15 +135,19 @@ def unread_keys(holder: Holder, labels: Mapping[str, str], annotations: Mapping[
 
 def misspelt_setting(annotations: Mapping[str, str]) -> str:
     """Returns `annotation KEY is not read, did you mean annotation OTHER?` for the first misspelt setting of a gang.
-    Empty for none. Other keys with the prefix of gangs, such as those of Koordinator, are not misspelt settings."""
+
+    Empty for none. Other keys with the prefix of gangs, such as those of Koordinator, are not misspelt settings.
+    """
     for key in meant_settings(annotations):
         return f"annotation {key} {_unread(key, ANNOTATION, Holder.GROUP)[2]}"
     return ""
 
 
 def meant_settings(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Returns misspelt annotation of a gang -> the annotation that was meant. Only annotations with the prefix of gangs
-    are considered, and only if the correct one is not set."""
+    """Returns misspelt annotation of a gang -> the annotation that was probably meant.
+
+    Only annotations with the prefix of gangs are considered, and only if the correct annotation is not set.
+    """
     out = {}
     for key in annotations:
         if key.startswith(keys.GANG_PREFIX):
@@ -155,11 +159,11 @@ def meant_settings(annotations: Mapping[str, str]) -> dict[str, str]:
 
 @cached(1 << 12)
 def _unread(key: str, place: str, holder: Holder) -> tuple[str, str, str]:
-    """Returns (key that was meant, its place, text of the warning).
+    """Returns (key that was probably meant, its place, text of the warning).
 
-    The first two are empty if no other key was meant. All are empty for a key that is read or needs no warning.
+    The first two are empty if no other key was meant. All three are empty for a key that is read or needs no warning.
     """
-    # parameters of ProvisioningRequests have free names, and are read where the class of the requests is
+    # parameters of ProvisioningRequests have any name; they are read on the objects on which the class is read
     known = keys.GANG_PROVISIONING_CLASS if key.startswith(keys.PROVISIONING_PARAMETER) else key
     kind = READ[holder].get(known)
     if kind is not None:
@@ -182,7 +186,7 @@ def _unread(key: str, place: str, holder: Holder) -> tuple[str, str, str]:
 
 
 def _elsewhere(key: str, holder: Holder) -> str:
-    """Returns the warning for a key that is read on other objects only."""
+    """Returns the warning for a key that is read only on other kinds of objects."""
     if holder is Holder.PLAIN and key in READ[Holder.MEMBER]:
         return "is not read: the pod is in no gang"
     right, places = next((other, places) for other, places in READ.items() if key in places)
@@ -191,24 +195,24 @@ def _elsewhere(key: str, holder: Holder) -> str:
 
 
 _BY_WORKLOAD = (Holder.DERIVED, Holder.WORKLOAD)
-"""Kinds of objects on which keys of `OF_WORKLOADS` are read."""
+"""Kinds of objects on which the keys of `OF_WORKLOADS` are read."""
 _PODS = (Holder.PLAIN, Holder.MEMBER, Holder.DERIVED, Holder.GROUPED)
 
 
 def _near(key: str) -> str:
-    """Returns the known key that is most similar to an unknown one; empty if none is similar."""
+    """Returns the known key that is most similar to an unknown key; empty if no known key is similar."""
     prefix, _, name = key.rpartition("/")
-    # a key without prefix is compared only with domain-like keys, because other words are common in labels
+    # a key without a prefix must look like a domain to be compared, because plain words are common in labels
     if not prefix:
         return meant(key, (one for one in _PLACES if "/" not in one and "." in one))
-    # one of the two parts must be equal, and the other similar
+    # a key is prefix/name: one of both must be equal to the known key's, and the other similar
     for other in _PLACES:
         its_prefix, _, its_name = other.rpartition("/")
         if prefix == its_prefix and meant(name, (its_name,), closed=f"{prefix}/" in keys.PREFIXES):
             return other
         if name == its_name and meant(prefix, (its_prefix,)):
             return other
-    # with a prefix of koordpy, a name that is a part of a known name was probably meant as it
+    # if the prefix is koordpy's, a name that is contained in a known name was probably meant to be the known name
     if key.startswith(keys.PREFIXES):
         for other in _PLACES:
             its_prefix, _, its_name = other.rpartition("/")
@@ -218,7 +222,7 @@ def _near(key: str) -> str:
 
 
 _PART = 5
-"""Minimum length of an unknown name that counts as misspelt because it is a part of a known name."""
+"""Minimum length of an unknown name that counts as misspelt because a known name contains it."""
 
 
 def _folded(name: str) -> str:

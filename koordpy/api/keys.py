@@ -11,10 +11,10 @@ HOSTNAME = "kubernetes.io/hostname"  # label of a node: its name, as most cluste
 # Gangs
 GANG_PREFIX = "gang.scheduling.koordinator.sh/"
 LABEL_POD_GROUP = "pod-group.scheduling.sigs.k8s.io"  # label of a pod: name of its PodGroup
-LABEL_POD_GROUP_X = "scheduling.x-k8s.io/pod-group"  # the same
-LABEL_GANG_NAME = "pod-group.scheduling.sigs.k8s.io/name"  # label of a pod: its gang, without a PodGroup
+LABEL_POD_GROUP_X = "scheduling.x-k8s.io/pod-group"  # alias of LABEL_POD_GROUP
+LABEL_GANG_NAME = "pod-group.scheduling.sigs.k8s.io/name"  # label of a pod: its gang, if there is no PodGroup
 LABEL_GANG_MIN = "pod-group.scheduling.sigs.k8s.io/min-available"  # label of a pod: minMember of that gang
-GANG_NAME = GANG_PREFIX + "name"  # annotation of a pod: its gang, without a PodGroup
+GANG_NAME = GANG_PREFIX + "name"  # annotation of a pod: its gang, if there is no PodGroup
 GANG_MIN = GANG_PREFIX + "min-available"  # annotation: minMember
 GANG_GROUPS = GANG_PREFIX + "groups"  # JSON list of gangs that are planned together
 GANG_MODE = GANG_PREFIX + "mode"  # Strict, NonStrict
@@ -27,18 +27,18 @@ GANG_AUTO = GANG_PREFIX + "auto"  # on, off: whether the pods of a workload are 
 GANG_PROVISIONING_CLASS = GANG_PREFIX + "provisioning-class"  # class of the gang's ProvisioningRequests, or none
 GANG_STALE_GRACE = GANG_PREFIX + "stale-grace"  # Go duration, -1 for never
 GANG_REPAIR = GANG_PREFIX + "repair"  # replace, regather, wait
-GANG_SEAT_HOLD = GANG_PREFIX + "seat-hold"  # Go duration: capacity is kept for missing members, 0s for none
-SPARE = "scheduling.koordinator.sh/spare"  # label of a node: true, false
-MAX_RUNTIME = "scheduling.koordinator.sh/max-runtime"  # Go duration: the gang ends after it
+GANG_SEAT_HOLD = GANG_PREFIX + "seat-hold"  # Go duration: capacity is reserved for missing members; 0s: never
+SPARE = "scheduling.koordinator.sh/spare"  # label of a node: true, false: kept free for broken gangs
+MAX_RUNTIME = "scheduling.koordinator.sh/max-runtime"  # Go duration: the gang ends within this time
 
 # Ranks
-RANK_INDEX_LABEL = "pod-group.scheduling.koordinator.sh/index"  # rank of a pod; the first of these four that it has
+RANK_INDEX_LABEL = "pod-group.scheduling.koordinator.sh/index"  # rank of a pod: the first of four keys that is set
 RANK_INDEX_ANNOTATION = "network-topology-index"
 RANK_INDEX_ANNOTATION_LONG = GANG_PREFIX + "network-topology-index"
 JOB_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 # Attraction
-TOPOLOGY_SELECTOR = "scheduling.koordinator.sh/network-topology-selector"  # pods with one value attract
+TOPOLOGY_SELECTOR = "scheduling.koordinator.sh/network-topology-selector"  # pods with equal values are close
 
 # Written with every Binding
 BOUND_DOMAIN = "scheduling.koordinator.sh/domain"  # path of the lowest domain with all bound members
@@ -48,7 +48,7 @@ BIND_MEMBER_COUNT = "internal.scheduling.koordinator.sh/bind-gang-member-count" 
 BOUND_EPOCH = "internal.scheduling.koordinator.sh/epoch"  # epoch of the leader
 BOUND_LEASE = "internal.scheduling.koordinator.sh/lease"  # namespace/name of the Lease of the leader
 
-# Marks the substitute of an object that cannot be read; never written
+# Marks the substitute that koordpy stores for an unreadable object; not written to the API server
 UNREADABLE = "internal.scheduling.koordinator.sh/unreadable"
 
 # Quotas and users
@@ -75,7 +75,7 @@ MIRROR = "kubernetes.io/config.mirror"  # annotation of static pods, which the k
 
 # Keys that prevent a running pod from being moved
 DEFRAG = "scheduling.koordinator.sh/defrag"
-"""Value `never`, on the pod or its PodGroup."""
+"""Annotation of a pod or its PodGroup: the value `never` forbids moves."""
 PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -147,14 +147,14 @@ GPUSHARE_ASSUME_TIME = "ALIYUN_COM_GPU_ASSUME_TIME"
 GPUSHARE_ID_PREFIX = "ALIYUN_COM_GPU_ID_"
 """Prefix; followed by the minor of a GPU."""
 GSOC_PREFIX = "GSOC_ID_"
-"""Prefix on nodes; followed by two GPUs joined by `_`. The value is the link between them."""
+"""Prefix of annotations of nodes; followed by the minors of two GPUs, joined by `_`. The value is their link."""
 GPU_PARTITIONS = "scheduling.koordinator.sh/gpu-partitions"  # of a Device, JSON: sets of GPUs
-GPU_PARTITION_SPEC = "scheduling.koordinator.sh/gpu-partition-spec"  # of a pod, JSON: how strictly they apply
-GPU_PARTITION_POLICY = "node.koordinator.sh/gpu-partition-policy"  # label of a node: the same for all pods
+GPU_PARTITION_SPEC = "scheduling.koordinator.sh/gpu-partition-spec"  # of a pod, JSON: how strictly the sets apply
+GPU_PARTITION_POLICY = "node.koordinator.sh/gpu-partition-policy"  # label of a node: GPU_PARTITION_SPEC for all pods
 GPU_MODEL = "node.koordinator.sh/gpu-model"  # label of a node: selects a built-in table of partitions
 GPU_DELIVERY = "scheduling.koordinator.sh/gpu-delivery"  # label of a Device: how containers get their GPUs
 DEVICE_BOOT = "scheduling.koordinator.sh/boot-id"
-"""Boot id of the node at which a Device was written: a Device keeps GPUs that vanish during this boot."""
+"""Annotation of a Device: boot id of the node when it was written. It keeps GPUs that vanish during this boot."""
 NVIDIA_VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
@@ -186,17 +186,17 @@ WRITTEN_PREFIXES = (GPU_CUDA_VISIBLE_PREFIX,)
 
 
 def is_written(key: str) -> bool:
-    """Returns whether koordpy writes an annotation of this name."""
+    """Returns True if koordpy writes an annotation of this name."""
     return key in WRITTEN or key.startswith(WRITTEN_PREFIXES)
 
 
-# Prefixes of koordpy and of Koordinator: an unknown key with one of these gets a warning
+# Prefixes of koordpy and of Koordinator: an unknown key with such a prefix gets a warning
 PREFIXES = (
     GANG_PREFIX, QUOTA_PREFIX, "gputopology.scheduling.koordinator.sh/", "topology.scheduling.koordinator.sh/",
     "scheduling.koordinator.sh/", "koordpy.io/", "pod-group.scheduling.sigs.k8s.io/",
     "pod-group.scheduling.koordinator.sh/",
 )  # fmt: skip
-# Keys with these prefixes that get no warning: Koordinator writes them, or its descheduler and load estimates read them
+# Keys with these prefixes that get no warning, because Koordinator writes or reads them
 KOORDINATOR_KEYS = (
     GANG_PREFIX + "timeout",
     *(

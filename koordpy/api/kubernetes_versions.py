@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The versions of Kubernetes that koordpy supports: those that controlplane/ can build.
+"""The versions of Kubernetes that koordpy supports: those that the folder controlplane/ can build for tests.
 
-The only place of the range. `kubeVersion` of the chart and docs/compatibility.md repeat it, and a test compares them.
-koordpy decides by what the API server serves, never by its version; the range is only for the message at the start.
+The range is defined only here. `kubeVersion` of the chart and docs/compatibility.md repeat it, and a test compares
+them. koordpy decides by the APIs that the server serves, never by its version; the range is only for a message at the
+start.
 """
 
 import re
@@ -26,9 +27,9 @@ def supported_range() -> str:
 
 
 def version_warning(text: str) -> str:
-    """Returns what is needed if an API server of this version is outside the supported range; empty if it is inside.
+    """Returns the requirement, for a message, if an API server of this version is outside the supported range.
 
-    Also empty if the text is no version.
+    Empty if the version is inside the range, or if the text is not a version.
     """
     minor = minor_version(text)
     if minor is None or OLDEST <= minor <= NEWEST:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matches label selectors and node selectors with labels, as the API server does (kube-parity.md 2.3, 2.7).
+"""Matches label selectors and node selectors with labels, with the results of the API server (kube-parity.md 2.3, 2.7).
 
-The functions match one object; `LabelColumns` matches one term with all nodes at once.
+The functions match one object; the class `LabelColumns` matches one node selector term with all nodes at once.
 """
 
 import re
@@ -29,10 +29,10 @@ def int64(text: str) -> int | None:
 
 
 def expression_matches(requirement: Requirement, labels: Labels) -> bool:
-    """Returns whether one expression of a label or node selector matches.
+    """Returns True if one expression of a label or node selector matches.
 
     An expression that the API server would reject matches nothing (kube-parity.md section 9, 6): an unknown operator,
-    In and NotIn without values, Exists and DoesNotExist with values.
+    In or NotIn without values, Exists or DoesNotExist with values.
     """
     value = labels.get(requirement.key)
     if bool(requirement.values) == (requirement.operator in ("Exists", "DoesNotExist")):
@@ -57,8 +57,10 @@ def expression_matches(requirement: Requirement, labels: Labels) -> bool:
 
 
 def selector_matches(selector: LabelSelector | None, labels: Labels) -> bool:
-    """Returns whether a label selector matches labels. An absent selector (None) matches no labels, an empty selector
-    matches all."""
+    """Returns True if a label selector matches labels.
+
+    An absent selector (None) matches no labels; an empty selector matches all labels.
+    """
     if selector is None:
         return False
     for key, value in selector.match_labels.items():  # no generator: this is called millions of times
@@ -68,15 +70,17 @@ def selector_matches(selector: LabelSelector | None, labels: Labels) -> bool:
 
 
 def field_valid(requirement: Requirement) -> bool:
-    """Returns whether an expression of matchFields is valid: metadata.name, In or NotIn, exactly one value."""
+    """Returns True if an expression of matchFields is valid: metadata.name, In or NotIn, exactly one value."""
     return (
         requirement.key == "metadata.name" and requirement.operator in ("In", "NotIn") and len(requirement.values) == 1
     )
 
 
 def term_matches(term: NodeSelectorTerm, name: str, labels: Labels) -> bool:
-    """Returns whether a node selector term matches a node; an empty or invalid term matches no node. name, labels: of
-    the node."""
+    """Returns True if a node selector term matches a node, given by its name and labels.
+
+    An empty or invalid term matches no node.
+    """
     if not term.match_expressions and not term.match_fields:
         return False
     for requirement in term.match_fields:
@@ -86,17 +90,20 @@ def term_matches(term: NodeSelectorTerm, name: str, labels: Labels) -> bool:
 
 
 class LabelColumns:
-    """Matches node selector terms on many nodes at once. The values of each key are numbered once, so an expression is
-    evaluated for each distinct value, not for each node; In and NotIn only for the listed values."""
+    """Matches node selector terms with many nodes at once.
+
+    The values of each label key are numbered once. So an expression is evaluated for each distinct value, not for each
+    node; In and NotIn are evaluated only for the listed values.
+    """
 
     def __init__(self, names: Sequence[str], labels: Sequence[Labels]) -> None:
-        """names, labels: of the nodes, in the order of the results."""
+        """names, labels: name and labels of each node, in the order of the results."""
         self._names, self._labels = names, labels
         self._known: dict[str | None, tuple[dict[str | None, int], NDArray[np.int64]]] = {}
-        """Key, None for the node name -> (value -> its number, [nodes] numbers)."""
+        """Key (None for the node name) -> (value -> its number, [nodes] number of each node's value)."""
 
     def matches(self, term: NodeSelectorTerm) -> NDArray[np.bool_]:
-        """Returns [nodes], the result of `term_matches` for each node."""
+        """Returns [nodes]: the result of `term_matches` for each node."""
         out = np.full(len(self._names), bool(term.match_expressions or term.match_fields))
         for requirement in term.match_fields:
             out &= field_valid(requirement) and self._expression(requirement, None)
@@ -105,13 +112,13 @@ class LabelColumns:
         return out
 
     def _expression(self, requirement: Requirement, key: str | None) -> NDArray[np.bool_]:
-        """Returns [nodes], whether one expression matches. key: the label, or None for the name of the node."""
+        """Returns [nodes]: True if one expression matches. key: key of the label; None for the name of the node."""
         if key not in self._known:
             given = self._names if key is None else [labels.get(key) for labels in self._labels]
             index = {value: i for i, value in enumerate(dict.fromkeys(given))}
             self._known[key] = index, np.array([index[value] for value in given], dtype=np.int64)
         index, numbers = self._known[key]
-        # three cases: by the listed values, by presence, and (Gt, Lt, invalid) by each distinct value
+        # three cases: by the listed values (In, NotIn), by presence, and by each distinct value (Gt, Lt, invalid ones)
         if requirement.operator in ("In", "NotIn") and requirement.values:
             answers = np.zeros(len(index), dtype=bool)
             answers[[index[value] for value in requirement.values if value in index]] = True

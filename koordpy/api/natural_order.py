@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Natural order of names: `node-2` sorts before `node-10`. It is the last tie-break of every order, so that plans are
-reproducible.
+"""Natural order of names: `node-2` sorts before `node-10`.
 
-A name is split into runs of digits and runs of other characters. Runs of digits compare as numbers and sort before
-text. Names that are equal by this rule (`a1`, `a01`) are ordered as plain strings. Source: gang-network.md section 1.
+It is the last tie-break of every order, so that plans are reproducible. A name is split into runs of digits and runs of
+other characters. Runs of digits compare as numbers and sort before text. Names that are equal by this rule (`a1`,
+`a01`) are ordered as plain strings. Source: gang-network.md section 1.
 """
 
 import re
@@ -11,15 +11,15 @@ import re
 from koordpy.api.bounded_memory import cached
 
 NaturalKey = tuple[tuple[tuple[int, int, str], ...], str]
-"""(runs, name). A run is (0, number, "") or (1, 0, text)."""
+"""(runs, name). A run is (0, number, "") for digits, or (1, 0, text)."""
 
 _RUNS = re.compile(r"[0-9]+|[^0-9]+")
 _AT_ONCE = 4000
-"""Number of digits converted at once; int() rejects more than 4300."""
+"""Number of digits that are converted at once, because int() rejects more than 4300 digits."""
 
 
 _LONG = 64
-"""Maximum length of a name with a cached key: a key is a hundred times as large as the name."""
+"""Maximum length of a name with a cached key. The limit saves memory: a key is a hundred times as large as its name."""
 
 
 def natural_key(name: str) -> NaturalKey:
@@ -37,7 +37,7 @@ _remembered = cached(1 << 16)(_key)
 
 
 def number(digits: str) -> int:
-    """Returns the value of any number of digits; int() alone rejects more than 4300."""
+    """Returns the value of a text of any number of digits; int() alone rejects more than 4300 digits."""
     if len(digits) <= _AT_ONCE:
         return int(digits)
     value = 0

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of the Kubernetes core API as immutable records: pods, nodes, namespaces, PodDisruptionBudgets and so on.
+"""Wire objects: objects of the Kubernetes core API as immutable records, such as pods, nodes and namespaces.
 
-Only fields that decisions read are declared. `gc=False`: no reference cycles. Source: Kubernetes 1.36, vocabulary.md 3.
+Only fields that decisions read are declared. The records are excluded from garbage collection (`gc=False`), because
+they never form reference cycles. Source: Kubernetes 1.36, vocabulary.md 3.
 """
 
 from collections.abc import Iterable
@@ -23,7 +24,7 @@ Time = Annotated[str, Meta(extra={"format": "time"})]
 
 
 class Wire(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of the wire structs: camel case on the wire, unknown fields dropped."""
+    """Base class of all wire objects and their parts. JSON names are in camel case; unknown fields are dropped."""
 
 
 class OwnerReference(Wire, frozen=True):
@@ -35,7 +36,7 @@ class OwnerReference(Wire, frozen=True):
 
 
 class ObjectMeta(Wire, frozen=True, gc=True, weakref=True):
-    """Metadata of an object. It supports weak references, which `bounded_memory.once` needs."""
+    """Metadata of an object. Weak references to it are possible, because `bounded_memory.once` needs them."""
 
     name: str = ""
     namespace: str = ""
@@ -49,15 +50,15 @@ class ObjectMeta(Wire, frozen=True, gc=True, weakref=True):
     annotations: dict[str, str] = {}
     owner_references: list[OwnerReference] = []
     annotations_given: int = 0
-    """Number of annotations of the object if some were dropped, otherwise 0. Not a field of the API."""
+    """Number of annotations that the object had before some were dropped; 0 if none were. Not a field of the API."""
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The controlling owner; None for none."""
+        """The controlling owner; None if there is none."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
     def __post_init__(self) -> None:
-        """Drops annotations above the limit that koordpy does not read, because they would stay in memory."""
+        """Above the limit of annotations, drops those that koordpy does not read, because they would use memory."""
         notes = self.annotations
         if len(notes) > ANNOTATIONS:
             first = islice((key for key in notes if not is_read(key)), ANNOTATIONS)
@@ -67,7 +68,7 @@ class ObjectMeta(Wire, frozen=True, gc=True, weakref=True):
 
 
 class KubernetesObject(Wire, frozen=True):
-    """Base of objects with metadata on the API server."""
+    """Base class of objects that have metadata and are stored by an API server."""
 
     metadata: ObjectMeta = ObjectMeta()
 
@@ -121,7 +122,7 @@ class WeightedPodAffinityTerm(Wire, frozen=True):
 
 
 class PodAffinity(Wire, frozen=True):
-    """podAffinity or podAntiAffinity."""
+    """podAffinity or podAntiAffinity: both have the same fields."""
 
     required: list[PodAffinityTerm] = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default_factory=list
@@ -223,7 +224,7 @@ class RbdImage(Wire, frozen=True):
 
 
 class Volume(Wire, frozen=True):
-    """A pod's volume. Sources that no filter reads are kept only to see that they are present."""
+    """A pod's volume. Sources that no filter reads are declared only to detect their presence."""
 
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
@@ -283,7 +284,7 @@ class Condition(Wire, frozen=True):
 
 
 def condition_of(conditions: Iterable[Condition], type: str) -> Condition | None:
-    """Returns the condition of a type; None for none."""
+    """Returns the condition of a type; None if there is none."""
     return next((condition for condition in conditions if condition.type == type), None)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wire objects of services and of controllers that own pods.
+"""Wire objects (typed records) of services and of controllers that own pods.
 
-Two uses: the default topology spread selects the pods of a pod's services and controllers, so their selectors are read;
-and gangs are derived from workloads of any kind. As in `objects.py`, only fields that a decision may depend on are
-declared.
+They have two uses. The default topology spread constraints select the pods of a pod's services and controllers, so
+their selectors are read. And gangs are derived from workloads of any kind. As in `objects.py`, only fields that a
+decision may depend on are declared.
 """
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs
@@ -54,6 +54,6 @@ class WorkloadObject(KubernetesObject, frozen=True):
 
 
 def read_part(raw: msgspec.Raw) -> Mapping[str, Any]:
-    """Returns spec or status of a workload; empty if it is not a mapping."""
+    """Returns the spec or status of a workload as a mapping; empty if it is not a mapping."""
     found = msgspec.json.decode(raw)
     return found if isinstance(found, Mapping) else {}

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How and when pods ended, from their containers, conditions and deletion: has a pod completed its work, or was it
-evicted?
+"""Decides how and when a pod ended: whether it completed its work, or was evicted.
 
-Rule: gang-network.md 2.4 (success).
+Read are the pod's containers, conditions and deletion. Rule: gang-network.md 2.4 (success).
 """
 
 from collections.abc import Iterable
@@ -21,16 +20,19 @@ def ended_at(pod: Pod) -> float:
 
 
 def is_success(pod: Pod) -> bool:
-    """Returns whether the pod itself shows success: phase Succeeded, and no eviction ended it. A container that saves
-    its state on SIGTERM and exits with 0 leads to phase Succeeded too, but has not completed its work."""
+    """Returns True if the pod itself shows success: its phase is Succeeded, and no eviction ended it.
+
+    A container that saves its state on SIGTERM and exits with 0 also leads to phase Succeeded, but its work is not
+    complete.
+    """
     return pod.status.phase == "Succeeded" and not was_evicted(pod)
 
 
 def was_evicted(pod: Pod) -> bool:
-    """Returns whether a finished pod was ended from outside: it did not end before the disruption or the deletion
-    request.
+    """Returns True if a finished pod was ended from outside, by a disruption or a deletion request.
 
-    A pod with restartPolicy Always ends only by deletion. A pod without finishedAt counts as ended from outside.
+    That is so if it did not end before the request. A pod with restartPolicy Always ends only by deletion. A pod
+    without a finishedAt of its containers counts as ended from outside.
     """
     at = ended_at(pod)
     for condition in pod.status.conditions:
@@ -41,14 +43,17 @@ def was_evicted(pod: Pod) -> bool:
     meta = pod.metadata
     if not meta.deletion_timestamp:
         return False
-    # a later request with a shorter grace period changes both fields but not their difference
+    # a later request with a shorter grace period changes both fields, but not their difference
     requested = seconds(meta.deletion_timestamp) - (meta.deletion_grace_period_seconds or 0)
     return pod.spec.restart_policy == "Always" or not 0 < at < requested
 
 
 def failed_since(failed: Iterable[Pod], bound: Iterable[Pod]) -> float | None:
-    """Returns since when a gang lacks members, in seconds since the epoch; None if no failed pod has an end time. This
-    is the end of its last failed pod, or the creation of its last bound pod if that is later."""
+    """Returns since when a gang lacks members, in seconds since the epoch; None if no failed pod has an end time.
+
+    The time is the end of the gang's last failed pod, or the creation of its last bound pod if that is later. failed,
+    bound: pods of the gang.
+    """
     ends = [(ended_at(pod), seconds(pod.metadata.creation_timestamp)) for pod in failed]
     last = max((end for end, _ in ends), default=0.0)
     if any(0 < end < created for end, created in ends):

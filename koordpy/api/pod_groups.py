@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wire objects of the two kinds of PodGroup that define gangs (gang-network.md 2.1): the PodGroup of coscheduling
-(scheduling.sigs.k8s.io and scheduling.x-k8s.io), and the PodGroup of Kubernetes (scheduling.k8s.io, "upstream").
+"""Wire objects (typed records) of the two kinds of PodGroup that define gangs (gang-network.md 2.1).
+
+One is the PodGroup of coscheduling (scheduling.sigs.k8s.io and scheduling.x-k8s.io). The other is the PodGroup of
+Kubernetes (scheduling.k8s.io), called "upstream".
 """
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs
@@ -29,7 +31,7 @@ class PodGroupSpec(Wire, frozen=True):
 
 
 class PodGroupStatus(Wire, frozen=True):
-    """Written by koordpy: numbers of members by state. departed: Succeeded members with deleted pods."""
+    """Status that koordpy writes: numbers of members by state. departed: Succeeded members with deleted pods."""
 
     phase: str = ""
     scheduled: int = 0
@@ -72,15 +74,16 @@ class UpstreamPodGroupSpec(Wire, frozen=True):
     scheduling_constraints: UpstreamConstraints | None = None
     priority_class_name: str = ""
     priority: int | None = None
-    """Priority of the group, which precedes that of its pods; an API server sets it from the class. None if not set."""
+    """Priority of the group, which replaces that of its pods. The API server sets it from the class. None if not
+    set."""
     disruption_mode: str | dict[str, Any] | None = None
     """`Pod` or `PodGroup` in v1alpha2; `{single: {}}` or `{all: {}}` in later versions."""
     preemption_policy: str = ""
-    """Preemption policy of the group, which precedes that of its pods; empty if not set."""
+    """preemptionPolicy of the group, which replaces that of its pods; empty if not set."""
     parent_composite_pod_group_name: str = ""
-    """Name of the CompositePodGroup above it, in its namespace; empty for none."""
+    """Name of the CompositePodGroup above the group, in its namespace; empty for none."""
     resource_claims: list[PodResourceClaim] = []
-    """Claims of the group; a pod uses one with an equal entry in its own spec."""
+    """Resource claims of the group; a pod uses a claim if its own spec has an equal entry."""
     workload_ref: dict[str, Any] | None = None
     """The object that the group was created from (v1alpha3 and later). Not read."""
     pod_group_template_ref: dict[str, Any] | None = None
@@ -88,7 +91,7 @@ class UpstreamPodGroupSpec(Wire, frozen=True):
 
     @property
     def topology_keys(self) -> tuple[str, ...]:
-        """Node labels of which all its pods share one value."""
+        """Keys of node labels: all pods of the group must be on nodes with the same values."""
         constraints = self.scheduling_constraints
         return tuple(one.key for one in constraints.topology if one.key) if constraints is not None else ()
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads Kubernetes quantities (`500m`, `16Gi`) as exact integers, and writes amounts as quantities.
 
-cpu is in milli-cores, other resources are in whole units (bytes, devices); both are rounded up. Floats are not used, so
-2^53 and 2^53 + 1 stay different. Source: kube-parity.md section 2.5.
+The amount of cpu is in milli-cores, of any other resource in whole units (bytes, devices); both are rounded up. Floats
+are not used, so 2^53 and 2^53 + 1 are different amounts. Source: kube-parity.md section 2.5.
 """
 
 import re
@@ -25,20 +25,20 @@ _SUFFIX = {
 _BINARY = [(2**60, "Ei"), (2**50, "Pi"), (2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki")]
 
 MAX_UNITS = 2**56
-"""Larger amounts are reduced to this; no machine has more of any resource, and the sum of a hundred of them fits 64
-bits."""
+"""Larger amounts are reduced to this value. No machine has more of any resource, and the sum of a hundred such amounts
+fits 64 bits."""
 MAX_SUM = 2**61
-"""Larger sums of amounts are reduced to this, so that one more amount fits 64 bits."""
+"""Larger sums of amounts are reduced to this value, so that a sum plus one more amount fits 64 bits."""
 
 MAX_ACCELERATORS = 2**40
-"""Larger numbers of accelerators are reduced to this, so that hundredths of them, summed over many pods, fit 64 bits.
-"""
+"""Larger numbers of accelerators are reduced to this value, so that their hundredths, summed over many pods, fit 64
+bits."""
 
 RawQuantity = str | int | float
-"""A quantity as a manifest or the API server has it."""
+"""A quantity as it is written in a manifest or by the API server."""
 
 MAX_DIGITS = 400
-"""Maximum number of digits of a quantity: exact arithmetic with more could take long, and no resource needs it."""
+"""Maximum number of digits of a quantity. Exact arithmetic with more digits could take long; no resource needs them."""
 
 
 def parse_exact(raw: RawQuantity) -> Fraction:
@@ -57,30 +57,35 @@ def parse_exact(raw: RawQuantity) -> Fraction:
         exponent = _EXPONENT.fullmatch(suffix)
         if exponent is None:
             raise UnreadableError(f"{text!r} is no quantity (as in 2, 500m, 16Gi)")
-        # limited, because 10 to a power of 9999 takes long, and every such amount is reduced or rounded anyway
+        # limited, because computing 10^9999 takes long, and such an amount is reduced or rounded anyway
         scale = Fraction(10) ** max(-400, min(400, int(exponent[1])))
     value = Fraction(number if number[-1] != "." else number + "0") * scale
     return -value if sign == "-" else value
 
 
 def is_extended(resource: str) -> bool:
-    """Returns whether a resource is an extended one: with a prefix that is not kubernetes.io's."""
+    """Returns True if a resource is an extended resource: its name has a prefix, and not the prefix of
+    kubernetes.io."""
     prefix, slash, _ = resource.partition("/")
     return bool(slash) and not prefix.endswith("kubernetes.io")
 
 
 def units(resource: str, raw: RawQuantity) -> int:
-    """Returns the amount of a resource: milli-cores of cpu, whole units of other resources, rounded up. Raises
-    `UnreadableError` if it is unreadable, negative, or a fraction of an extended resource."""
+    """Returns the amount of a resource: milli-cores of cpu, whole units of other resources, rounded up.
+
+    Raises `UnreadableError` if the quantity is unreadable, negative, or a fraction of an extended resource.
+    """
     most = MAX_ACCELERATORS if resource in ACCELERATORS else MAX_UNITS
     return _units(raw, 1000 if resource == "cpu" else 1, is_extended(resource), most)
 
 
 @cached(1 << 14)
 def _units(raw: RawQuantity, scale: int, whole: bool, most: int) -> int:
-    """Returns the amount. scale: units in a whole one, 1000 for cpu; whole: True if a fraction is a fault; most:
-    maximum of the result. The resource name is no argument, because pods may have thousands of invented names, which
-    would fill the cache."""
+    """Returns the amount of a quantity, from a cache.
+
+    scale: 1000 for cpu, else 1. whole: True if a fraction is a fault. most: maximum of the result. The resource's name
+    is not an argument, because pods may have thousands of invented names, which would fill the cache.
+    """
     value = parse_exact(raw)
     if value < 0:
         raise UnreadableError(f"{str(raw)!r} is negative")
@@ -103,7 +108,7 @@ def memory_text(amount: int) -> str:
 
 
 def quantity_text(resource: str, amount: int) -> str:
-    """Returns an amount as a quantity for people. amount: in the unit that the function `units` returns."""
+    """Returns an amount as a quantity for messages. amount: in the unit of the function `units`."""
     if resource == "cpu":
         return cpu_text(amount)
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
@@ -118,7 +123,7 @@ _DECIMAL_SUFFIXES = ("", "k", "M", "G", "T", "P", "E")
 def canonical_amount(amount: Fraction, like: RawQuantity = "") -> str:
     """Returns an exact amount in Kubernetes' canonical form: no fraction, the largest suffix that allows it.
 
-    like: a quantity with the kind of suffixes to use, binary (`Gi`) or decimal.
+    like: a quantity whose kind of suffixes is used: binary (`Gi`) or decimal.
     """
     if amount.denominator == 1:
         number, binary = int(amount), str(like).strip().endswith("i")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits on how much of one object is read, so that no tenant can slow down or fill the scheduler with one object.
 
-This is the only table of limits on objects that tenants write. An annotation above its limit is rejected as a whole,
-and the message names the limit; a list of warnings is shortened. Each limit is far above the values of real workloads,
-and low enough that an object at every limit costs milliseconds.
+All limits on objects that tenants write are in this table. An annotation above its limit is rejected as a whole, and
+the message names the limit; a list of warnings is cut. Each limit is far above the values of real workloads, and low
+enough that an object at every limit costs milliseconds.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from itertools import islice
 JSON_BYTES = 1 << 16
 """Maximum UTF-8 bytes of an annotation with JSON."""
 NAME_BYTES = 253
-"""Maximum UTF-8 bytes of a gang's name in an annotation, as for names in Kubernetes."""
+"""Maximum UTF-8 bytes of the name of a gang in an annotation; the limit of Kubernetes for names of objects."""
 LINKED_GANGS = 1000
 """Maximum number of gangs in one `groups` annotation, and in one GangGroup."""
 GANG_KINDS = 1000
@@ -31,7 +31,7 @@ CLAIMS = 128
 GATHER_ENTRIES = 64
 """Maximum number of entries of gatherStrategy, and of parallelModel."""
 ANNOTATIONS = 256
-"""Maximum number of annotations of one object; above it, only those that are read on some kind of object are kept."""
+"""Maximum number of annotations of one object. Above it, only annotations that koordpy reads somewhere are stored."""
 RESOURCES = 50
 """Maximum number of resources that one pod requests."""
 MIN_RESOURCES = 64
@@ -51,7 +51,7 @@ SELECTOR_TERMS = 1000
 TIES_BYTES = 1 << 13
 """Maximum bytes of a pod's affinity and anti-affinity to pods, and its spread constraints, as compact JSON.
 
-They are evaluated for each pair of pods.
+Each pair of pods is compared by them, so their length matters.
 """
 SPEC_BYTES = 1 << 18
 """Maximum bytes of a pod's placement constraints, as compact JSON."""
@@ -68,18 +68,20 @@ CYCLE_NAMES = 10
 
 
 def too_long(text: str, most: int = JSON_BYTES) -> str:
-    """Returns the fault of an annotation's length; empty if it is within the limit."""
+    """Returns a fault's text if a text has more than `most` UTF-8 bytes; empty if it is within the limit."""
     size = len(text) if text.isascii() else len(text.encode())
     return too_many(size, most, "bytes")
 
 
 def too_many(count: int, limit: int, what: str) -> str:
-    """Returns the fault of a number of entries; empty if it is within the limit."""
+    """Returns a fault's text if a count is above its limit; empty if it is within the limit. what: the counted
+    things."""
     return f"{count} {what}, at most {limit} are read" if count > limit else ""
 
 
 def some(hints: Iterable[str]) -> Iterator[str]:
-    """Yields the first warnings of one object, then a note if there are more; further ones are not computed."""
+    """Yields the first `HINTS` warnings of one object, and a note if there are more. Further warnings are not
+    computed."""
     rest = iter(hints)
     yield from islice(rest, HINTS)
     if next(rest, None) is not None:

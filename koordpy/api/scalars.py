@@ -2,8 +2,8 @@
 """Decides the type of a single value in a YAML manifest: `5` is a number, `yes` is true, `5s` is text.
 
 A scalar is a value that is neither a list nor a mapping. `yaml_values.py` calls `plain_scalar` for each scalar without
-quotes, and `tagged_scalar` for each one with a tag such as `!!str`. The rules are those of YAML 1.1 as Kubernetes reads
-it, except that times (`2001-01-01`) and numbers to the base 60 (`1:30`) stay strings.
+quotes, and `tagged_scalar` for each scalar with a tag such as `!!str`. The rules are those of YAML 1.1 as Kubernetes
+reads it, with one exception: times (`2001-01-01`) and numbers to the base 60 (`1:30`) stay strings.
 
 Most numbers become a `Number`, which keeps the text: a quantity such as `cpu: 0.10` or 2^53 + 1 is read from its text,
 because a float would round it (kube-parity.md 2.5). The reader of a field then decides whether a number is valid there:
@@ -14,7 +14,7 @@ import re
 from typing import Any
 
 CANONICAL_INT = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
-"""A whole number in its only usual spelling. If it has at most 18 characters, it fits 64 bits and needs no text."""
+"""A whole number in its usual spelling. With at most 18 characters it fits 64 bits, and its text is not needed."""
 _INTEGER = re.compile(r"[-+]?(?:0b[01]+|0x[0-9a-f]+|[0-9]+)", re.ASCII)
 """Any whole number, without `_` and in lower case: binary, hexadecimal, or decimal and octal."""
 _HARD = re.compile(
@@ -25,13 +25,13 @@ _HARD = re.compile(
 """Texts that are a number for every reader of YAML 1.1. In order: binary, hexadecimal, octal and decimal numbers, with
 `_` between digits; numbers with a point, with an exponent only if it has a sign; infinity; not a number."""
 _SOFT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?", re.ASCII)
-"""Texts that are a number for some readers of YAML 1.1 and a string for others, such as `1e3` or `08`. Only texts that
-`_HARD` does not match are matched with it."""
+"""Texts that are a number for some readers of YAML 1.1 and a string for others, such as `1e3` or `08`. Used only for
+texts that `_HARD` does not match."""
 _WORDS: dict[str, bool | None] = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
 _WORDS |= dict.fromkeys(("true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"), True)
 _WORDS |= dict.fromkeys(("false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"), False)
 _NUMERIC_STARTS = frozenset("-+.0123456789")
-"""First characters of numbers: most texts begin with another one, and need no pattern."""
+"""First characters of numbers. Most texts begin with another character, and are not compared with the patterns."""
 YAML_TAG = "tag:yaml.org,2002:"
 """Long form of the prefix `!!` of YAML's standard tags."""
 
@@ -39,8 +39,8 @@ YAML_TAG = "tag:yaml.org,2002:"
 class Number:
     """A number with its text in the manifest, which may be more exact than a float.
 
-    soft: True for a text on which readers of YAML 1.1 disagree (`1e3`, `08`): a field of type string takes the text, a
-    field of type number takes the value. If False, a field of type string reports a fault.
+    soft: True for a text on which readers of YAML 1.1 disagree (`1e3`, `08`): a string field takes the text, a number
+    field takes the value. If False, the number is a fault in a string field.
     """
 
     __slots__ = ("soft", "text")
@@ -56,8 +56,8 @@ class Number:
     def value(self) -> int | float:
         """The number: an int if it is whole and written without a point or exponent; otherwise the nearest float.
 
-        Infinity for a text of more than 400 characters, because no field has such a number, and its conversion could
-        take long. Not a number (NaN) for a text such as `0x_`, which is a number only in YAML 1.1.
+        Infinity for a text of more than 400 characters: no field has such a number, and its conversion could take long.
+        NaN for a text such as `0x_`, which is a number only in YAML 1.1.
         """
         plain = self.text.replace("_", "").lower()
         if len(plain) > 400:
@@ -68,7 +68,7 @@ class Number:
             except ValueError:
                 return float("nan")
         digits = plain.lstrip("+-")
-        # a leading 0 means octal, unless a digit is 8 or 9; a prefix such as 0x is left to int()
+        # a leading 0 means octal, unless a digit is 8 or 9; int() reads prefixes such as 0x
         if digits.isdigit():
             return int(plain, 8 if digits[0] == "0" and set(digits) <= set("01234567") else 10)
         return int(plain, 0)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the known name that a misspelt name was meant to be, for `did you mean NAME?` in warnings and faults.
+"""Finds the known name that a misspelt name was probably meant to be, for `did you mean NAME?` in messages.
 
-Two names are similar if a few letters, the case or a plural differ. The limits are strict, because a less similar label
-or field probably belongs to another project. Cost: O(known names x length).
+Two names are similar if they differ in a few letters, in case or by a plural s. The limits are strict, because a less
+similar label or field probably belongs to another project. Cost: O(known names x length).
 """
 
 from collections.abc import Iterable
@@ -13,16 +13,18 @@ from koordpy.api.reading_limits import NAME_LETTERS
 _FORGIVEN = ((12, 3), (8, 2), (5, 1))
 """(minimum length of the shorter name, number of letters that may differ).
 
-In shorter names only the case may differ, because they are too similar to one another.
+Shorter names may differ only in case or by a plural s.
 """
 _SHORT = 3
 """Minimum length of names that may differ by a plural s."""
 
 
 def meant(name: str, known: Iterable[str], *, closed: bool = False) -> str:
-    """Returns the known name that is most similar to a misspelt name; of several the first in alphabetical order. Empty
-    if no known name is similar, or if the name is known. closed: True if no other names are valid at this place; then a
-    letter of a short name may differ, too."""
+    """Returns the known name that is most similar to a misspelt name; of several the first in alphabetical order.
+
+    Empty if no known name is similar, or if the name itself is known. closed: True if only known names are valid at
+    this place; then short names may also differ in one letter.
+    """
     return _meant(name, tuple(known), closed) if len(name) <= NAME_LETTERS else ""
 
 

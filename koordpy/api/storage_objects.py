@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wire objects of storage (Kubernetes API 1.36): PersistentVolumeClaims and volumes, storage classes, and objects with
-which CSI drivers state limits and capacity.
+"""Wire objects (typed records) of storage: volume claims, volumes, storage classes, and limits of CSI drivers.
 
-As in `objects.py`, only fields that a decision may depend on are declared.
+Source: Kubernetes API 1.36. As in `objects.py`, only fields that a decision may depend on are declared.
 """
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs
@@ -78,7 +77,7 @@ class CinderDisk(Wire, frozen=True):
 
 
 class PersistentVolumeSpec(Wire, frozen=True):
-    """Spec of a volume. Of the in-tree volume types, only those with a CSI migration are declared."""
+    """Spec of a volume. Of the in-tree volume types, only types that are migrated to CSI are declared."""
 
     capacity: Quantities = {}
     access_modes: list[str] = []
@@ -183,8 +182,10 @@ def claim_size(claim: PersistentVolumeClaim) -> Quantity | None:
 def bind_static(
     claim: PersistentVolumeClaim, volume: PersistentVolume
 ) -> tuple[PersistentVolumeClaim, PersistentVolume]:
-    """Returns (claim, volume) as bound to each other, with the changes that the scheduler and the volume controller
-    make to both."""
+    """Returns (claim, volume) after they are bound to each other.
+
+    Both have the changes that the scheduler and the volume controller make.
+    """
     replace = msgspec.structs.replace
     meta = claim.metadata
     reference = ClaimReference(namespace=meta.namespace, name=meta.name, uid=meta.uid)
@@ -201,7 +202,7 @@ def bind_static(
 
 
 def select_node(claim: PersistentVolumeClaim, node: str) -> PersistentVolumeClaim:
-    """Returns a claim with the annotation that makes the provisioner create its volume for a node."""
+    """Returns a claim with the annotation that makes the provisioner create the claim's volume for a node."""
     replace = msgspec.structs.replace
     meta = claim.metadata
     return replace(claim, metadata=replace(meta, annotations={**meta.annotations, SELECTED_NODE: node}))

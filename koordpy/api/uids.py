@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """uids for objects that have none because they come from a file, not from an API server.
 
-A uid is computed from the identity of the object, so that equal input gives equal output. It is a version 5 UUID,
-because pods have the uid of their controller as a label value (`batch.kubernetes.io/controller-uid`), and a path, for
-example, is no valid label value.
+A uid is computed from the identity of the object (kind, namespace, name), so that equal input gives equal output. It is
+a version 5 UUID, because pods have the uid of their controller as the value of a label
+(`batch.kubernetes.io/controller-uid`), so it must be a valid label value.
 """
 
 from hashlib import sha1
@@ -14,7 +14,9 @@ _VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 def made_up_uid(*parts: str) -> str:
-    """Returns a version 5 UUID of the parts, such as kind, namespace and name. Equal to `str(uuid5(...))`, with fewer
-    calls, because a JobSet has thousands of Jobs."""
+    """Returns the version 5 UUID of some parts, such as kind, namespace and name.
+
+    The result is that of `str(uuid5(...))`, computed with fewer calls, because a JobSet has thousands of Jobs.
+    """
     d = sha1(_SPACE + "/".join(parts).encode(), usedforsecurity=False).hexdigest()
     return f"{d[:8]}-{d[8:12]}-5{d[13:16]}-{_VARIANTS[d[16]]}{d[17:20]}-{d[20:32]}"
