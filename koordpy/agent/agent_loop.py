@@ -119,7 +119,7 @@ class NodeAgent:
             return None
 
     def _report_or_unhealthy(self) -> Report:
-        """Returns the report. If the driver does not answer meanwhile, all GPUs are unhealthy in the report."""
+        """Returns the report. If the driver stops answering, all GPUs in it are unhealthy."""
         try:
             return self._report()
         except BackendError as fault:

@@ -15,7 +15,7 @@ import msgspec
 from koordpy.api.objects import Condition, KubernetesObject, NodeSelector, Quantity, Time, Wire
 
 Raw = dict[str, Any]
-"""A mapping whose content is not read."""
+"""A mapping of which the content is not read."""
 
 
 class CelSelector(Wire, frozen=True):

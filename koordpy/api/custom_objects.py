@@ -30,7 +30,7 @@ class HierarchyEntry(Wire, frozen=True):
 
     @property
     def label_keys(self) -> tuple[str, ...]:
-        """Keys of node labels whose value is the node's domain in this layer; the first key that a node has counts."""
+        """Keys of node labels. The value of the first of them that a node has is the node's domain in this layer."""
         keys = [self.label_key] if isinstance(self.label_key, str) else self.label_key or []
         return tuple(key for key in keys if key)
 

@@ -43,7 +43,7 @@ LinkClass = Annotated[
         "link class: NV (each), NV4, PSB, PIX, PXB, PHB, NODE, SYS, HOST, HOSTPIX",
     ),
 ]
-"""Class of a link between GPUs (gpu-topology.md 3). `NV` without a number stands for one NVLink of every class NVn."""
+"""Class of a link between GPUs (gpu-topology.md 3). `NV` without a number means each NVLink of any class NVn."""
 ListenAddress = Annotated[str, Meta(extra={"format": "listen-address"})]
 
 

@@ -123,7 +123,7 @@ _DECIMAL_SUFFIXES = ("", "k", "M", "G", "T", "P", "E")
 def canonical_amount(amount: Fraction, like: RawQuantity = "") -> str:
     """Returns an exact amount in Kubernetes' canonical form: no fraction, the largest suffix that allows it.
 
-    like: a quantity whose kind of suffixes is used: binary (`Gi`) or decimal.
+    like: a quantity with the kind of suffixes that is used: binary (`Gi`) or decimal.
     """
     if amount.denominator == 1:
         number, binary = int(amount), str(like).strip().endswith("i")

@@ -103,7 +103,7 @@ class NoCapacity:
     hold: str = ""
     """A sentence on the nodes that are withheld for the unit because it has waited too long (starvation guard)."""
     promise: str = ""
-    """A sentence on the promised start of this unit, or of another unit whose promised start this unit would delay."""
+    """A sentence on the promised start of this unit, or of another unit that this unit would delay."""
     beside_promise: bool = False
     """True if the unit was planned without the capacity that is reserved for another unit's promised start."""
 

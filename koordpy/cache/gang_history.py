@@ -266,7 +266,7 @@ class GangHistory:
             self._joint_owners.setdefault(ref, owners)
         if not owners.isdisjoint(run.owners):
             run = Run(run.owners | owners, run.began)
-        # 1. a nameless Succeeded member as the status reports it; any of these owners may stand for all of them
+        # 1. a nameless Succeeded member as the status reports it; any of these owners may be its owner
         owner = min(owners, default="")
         one = EndedMember(owner, LONG_AGO if owner else _reported_at(told), gone=True, is_from_status=True)
         # 2. the size of the gang, unless the status is about another run, or says that members are lost

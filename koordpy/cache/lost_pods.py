@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marks the bound members of gangs whose node is lost or deleted (repair.md 4.1), for `ClusterState.snapshot`.
+"""Marks the bound members of gangs on lost or deleted nodes (repair.md 4.1), for `ClusterState.snapshot`.
 
 `lost_nodes.py` decides which nodes are lost. A lost member keeps using its node's capacity, but no longer counts as a
 member of its gang and in quotas (`PodInfo.lost`). Cost: O(pods on lost nodes) for each snapshot; none without any.

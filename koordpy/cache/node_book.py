@@ -289,7 +289,7 @@ class NodeBook:
     def cards(self) -> int:
         """Returns the number of accelerators of all nodes that are not being deleted, in hundredths of a card.
 
-        Each card is counted once, even if several resources stand for it.
+        Each card is counted once, even if the node lists it under several resources.
         """
         if self._cards is None:
             self._cards = sum(card_hundredths(node.allocatable) for node in self._nodes.values() if not node.going)

@@ -40,9 +40,9 @@ class BookSteps:
     removes: bool = False
     """True if the stored pod is removed from every book."""
     leaves: bool = False
-    """True if the stored pod's gang is told that a member is gone, unless the new state has the same gang."""
+    """True if the stored pod's gang records that a member left, unless the new state has the same gang."""
     joins: bool = False
-    """True if the gang of the new state is told that a member is new."""
+    """True if the gang of the new state records that a member is new."""
 
 
 STEPS = {

@@ -15,7 +15,7 @@ pods may not use reserved capacity. The states of a pending pod's reservation:
       '--- no node yet, but starving, promised a start, broken,  |
            or with a request for new nodes ----------------- WITHHELD
 
-Who may not use the capacity, and until when it is reserved:
+Pods and units that may not use the capacity, and the end of the reservation:
 
     stage      holder                            closed to                       until
     ASSUMED    a pod that is being bound         ALL: every other pod            its Binding is confirmed, refused or

@@ -178,7 +178,7 @@ class Snapshot:
     broken_since: Mapping[GangRef, float] = field(default_factory=dict)
     """Broken gang -> when this process first found it broken, in seconds since the epoch. Empty offline."""
     returning: tuple[ReturningPod, ...] = ()
-    """Moved pods whose planned nodes are reserved until their successors start. Empty offline."""
+    """Moved pods for which capacity is reserved until their successors start. Empty offline."""
     keeps_spares: bool = False
     """True if a layer or the label of a node asks for spare nodes (`plugins/spare_nodes.py`)."""
     closed_nodes: ClosedNodes = NOTHING_CLOSED

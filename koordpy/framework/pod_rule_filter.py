@@ -20,7 +20,7 @@ from koordpy.framework.filter_protocol import Code, Refusal, Verdict
 from koordpy.pods.pod_info import PodInfo
 
 ANY_NUMBER = np.iinfo(np.int64).max
-"""Stands for "no limit" in an array of numbers of pods."""
+"""Means "no limit" in an array of numbers of pods."""
 
 
 class Rule(ABC):

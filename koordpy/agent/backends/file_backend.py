@@ -135,7 +135,7 @@ class FakeBackend(GpuBackend):
         return self._machine.bandwidth
 
     def _cell(self, a: MachineGpu, b: MachineGpu) -> tuple[int, str]:
-        """Returns (number of NVLinks, PCIe class) of a pair, from `links`, whose rows are in the order of `gpus`."""
+        """Returns (number of NVLinks, PCIe class) of a pair, from `links`, where rows have the order of `gpus`."""
         if not self._machine.links:
             return 0, "SYS"
         found = _CELL.match(self._machine.links[self._gpus.index(a)][self._gpus.index(b)])

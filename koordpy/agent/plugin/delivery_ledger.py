@@ -138,7 +138,7 @@ class Ledger:
         """`_anew`: True after a registration with the kubelet, until the pods are read again. `_doubtful`: pod uid ->
         index of the part for which a restarted kubelet may not have received the answer."""
         self.exchanged: dict[str, tuple[tuple[str, ...], ...]] = {u: tuple(g) for u, g in (exchanged or {}).items()}
-        """Pod uid -> GPUs of its parts, of pods that exchanged GPUs and whose annotations do not show that yet."""
+        """Pod uid -> GPUs of its parts, of pods that exchanged GPUs, if their annotations do not show that yet."""
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
@@ -205,7 +205,7 @@ class Ledger:
         self._apply()
 
     def corrections(self) -> list[ReservedGpus]:
-        """Returns the pods whose annotations do not show an exchange yet, with the GPUs that they really have."""
+        """Returns the pods with annotations that do not show an exchange yet, with the GPUs that they really have."""
         return [self._pods[uid] for uid in sorted(self.exchanged)]
 
     def served(self) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ class Ledger:
     def _doubt(self) -> None:
         """Finds the pods for which the kubelet's list does not show whether the kubelet received the last answer.
 
-        These are the pods whose last delivery went to an init container that ends: the list does not have such
+        These are the pods with a last delivery to an init container that ends: the list does not have such
         containers.
         """
         self._anew, self._doubtful = False, {}
