@@ -5,8 +5,8 @@ It serves the part of the Kubernetes API that a scheduler, kubectl and kopf use:
 Optional controllers of Jobs and JobSets create pods.
 
 Main types: `ApiServer` (`embedded_server.py`): the server; `Store` (`object_store.py`): the objects; `FakeKubelet`
-(`fake_kubelet.py`): pods' phases.
+(`fake_kubelet.py`): sets the phases of pods, without containers.
 
-Must not know the scheduler, which uses it over HTTP only.
+Must not import the scheduler: the scheduler uses it only over HTTP.
 Start reading at `embedded_server.py`, then `object_store.py`.
 """

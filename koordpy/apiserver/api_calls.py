@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns an HTTP request into a `Call` (resource, namespace, name, query), and objects or errors into HTTP answers.
+"""Parses HTTP requests to the API server and builds its answers.
 
-Bodies are JSON, or YAML for server-side apply.
+A `Call` is a parsed request: resource, namespace, name, query. Bodies are JSON, or YAML for server-side apply.
 """
 
 from dataclasses import dataclass
@@ -30,11 +30,11 @@ class Query:
         return self.values.get(name, "")
 
     def flag(self, name: str) -> bool:
-        """Returns whether a parameter is true; False if it is absent."""
+        """Returns True if a parameter is true; False if it is false or absent."""
         return self.values.get(name, "").lower() in ("true", "1")
 
     def number(self, name: str) -> int | None:
-        """Returns a parameter as an integer, None if it is absent. Raises StatusError 400 if it is not an integer."""
+        """Returns a parameter as an integer; None if it is absent. Raises StatusError 400 if it is not an integer."""
         raw = self.values.get(name, "")
         if not raw:
             return None
@@ -53,15 +53,15 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request for a served resource."""
+    """A parsed request for a served resource."""
 
     resource: ServedResource
     namespace: str
-    """Namespace; empty for all namespaces, or for a cluster-scoped resource."""
+    """Namespace; empty for all namespaces, and for cluster-scoped resources."""
     name: str
     """Name of the object; empty for a collection."""
     part: str
-    """Subresource, such as `status`; empty if the request is for the object."""
+    """Subresource, such as `status`; empty if the request is for the object itself."""
 
     query: Query
     accept: str
@@ -81,7 +81,7 @@ def path_of(target: str) -> str:
 
 
 def call_of(registry: Registry, target: str, accept: str = "application/json") -> Call | None:
-    """Parses the target of a request into a call; None if it is not the path of a served resource, such as /healthz.
+    """Parses the target of a request; None if it is not the path of a served resource, such as /healthz.
 
     Raises StatusError 404 if a path with a namespace names a cluster-scoped resource, or the reverse.
     """

@@ -2,9 +2,9 @@
 """Applies patches to objects, as an API server does for PATCH requests. The functions never change their arguments.
 
 There are three types: `merge` for JSON merge patch (RFC 7386), `json_patch` for JSON patch (RFC 6902), and `strategic`
-for strategic merge, in which items of lists are merged by a key. Most keys are those of the patchMergeKey tags of
-k8s.io/api, as far as clients of a scheduler send such lists; `replicatedJobs` is of JobSet. Server-side apply is in
-`server_apply.py`.
+for strategic merge patch, in which items of lists are merged by a key. The keys are those of the patchMergeKey tags of
+k8s.io/api, for the lists that clients of a scheduler send; `replicatedJobs` is a list of JobSet. Server-side apply is
+in `server_apply.py`.
 """
 
 from typing import Any
@@ -34,8 +34,8 @@ MERGE_KEYS: dict[str, tuple[str, ...]] = {
     "addresses": ("type",),
     "podIPs": ("ip",),
 }
-"""Field name -> possible merge keys; the first one that all items of the patch have is used (items with `$patch` need
-none). Lists that are neither here nor in MERGED_SETS are replaced as a whole."""
+"""Field name -> possible merge keys. The first key that all items of the patch have is used; items with `$patch` need
+none. A list that is neither here nor in MERGED_SETS is replaced as a whole."""
 
 MERGED_SETS = frozenset(("finalizers",))
 """Names of list fields that are merged as sets."""
@@ -81,7 +81,7 @@ def merge_key(name: str, items: list[Any]) -> str | None:
 
 
 def _strategic_list(name: str, target: Any, patch: list[Any]) -> list[Any]:
-    """Returns a list after a strategic merge. name: of the field, which decides how its items are merged."""
+    """Returns a list after a strategic merge. name: name of the field, which decides how its items are merged."""
     current = target if isinstance(target, list) else []
     if any(isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" for item in patch):
         return [item for item in patch if not (isinstance(item, dict) and _DIRECTIVE in item)]
@@ -120,7 +120,7 @@ def _ordered(name: str, items: Any, order: list[Any]) -> Any:
 
 
 def strategic(target: Any, patch: Any) -> Any:
-    """Applies a strategic merge patch: as RFC 7386, but lists with a merge key are merged item by item.
+    """Applies a strategic merge patch: like `merge`, but lists with a merge key are merged item by item.
 
     Supports the directives $patch, $setElementOrder, $deleteFromPrimitiveList and $retainKeys.
     """

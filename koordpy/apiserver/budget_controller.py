@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Maintains the status of PodDisruptionBudgets, as the disruption controller does, and checks evictions against it.
 
-One difference: a percentage is of the pods that match now, whereas the real controller takes the number of replicas
-from the owner of the pods.
+One difference: a percentage refers to the number of pods that match now. The real controller takes the number of
+replicas from the owner of the pods.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from koordpy.preemption.selection.disruption_budgets import amount
 
 BUDGETS = "poddisruptionbudgets.policy"
 _DELAY_SECONDS = 0.05
-"""Seconds from a change until the statuses are updated, so that many changes need one update."""
+"""Seconds from a change until the statuses are updated, so that many changes cause one update."""
 
 
 def _healthy(pod: Object) -> bool:
@@ -25,7 +25,7 @@ def _healthy(pod: Object) -> bool:
 
 
 class DisruptionBudgets:
-    """Updates status.disruptionsAllowed: shortly after a change while an event loop runs, and at every eviction."""
+    """Updates status.disruptionsAllowed: shortly after each change (if an event loop runs), and at every eviction."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class DisruptionBudgets:
         store.listeners.append(self._changed)
 
     def close(self) -> None:
-        """Stops the updates after changes."""
+        """Stops updating after changes."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

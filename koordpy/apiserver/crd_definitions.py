@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads koordpy's CustomResourceDefinitions, and serves the custom resources of all stored definitions."""
+"""Loads koordpy's CustomResourceDefinitions, and serves custom resources as long as their definition is stored."""
 
 from koordpy.apiserver.object_store import Store
 from koordpy.apiserver.resource_shelf import Change
@@ -39,7 +39,7 @@ class Definitions:
             self._accept(definition)
 
     def _withdraw(self, name: str) -> None:
-        """Stops serving a resource: deletes its objects, and ends its watches. name: of the definition."""
+        """Stops serving a resource: deletes its objects, and ends its watches. name: name of the definition."""
         if any(resource.name == name for resource in self._store.registry):
             for namespace, item in list(self._store.shelf(name).entries):
                 self._store.remove(name, item, namespace)

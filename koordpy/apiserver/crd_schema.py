@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks custom resources by the schema of their CustomResourceDefinition, with kube-apiserver's messages.
 
-There are three steps: `prune` removes unknown fields, `fill_defaults` sets defaults, and `faults_of` validates.
-Supported is what koordpy's definitions use: types, required fields, enums, bounds, patterns, lists of type map and set,
-anyOf and not. CEL rules (x-kubernetes-validations) are not evaluated, so an object that only CEL rejects is accepted.
+There are three steps: `prune` removes unknown fields, `fill_defaults` sets defaults, and `faults_of` validates. Only
+those parts of OpenAPI are supported that koordpy's definitions use: types, required fields, enums, bounds, patterns,
+lists of type map and set, anyOf and not. CEL rules (x-kubernetes-validations) are not evaluated, so an object that only
+CEL would reject is accepted.
 """
 
 import re
@@ -19,13 +20,13 @@ Fault = tuple[str, str, str]
 """(field, cause reason, message), the argument of `status_errors.invalid`."""
 
 _META = frozenset(("apiVersion", "kind", "metadata"))
-"""Top-level fields that a schema need not declare."""
+"""Top-level fields that are valid even if the schema does not declare them."""
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING = "x-kubernetes-int-or-string"
 
 
 def _type_of(value: Any) -> str:
-    """Returns the type of a value in the terms of OpenAPI; a whole float is an integer, as in JSON."""
+    """Returns the type of a value in OpenAPI's words; a float without a fraction is an integer, as in JSON."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -40,12 +41,12 @@ def _type_of(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Returns a value in a message; for a list or mapping, its type."""
+    """Returns a value as text for a message; for a list or mapping, its type."""
     return orjson.dumps(value).decode() if not isinstance(value, dict | list) else f'"{_type_of(value)}"'
 
 
 def _typed(schema: Object, value: Any) -> str | None:
-    """Returns the expected type if the value has another type, else None."""
+    """Returns the expected type if the value has another type; None if the type is right."""
     found = _type_of(value)
     if schema.get(_INT_OR_STRING):
         return None if found in ("integer", "string") else "integer,string"
@@ -56,7 +57,7 @@ def _typed(schema: Object, value: Any) -> str | None:
 
 
 def _bounds(schema: Object, value: Any, path: str) -> Iterator[Fault]:
-    """Yields faults of length, pattern, format, size and enum."""
+    """Yields faults against length, pattern, format, size and enum."""
 
     def fault(text: str, shown: str = "") -> Fault:
         return path, "FieldValueInvalid", f"Invalid value: {shown or _shown(value)}: {path} in body {text}"
@@ -94,7 +95,8 @@ def _bounds(schema: Object, value: Any, path: str) -> Iterator[Fault]:
 
 
 def _junctors(schema: Object, value: Any, path: str) -> Iterator[Fault]:
-    """Yields faults by `anyOf` and `not`. A value that may be an integer or a string has its anyOf checked by type."""
+    """Yields faults against `anyOf` and `not`. For a value of type integer or string, `_typed` checks the anyOf
+    instead."""
 
     def fault(text: str) -> Fault:
         return path, "FieldValueInvalid", f'Invalid value: {_shown(value)}: "{path}" must {text}'
@@ -130,8 +132,10 @@ def _child(path: str, name: str) -> str:
 
 
 def faults_of(schema: Object, value: Any, path: str = "") -> Iterator[Fault]:
-    """Yields every fault of a custom resource, in the order of the fields. path: of the value in the object; empty for
-    the object itself."""
+    """Yields every fault of a custom resource, in the order of the fields.
+
+    path: path of the value in the object; empty for the object itself.
+    """
     if value is None and schema.get("nullable"):
         return
     wanted = _typed(schema, value)

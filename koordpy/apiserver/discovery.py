@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Discovery documents of the API server: which groups, versions and resources it serves. Clients such as kubectl and
-kopf request them first.
+"""Discovery documents of the API server: its groups, versions and resources, which kubectl and kopf request first.
 
 The OpenAPI v3 documents have the minimum for `kubectl apply`: a PATCH operation for each resource, with its
-group-version-kind, and with the query parameter fieldValidation, because kubectl then leaves validation to the server.
-Custom resources have their schema, so `kubectl explain` works for them. There is no OpenAPI v2 document: clients that
-request it in protobuf get 404, and then use another source.
+group-version-kind and the query parameter fieldValidation. With that parameter, kubectl leaves validation to the
+server. Custom resources have their schema, so `kubectl explain` works for them. There is no OpenAPI v2 document:
+clients that request it in protobuf get 404, and then use another source.
 """
 
 from collections.abc import Iterator
@@ -30,7 +29,7 @@ _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "updat
 
 
 def _entry(name: str, kind: str, verbs: list[str], *, namespaced: bool, singular: str = "", **more: Any) -> Object:
-    """Returns one entry of an APIResourceList. more: further fields; empty ones are left out."""
+    """Returns one entry of an APIResourceList. more: further fields; empty values are left out."""
     own = {"name": name, "singularName": singular, "namespaced": namespaced, "kind": kind, "verbs": verbs}
     return own | {key: value for key, value in more.items() if value}
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The embedded API server: the part of the Kubernetes API that a scheduler, a kubelet and kubectl use.
 
-`koordpy demo`, the tests, and benchmarks that need no real control plane run on it. It serves JSON on 127.0.0.1 and
-accepts every bearer token. It maintains only the status of PodDisruptionBudgets and CustomResourceDefinitions.
-`workload_controllers.py` optionally adds controllers of Jobs and JobSets. Deletion of an owner does not cascade. CEL
-rules are not evaluated.
+`koordpy demo`, tests, and benchmarks that need no real control plane use it. It serves JSON on 127.0.0.1 and accepts
+every bearer token. Of all controllers it has only two: for the status of PodDisruptionBudgets and of
+CustomResourceDefinitions. `workload_controllers.py` optionally adds controllers of Jobs and JobSets. Deletion of an
+owner does not cascade. CEL rules are not evaluated.
 """
 
 import asyncio
@@ -48,11 +48,11 @@ users:
 class ApiServer:
     """The embedded API server, used as `async with ApiServer() as server: ...server.url...`.
 
-    `store` may be read and written directly on the event loop's thread, also before the start.
+    The event loop's thread may read and write `store` directly, even before the start.
     """
 
     def __init__(self, *, bookmark_seconds: float = 10.0, store: Store | None = None) -> None:
-        """bookmark_seconds: seconds between bookmarks of a watch. store: an empty store, None for a new one."""
+        """bookmark_seconds: seconds between the bookmarks of a watch. store: an empty store; None to create one."""
         self._runner: web.ServerRunner | None = None
         self.url = ""  # empty until `start`
         self.store = store or Store()
@@ -76,7 +76,7 @@ class ApiServer:
         self.url = f"http://{host}:{port}"
 
     async def stop(self) -> None:
-        """Ends all watches and stops listening. Objects stay stored, and another `start` serves them again."""
+        """Ends all watches and stops listening. Objects remain stored, and another `start` serves them again."""
         self.store.end_watches()
         self._budgets.close()
         if self._runner is not None:
@@ -95,7 +95,8 @@ class ApiServer:
         return _KUBECONFIG.format(url=self.url)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Returns the answer to a request. Errors become Status objects; unexpected ones are logged, with code 500."""
+        """Returns the answer to a request. Errors become Status objects; an unexpected error is logged and has code
+        500."""
         try:
             return await self._handlers.handle(request)
         except StatusError as error:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A simulated kubelet for all nodes of the embedded API server. It runs no containers, and only writes pod statuses.
 
-A bound pod becomes Running, and is removed after its deletion. Optionally, its containers first end with an exit code
-as real containers would (`container_ends.py`). A pod has three steps: `start`, `stop` (containers end) and `end` (the
-pod is removed). Each step is a timer.
+A bound pod becomes Running. A deleted pod is removed, optionally after its containers ended with an exit code as real
+containers would (`container_ends.py`). A pod has three steps: `start`, `stop` (containers end) and `end` (the pod is
+removed). Each step is a timer.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from koordpy.apiserver.status_errors import StatusError
 
 _LOG = logging.getLogger(__name__)
 _STARTED = ("Running", "Succeeded", "Failed")
-"""Phases of pods that need no step `start`."""
+"""Phases of pods for which no step `start` is planned."""
 
 
 class FakeKubelet:
-    """Runs the pods of every node while an event loop runs, including pods that are bound already."""
+    """Simulates the pods of every node as long as an event loop runs, including pods that were bound before."""
 
     def __init__(
         self, store: Store, *, start_seconds: float = 0.0, end_seconds: float = 0.0, stopping: Stopping | None = None
@@ -39,7 +39,7 @@ class FakeKubelet:
             self._see(pod)
 
     def close(self) -> None:
-        """Stops the kubelet; pods stay as they are."""
+        """Stops the kubelet; pods remain as they are."""
         self._store.listeners.remove(self._changed)
         for _, timer in self._steps.values():
             timer.cancel()
@@ -76,14 +76,14 @@ class FakeKubelet:
         self._steps[meta["uid"]] = step, asyncio.get_running_loop().call_later(max(0.0, seconds), act)
 
     def _act(self, step: str, namespace: str, name: str) -> None:
-        """Carries out a step. A pod that was removed before is only logged."""
+        """Carries out a step of a pod. If the pod was removed before, this is only logged."""
         try:
             if step == "end":
                 self._store.delete("pods", name, namespace=namespace, options={"gracePeriodSeconds": 0})
                 return
             at, stopping = self._store.now(), self._stopping
             told = running_status if stopping is None or step == "start" else partial(stopped_status, stopping)
-            # a strategic merge keeps the conditions of other writers
+            # a strategic merge patch preserves the conditions of other writers
             self._store.update(
                 "pods",
                 name,

@@ -13,7 +13,7 @@ from koordpy.apiserver.served_resources import Object, ServedResource
 from koordpy.apiserver.status_errors import StatusError
 
 Match = Callable[[Object], bool]
-"""Returns whether an object is selected."""
+"""Returns True if an object is selected."""
 
 _SET = re.compile(r"\s*([^\s!=,()]+)\s+(in|notin)\s*\(([^)]*)\)\s*")
 _FIELDS: dict[str, frozenset[str]] = {
@@ -65,7 +65,10 @@ def _label_requirement(part: str) -> Requirement:
 
 
 def label_matches(text: str) -> list[Match]:
-    """Returns the match of a labelSelector in a list; an empty list for an empty selector. Raises StatusError 400."""
+    """Parses a labelSelector. Returns a list with its match function; an empty list for an empty selector.
+
+    Raises StatusError 400.
+    """
     wanted = tuple(_label_requirement(part) for part in _split(text))
     return [_labels_match(LabelSelector(match_expressions=wanted))] if wanted else []
 
@@ -93,8 +96,10 @@ def _field_match(path: tuple[str, ...], value: str, equal: bool) -> Match:
 
 
 def field_matches(resource: ServedResource, text: str) -> list[Match]:
-    """Returns one match for each part of a fieldSelector; an object must satisfy all. Raises StatusError 400 for a
-    field that the resource does not support."""
+    """Returns one match function for each part of a fieldSelector; an object must satisfy all of them.
+
+    Raises StatusError 400 for a field that the resource does not support.
+    """
     tests = []
     for part in _split(text):
         name, sign, value = part.partition("!=")
@@ -120,7 +125,7 @@ def field_matches(resource: ServedResource, text: str) -> list[Match]:
 
 
 def object_selector_match(selector: Object | None) -> Match:
-    """Returns the match of a LabelSelector object. None matches no object, {} matches every object."""
+    """Returns the match function of a LabelSelector object. None matches no object; {} matches every object."""
     if selector is None:
         return lambda obj: False
     return _labels_match(msgspec.convert(selector, LabelSelector))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers list requests: selectors, pages, the rules of resourceVersion, and the Table form for `kubectl get`.
 
-All pages of one list are of the same state of the store. A `continue` token has the version of this state and the key
-of the last object that was sent.
+All pages of one list show the same state of the store. A `continue` token has the version of this state and the key of
+the last object that was sent.
 """
 
 import base64
@@ -37,15 +37,19 @@ def _read_token(text: str) -> tuple[int, tuple[str, str]]:
 
 
 def matches_of(call: Call) -> list[Match]:
-    """Returns the matches of a call's namespace and selectors; empty if all objects match. Raises StatusError 400."""
+    """Returns match functions for a call's namespace and selectors; none if all objects match. Raises StatusError
+    400."""
     labels, fields = call.query.text("labelSelector"), call.query.text("fieldSelector")
     own: list[Match] = [lambda obj: obj["metadata"].get("namespace") == call.namespace] if call.namespace else []
     return [*own, *label_matches(labels), *field_matches(call.resource, fields)]
 
 
 def _check_version(store: Store, query: Query) -> None:
-    """Raises StatusError 504 if the requested version is in the future, 410 if exactly an older one is requested,
-    because old states are not stored."""
+    """Checks the requested version of a list.
+
+    Raises StatusError 504 if the version is in the future. Raises 410 if exactly an older version is requested, because
+    old states are not stored.
+    """
     version = query.version()
     if version and version > store.version:
         raise StatusError(
@@ -88,7 +92,7 @@ def page(store: Store, call: Call) -> tuple[list[ShelfEntry], Object]:
 
 
 def listed(resource: ServedResource, entries: Iterable[ShelfEntry], meta: Object) -> bytes:
-    """Returns a list as JSON, from the JSON of its entries. meta: metadata of the list."""
+    """Returns a list as JSON, joined from the JSON of its entries. meta: metadata of the list."""
     head = orjson.dumps({"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": meta})
     items = b",".join([encoded(resource, entry) for entry in entries])
     return head[:-1] + b',"items":[' + items + b"]}\n"

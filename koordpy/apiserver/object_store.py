@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The objects of the embedded cluster, with the rules of an API server: resource versions, conflicts, finalizers and
-graceful deletion.
+"""The objects of the embedded cluster, with an API server's rules for versions, conflicts, finalizers and deletion.
 
 The HTTP handlers use it. Tests and the demo may use it directly, with resource names such as `pods` or
-`podgroups.scheduling.sigs.k8s.io`. All code runs on the thread of one event loop and never waits, so every operation
-is atomic. A listener is called after each change; the controllers and the kubelet are listeners.
+`podgroups.scheduling.sigs.k8s.io`. All code runs in the thread of one event loop and never waits, so every operation is
+atomic. Listeners are called after each change; the controllers and the kubelet are listeners.
 """
 
 import random
@@ -23,18 +22,18 @@ from koordpy.apiserver.status_errors import StatusError
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """Characters of generated names, as in kube-apiserver: without vowels, so that no words result."""
 _PAGED_LISTS = 32
-"""Maximum number of states that are stored for lists with pages."""
+"""Maximum number of states that are stored so that the later pages of a list show the same state."""
 
 Pages = list[tuple[Key, ShelfEntry]]
-"""All entries of a resource at one version, in order."""
+"""All entries of a resource at one version, sorted by key."""
 
 
 class Store:
-    """All objects, by resource."""
+    """All objects of the cluster, by resource."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time, seed: int | None = None) -> None:
-        """clock: returns seconds since the epoch. seed: makes uids equal in every run, as generated names are; must not
-        be used for two stores of one client. None: random uids."""
+        """clock: returns seconds since the epoch. seed: makes uids equal in every run; two stores of one client must
+        have different seeds. None: random uids. Names from generateName are equal in every run anyway."""
         self.registry = Registry()  # the resources that are served
         self.version = 1  # of the last change, over all resources
         self.listeners: list[ChangeListener] = []

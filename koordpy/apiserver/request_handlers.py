@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers one HTTP request: finds the handler by method and path, and carries out get, list, watch, create, update,
-patch and delete on the store. `Store` has the rules of writes; this module has the rules of requests and bodies.
+"""Answers HTTP requests: finds the handler by method and path, and carries the request out on the store.
+
+There are handlers for get, list, watch, create, update, patch and delete. The rules of writes are in `Store`; the rules
+of requests and bodies are here.
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,7 +23,7 @@ from koordpy.apiserver.subresources import bind, evict
 from koordpy.apiserver.table_documents import table_of
 from koordpy.apiserver.watch_streams import Stream, watch
 
-# accepted media types of patches, for the message about another one
+# media types of patches that are accepted; part of the error for any other media type
 _PATCHES = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, "
 _PATCHES += "application/apply-patch+yaml"
 _Handler = Callable[[web.BaseRequest, Call], Awaitable[web.StreamResponse]]
@@ -59,7 +61,7 @@ class Handlers:
     """Answers requests from a store."""
 
     def __init__(self, store: Store, budgets: DisruptionBudgets, *, bookmark_seconds: float) -> None:
-        """budgets: checked by evictions; bookmark_seconds: seconds between the bookmarks of a watch."""
+        """budgets: checked by evictions. bookmark_seconds: seconds between the bookmarks of a watch."""
         self._store = store
         self._budgets = budgets
         self._bookmark_seconds = bookmark_seconds
@@ -91,7 +93,7 @@ class Handlers:
         return await handler(request, call)
 
     def _other_path(self, path: str) -> web.Response:
-        """Answers a path that is no resource: health checks, discovery, OpenAPI. Raises StatusError 404."""
+        """Answers a path that names no resource: health checks, discovery, OpenAPI. Raises StatusError 404."""
         registry = self._store.registry
         if path in ("/healthz", "/livez", "/readyz"):
             return web.Response(text="ok")
@@ -154,8 +156,10 @@ class Handlers:
         return answer(served(call.resource, made), 201, warnings=warnings)
 
     def _update(self, call: Call, change: Callable[[Object], Object]) -> web.Response:
-        """Changes an object. `change` gets and returns the object in the version of the request; the store may hold
-        another version."""
+        """Changes an object. `change` gets and returns the object in the version of the request.
+
+        The store may have the object in another version, so it is converted before and after.
+        """
         warnings: list[str] = []
 
         def changed(old: Object) -> Object:
@@ -222,7 +226,7 @@ class Handlers:
         return self._created(call, new)
 
     async def _options(self, request: web.BaseRequest, query: Query) -> Object:
-        """Returns the DeleteOptions of the body, with query parameters on top."""
+        """Returns the DeleteOptions of the body; query parameters replace its fields."""
         body = await read_body(request)
         options: Object = dict(body) if isinstance(body, dict) else {}
         grace = query.number("gracePeriodSeconds")
@@ -233,7 +237,7 @@ class Handlers:
         return options
 
     async def _delete(self, request: web.BaseRequest, call: Call) -> web.Response:
-        """Answers DELETE of an object: with the object if it still exists or is a pod, else with a Status."""
+        """Answers DELETE of an object: with the object if it still exists or is a pod, else with a Status document."""
         resource, options = call.resource, await self._options(request, call.query)
         last, gone = self._store.delete(resource, call.name, namespace=call.namespace, options=options)
         if not gone or resource.name == "pods":

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shelf: the objects of one resource, their recent changes, and the watches of them.
+"""A shelf: the objects of one resource, their recent changes, and the watches on them.
 
-Objects are never changed in place: a write stores a new entry, so a list or a half-sent answer keeps its state without
-copies. An object is encoded once for all readers and watches, because encoding for each watch would take most of the
-time at 5,000 nodes and thousands of Bindings per second.
+Objects are never changed in place: a write stores a new entry. So a list, or an answer that is half sent, keeps its
+state without a copy. An object is encoded once for all readers and watches, because encoding it for each watch would
+take most of the time at 5,000 nodes and thousands of Bindings per second.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import orjson
 from koordpy.apiserver.served_resources import Object, ServedResource
 
 Key = tuple[str, str]
-"""(namespace or "", name)"""
+"""(namespace, name) of an object; the namespace is empty for a cluster-scoped object."""
 
 
 class ShelfEntry:
@@ -30,7 +30,7 @@ class ShelfEntry:
 
     @property
     def raw(self) -> bytes:
-        """The object as JSON, encoded on first use."""
+        """The object as JSON, encoded at the first request."""
         if self._raw is None:
             self._raw = orjson.dumps(self.obj)
         return self._raw
@@ -49,8 +49,10 @@ class Change:
 
 
 class Watcher:
-    """The changes that one watch has not sent yet. A watch that is too slow is closed when it has more than `limit`
-    changes; its client then starts again."""
+    """The changes that one watch has not sent yet.
+
+    With more than `limit` changes the watch is too slow and is closed; its client then starts again.
+    """
 
     __slots__ = ("_limit", "_news", "aborted", "closed", "pending")
 
@@ -88,14 +90,14 @@ class Watcher:
 
 
 class Shelf:
-    """The objects of one resource. Versions are one sequence over all shelves of a store."""
+    """The objects of one resource. Version numbers are one sequence over all shelves of a store."""
 
     def __init__(self) -> None:
         self.entries: dict[Key, ShelfEntry] = {}
         self.horizon = 0
-        """Version of the last change that is no longer stored."""
+        """Version of the latest change that is no longer stored; 0 if all are."""
         self.history = 10_000
-        """Maximum number of changes that are stored, so that a watch can resume from an older version."""
+        """Maximum number of changes that are stored, so that a watch can start from an older version."""
         self._changes: deque[Change] = deque()  # the oldest first
         self._watchers: dict[Watcher, None] = {}
         self._ordered: list[tuple[Key, ShelfEntry]] | None = None  # sorted entries; None after a change
@@ -113,12 +115,12 @@ class Shelf:
         return self._record(Change("MODIFIED" if before else "ADDED", entry, before))
 
     def remove(self, key: Key, last: ShelfEntry) -> Change:
-        """Removes an object. last: its final state, with the version of its removal."""
+        """Removes an object; returns the change. last: the object's final state, with the version of its removal."""
         before = self.entries.pop(key)
         return self._record(Change("DELETED", last, before))
 
     def _record(self, change: Change) -> Change:
-        """Stores a change for later watches, and passes it to the current ones."""
+        """Stores a change for later watches, and passes it to all open watches."""
         self._ordered = None
         self._changes.append(change)
         while len(self._changes) > self.history:
@@ -128,7 +130,7 @@ class Shelf:
         return change
 
     def since(self, version: int) -> list[Change] | None:
-        """Returns the changes after a version; None if some of them are no longer stored."""
+        """Returns the changes after a version; None if some of these changes are no longer stored."""
         if version < self.horizon:
             return None
         found = []
@@ -157,7 +159,7 @@ class Shelf:
 
 
 ChangeListener = Callable[[str, Change], None]
-"""Called with the shelf's name after every change."""
+"""Called after every change with the name of the shelf and the change."""
 
 
 # -- versions ---------------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The resources that the embedded API server serves: group, version, kind, plural and scope.
 
-This module lists the built-in resources; custom resources are added and removed with their definitions. Two resources
-may share one `shelf`: events of both groups, and versions of a CustomResourceDefinition.
+The built-in resources are listed here; custom resources are added and removed with their definitions. Two resources may
+share one `shelf` (storage), because they are versions of the same objects: events of both API groups, and versions of a
+CustomResourceDefinition.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,9 +29,9 @@ class Column:
     path: str = ""
     """JSONPath of the value."""
     priority: int = 0
-    """0 for a column that is always shown, 1 for one with `-o wide`."""
+    """0 for a column that is always shown; 1 for a column that only `-o wide` shows."""
     absent: Any = None
-    """Value that is shown if there is none."""
+    """Value that is shown if the object has none."""
     cell: Callable[[Object], Any] | None = None
     """Function that computes the value; None to use `path`."""
 
@@ -66,7 +67,7 @@ class ServedResource:
 
     @property
     def shelf(self) -> str:
-        """Name of the storage. Resources with the same shelf have the same objects, in different versions."""
+        """Name of the storage. Resources with equal shelves have the same objects, in different versions."""
         return "events" if self.name == "events.events.k8s.io" else self.name
 
 
@@ -104,7 +105,7 @@ _BUILT_IN = (
     ("events.k8s.io", "Event", "events", True, ("ev",), False),
     ("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", False, ("crd", "crds"), True),
 )
-"""(group, kind, plural, is namespaced, short names, has a status), each in version v1."""
+"""(group, kind, plural, True if namespaced, short names, True if it has a status) of each resource, in version v1."""
 _IN_ALL = frozenset(("pods", "services", "replicationcontrollers"))
 """Resources of the core API that `kubectl get all` shows."""
 
@@ -120,10 +121,11 @@ class Registry:
             self.add(ServedResource(group, "v1", kind, plural, namespaced, short, has_status=status, categories=shown))
 
     def add(self, resource: ServedResource) -> None:
-        """Adds a resource; it replaces one with the same group, version and plural."""
+        """Adds a resource. It replaces a resource with the same group, version and plural."""
         self._by_path[resource.group, resource.version, resource.plural] = resource
         known = self._by_name.get(resource.name)
-        # of several versions of a custom resource, the first that was added (the storage version) has the name
+        # if a custom resource has several versions, the version that was added first (the storage version) gets the
+        # name
         if known is None or known.version == resource.version or not resource.custom:
             self._by_name[resource.name] = resource
 

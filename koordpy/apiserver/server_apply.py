@@ -2,10 +2,10 @@
 """Server-side apply, simplified: metadata.managedFields records which client (field manager) has applied which fields.
 
 - A field that a manager applied before and leaves out now is removed, unless another manager owns it too.
-- A field that another manager applied with another value is a conflict (409). With `force`, it changes the owner.
-- Fields that are written by other requests (PUT, PATCH) have no owner, unlike in Kubernetes.
+- A field that another manager applied with another value is a conflict (409). With `force`, its owner changes.
+- Fields that other requests (PUT, PATCH) write have no owner, unlike in Kubernetes.
 
-The fields of a manager are a field set (FieldsV1): a tree of tokens. `applied` computes the field set of the new
+The fields that a manager owns are a field set (FieldsV1): a tree of tokens. `applied` computes the field set of the new
 configuration, checks it against other managers, removes fields that are no longer applied, and merges the rest.
 """
 
@@ -25,7 +25,7 @@ _SERVER = frozenset(("apiVersion", "kind"))
 
 
 def _below(schema: Object | None, name: str) -> Object | None:
-    """Returns the schema of a field; None if it is not known, as for all built-in resources."""
+    """Returns the schema of a field; None if it is unknown, as for all built-in resources."""
     if schema is None:
         return None
     child = (schema.get("properties") or {}).get(name) or schema.get("additionalProperties")
@@ -33,13 +33,15 @@ def _below(schema: Object | None, name: str) -> Object | None:
 
 
 def _items(schema: Object | None) -> Object | None:
-    """Returns the schema of the items of a list; None if it is not known."""
+    """Returns the schema of the items of a list; None if it is unknown."""
     return schema.get("items") if schema is not None else None
 
 
 def _keys(schema: Object | None, name: str, items: list[Any]) -> tuple[str, ...]:
-    """Returns the keys by which the items of a list are merged; empty if the list is replaced as a whole. name, items:
-    name of the field and its items, used if there is no schema."""
+    """Returns the keys by which the items of a list are merged; empty if the list is replaced as a whole.
+
+    name, items: name of the field and its items, which decide if there is no schema.
+    """
     if schema is None:
         key = merge_key(name, items)
         return (key,) if key else ()
@@ -89,8 +91,10 @@ def _merged(target: Any, value: Any, schema: Object | None, name: str) -> Any:
 
 
 def _without(target: Any, dropped: Fields, schema: Object | None, name: str) -> Any:
-    """Returns the target without the fields of a field set. A mapping or list remains if only a part of it is removed,
-    unless it is empty then."""
+    """Returns the target without the fields of a field set.
+
+    If only a part of a mapping or list is removed, the rest remains, unless the rest is empty.
+    """
     if isinstance(target, dict):
         result = dict(target)
         for token, below in dropped.items():
@@ -132,7 +136,7 @@ def _minus(fields: Fields, other: Fields) -> Fields:
 
 
 def _conflicts(fields: Fields, other: Fields, current: Any, wanted: Any, path: str) -> list[str]:
-    """Returns the paths in both field sets at which the wanted value differs from the current one."""
+    """Returns the paths that are in both field sets and at which the wanted value differs from the current value."""
     found: list[str] = []
     for token, below in fields.items():
         if token not in other or token == "." or token.startswith("v:"):
@@ -176,7 +180,7 @@ def applied(
     Raises StatusError 409 for fields that another manager applied with another value, unless `force` is True.
     """
     schema = resource.schema
-    # body: what is merged; owned: what the manager owns afterwards, without the identity of the object
+    # body: the fields to merge; owned: the fields that the manager owns afterwards, without the identity of the object
     body = {key: value for key, value in config.items() if key not in _SERVER}
     meta = {
         k: v for k, v in (body.get("metadata") or {}).items() if k not in ("managedFields", "resourceVersion", "uid")
@@ -190,7 +194,7 @@ def applied(
     entries = list((base.get("metadata") or {}).get("managedFields") or ())
     mine = [e for e in entries if _is(e, manager, subresource)]
     others = [e for e in entries if not _is(e, manager, subresource)]
-    # conflicts: an error, or with `force` the other manager loses the field
+    # conflicts: without `force` an error; with `force` the other manager no longer owns the field
     for other in others:
         theirs = other.get("fieldsV1") or {}
         clash = _conflicts(fields, theirs, base, body, "")
@@ -201,7 +205,7 @@ def applied(
             )
         if clash:
             others = [{**e, "fieldsV1": _minus(theirs, fields)} if e is other else e for e in others]
-    # fields that this manager no longer applies, and no other manager owns
+    # remove fields that this manager no longer applies, and that no other manager owns
     for entry in mine:
         gone = _minus(entry.get("fieldsV1") or {}, fields)
         for other in others:
@@ -222,5 +226,5 @@ def applied(
 
 
 def _is(entry: Object, manager: str, subresource: str) -> bool:
-    """Returns whether an entry of managedFields is of this manager and subresource."""
+    """Returns True if an entry of managedFields belongs to this manager and subresource."""
     return entry.get("manager") == manager and entry.get("subresource", "") == subresource

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of the embedded API server, as `Status` objects of the Kubernetes API.
 
-Clients decide by `code` and `reason`, so both equal kube-apiserver's. Messages that kubectl shows have its wording.
+Clients decide by `code` and `reason`, so both are those of kube-apiserver. Messages that kubectl shows have its
+wording.
 """
 
 from typing import Any
@@ -26,9 +27,8 @@ REASONS = {
     504: "Timeout",
 }
 
-# subresources that the embedded server does not support
 OF_CONTAINERS = ("log", "exec", "attach", "portforward")
-"""Subresources of pods that need a real kubelet."""
+"""Subresources of pods that the embedded server does not support, because they need a real kubelet."""
 SUCCESS_201 = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'
 
 

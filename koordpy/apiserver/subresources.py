@@ -20,8 +20,8 @@ _BINDING = ServedResource("", "v1", "Binding", "pods/binding")
 def bind(store: Store, namespace: str, name: str, binding: Object) -> ShelfEntry:
     """Binds a pod to `target.name`, and returns its new state.
 
-    Raises StatusError: 404 if the pod does not exist; 409 if it has another uid or version, or is bound, being deleted
-    or gated; 400 or 422 if the Binding is invalid.
+    Raises StatusError: 404 if the pod does not exist; 409 if it has another uid or version than the Binding names, or
+    is bound, being deleted or gated; 400 or 422 if the Binding is invalid.
     """
     pods = store.resource("pods")
     entry = store.entry(pods, name, namespace)
@@ -60,14 +60,14 @@ def bind(store: Store, namespace: str, name: str, binding: Object) -> ShelfEntry
 def evict(store: Store, budgets: DisruptionBudgets, namespace: str, name: str, eviction: Object) -> None:
     """Deletes a pod if its PodDisruptionBudget allows it.
 
-    Raises StatusError: 429 with a DisruptionBudget cause if it does not, 500 if several budgets cover the pod, 404,
-    409.
+    Raises StatusError: 429 with a DisruptionBudget cause if the budget does not allow it; 500 if several budgets cover
+    the pod; 404 if the pod does not exist; 409 if a precondition fails.
     """
     entry = store.entry("pods", name, namespace)
     options: dict[str, Any] = dict(eviction.get("deleteOptions") or {})
     pod = entry.obj
     phase = (pod.get("status") or {}).get("phase")
-    # pods that do not run, or are deleted already, are evicted whatever their budget
+    # pods that do not run, or are deleted already, may be evicted whatever their budget allows
     free = phase in ("Succeeded", "Failed", "Pending") or "deletionTimestamp" in pod["metadata"]
     if not free:
         covering = budgets.covering(pod)

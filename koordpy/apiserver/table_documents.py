@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Table form of lists and watch events: the server computes the cells that `kubectl get` prints.
 
-Each built-in resource has its columns here; custom resources have the printer columns of their definition. As in
-kube-apiserver, a JSONPath with several values shows the first one.
+The columns of built-in resources are defined here; custom resources have the printer columns of their definition. If a
+JSONPath has several values, the first value is shown, as in kube-apiserver.
 """
 
 import re
@@ -23,7 +23,7 @@ _STEP = re.compile(
 
 
 def age(timestamp: str | None, now: float) -> str:
-    """Returns the age of a timestamp in kubectl's format; `<unknown>` without a timestamp. now: epoch seconds."""
+    """Returns the age of a timestamp in kubectl's format; `<unknown>` if it is None. now: seconds since the epoch."""
     if not timestamp:
         return "<unknown>"
     seconds = int(now - seconds_of(timestamp))
@@ -126,8 +126,8 @@ def _node_roles(node: Object) -> str:
 
 
 def _event_seen(event: Object) -> str | None:
-    """Returns when an event was last seen, None if unknown. The two API groups of events have different fields for the
-    time."""
+    """Returns when an event was last seen; None if unknown. The two API groups of events use different fields for
+    it."""
     series = event.get("series") or {}
     times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("deprecatedLastTimestamp"))
     found: str | None = next(filter(None, (*times, event.get("eventTime"))), event["metadata"].get("creationTimestamp"))
@@ -193,8 +193,10 @@ _BUILT_IN: dict[str, Sequence[Column]] = {
 
 
 def table_of(call: Call, entries: Iterable[ShelfEntry], meta: Object, *, now: float) -> Object:
-    """Returns entries in the Table form, each with the part of the object that includeObject requests. meta: metadata
-    of the list; now: seconds since the epoch."""
+    """Returns entries in the Table form. Each row has the part of the object that includeObject requests.
+
+    meta: metadata of the list. now: seconds since the epoch.
+    """
     resource, include = call.resource, call.query.text("includeObject") or "Metadata"
     own = resource.columns if resource.custom else ()
     columns = (_NAME, *own) if own else _BUILT_IN.get(resource.shelf, (_NAME, _CREATED))

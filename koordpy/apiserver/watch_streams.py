@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves watches: a stream of JSON lines, one for each change since a version.
 
-A watch has three stages: the existing objects as ADDED lines, if the client requests them or no version; the stored
-changes since the version; then new changes until the timeout. Bookmarks state the current version between changes. If
-changes since the version are no longer stored, the only line is an error 410, and the client lists again.
+A watch has three stages. First it sends the existing objects as ADDED lines, if the client asks for them or states no
+version; then the stored changes since the version; then new changes until the timeout. Bookmarks state the current
+version between changes. If changes since the version are no longer stored, the only line is an error 410, and the
+client lists again.
 """
 
 import asyncio
@@ -40,8 +41,10 @@ def _bookmark(resource: ServedResource, version: int, annotations: Object | None
 
 
 def _left(change: Change) -> ShelfEntry:
-    """Returns the state of an object before a change after which the selectors no longer match it, with the version of
-    the change. A watch with selectors reports such an object as DELETED."""
+    """Returns the state of an object before a change after which the selectors no longer match it.
+
+    A watch with selectors reports such an object as DELETED. The state has the version of the change.
+    """
     assert change.before is not None
     obj = change.before.obj
     version = change.entry.version
@@ -55,7 +58,7 @@ def _too_old(version: int, horizon: int) -> bytes:
 class Stream:
     """The content of one watch, independent of HTTP. `chunks()` ends at the timeout, or when the store ends the watch.
 
-    Every change is recorded from the creation of the stream on, until `close()`.
+    Every change is recorded from the creation of the stream until `close()`.
     """
 
     def __init__(self, store: Store, call: Call, *, bookmark_seconds: float) -> None:
@@ -88,7 +91,7 @@ class Stream:
         self._shelf.unwatch(self._watcher)
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """Yields complete lines, all available ones at a time."""
+        """Yields complete lines; each chunk has all lines that are available."""
         entries = self._entries
         for at in range(0, len(entries), _BATCH):
             yield b"".join(self._initial(entry for _, entry in entries[at : at + _BATCH]))
@@ -126,8 +129,10 @@ class Stream:
         return [self._line(Change("ADDED", entry, None)) for entry in entries if self._seen(entry)]
 
     def _changes(self, changes: Iterable[Change]) -> list[bytes]:
-        """Returns the lines of changes. With selectors, an object that begins to match is ADDED, and one that no longer
-        matches is DELETED."""
+        """Returns the lines of changes.
+
+        With selectors, an object that begins to match is ADDED, and an object that no longer matches is DELETED.
+        """
         if not self._matches:
             return [self._line(change) for change in changes]
         lines = []

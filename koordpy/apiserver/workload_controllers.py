@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Controllers of Jobs and JobSets for the embedded API server: they create pods and write statuses.
 
-A JobSet creates Jobs, and a Job creates pods; a deleted object's children are deleted with it. The pods follow from
-`koordpy.simulation.pod_making`, as in `koordpy simulate`, and have names with a random suffix, as in a cluster.
-Not supported: podFailurePolicy, successPolicy, a JobSet's failurePolicy, activeDeadlineSeconds and
+A JobSet creates Jobs, and a Job creates pods; if an object is deleted, its children are deleted with it.
+`koordpy.simulation.pod_making` computes the pods, as in `koordpy simulate`; their names get a random suffix, as in a
+cluster. Not supported: podFailurePolicy, successPolicy, a JobSet's failurePolicy, activeDeadlineSeconds and
 ttlSecondsAfterFinished. Rules: workloads.md 4, 5.1, 6 and 10.
 """
 
@@ -32,7 +32,7 @@ from koordpy.workloads.workload_model import JobPart, Role, Workload
 
 JOBS, JOBSETS, PODS = "jobs.batch", "jobsets.jobset.x-k8s.io", "pods"
 _DELAY_SECONDS = 0.02
-"""Seconds from a change until its namespace is reconciled, so that many changes need one pass."""
+"""Seconds from a change until its namespace is reconciled, so that many changes cause one pass."""
 _BACKOFF_LIMIT = 6
 """Default number of failed pods that a Job tolerates."""
 _LOG = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ JOBSET_DEFINITION: Object = {
 
 
 class WorkloadControllers:
-    """Serves JobSets, and reconciles Jobs and JobSets shortly after each change, while an event loop runs."""
+    """Serves JobSets. Reconciles Jobs and JobSets shortly after each change, as long as an event loop runs."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -77,7 +77,7 @@ class WorkloadControllers:
         store.listeners.append(self._changed)
 
     def close(self) -> None:
-        """Stops the controllers; stored objects stay."""
+        """Stops the controllers; stored objects remain."""
         if self._timer is not None:
             self._timer.cancel()
         self._store.listeners.remove(self._changed)
@@ -128,7 +128,7 @@ class WorkloadControllers:
         return {(namespace, head.name): read_job(source, head) for source, head in self._sources(JOBS, namespace)}
 
     def _is_sound(self, resource: str, source: Source, workload: Workload) -> bool:
-        """Returns True if the manifest of a workload has no faults; otherwise creates an Event with them, once."""
+        """Returns True if the manifest of a workload has no faults. Otherwise creates one Event with the faults."""
         if resource == JOBS:
             can_make(source.at("spec"), "parallelism", workload.roles[0].number)
         if source.faults:
@@ -214,8 +214,10 @@ class WorkloadControllers:
     # Pods
 
     def _make_pods(self, namespace: str, jobsets: list[Workload]) -> None:
-        """Creates the missing pods of all Jobs in a namespace. A role of a JobSet has begun once one of its Jobs
-        exists."""
+        """Creates the missing pods of all Jobs in a namespace.
+
+        jobsets: the JobSets of the namespace. A role of a JobSet has begun once one of its Jobs exists.
+        """
         known, tops, started = Known(lambda _: None), [], set[RoleKey]()
         for jobset in jobsets:
             known.put(jobset)
@@ -251,13 +253,13 @@ class WorkloadControllers:
                 self._tell(JOBS, lineage.chain[0].head, f"pod {pod.metadata.name}: {error}")
 
     def _node_of(self, key: str) -> str:
-        """Returns the node of a pod (`namespace/name`); empty for none."""
+        """Returns the node of a pod (`namespace/name`); empty if it has none."""
         namespace, _, name = key.partition("/")
         entry = self._store.shelf(PODS).entries.get((namespace, name))
         return str(entry.obj["spec"].get("nodeName", "")) if entry is not None else ""
 
     def _label_of(self, key: str, label: str) -> str:
-        """Returns the value of a label of the node of a pod; empty for none."""
+        """Returns the value of a label of the pod's node; empty if the pod has no node or the node no such label."""
         entry = self._store.shelf("nodes").entries.get(("", self._node_of(key)))
         return str((entry.obj["metadata"].get("labels") or {}).get(label, "")) if entry is not None else ""
 
@@ -355,8 +357,10 @@ def _index(pod: Object) -> int:
 
 
 def _end_of(source: Source, part: JobPart, status: Object, active: int) -> str:
-    """Returns Complete or Failed for a Job that has ended, else the empty string. status: with current numbers; active:
-    number of pods that are alive."""
+    """Returns Complete or Failed for a Job that has ended; empty if it has not.
+
+    status: status with the current numbers. active: number of pods that have not ended.
+    """
     spec = source.at("spec")
     if part.note:
         return ""
@@ -368,8 +372,10 @@ def _end_of(source: Source, part: JobPart, status: Object, active: int) -> str:
 
 
 def _wire(pod: Pod, role: Role) -> Object:
-    """Returns a pod as its controller sends it: the template as it is in the manifest, with the differences that the
-    typed pod has. The server generates the name."""
+    """Returns a pod as its controller would send it, without a name, which the server generates.
+
+    It is the template as written in the manifest, with the differences that the typed pod has.
+    """
     base = role.template.pod
     assert base is not None
     meta, raw = pod.metadata, role.template.raw

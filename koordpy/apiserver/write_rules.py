@@ -2,7 +2,7 @@
 """Rules of kube-apiserver for create, update and delete: defaults, validation, immutable fields and grace periods.
 
 Only rules that clients of a scheduler can observe are implemented. Pods get the defaults of
-`simulation/server_defaults.py`, as pods of manifests do. The store sets uid, versions and times. Functions return new
+`simulation/server_defaults.py`, like pods of manifests. The store sets uid, versions and times. Functions return new
 objects and never change their arguments.
 """
 
@@ -40,7 +40,7 @@ WITH_GENERATION = frozenset(
         "poddisruptionbudgets.policy", "replicationcontrollers",
     )
 )  # fmt: skip
-"""Built-in resources with a metadata.generation that counts changes of the spec; every custom resource has one."""
+"""Built-in resources with a metadata.generation, which counts changes of the spec. Every custom resource has it."""
 # metadata that an update cannot change, and metadata that a created object cannot set
 _KEPT_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _NOT_GIVEN = (*_KEPT_BY_SERVER, "resourceVersion", "selfLink", "name", "namespace")
@@ -74,8 +74,10 @@ def check_metadata(resource: ServedResource, meta: Object) -> None:
 
 
 def rewritten(raw: Object, before: msgspec.Struct, after: msgspec.Struct) -> Object:
-    """Returns a raw object in which the differences between two decoded versions of it are applied. Fields that are not
-    decoded are unchanged. before, after: of the same type."""
+    """Returns a raw object (decoded JSON) with the differences between two typed states of the object applied.
+
+    Fields that the type does not declare are unchanged. before, after: of the same type.
+    """
     out = dict(raw)
     for field in msgspec.structs.fields(before):
         old, new = getattr(before, field.name), getattr(after, field.name)
@@ -85,7 +87,7 @@ def rewritten(raw: Object, before: msgspec.Struct, after: msgspec.Struct) -> Obj
 
 
 def _value(raw: Any, old: Any, new: Any) -> Any:
-    """Returns the raw form of a changed value. raw: its form before; old, new: decoded."""
+    """Returns the raw form of a changed value. raw: the raw form before. old, new: the typed values."""
     if isinstance(old, msgspec.Struct) and isinstance(raw, dict):
         return rewritten(raw, old, new) if isinstance(new, msgspec.Struct) else msgspec.to_builtins(new)
     if isinstance(old, list) and isinstance(raw, list) and len(raw) == len(old) == len(new):
@@ -136,7 +138,7 @@ def new_pod(pods: ServedResource, pod: Object, *, classes: Iterable[Object], now
 
 
 def check_pod_update(pods: ServedResource, old: Object, new: Object) -> None:
-    """Raises StatusError 422 if an update changes an immutable field of a pod; only a Binding sets nodeName."""
+    """Raises StatusError 422 if an update changes an immutable field of a pod. Only a Binding may set nodeName."""
     before, after = old["spec"], new.get("spec")
     if before is after or before == after:
         return
@@ -186,12 +188,13 @@ def new_object(resource: ServedResource, obj: Object) -> Object:
 
 
 def metadata_of_create(given: Object) -> Object:
-    """Returns the metadata that a client may set in a created object; name and namespace are handled by the store."""
+    """Returns the metadata that a client may set when it creates an object. The store sets name and namespace."""
     return {key: value for key, value in given.items() if key not in _NOT_GIVEN}
 
 
 def metadata_of_update(resource: ServedResource, current: Object, wanted: Object) -> Object:
-    """Returns the metadata of an updated object; fields that the server sets stay. Raises StatusError."""
+    """Returns the metadata of an object after an update; fields that the server sets do not change. Raises
+    StatusError."""
     old = current["metadata"]
     given = wanted.get("metadata")
     if not isinstance(given, dict):
@@ -219,7 +222,7 @@ def metadata_of_update(resource: ServedResource, current: Object, wanted: Object
 
 
 def checked_custom_object(resource: ServedResource, new: Object) -> Object:
-    """Returns a custom resource, pruned and defaulted by its schema. Raises StatusError if it is invalid."""
+    """Returns a custom resource without unknown fields and with the defaults of its schema. Raises StatusError."""
     check_metadata(resource, new["metadata"])
     if resource.schema is None:
         return new
@@ -243,7 +246,7 @@ def grace_seconds(resource: ServedResource, obj: Object, options: Object) -> int
 
 
 def marked(obj: Object, now: float, grace: int = 0) -> Object:
-    """Returns an object with a deletionTimestamp. now: seconds since the epoch; grace: seconds."""
+    """Returns an object marked as deleted, with a deletionTimestamp. now: seconds since the epoch. grace: seconds."""
     meta = {**obj["metadata"], "deletionTimestamp": rfc3339(now + grace), "deletionGracePeriodSeconds": grace}
     if "generation" in meta:
         meta["generation"] += 1

@@ -223,7 +223,7 @@ def place_members(unit: Unit, round_state: RoundState, *, defers: bool) -> UnitO
 def solve_problem(unit: Unit, problem: Problem, round_state: RoundState) -> Solution:
     """Returns nodes for the members of a unit.
 
-    A unit without a gang (a GPU group, `gpu-topology.md` 5) is placed member by member, in order. If the members of a
+    A unit without a gang (a GPU group, gpu-topology.md 5) is placed member by member, in order. If the members of a
     gang preempt individually, nominated members are placed first. Otherwise a less important member might get the node
     that was freed for a nominated member, and would be evicted for it again.
     """

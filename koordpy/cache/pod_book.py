@@ -130,7 +130,7 @@ class PodBook:
             looked_for=self.neighbours.looked_for,
             owned=self._owned,
             readers=self.readers,
-            labels_count=self.quotas.settings.labels_count(pod.metadata.namespace),
+            labels_count=self.quotas.settings.trusts_labels_of(pod.metadata.namespace),
             volcano=self.workloads.volcano,
             queue=self.workloads.queue_of(pod),
             follows=(known.gang, known.index) if known is not None else (None, None),

@@ -212,7 +212,7 @@ def read_again(info: PodInfo, pod: Pod, snapshot: Snapshot, config: KoordpyConfi
         looked_for=snapshot.looked_for,
         owned=config.filters.pod_topology_spread.reads_owners,
         readers=snapshot.readers,
-        labels_count=config.quota.labels_count(pod.metadata.namespace),
+        labels_count=config.quota.trusts_labels_of(pod.metadata.namespace),
         queue=info.owner.queue,
     )
     found = structs.replace(found, gang=info.gang, index=info.index, made_group=info.made_group, claimed=info.claimed)

@@ -15,7 +15,7 @@ DELIVERIES = ("foreign", "env", "device-plugin")
 PUBLISH_SECONDS = 5.0
 """Seconds that an ending agent spends on writing the last state to the Device."""
 FILES_NODE = "node"
-"""Default node name for --print with a file: the same file gives the same Device on every machine."""
+"""Default node name for --print with a file, so that the same file gives the same Device on every machine."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,9 +106,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measured(path: str | None, *, strict: bool = True) -> Any:
-    """Returns the content of the measurement file, None without a file.
+    """Returns the content of the measurement file; None if no file is given.
 
-    Raises InputFaultsError if the file cannot be read. If `strict` is False, returns "" instead, a malformed matrix.
+    Raises InputFaultsError if the file cannot be read. If `strict` is False, returns "" instead, which the report then
+    treats as an invalid matrix.
     """
     from koordpy.api.field_faults import InputFaultsError
 
@@ -127,7 +128,7 @@ def _measured(path: str | None, *, strict: bool = True) -> Any:
 
 
 def _show(agent: Any, *, gsoc: bool) -> int:
-    """Prints the Device as YAML. Its conditions are comments, because only the agent writes a Device's status.
+    """Prints the Device as YAML. Its conditions are printed as comments, because only the agent writes its status.
 
     gsoc: True to print the Node with its annotations as a second document.
     """
@@ -172,7 +173,8 @@ async def _serve(agent: Any, args: argparse.Namespace) -> int:
             leaving: list[asyncio.Task[None]] = []
 
             def leave() -> None:
-                """Ends the agent. After the first signal the plugin still serves bound pods, after the second not."""
+                """Ends the agent. After the first signal the plugin still serves bound pods; a second signal ends it at
+                once."""
                 if plugin is None or leaving:
                     task.cancel()
                 else:
@@ -191,7 +193,7 @@ async def _serve(agent: Any, args: argparse.Namespace) -> int:
 
 
 async def _leave(agent: Any, plugin: Any, task: Any) -> None:
-    """Ends the agent once the Device says that the plugin is retired, and all bound pods have been admitted."""
+    """Ends the agent once the Device says that the plugin is ending, and all bound pods have been admitted."""
     import asyncio
 
     plugin.retire()
@@ -205,7 +207,7 @@ async def _leave(agent: Any, plugin: Any, task: Any) -> None:
 async def _health(agent: Any, address: str) -> AsyncIterator[None]:
     """Serves /livez and /readyz. Raises OSError if the address cannot be used.
 
-    The agent is ready once the Device is written and, with a device plugin, while the kubelet has it registered.
+    The agent is ready if the Device is written and, with a device plugin, if the kubelet has registered the plugin.
     """
     from koordpy.observe.health_endpoints import HealthServer
 
@@ -223,7 +225,7 @@ async def _health(agent: Any, address: str) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def _plugin(client: Any, agent: Any, args: argparse.Namespace) -> AsyncIterator[Any]:
-    """Runs the device plugin next to the agent; it offers the GPUs that the agent reports."""
+    """Runs the device plugin beside the agent. The plugin offers the GPUs that the agent reports."""
     import asyncio
     from pathlib import Path
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a running cluster as the live scheduler does at its start: every kind is listed once, page by page.
 
-The feeds of the live scheduler decode the objects. So unreadable objects, gangs derived from workloads, and kinds
-that the cluster does not serve are treated exactly as by the scheduler. Must not write to the cluster.
+The live scheduler's feeds (list and watch of each kind) decode the objects. So unreadable objects, gangs derived from
+workloads, and kinds that the cluster does not serve are treated as the scheduler treats them. Must not write to the
+cluster.
 """
 
 import asyncio
@@ -35,12 +36,12 @@ CONFIGURATION = "config.yaml"
 
 @dataclass(frozen=True, slots=True)
 class ReadCluster:
-    """A cluster that was read once."""
+    """A cluster, as it was read by one list of each kind."""
 
     state: ClusterState
     config: KoordpyConfiguration
     now: float
-    """Time at which reading began, in seconds since the epoch. No object was read earlier."""
+    """Time at which reading began, in seconds since the epoch. Every object was read later."""
     began: float
     """Time at which reading began, on the monotonic clock, in seconds."""
     version: str
@@ -71,10 +72,10 @@ def read_cluster(
 ) -> ReadCluster:
     """Reads every object of a cluster that the planner uses.
 
-    kubeconfig: None for $KUBECONFIG, the service account, or ~/.kube/config, in this order.
-    config: None for the configuration of the chart's release in the cluster, or the defaults if there is not exactly
-    one; `flags` override both. configuration: the source of `config`, for messages.
-    Raises ClusterUnreadableError, and InputFaultsError for faults of the flags.
+    kubeconfig: path; None for $KUBECONFIG, else the service account, else ~/.kube/config. config: the configuration;
+    None for that of the chart's release in the cluster (or the defaults if there is not exactly one release); `flags`
+    override both. configuration: source of `config`, for messages. Raises ClusterUnreadableError, and InputFaultsError
+    for faults of the flags.
     """
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # notes report what could not be read, once
@@ -118,7 +119,7 @@ async def _read(
 async def installed(client: ApiClient, notes: list[str], flags: Sequence[Flag]) -> tuple[KoordpyConfiguration, str]:
     """Returns (configuration, its source) of the chart's release in the cluster.
 
-    Returns the defaults if there is not exactly one release. Appends a note if that assumption may be wrong.
+    Returns the defaults if there is not exactly one release, and then appends a note to `notes`.
     """
     default = load_config(None, flags=flags), "defaults"
     assumed = "the default configuration is assumed (use --config to name another)"

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Views of `kubectl koordpy` on a cluster that was read: for each subcommand a JSON document, and its text form."""
+"""Views of `kubectl koordpy` on a cluster that was read: for each subcommand a JSON document, and its text form.
+
+`cluster_reading.py` reads the cluster; the subcommands why, queue, slots, tree and top are functions here.
+"""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -89,8 +92,10 @@ class _Outcomes:
         self._places = {one.pod_key: one for one in self.plan.placements}
 
     def of(self, key: str) -> Document:
-        """Returns the outcome for a pod. Its `reason` is that of the pod's condition, or Preempting, or Fits; it is
-        empty for a pod that is not waiting."""
+        """Returns the outcome for a pod.
+
+        `reason` is the reason of the pod's condition, or Preempting, or Fits; empty for a pod that is not waiting.
+        """
         namespace, _, name = key.partition("/")
         info = self._snapshot.pods[key]
         out: Document = {"namespace": namespace, "pod": name, "gang": info.gang.key if info.gang else None}
@@ -126,7 +131,7 @@ def why_text(document: Document, wide: bool) -> str:
 
 
 def _pod_lines(pods: list[Document]) -> list[str]:
-    """Formats the pods in natural order: first the waiting pods, then one line for each other pod."""
+    """Formats the pods in natural order: the waiting pods first, then one line for each further pod."""
     ordered = sorted(pods, key=lambda one: natural_key(f"{one['namespace']}/{one['pod']}"))
     told = output.pending_lines([one for one in ordered if one["reason"]])
     return told + [f"{one['namespace']}/{one['pod']}: {one['message']}" for one in ordered if not one["reason"]]
@@ -239,7 +244,7 @@ def slots_text(document: Document, wide: bool) -> str:
 
 
 def _largest(found: Document, each: int) -> str:
-    """Formats the largest gang that fits in one domain, such as `12 x 8 in rack-3`: 12 pods of 8 devices."""
+    """Formats the largest gang that fits in one domain: `12 x 8 in rack-3` means 12 pods with 8 devices each."""
     where = f" in {found['domain']}" if found["domain"] else ""
     return f"{found['pods']} x {each}{where}" if found["pods"] else "-"
 
@@ -269,7 +274,7 @@ def top(args: argparse.Namespace, cluster: ReadCluster) -> Document:
 
 
 def _by_kind(gauges: dict[tuple[str, ...], float], *names: str) -> list[Document]:
-    """Groups gauges that differ only in their last label into one entry; `names` are the keys of the other labels."""
+    """Groups gauges that differ only in their last label into one entry. names: keys of the other labels."""
     out: dict[tuple[str, ...], Document] = {}
     for (*whose, kind), value in gauges.items():
         entry = out.setdefault(tuple(whose), dict(zip(names, whose, strict=True)))
@@ -288,7 +293,7 @@ def top_text(document: Document, wide: bool) -> str:
 
 
 def _table(found: list[Document], names: Sequence[str], wide: bool) -> Iterator[str]:
-    """Formats gauges as a table. wide: also rows without usage, requests, free capacity and share."""
+    """Formats gauges as a table. wide: True to include rows without usage, requests, free capacity and share."""
     shown = [one for one in found if wide or any(one.get(name) for name in ("used", "free", "request", "fair"))]
     rows = ([_figure(one, name) for name in names] for one in shown)
     yield from output.table([name.upper() for name in names], rows)
@@ -308,4 +313,4 @@ VIEWS = {
     "tree": (tree, tree_text),
     "top": (top, top_text),
 }
-"""Subcommand -> (function that makes its document, function that formats it; the flag `wide` adds details)."""
+"""Subcommand -> (function that returns its document, function that formats the document; `wide` adds details)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`koordpy config check FILE`: validates a configuration file, and says what it does to quotas and claims."""
+"""`koordpy config check FILE`: validates a configuration file, and reports its effects on quotas and claims."""
 
 import argparse
 import sys
@@ -73,7 +73,7 @@ def _uncounted(objects: list["Wire"], config: "KoordpyConfiguration") -> list[st
 
 
 def _notes(objects: list["Wire"], config: "KoordpyConfiguration") -> list[str]:
-    """Returns what settings of devices do to the objects."""
+    """Returns notes on the effects that the device settings have on the objects."""
     if not objects:
         return []
     from koordpy.devices.family_registry import setting_notes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`koordpy explain`: explains one pod, with its gang, in the simulated round that decides for it (simulate.md 5)."""
+"""`koordpy explain`: explains one pod and its gang, on the simulated round that decided the pod (simulate.md 5)."""
 
 import argparse
 import sys

@@ -35,5 +35,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _number(amount: "Rational") -> int | float:
-    """Returns a share as an integer, or as a float if it has thousandths; a float prints thousandths exactly."""
+    """Returns a share as an integer, or as a float if it has thousandths, because a float prints thousandths
+    exactly."""
     return int(amount) if amount.denominator == 1 else float(amount)

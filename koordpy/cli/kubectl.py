@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kubectl koordpy`: the kubectl plugin that shows pending gangs, the queue, free capacity and quotas of a cluster.
 
-kubectl runs the program `kubectl-koordpy` of the PATH. With the right to list pods and nodes of the cluster, the plugin
-reads the cluster (`cluster_reading.py`) and runs the planner itself. Without it, `why`, `queue` and `slots` ask the
-running scheduler about one namespace (`asking.py`). The exit status is kubectl's: 0, or 1 with an error on stderr.
-Must not write to the cluster.
+kubectl runs the program `kubectl-koordpy` in the PATH. If the user may list the cluster's pods and nodes, the plugin
+reads the cluster (`cluster_reading.py`) and runs the planner itself. Otherwise `why`, `queue` and `slots` ask the
+running scheduler about one namespace (`scheduler_queries.py`). The exit status is kubectl's: 0, or 1 with an error on
+stderr. Must not write to the cluster.
 """
 
 import argparse
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Text = Callable[[dict[str, Any], bool], str]
 Found = tuple[dict[str, Any], dict[str, Any], Text]
-"""(document, its age and source, function that formats the document as text)."""
+"""(document, age and source of the data, function that formats the document as text)."""
 
 FAILED = 1
 INTERRUPTED = 130
@@ -91,7 +91,7 @@ def _read(args: argparse.Namespace) -> Found:
 
 def _ask(args: argparse.Namespace, unreadable: "ClusterUnreadableError") -> Found:
     """Asks the running scheduler about one namespace and returns its answer."""
-    from koordpy.cli.asking import TEXTS, ask_scheduler
+    from koordpy.cli.scheduler_queries import TEXTS, ask_scheduler
 
     answer = ask_scheduler(args, unreadable)
     as_of = {

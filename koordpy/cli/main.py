@@ -35,8 +35,10 @@ INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit status: 0 done, 1 failed, 2 bad input (every fault on stderr), 130
-    interrupted."""
+    """Runs a command and returns its exit status.
+
+    0: done. 1: failed. 2: invalid input (every fault is on stderr). 130: interrupted.
+    """
     _open_closed()
     words = list(sys.argv[1:] if argv is None else argv) or ["help"]
     if words[0] == "help":
@@ -46,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="koordpy", description="A Kubernetes scheduler for gangs and network topology on clusters of accelerators."
     )
     parser.add_argument("--version", action="version", version=f"koordpy {__version__}")
-    # prog is passed, because argparse would derive it with a formatter, which imports compression libraries
+    # prog is passed explicitly, because argparse would derive it with a formatter that imports compression libraries
     commands = parser.add_subparsers(prog=parser.prog, dest="command", metavar="COMMAND", required=True)
     module: Any = None
     chosen: argparse.ArgumentParser | None = None
@@ -71,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_closed() -> None:
-    """Replaces a standard output or error that was closed at the start with a buffer that is thrown away."""
+    """Replaces standard output or standard error with a discarded buffer if it was closed when the process started."""
     if sys.stdout is None:
         sys.stdout = io.StringIO()
     if sys.stderr is None:

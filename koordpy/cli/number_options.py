@@ -10,7 +10,10 @@ Figure = TypeVar("Figure", int, float)
 
 
 def figure(kind: type[Figure], accepts: Callable[[Figure], bool], noun: str) -> Callable[[str], Figure]:
-    """Returns an argparse type that converts and checks a number. Any other text fails with `'x' is not a NOUN`."""
+    """Returns an argparse type that converts and checks a number. Any other text fails with `'x' is not a NOUN`.
+
+    kind: int or float. accepts: returns True for a valid number. noun: description of valid numbers.
+    """
 
     def read(text: str) -> Figure:
         with contextlib.suppress(ValueError):

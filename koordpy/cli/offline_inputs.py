@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Input of the offline commands: manifests, a running cluster, or manifests on top of a cluster.
+"""Input of the offline commands: manifests, a running cluster, or a cluster with manifests that replace its objects.
 
 `cluster_reading.py` reads the cluster as the live scheduler does. Must not write to the cluster.
 """
@@ -20,7 +20,7 @@ FROM_CLUSTER = "default: $KUBECONFIG, the service account, ~/.kube/config"
 
 
 class ClusterUnreadableError(Exception):
-    """The cluster could not be read: no credentials, no answer, or a refusal. The text is one line."""
+    """The cluster could not be read: no credentials, no answer, or a request was rejected. The text is one line."""
 
     def __init__(self, text: str, *, is_forbidden: bool = False) -> None:
         super().__init__(text)
@@ -49,7 +49,7 @@ def prepare(args: argparse.Namespace) -> "Offline":
 
 
 def read(args: argparse.Namespace) -> "ReadCluster":
-    """Reads the cluster that the options name. The configuration is that of --config, or else the cluster's."""
+    """Reads the cluster that the options name. The configuration is that of --config, else that of the cluster."""
     from koordpy.cli.cluster_reading import read_cluster
     from koordpy.config.configuration_file import load_config
     from koordpy.offline.preparing import flags_of

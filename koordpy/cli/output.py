@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Output of the offline commands: documents as JSON or YAML, and tables.
 
-The documents follow docs/rules/simulate.md. Must not plan anything.
+docs/rules/simulate.md defines the documents. Must not plan anything.
 """
 
 import io
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 ROWS = 50
-"""Number of rows above which a table merges rows that differ only in their first column."""
+"""Number of rows above which a table joins rows that differ only in their first column."""
 
 
 def say(written: str) -> None:
-    """Writes to the standard output, as UTF-8 in every locale, so that the same input gives the same bytes."""
+    """Writes to standard output, as UTF-8 in every locale, so that equal input gives equal bytes."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     sys.stdout.write(written)
 
 
 def text(document: Document, form: str) -> str:
-    """Returns the document as `json` or `yaml`, keys in the document's order."""
+    """Returns the document as text. form: `json` or `yaml`. Keys keep the document's order."""
     if form == "json":
         # json.dumps without an indent, then msgspec's indentation, takes a quarter of the time of json.dumps(indent=2)
         written = json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
@@ -68,7 +68,7 @@ def manifests(documents: Iterable[Document]) -> str:
 def warning_lines(warnings: Iterable[tuple[str, str]], said: Sequence[str] = ()) -> list[str]:
     """Returns a line `warning: OBJECT: TEXT` for each (object, text); one line for many objects with the same text.
 
-    said: warnings about manifests that were printed before; they are not repeated for their objects.
+    said: warnings on manifests that were printed before; they are not repeated for objects of these manifests.
     """
     by_text: dict[str, list[str]] = {}
     for subject, text in warnings:
@@ -158,7 +158,7 @@ def lined(lines: Iterable[str]) -> str:
 
 
 def _merged(rows: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    """Merges rows that differ only in the name in their first column, if there are more than `ROWS`."""
+    """If there are more than `ROWS` rows, joins rows that differ only in the name in their first column."""
     if len(rows) <= ROWS:
         return list(rows)
     names: dict[tuple[object, ...], list[str]] = {}
@@ -179,7 +179,7 @@ def _key(entry: Document) -> str:
 def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
     """Returns a SimulationResult as tables: gangs with their domains, bindings, evictions, pending pods with reasons.
 
-    left_alone: pods that koordpy does not schedule -> reason.
+    left_alone: pod that koordpy does not schedule -> reason.
     """
     bindings, pending, gangs = document["bindings"], document["pending"], document["gangs"]
     end = "stable" if document["stable"] else "not stable yet"
@@ -245,10 +245,10 @@ def _workload_lines(workloads: list[Document]) -> list[str]:
 
 
 def _proof(gang: Document, *, never: bool) -> str:
-    """Returns the proof of a gang's plan, `-` if the gang runs in full and was not planned.
+    """Returns the proof of a gang's plan; `-` if all members run and the gang was not planned.
 
-    For a gang that runs with its minimum, returns the number of waiting surplus members instead, because the proof
-    would be about them alone.
+    If the gang runs with its minimum, returns the number of pending surplus members instead, because the proof would be
+    about these members only.
     """
     waiting = gang["members"] - gang["bound"]
     if gang["proof"] == "unknown" and not waiting:
@@ -312,13 +312,14 @@ def explanation_table(document: Document) -> str:
 
 
 def fits_on(document: Document, nodes: int) -> str:
-    """Returns on how many of the nodes the pod fits; of a member of a gang, that this ignores the other members."""
+    """Returns on how many of the nodes the pod fits. For a member of a gang, says that the other members are
+    ignored."""
     take = f"fits on {document['feasibleNodes']} of {count_noun(nodes, 'node')}"
     return f"alone, it {take}" if document.get("gang") else take
 
 
 def _decided(document: Document) -> list[str]:
-    """Returns the pod's node or the reason why it waits, with the number of the round unless that is the first."""
+    """Returns the pod's node, or the reason why it waits; with the number of the round, unless it is the first."""
     when = f" in round {document['round']}" if (document["round"] or 1) > 1 else ""
     if document["node"]:
         return [f"placed on {document['node']}{when}"]
@@ -326,9 +327,9 @@ def _decided(document: Document) -> list[str]:
 
 
 def gang_lines(document: Document) -> list[str]:
-    """Returns the state of the gang that `why` was asked about, with its message if no pod is listed.
+    """Returns the state of the gang if the question of `why` names a gang, with its message if no pod is listed.
 
-    The list is empty if the question names a pod.
+    Empty if the question names a pod.
     """
     gang = document["gang"]
     if gang is None or document["kind"] == "Pod":

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declines versions of Python that koordpy does not support, with one line that names the supported ones.
+"""Rejects versions of Python that koordpy does not support, with one line that names the supported versions.
 
 The package `koordpy.cli` calls it before any other import, because other modules and the dependencies fail on such a
-version with a traceback. Must stay valid for Python 3.6, and must not import other modules of koordpy.
+version with a traceback. Must be valid for Python 3.6, and must not import other modules of koordpy.
 """
 
 import sys
 
 OLDEST, NEWEST = 11, 13
-"""Minor versions of Python 3: `requires-python` of pyproject.toml."""
+"""Oldest and newest supported minor version of Python 3, as in `requires-python` of pyproject.toml."""
 BAD_INPUT = 2
 
 

@@ -23,7 +23,7 @@ from koordpy.fairness.fair_shares import Claim, Rational, exact_and_whole_shares
 from koordpy.offline.manifests import read_file
 
 GPU = keys.GPU_RESOURCES[0]
-"""Resource that is meant if a field has a number instead of a resource map."""
+"""Resource that a plain number means in a field that maps resources to amounts."""
 _MILLI = Fraction(1, 1000)
 
 
@@ -58,9 +58,9 @@ def _limits(raw: Any, path: str, walk: FieldWalk) -> dict[str, Rational]:
 
 Amount = Annotated[Any, Meta(extra={"reader": _amount})]
 Amounts = Annotated[dict[str, Any], Meta(extra={"reader": _amounts})]
-"""Resource -> amount, in devices, cores and bytes."""
+"""Resource -> amount, in devices, cores or bytes."""
 Limits = Annotated[dict[str, Any], Meta(extra={"reader": _limits})]
-"""Resource -> limit, in devices, cores and bytes; -1 means unlimited."""
+"""Resource -> limit, in devices, cores or bytes; -1 means unlimited."""
 QueueName = Annotated[str, Meta(pattern="(?s)^.+$", extra={"noun": "name of a queue"})]
 
 
@@ -116,7 +116,7 @@ class QueueFile(msgspec.Struct, frozen=True, kw_only=True):
         return shares
 
     def _claim(self, queue: FileQueue, resource: str, position: Mapping[str, int], *, inner: bool) -> Claim:
-        # the request of an inner queue is the sum of its children's; a value in the file is ignored, also for the unit
+        # the request of an inner queue is the sum of its children's; a request in the file is ignored, also by `_unit`
         request = 0 if inner else queue.request.get(resource, 0)
         if self.mode == "gpu-count":
             # in mode gpu-count queues are users: without quota, limit, parent and priority
@@ -134,9 +134,9 @@ class QueueFile(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _unit(self, resource: str, claims: list[Claim], total: Rational) -> Rational:
-        """Returns the smallest amount that is shared out: a milli-core, a byte, a device.
+        """Returns the smallest amount that is distributed: a milli-core, a byte, or a device.
 
-        The unit of devices is 1/1000 if the total, a quota, a limit or a request is not a whole number.
+        For devices it is 1/1000 if the total, a quota, a limit or a request is not a whole number.
         """
         if resource == "cpu":
             return _MILLI

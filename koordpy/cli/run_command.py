@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`koordpy run`: runs the live scheduler. A flag overrides the configuration file (kube-parity.md 5)."""
+"""`koordpy run`: runs the live scheduler. Command-line flags override the configuration file (kube-parity.md 5)."""
 
 import argparse
 import contextlib
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 SWITCH_SECONDS = 0.002
-"""Switch interval of the interpreter, in seconds."""
+"""Switch interval of the Python interpreter, in seconds: a thread may run for so long before another gets its turn."""
 
 
 def _truth(text: str) -> bool:
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def webhook_of(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Webhook | None":
-    """Returns the admission webhook that the flags configure, None if they do not. Raises InputFaultsError."""
+    """Returns the admission webhook that the flags configure; None if they configure none. Raises InputFaultsError."""
     given = _server_flags(args, "webhook", {"bindAddress": config.bind_address})
     if given is None:
         return None
@@ -101,7 +101,7 @@ def webhook_of(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Web
 
 
 def tenants_of(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Callable[[ApiClient], TenantApi] | None":
-    """Returns a factory of the tenant API, which is called with the scheduler's client; None if no flag asks for it.
+    """Returns a factory of the tenant API, which takes the scheduler's client; None if no flag configures this API.
 
     Raises InputFaultsError.
     """
@@ -119,10 +119,10 @@ def tenants_of(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Cal
 
 
 def _server_flags(args: argparse.Namespace, server: str, others: "Mapping[str, str]") -> "tuple[str, Path] | None":
-    """Returns (address, folder of the certificate) of a server, None if its address is not given.
+    """Returns (address, folder of the certificate) of a server; None if its address is not given.
 
-    others: flag or field of another server -> its address; two servers must not share a port.
-    Raises InputFaultsError.
+    others: flag or field of another server -> its address; two servers must not use the same port. Raises
+    InputFaultsError.
     """
     from pathlib import Path
 
@@ -209,7 +209,7 @@ async def _serve(
     except CredentialError as fault:
         logger.error("%s", fault)
         return FAILED
-    # the planner's thread releases the interpreter sooner, so that Bindings are sent while it plans
+    # the planner's thread gives up the interpreter sooner, so that Bindings are sent while it plans
     sys.setswitchinterval(SWITCH_SECONDS)
     caches = {searches: PlannerCache() for searches in (False, True)}  # rounds and victim searches plan concurrently
     async with ApiClient(access, qps=connection.qps, burst=connection.burst) as client:

@@ -145,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Scenario:
-    """The simulated runs: one of the input, and one for each scenario step."""
+    """The runs of a simulation: one for the input, and one for each scenario step."""
 
     def __init__(self, args: argparse.Namespace, planner: "Planner") -> None:
         """Raises InputFaultsError if a step is incomplete."""
@@ -166,7 +166,7 @@ class Scenario:
         return joined(self._results)
 
     def run(self, ready: "Offline") -> "Offline":
-        """Runs the input and all steps. Returns the input of the last run, with the state at its end.
+        """Runs the input and all steps. Returns the input of the last run, with the state at the run's end.
 
         Raises InputFaultsError for faults of a step.
         """

@@ -53,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command and returns the exit status. It is 2 also if the hierarchy has faults, which are printed."""
+    """Runs the command and returns the exit status. The status is 2 also if the topology has faults; they are
+    printed."""
     ready = _source(args)
     if isinstance(ready, int):
         return ready
@@ -85,8 +86,10 @@ _Ready = tuple["ClusterState", "KoordpyConfiguration", float, list[str], str]
 
 
 def _source(args: argparse.Namespace) -> _Ready | int:
-    """Returns (state, configuration, time, warnings, source of the configuration), or an exit status if the cluster
-    cannot be read."""
+    """Returns (state, configuration, time, warnings, source of the configuration).
+
+    Returns an exit status instead if the cluster cannot be read.
+    """
     from koordpy.quota.quota_owners import uncounted
 
     args.scheduler_names = None
@@ -125,7 +128,7 @@ def _shape(args: argparse.Namespace, state: "ClusterState", config: "KoordpyConf
 
 
 def shape(state: "ClusterState", made: Pod) -> "PodInfo":
-    """Adds a pending pod to the state, and returns it without its gang."""
+    """Adds a pending pod to the state. Returns it without its gang, because slots are counted for single pods."""
     from koordpy.simulation.claim_controllers import ClaimControllers
 
     state.upsert(ClaimControllers(state).served(made))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 HELPED = 10
-"""Number of units, from the head of the queue, for which a page in one file says what would help."""
+"""Number of units at the head of the queue for which a page in one file shows changes that would help."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -113,7 +113,7 @@ async def _serve(args: argparse.Namespace, ready: "Offline | None", address: str
 
 
 def feed_of(ready: "Offline") -> "Feed":
-    """Returns the feed of a page that shows manifests, and what one round would do."""
+    """Returns the feed (source of documents) of a page that shows manifests, and the decisions of one planned round."""
     from koordpy.view.live_documents import Feed, Planned
 
     teller = Planned(ready.config, source="offline: manifests, no changes are made", warnings=tuple(ready.warnings))
@@ -130,7 +130,7 @@ class SimulationPage:
         self._log, self._rounds = DecisionLog(), 0
         self._placed: dict[str, PlannedPlace] = {}
         self._settled = True
-        """True if the last round changed nothing, so that the next one would change nothing either."""
+        """True if the last round changed nothing; a further round would change nothing either."""
 
     def plan(self, snapshot: "Snapshot", config: "KoordpyConfiguration") -> "RoundPlan":
         """Plans a round and records its decisions."""
@@ -149,7 +149,7 @@ class SimulationPage:
         return plan
 
     def written(self, ready: "Offline") -> str:
-        """Returns a page in one HTML file, which needs no network: the cluster after the last round."""
+        """Returns a page in one HTML file, which needs no network. It shows the cluster after the last round."""
         import orjson
 
         from koordpy.planner.planning_round import plan_round
@@ -188,7 +188,7 @@ async def _tenant(args: argparse.Namespace) -> "AsyncIterator[TenantView]":
 
 @contextlib.asynccontextmanager
 async def _cluster(args: argparse.Namespace) -> "AsyncIterator[Feed]":
-    """Opens the view of a cluster: its objects from lists and watches, and what one round would do.
+    """Opens the view of a cluster: its objects from lists and watches, and the decisions of one planned round.
 
     Nothing is written to the cluster. Raises InputFaultsError.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Types of configuration values: durations in seconds, counts, solver times, names of plugins and kinds.
 
-A type states the bounds that the reader of the file checks (`configuration_file.py`). For type checkers, names of
+A type states the bounds that the reader of the file checks (`configuration_file.py`). To type checkers, names of
 plugins and kinds are plain strings, because a `Literal` of a computed tuple is not static.
 """
 
@@ -15,11 +15,11 @@ from koordpy.config.part_names import FAMILIES
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of the configuration's sections; field names are camel case in the file."""
+    """Base class of the configuration's sections; in the file, field names are in camel case."""
 
 
 Seconds = Annotated[float, Meta(extra={"format": "duration"})]
-"""A Go duration such as `30s` in the file; a number of seconds once it is read."""
+"""Seconds. In the file, a Go duration such as `30s`."""
 Span = Annotated[float, Meta(gt=0, extra={"format": "duration"})]
 """A duration above 0s."""
 Count = Annotated[int, Meta(ge=0)]
@@ -27,7 +27,7 @@ Count = Annotated[int, Meta(ge=0)]
 Size = Annotated[int, Meta(ge=1)]
 """A whole number of at least 1."""
 SolverTime = Annotated[float, Meta(gt=0, le=600)]
-"""Deterministic time of CP-SAT: its own units of work, of about one second each. At most 600, so that a round ends."""
+"""Time limit of CP-SAT in its deterministic units, of about one second each. At most 600, so that a round ends."""
 WallTime = Annotated[float, Meta(gt=0, le=600)]
 """Seconds of wall-clock time, above 0 and at most 600; a number in the file."""
 NotNegative = Annotated[float, Meta(ge=0)]
@@ -43,7 +43,7 @@ DEFAULT_WEIGHTS: Mapping[str, int] = {
     "ImageLocality": 1,
     "NodeResourcesBalancedAllocation": 0,
 }
-"""Default weights of the score plugins (kube-parity.md section 3); the file may set weights for these names only."""
+"""Default weights of the score plugins (kube-parity.md section 3). The file may set weights only for these names."""
 
 if TYPE_CHECKING:
     ScorePlugin = str
@@ -65,7 +65,7 @@ GANG_KINDS = (
     "PodGang",
     "StatefulSet",
 )
-"""Kinds of workloads with pods that may be derived gangs (workloads.md 1)."""
+"""Kinds of workloads from which gangs may be derived (workloads.md 1)."""
 if TYPE_CHECKING:
     GangKind = str
 else:

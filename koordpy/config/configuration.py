@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KoordpyConfiguration: all settings of the file for `--config`, with their defaults; docs/configuration.md explains
-each. `configuration_file.py` reads the file. Durations are in seconds once read. Sections are frozen, because plans are
-reproducible only with the same configuration.
+"""KoordpyConfiguration: all settings of the file for `--config`, with their defaults.
+
+docs/configuration.md explains each setting, and `configuration_file.py` reads the file. After reading, durations are in
+seconds. Sections are frozen, because equal plans require an equal configuration.
 
 Sources: kube-parity.md section 5 for the process, filters and scores; preemption.md 1, quota-fairness.md 1,
-gpu-topology.md 12, ascend.md 6 and gang-network.md 4 for their sections.
+gpu-topology.md 12, ascend.md 6 and gang-network.md 4 for the sections of these subjects.
 """
 
 from collections.abc import Mapping
@@ -62,7 +63,7 @@ RETRY_JITTER = 1.2
 
 
 class LeaderElection(Section, frozen=True):
-    """The Lease that only one replica holds; names and meanings as in kube-scheduler."""
+    """The Lease that only one replica has; names and meanings of the fields are those of kube-scheduler."""
 
     leader_elect: bool = True
     resource_name: ObjectName = "koordpy"
@@ -100,7 +101,8 @@ class PodTopologySpreadArgs(Section, frozen=True):
 
     @property
     def constraints(self) -> tuple[TopologySpreadConstraint, ...]:
-        """The default constraints. A constraint without a selector counts the pods of the same services and owner."""
+        """The default constraints. A constraint without a selector counts pods with the same services and owner as the
+        pod."""
         return SYSTEM_SPREAD if self.defaulting_type == "System" else self.default_constraints
 
     @property
@@ -156,7 +158,7 @@ class ScarceResourceAvoidanceScore(Section, frozen=True):
 
 
 class Scores(Section, frozen=True):
-    """Score plugins: `weights` has the weights in the file, `weight` returns the effective one."""
+    """Score plugins. `weights` has the weights in the file; `weight` returns the effective weight."""
 
     weights: dict[ScorePlugin, Count] = msgspec.field(default_factory=dict)
     node_resources_fit: NodeResourcesFitScore = NodeResourcesFitScore()
@@ -169,15 +171,18 @@ class Scores(Section, frozen=True):
 
 
 class Solver(Section, frozen=True):
-    """Time limits of CP-SAT. `deterministic_time` counts its own units of work, so plans do not depend on the machine.
-    `wall_time_watchdog`, in seconds, only stops a solve that the units of work do not limit."""
+    """Time limits of CP-SAT.
+
+    `deterministic_time` is in the solver's own units of work, so plans do not depend on the machine's speed.
+    `wall_time_watchdog`, in seconds, only stops a solve that the units of work fail to limit.
+    """
 
     deterministic_time: SolverTime = 2.0
     wall_time_watchdog: Span = 10.0
 
 
 class GatherEntry(Section, frozen=True):
-    """One entry of gather rules, as in the gatherStrategy of the annotation networkTopologyAware."""
+    """One rule on the locality of gangs, as in gatherStrategy of the annotation networkTopologyAware."""
 
     layer: LayerName
     strategy: Literal["PreferGather", "MustGather"]
@@ -186,7 +191,7 @@ class GatherEntry(Section, frozen=True):
 
     @property
     def rule(self) -> GatherRule:
-        """The entry as it is read from the annotation."""
+        """The entry in the form in which the annotation's entries are read."""
         return GatherRule(self.layer, self.strategy == "MustGather", self.pod_count_multiple, self.scope)
 
 
@@ -195,7 +200,7 @@ class GangDefaults(Section, frozen=True):
 
 
 Auto = Literal["workloads", "labels", "off"]
-"""How gangs are derived for pods that name none: from workloads and labels, only from labels of pods, or not."""
+"""How gangs are derived for pods that name no gang: from workloads and labels, only from labels of pods, or not."""
 
 
 class GangNamespace(Section, frozen=True):
@@ -204,14 +209,15 @@ class GangNamespace(Section, frozen=True):
 
 
 class Gangs(Section, frozen=True):
-    """Settings for gangs that do not set them; a field of a namespace replaces the default."""
+    """Defaults for gangs that do not state a setting themselves. Fields of a namespace replace the general defaults."""
 
     auto: Auto = "workloads"
     kinds: tuple[GangKind, ...] = GANG_KINDS
     defaults: GangDefaults = GangDefaults()
     namespaces: dict[NamespaceName, GangNamespace] = msgspec.field(default_factory=dict)
     volcano: Literal["read", "take", "off"] = "read"
-    """PodGroups of Volcano: `take` also admits those without pods, for which some controllers wait."""
+    """PodGroups of Volcano. `read`: they define gangs. `take`: koordpy also admits PodGroups without pods, for which
+    some controllers wait. `off`: they are ignored."""
 
     @property
     def watched(self) -> tuple[str, ...]:
@@ -236,10 +242,10 @@ class Planning(Section, frozen=True):
     """Time limits of live rounds and searches."""
 
     round_seconds: WallTime = 0.5
-    """Maximum time of one search in seconds; the unit in progress may exceed it. Also the maximum search time that one
-    tenant may be ahead of another."""
+    """Maximum seconds of one search; the unit in progress may exceed it. Also the maximum seconds of search by which
+    one tenant may be ahead of another."""
     search_seconds: WallTime = 2.0
-    """Seconds that a unit waits for its search before its pods report that victims are being searched."""
+    """Seconds that a unit waits for its search until its pods report that victims are being searched."""
     share_by: Literal["namespace", "quota"] = "namespace"
     """Tenants that share planning time: namespaces, or quotas. With `quota`, the namespaces that one ElasticQuota lists
     share one part."""
@@ -253,9 +259,10 @@ class Preemption(Section, frozen=True):
     enabled: bool = True
     across_quotas: Literal["overMin", "any", "never"] = "overMin"
     across_users: Literal["overShare", "any", "never"] = "overShare"
-    """Which pods of another user or queue the rule `priority` may evict: usage above its fair share, any, or none."""
+    """Pods of another user or queue that the rule `priority` may evict: those above its fair share, any pods, or
+    none."""
     surplus_victims: Literal["pods", "any"] = "pods"
-    """What members above minMember may evict or move: only single pods, or any unit."""
+    """What pending members above minMember may evict or move: only single pods (`pods`), or any unit (`any`)."""
     time_limit: SolverTime = 2.0
     """Time limit in the solver's deterministic units."""
 
@@ -269,7 +276,7 @@ Factor = NotNegative | None
 
 
 class MaxHarm(Section, frozen=True):
-    """For each rule, the maximum harm of a plan: resources of its victims, as a multiple of what the plan places."""
+    """Maximum harm of a plan by rule: the resources of its victims, as a multiple of the resources that it places."""
 
     priority: Factor = None
     quota: Factor = None
@@ -292,7 +299,7 @@ class Fairness(Section, frozen=True):
     weights: dict[str, NotNegative] = msgspec.field(default_factory=dict)
     """User or queue -> weight; 1 if absent."""
     starvation_after: Seconds = 3600.0
-    """Seconds until a pending unit is starving; 0 turns the starvation guard off."""
+    """Seconds that a unit must be pending to count as starving; 0 turns the starvation guard off."""
 
 
 class Quota(Section, frozen=True):
@@ -302,23 +309,23 @@ class Quota(Section, frozen=True):
     monitor_all_quotas: bool = False  # quotas above their runtime give capacity back
     delay_evict_time: Seconds = 120.0  # time above the runtime before pods are evicted
     namespaces: tuple[NamespaceName, ...] = ()
-    """Namespaces with ElasticQuotas that apply; if two have one name, the first namespace has precedence. Empty: all
-    namespaces."""
+    """Namespaces with ElasticQuotas that count. If two quotas have one name, the namespace listed first has precedence.
+    Empty: all namespaces."""
     trusted_namespaces: tuple[NamespaceName, ...] = ()
     """Namespaces with ElasticQuotas that may be at the top, have any parent, and list any namespace. Empty: all
     namespaces."""
     pod_labels: Literal["any", "listed"] = "any"
-    """Which pods may name a quota: `any`, or `listed`: those of the quota's namespace and of the namespaces that it
-    lists."""
+    """Which pods may name a quota: pods of any namespace (`any`), or only pods of the quota's namespace and of the
+    namespaces that the quota lists (`listed`)."""
     label_namespaces: tuple[NamespaceName, ...] = ()
-    """Namespaces with pods that may name their user, and forbid their eviction. Empty: all namespaces."""
+    """Namespaces with pods that may name their user and may forbid their eviction. Empty: all namespaces."""
     no_quota_yields: Literal["lowerPriority", "always", "never"] = "lowerPriority"
     """Units for which pods of the built-in quotas may be evicted if a runtime refuses them.
 
     `lowerPriority`: units of higher priority; `always`: also units within their min, which evict only pods of the
     default quota; `never`: none."""
 
-    def labels_count(self, namespace: str) -> bool:
+    def trusts_labels_of(self, namespace: str) -> bool:
         """Returns whether pods of a namespace may name their user, and forbid their eviction."""
         return not self.label_namespaces or namespace in self.label_namespaces
 

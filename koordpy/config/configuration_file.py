@@ -3,7 +3,7 @@
 
 Stages of `read_config`: parse the file; apply the flags that override fields; check types and names; check selectors
 and constraints that an API server would reject (`field_hints.py`); check rules across several fields. A rule across
-fields is skipped if a field of it has a fault already. Source: kube-parity.md section 5.
+fields is skipped if one of its fields has a fault already. Source: kube-parity.md section 5.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,13 +28,16 @@ from koordpy.decoding.manifest_documents import read_documents
 from koordpy.decoding.strict_decoding import decode, format_of
 
 KUBE_SCHEDULER_NAME = PodSpec().scheduler_name
-"""`default-scheduler`."""
+"""`default-scheduler`, the name of kube-scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A command-line flag that overrides a field. name: such as `--kubeconfig`; path: names of sections, then of the
-    field, as in the file; value: plain value, as in the file."""
+    """A command-line flag that overrides a field.
+
+    name: such as `--kubeconfig`. path: names of the sections and of the field, as in the file. value: plain value, as
+    in the file.
+    """
 
     name: str
     path: tuple[str, ...]
@@ -44,8 +47,8 @@ class Flag:
 def read_config(data: bytes, *, name: str, flags: Sequence[Flag] = ()) -> KoordpyConfiguration:
     """Returns the configuration in a file's bytes (YAML or JSON; empty: the defaults), with flags on top.
 
-    Raises `InputFaultsError` with one line for each fault. name: of the file, for the messages; a name that ends with
-    `.json` makes invalid JSON a fault.
+    Raises `InputFaultsError` with one line for each fault. name: name of the file, for messages. If it ends with
+    `.json`, invalid JSON is a fault; otherwise such a text is read as YAML.
     """
     documents = list(read_documents(data, as_json=name.endswith(".json")))
     broken = [f"{name}: {document.fault}" for document in documents if document.fault]
@@ -55,7 +58,7 @@ def read_config(data: bytes, *, name: str, flags: Sequence[Flag] = ()) -> Koordp
         raise InputFaultsError([f"{name}: expected one document, got {len(documents)}"])
     raw = _overlaid(documents[0].value if documents else {}, flags)
     read = decode(raw, KoordpyConfiguration, closed=True)
-    # a warning is a fault here, because a setting must not be without effect
+    # a warning counts as a fault here, because a setting must not be without effect
     told = {fault.path for fault in read.faults}
     faults = [*read.faults, *(doubt for doubt in read.doubts if doubt.path not in told)]
     if read.rest is not None:
@@ -71,8 +74,10 @@ def read_config(data: bytes, *, name: str, flags: Sequence[Flag] = ()) -> Koordp
 
 
 def load_config(path: str | None, *, flags: Sequence[Flag] = ()) -> KoordpyConfiguration:
-    """Returns the configuration in a file (None: the defaults), with flags on top. Raises `InputFaultsError`, also if
-    the file cannot be read."""
+    """Returns the configuration in a file (None: the defaults), with flags on top.
+
+    Raises `InputFaultsError`, also if the file cannot be read.
+    """
     try:
         data = b"" if path is None else Path(path).read_bytes()
     except OSError as fault:
@@ -83,8 +88,10 @@ def load_config(path: str | None, *, flags: Sequence[Flag] = ()) -> KoordpyConfi
 
 
 def _overlaid(raw: Any, flags: Sequence[Flag]) -> Any:
-    """Returns the file's plain value with flags applied. A value that is not a mapping, but should be, is returned
-    unchanged, so that its fault is reported."""
+    """Returns the file's plain value with flags applied.
+
+    A value that should be a mapping, but is not, is returned unchanged, so that its fault is reported later.
+    """
     for flag in flags:
         section, *rest = flag.path
         if isinstance(raw, dict):
@@ -95,7 +102,7 @@ def _overlaid(raw: Any, flags: Sequence[Flag]) -> Any:
 
 
 def _line(fault: Fault, name: str, flags: Sequence[Flag]) -> str:
-    """Returns a fault as a line; it starts with the flag that set the value, or with the file."""
+    """Returns a fault as a line. The line starts with the flag that set the value, or with the name of the file."""
     for flag in flags:
         if fault.path.partition("[")[0] == ".".join(flag.path):
             return f"{flag.name}: {fault.text}"
@@ -126,14 +133,16 @@ def dangers(config: KoordpyConfiguration) -> list[str]:
 
 
 def plain(config: KoordpyConfiguration) -> dict[str, Any]:
-    """Returns the configuration as plain values of a file, with durations as text. `read_config` returns an equal
-    configuration for these values."""
+    """Returns the configuration as the plain values of a file, with durations as text.
+
+    `read_config` returns an equal configuration for these values.
+    """
     written: dict[str, Any] = _plain(inspect.type_info(KoordpyConfiguration), msgspec.to_builtins(config))
     return written
 
 
 def _plain(info: inspect.Type, value: Any) -> Any:
-    """Returns a value of a section in the form of the file. info: type of the value."""
+    """Returns a value of a section as the file has it. info: type of the value."""
     if isinstance(info, inspect.StructType):
         fields = {part.encode_name: part.type for part in info.fields}
         return {name: _plain(fields[name], inner) for name, inner in value.items()}
@@ -141,8 +150,10 @@ def _plain(info: inspect.Type, value: Any) -> Any:
 
 
 def _decides(path: str, field: str) -> bool:
-    """Returns whether a fault at `path` makes the value of `field` unknown: the fault is at the field, at a part of the
-    field, at its section, or at a misspelt name of the field."""
+    """Returns True if a fault at `path` makes the value of `field` unknown.
+
+    That is so if the fault is at the field, at a part of it, at its section, or at a misspelt name of the field.
+    """
     (section, _, name), (its_section, _, its_name) = path.rpartition("."), field.rpartition(".")
     misspelt = section == its_section and meant(name, (its_name,), closed=True)
     return bool(misspelt) or field.startswith(path) or path.startswith(field)

@@ -12,30 +12,30 @@ from koordpy.config.config_values import Size, Span
 
 
 class DeviceClassMapping(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Resource under which quotas count the devices of some classes."""
+    """The resource under which quotas count the devices of some device classes."""
 
     name: ResourceName
     device_class_names: Annotated[tuple[ObjectName, ...], Meta(min_length=1)]
     capacity: str = ""
-    """Capacity of which amounts are counted instead of devices; empty for devices."""
+    """Name of a device capacity: its amounts are counted. Empty if devices are counted."""
 
 
 class Dra(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Resource claims."""
+    """Settings of resource claims."""
 
     choice: Literal["topology", "firstFit"] = "topology"
-    """Devices of a node by their links, or the first ones that kube-scheduler finds."""
+    """How devices of a node are chosen: by their links, or as kube-scheduler does, the first devices that fit."""
     preemption: bool = True  # evictions may free devices of claims
     extended_resources: bool = True
-    """Whether devices serve extended resources on nodes without allocatable units of them."""
+    """True if devices serve extended resources on nodes that have no allocatable units of them."""
     binding_timeout: Span = 600.0  # wait for binding conditions of devices
     search_limit: Size = 100_000
-    """Devices tried on a node until the search is given up."""
+    """Maximum number of devices that are tried on a node before the search ends without a result."""
     device_class_mappings: tuple[DeviceClassMapping, ...] = ()
 
 
 def mapping_faults(dra: Dra) -> Iterator[tuple[str, str, str]]:
-    """Yields (field at fault, the other field, text) of classes that are mapped twice."""
+    """Yields a fault (its field, the other field, text) for each device class that is mapped twice."""
     known: dict[str, str] = {}
     for i, mapping in enumerate(dra.device_class_mappings):
         for j, name in enumerate(mapping.device_class_names):

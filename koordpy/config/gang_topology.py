@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the annotation `networkTopologyAware`: in which part of the network a gang must, or should, be placed.
+"""Reads the annotation `networkTopologyAware`: in which part of the network a gang must be, or preferably is, placed.
 
 The annotation is JSON with two fields. gatherStrategy lists rules such as "all pods in one block". parallelModel has
 the sizes of data and pipeline parallelism. A value of a wrong type or an unknown field makes the whole annotation
-unreadable, because a MustGather that is read only in part could place a gang against the intent of its owner.
-Source: gang-network.md section 4.
+unreadable: if a MustGather were read only in part, a gang might be placed against its owner's intent. Source:
+gang-network.md section 4.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,16 +28,16 @@ PARALLEL = ("data-parallel", "pipeline-parallel", "tensor-parallel")
 
 @dataclass(frozen=True, slots=True)
 class GatherRule:
-    """One entry of gatherStrategy: pods are placed in one domain of a layer."""
+    """One entry of gatherStrategy: certain pods are placed in one domain of a layer."""
 
     layer: str
     must: bool
-    """True for MustGather, False for PreferGather."""
+    """True for MustGather (a condition), False for PreferGather (a preference)."""
     multiple: int = 0
-    """podCountMultiple: each domain of the layer gets this number of pods, or a multiple. Below 2 without effect."""
+    """podCountMultiple: each domain of the layer gets a multiple of this number of pods. 0 and 1 have no effect."""
     scope: str = "group"
-    """Which pods share a domain: `group`, all pods of the GangGroup; `gang` or `replica`, the pods of each one
-    (`gathered_parts.py`)."""
+    """Which pods share a domain. `group`: all pods of the GangGroup. `gang`, `replica`: the pods of each gang or each
+    replica (`gathered_parts.py`)."""
 
     @property
     def whole(self) -> bool:
@@ -51,18 +51,20 @@ class TopologyWish:
 
     gather: tuple[GatherRule, ...] = ()
     pipeline: int = 1
-    """Pipeline-parallel size: so many members of consecutive ranks are a pipeline group. 1: no pipeline groups."""
+    """Pipeline-parallel size: number of members with consecutive ranks in a pipeline group. 1: no pipeline groups."""
     data: int | None = None
-    """Data-parallel size, only used for a warning; None if not set."""
+    """Data-parallel size; None if not set. Used only for a warning."""
     has_parallel: bool = False
     """True if parallelModel has an entry."""
     doubts: tuple[str, ...] = ()
-    """Settings without effect, each with its path."""
+    """Warnings about settings without effect, each with its path."""
 
     @property
     def has_goal(self) -> bool:
-        """True if distance in the network matters for the placement. Topology keys of upstream PodGroups are not part
-        of a wish, and not considered here."""
+        """True if the gang's placement depends on distances in the network.
+
+        Topology keys of upstream PodGroups are not part of a wish, and not considered here.
+        """
         return bool(self.gather) or self.pipeline > 1
 
 
@@ -102,7 +104,7 @@ def _doubts(raw: dict[str, Any]) -> Iterator[str]:
 
 
 def _strange_fields(raw: dict[str, Any]) -> Iterator[str]:
-    """Yields unknown fields, each with its path and the nearest known field."""
+    """Yields a text for each unknown field, with its path and the most similar known field."""
     yield from _unknown(raw, FIELDS, "")
     for field, known in (("gatherStrategy", RULE_FIELDS), ("parallelModel", PARALLEL_FIELDS)):
         for i, entry in enumerate(_list(raw, field)):
@@ -111,14 +113,16 @@ def _strange_fields(raw: dict[str, Any]) -> Iterator[str]:
 
 
 def _unknown(raw: dict[str, Any], known: Sequence[str], where: str) -> Iterator[str]:
-    """Yields the unknown fields of one mapping. where: path of the mapping, with a dot at the end; empty for none."""
+    """Yields the unknown fields of one mapping. where: path of the mapping with a dot at the end; empty for the
+    root."""
     for key in raw:
         if key not in known:
             yield f"{where}{key}: unknown field{hint(key, known, closed=True)}"
 
 
 def _list(raw: dict[str, Any], field: str) -> list[Any]:
-    """Returns a field with a list; empty if absent. Raises `UnreadableError` for another type, or too many entries."""
+    """Returns a field that is a list; empty if absent. Raises `UnreadableError` for another type, or too many
+    entries."""
     value = raw.get(field)
     if value is None:
         return []
@@ -130,7 +134,7 @@ def _list(raw: dict[str, Any], field: str) -> list[Any]:
 
 
 def _rule(entry: Any, where: str) -> GatherRule:
-    """Returns one entry of gatherStrategy. Raises `UnreadableError`. where: path of the entry."""
+    """Returns one entry of gatherStrategy as a rule. where: path of the entry. Raises `UnreadableError`."""
     if not isinstance(entry, dict):
         raise UnreadableError(f"{where}: must be a mapping, not {kind_name(entry)}")
     layer, strategy, multiple = entry.get("layer"), entry.get("strategy"), entry.get("podCountMultiple")
@@ -152,7 +156,7 @@ def _rule(entry: Any, where: str) -> GatherRule:
 
 
 def scope_fault(rule: GatherRule) -> str:
-    """Returns why a rule's scope is invalid with its other fields; empty if it is valid."""
+    """Returns why the scope of a rule does not match its other fields; empty if it is valid."""
     if rule.scope == "group":
         return ""
     if not rule.must:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of the sections `autoscaling` and `repair`: reasons of pending pods, and gangs that lose nodes.
 
-The reasons are those of repair.md 1.2, the policies those of 4.3.
+Reasons: repair.md 1.2. Policies for broken gangs: repair.md 4.3.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ RepairPolicy = Literal["replace", "regather", "wait"]
 
 
 class Provisioning(Section, frozen=True):
-    """ProvisioningRequests for gangs."""
+    """ProvisioningRequests, by which gangs request nodes from an autoscaler."""
 
     mode: Literal["off", "annotated", "all"] = "off"
     class_: str = msgspec.field(name="class", default="best-effort-atomic-scale-up.autoscaling.x-k8s.io")
@@ -33,18 +33,18 @@ class Provisioning(Section, frozen=True):
 
 
 class Autoscaling(Section, frozen=True):
-    """What autoscalers read of pending pods."""
+    """What autoscalers can read from the conditions of pending pods."""
 
     reasons: ReasonMode = "honest"
-    """Reasons of the condition PodScheduled=False. `honest`: Unschedulable only if a new node may help. `upstream`:
-    Unschedulable for all pending pods except errors, as kube-scheduler writes it."""
+    """Reasons of the condition PodScheduled=False. `honest`: the reason is Unschedulable only if a new node may help.
+    `upstream`: it is Unschedulable for all pending pods except errors, as kube-scheduler writes it."""
     fixed_layers: tuple[LayerName, ...] = ()
-    """Layers with domains that an autoscaler never adds nodes to."""
+    """Layers in which an autoscaler never adds nodes to existing domains."""
     provisioning: Provisioning = Provisioning()
 
 
 class Rejections(Section, frozen=True):
-    """Nodes that reject pods (numa.md 8)."""
+    """How long nodes that reject pods are closed to similar pods (numa.md 8)."""
 
     backoff: Seconds = 120.0  # closure of a request shape on a node after its first rejection; 0: none is remembered
     max_backoff: Seconds = 3600.0  # maximum, because each further rejection doubles the closure
@@ -52,20 +52,20 @@ class Rejections(Section, frozen=True):
 
 
 class Repair(Section, frozen=True):
-    """Gangs that lost members with their nodes."""
+    """What is done for gangs that lost members with their nodes."""
 
     policy: RepairPolicy = "replace"
-    """What happens to a gang that has lost members while these have no place next to the live ones."""
+    """What is done with a gang that has lost members if these members do not fit beside the live members."""
     seat_hold: Seconds = 300.0
-    """Seconds for which capacity is kept for the missing members of a gang."""
+    """Seconds for which seats (capacity for the missing members of a gang) are reserved."""
     lost_after: Seconds = 30.0
-    """Seconds after which a node with a NoExecute taint of the node controller, or a condition of `lostConditions`, is
-    lost."""
+    """Seconds after which a node counts as lost if it has a NoExecute taint of the node controller, or a condition of
+    `lostConditions`."""
     lost_conditions: tuple[str, ...] = ()
     """Types of node conditions that mark a node as lost while they are True."""
     sick_devices: Literal["tell", "evict"] = "tell"
-    """What happens to members of gangs that use unhealthy devices. `tell`: they are reported. `evict`: they move to
-    other nodes if all of a gang find a place beside its other members."""
+    """What is done with members of gangs that use unhealthy devices. `tell`: they are reported. `evict`: they move to
+    other nodes, if all such members of a gang find nodes beside its other members."""
     rejections: Rejections = Rejections()
 
 

@@ -10,16 +10,16 @@ from koordpy.config.config_values import Section
 
 
 class NumaSettings(Section, frozen=True):
-    """NUMA zones of nodes."""
+    """Settings for NUMA zones of nodes."""
 
     enabled: bool = True
-    """True if kubelets' admission by NUMA zones is predicted on nodes with NUMA data."""
+    """True if koordpy predicts the kubelets' admission by NUMA zones, on nodes with NUMA data."""
     ignore_resources: tuple[str, ...] = ()
     """Resources that the kubelets of the cluster do not align."""
 
 
 def resource_faults(numa: NumaSettings) -> Iterator[tuple[str, ...]]:
-    """Yields (path, text) of each entry that is no resource name."""
+    """Yields (path, text) of each entry that is not a valid resource name."""
     for i, name in enumerate(numa.ignore_resources):
         if not fullmatch(LABEL_KEY, name):
             yield f"numa.ignoreResources[{i}]", f"{literal(name)} is no resource name"

@@ -2,10 +2,10 @@
 """Names of resources and annotations by which pods request a part of a GPU or NPU, such as `nvidia.com/gpumem`.
 
 For most of these names, the device plugin reads from the pod which device a particular scheduler (KAI, HAMi, Volcano)
-has chosen. If koordpy bound such a pod, the pod would get no device, or a card that another pod uses. So koordpy
-refuses these requests, unless the configuration says that the plugin counts by itself (`gpu.parts`). Shares of
-time-slicing (`nvidia.com/gpu.shared`) are assigned by the kubelet, so they are counted like any resource.
-Source: gpu-topology.md 1.
+has chosen. If koordpy bound such a pod, the pod would get no device, or a device that another pod uses. So koordpy
+refuses these requests, unless the configuration says that the plugin itself assigns devices (`gpu.parts`). The kubelet
+assigns shares of time-slicing (`nvidia.com/gpu.shared`), so these are counted like any resource. Source:
+gpu-topology.md 1.
 """
 
 import re
@@ -15,10 +15,10 @@ from enum import Enum
 from koordpy.api.bounded_memory import cached
 
 FAMILIES = ("kai", "hami", "volcano", "aliyun")
-"""Families of names that may be left to a device plugin that counts by itself (`gpu.parts.aliases`)."""
+"""Families of names that may be left to a device plugin that assigns devices itself (`gpu.parts.aliases`)."""
 ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory")
-"""Annotations by which pods request parts from KAI-Scheduler, in natural order."""
-# family -> its names; names of the empty family are always refused, unless `gpu.parts.byNumber` lists them
+"""KAI-Scheduler's annotations by which pods request parts, in natural order."""
+# family -> its names; names of the family "" are always refused, unless `gpu.parts.byNumber` lists them
 _NAMES = {
     "": (
         "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory", "koordinator.sh/gpu-memory-ratio",
@@ -47,8 +47,8 @@ _PATTERNS = re.compile(
     r"|huawei\.com/Ascend.*-(memory|core)"
     r"|iluvatar\.ai/(.+-vgpu|.+\.vCore|.+\.vMem)"
 )
-"""Further names of the empty family: virtual NPUs of Ascend, and virtual GPUs of Iluvatar."""
-# time-slicing shares that the NVIDIA device plugin renames
+"""Further names of the family "": virtual NPUs of Ascend, and virtual GPUs of Iluvatar."""
+# shares of time-slicing, as the NVIDIA device plugin names them if they are renamed
 _SHARES = re.compile(r"nvidia\.com/(gpu|mig-.+)\.shared")
 _MIG = "nvidia.com/mig-"
 
@@ -57,16 +57,16 @@ class PartHandling(Enum):
     """How a request for a part of a device is handled."""
 
     REFUSED = "refused"
-    """The pod is not placed, and its message states the resource."""
+    """The pod is not placed, and its message names the resource."""
     COUNTED = "counted"
-    """The request is counted by number. The device plugin selects the device, and a warning is reported."""
+    """The request is counted by number, the device plugin selects the device, and a warning is reported."""
 
 
 @cached(1 << 12)
 def _read(name: str) -> tuple[bool, str]:
     """Returns (True if the name means shares that the kubelet assigns, family of the name).
 
-    Family: a name of `FAMILIES`; empty for a name of a part in no family; `-` for a name that means no part.
+    Family: a name of `FAMILIES`; empty for a part that is in no family; `-` if the name does not mean a part.
     """
     if _SHARES.fullmatch(name):
         return True, ""
@@ -77,9 +77,9 @@ def _read(name: str) -> tuple[bool, str]:
 
 
 def handling_of(name: str, aliases: Collection[str], by_number: Collection[str]) -> PartHandling | None:
-    """Returns how a request by a resource name is handled; None for a name that means no part.
+    """Returns how a request by a resource name is handled; None if the name does not mean a part of a device.
 
-    aliases: families that are refused (`gpu.parts.aliases`); by_number: names that are counted (`gpu.parts.byNumber`).
+    aliases: families that are refused (`gpu.parts.aliases`). by_number: names that are counted (`gpu.parts.byNumber`).
     """
     if name in by_number:
         return PartHandling.COUNTED
@@ -92,7 +92,9 @@ def handling_of(name: str, aliases: Collection[str], by_number: Collection[str])
 
 
 def means_gpus(name: str) -> bool:
-    """Returns whether a resource name means parts of devices, shares, or MIG instances. Names of whole GPUs are in the
-    setting `gpu.resources`, not here."""
+    """Returns True if a resource name means parts of GPUs, shares, or MIG instances.
+
+    False for names of whole GPUs: these are in the setting `gpu.resources`.
+    """
     shares, family = _read(name)
     return shares or family != "-" or name.startswith(_MIG)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the values of labels and annotations that koordpy reads, and collects all warnings about an object's keys.
 
-A setting with an unreadable value counts as absent (vocabulary.md 1), so a warning tells its owner what applies
-instead. Not checked here are settings that block a gang if they are unreadable, such as networkTopologyAware: they are
-reported where they are read.
+A setting with an unreadable value counts as absent (vocabulary.md 1), so the warning says which value applies instead.
+Settings that block a gang if they are unreadable, such as networkTopologyAware, are not checked here: they are reported
+where they are read.
 """
 
 import re
@@ -20,7 +20,7 @@ from koordpy.api.objects import ObjectMeta
 from koordpy.api.reading_limits import ANNOTATIONS, some, too_many
 
 Check = Callable[[str], str]
-"""Returns the fault of a value; empty for a valid value."""
+"""Returns the fault of a value as text; empty if the value is valid."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
@@ -34,8 +34,10 @@ def whole_number(text: str) -> int | None:
 
 
 def index_of(text: str) -> int | None:
-    """Returns the number in a label, an annotation or a part of a name; None if the text is not only digits, or has
-    more than 18, which might not fit 64 bits."""
+    """Returns the number in a label, an annotation or a part of a name.
+
+    None if the text is not only digits, or has more than 18 digits, which might not fit 64 bits.
+    """
     return int(text) if len(text) <= 18 and text.isascii() and text.isdecimal() else None
 
 
@@ -51,8 +53,11 @@ def _one_of(*words: str, holds: str) -> Check:
 
 
 def _duration(instead: str, *, never: bool = False, zero: bool = False) -> Check:
-    """Returns a check for a duration above 0. instead: text about the value that applies instead; never: True if `-1`
-    (never) and durations of 0 or less are valid too, with spaces around them; zero: True if 0 is valid."""
+    """Returns a check for a duration above 0.
+
+    instead: text about the value that applies instead of an invalid one. never: True if `-1` (never) and durations of 0
+    or less are valid too, with spaces around them. zero: True if 0 is valid.
+    """
 
     def check(text: str) -> str:
         if never and text.strip() == "-1":
@@ -117,7 +122,7 @@ OF_QUOTAS: Settings = MappingProxyType(
 
 
 def odd_values(settings: Settings, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[str]:
-    """Yields a warning for each setting with an unreadable value, which counts as absent."""
+    """Yields a warning for each setting with an unreadable value; such a setting counts as absent."""
     for (place, key), check in settings.items():
         text = (labels if place == LABEL else annotations).get(key)
         if text is not None and (wrong := check(text)):
@@ -134,7 +139,7 @@ def _half_group(labels: Mapping[str, str]) -> Iterator[str]:
         yield f"labels {keys.GPU_GROUP_NAME} and {keys.GPU_GROUP_REPLICA} form a GPU group only together"
 
 
-# kind of object -> settings that are checked on it
+# kind of object -> the settings that are checked on it
 _VALUES: Mapping[Holder, Settings] = {
     Holder.GROUP: OF_GANGS,
     Holder.PLAIN: {**OF_PODS, **OF_RUNS},
@@ -146,15 +151,18 @@ _VALUES: Mapping[Holder, Settings] = {
 
 
 def forgotten_annotations(given: int) -> tuple[str, ...]:
-    """Returns the warning for an object with more annotations than koordpy keeps; empty if it keeps all. given: number
-    of annotations of the object, or 0 if none was dropped."""
+    """Returns the warning for an object with more annotations than koordpy stores; empty if it stores all of them.
+
+    given: number of annotations of the object; 0 if none was dropped.
+    """
     many = too_many(given, ANNOTATIONS, "annotations")
     return (f"metadata.annotations: {many}, in addition to those that koordpy knows",) if many else ()
 
 
 @once
 def odd_settings(holder: Holder, meta: ObjectMeta) -> tuple[str, ...]:
-    """Returns the warnings about labels and annotations of an object without effect, up to the limit for one object."""
+    """Returns the warnings about labels and annotations of an object that have no effect, up to the limit per
+    object."""
     values = odd_values(_VALUES.get(holder, {}), meta.labels, meta.annotations)
     halves = _half_group(meta.labels) if holder in _OF_PODS else ()
     told = forgotten_annotations(meta.annotations_given)

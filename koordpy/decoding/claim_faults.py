@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of resource claims, templates and slices that the API server rejects, for offline input.
+"""Finds faults for which an API server rejects resource claims, claim templates and ResourceSlices, for offline input.
 
-Faults of single fields, such as bad quantities, are found when an object is decoded. Source: dra.md 13.
+Faults of single fields, such as invalid quantities, are found when an object is decoded. Source: dra.md 13.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ MODES = ("", "ExactCount", "All")
 
 
 def claim_faults(obj: KubernetesObject) -> Iterator[Fault]:
-    """Yields the faults of a claim, a template or a slice; nothing for other objects."""
+    """Yields the faults of a claim, a template or a slice; yields none for objects of other kinds."""
     if isinstance(obj, ResourceClaim):
         yield from _device_faults(obj.spec.devices, "spec.devices")
     elif isinstance(obj, ResourceClaimTemplate):

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings about fields of a manifest that are readable but probably not what the author meant, for offline commands.
+"""Warnings about fields of a manifest that are readable, but probably not what the author meant, for offline commands.
 
 The checks cover names, labels, missing fields and values that an API server would reject, and the values of koordpy's
-own kinds. None of them is a fault (kube-parity.md section 7), because the planner accepts every value. Except fractions
-of devices in a zone: another field names the resource, so the reader of the amount cannot find them. Values of other
-Kubernetes fields are left to the API server (`kubectl apply --dry-run=server`).
+own kinds. They are warnings and not faults (kube-parity.md section 7), because the planner accepts every value. There
+is one exception: a fraction of a device in a NUMA zone is a fault. It is found here because another field names the
+resource, which the reader of the amount does not see. Values of other Kubernetes fields are left to the API server
+(`kubectl apply --dry-run=server`).
 
 Two tables state the checks: `VALUES` for single fields, `WHOLE` for several fields of a struct. `strict_decoding.py`
-calls them while it walks along an object. Further tables say what an unknown field of a struct means: a fault in
-koordpy's own custom resources (`PRUNED`), else a warning (`CLOSED`, `OPEN`).
+calls them while it reads an object. Further tables say what an unknown field of a struct means: a fault in koordpy's
+own custom resources (`PRUNED`), else a warning (`CLOSED`), or nothing (`OPEN`).
 """
 
 import re
@@ -60,11 +61,11 @@ from koordpy.decoding.annotation_settings import whole_number
 from koordpy.decoding.leaf_readers import check_quantity
 
 Look = Callable[[Any, str, FieldWalk], None]
-"""(raw value, path, walk): adds warnings to the walk."""
+"""A check: function (raw value, path, walk) that adds warnings to the walk."""
 
 
 def _one_of(*words: str) -> Look:
-    """Returns a check for a field with a fixed set of words."""
+    """Returns a check for a field that must have one of some words."""
 
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         if isinstance(raw, str) and raw and raw not in words:
@@ -74,7 +75,7 @@ def _one_of(*words: str) -> Look:
 
 
 def _within(least: int, most: int | None = None) -> Look:
-    """Returns a check for a whole number within bounds. most: None for no upper bound."""
+    """Returns a check for a whole number between `least` and `most`. most: None for no upper bound."""
     said = f"not from {least} to {most}" if most is not None else f"less than {least}"
 
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
@@ -86,8 +87,10 @@ def _within(least: int, most: int | None = None) -> Look:
 
 
 def _similar_to(*words: str) -> Look:
-    """Returns a check for a field in which words that koordpy does not read are valid too: only a word that is similar
-    to one of `words` gets a warning."""
+    """Returns a check for a field that may also have words which koordpy does not read.
+
+    Only a word that is similar to one of `words` gets a warning.
+    """
 
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         near = meant(raw, words) if isinstance(raw, str) else ""
@@ -98,7 +101,7 @@ def _similar_to(*words: str) -> Look:
 
 
 def _unread(instead: str) -> Look:
-    """Returns a check for a field of an older version that another field has replaced."""
+    """Returns a check for a field of an older version that is not read. instead: the field that has replaced it."""
 
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         if raw is not None:
@@ -124,13 +127,15 @@ def _repeated(field: str) -> Look:
 
 @lru_cache(1 << 14)
 def _matches(pattern: str, text: str) -> bool:
-    """Returns whether a pattern matches the whole text; cached, because labels repeat on thousands of pods."""
+    """Returns True if a pattern matches the whole text; cached, because labels repeat on thousands of pods."""
     return re.fullmatch(pattern, text) is not None
 
 
 def _named(pattern: str, noun: str, most: int = 63) -> Look:
-    """Returns a check for names. noun: of the name in the text; most: maximum length. Kubernetes allows 63 characters
-    for a name, and 317 with a prefix (253 and `/`)."""
+    """Returns a check for names. noun: what is named, for the warning. most: maximum length.
+
+    Kubernetes allows 63 characters for a name, and 317 with a prefix (253 and `/`).
+    """
 
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         if isinstance(raw, str) and raw and not (len(raw) <= most and _matches(pattern, raw)):
@@ -140,7 +145,7 @@ def _named(pattern: str, noun: str, most: int = 63) -> Look:
 
 
 def _pairs(*, values: bool) -> Look:
-    """Returns a check for labels or annotations. values: True for labels, which also restrict the values."""
+    """Returns a check for labels or annotations. values: True for labels, of which the values are checked, too."""
     key_of, value_of = _named(LABEL_KEY, "name of a label", 317), _named(LABEL_VALUE, "value of a label")
     if not values:
         key_of = _named(LABEL_KEY, "name of an annotation", 317)
@@ -191,7 +196,7 @@ def _absent(raw: Any) -> bool:
 
 
 def _requires(*fields: str) -> Look:
-    """Returns a check for mandatory fields. Fields with a default of koordpy are excluded, because dumps omit them."""
+    """Returns a check for mandatory fields. Fields for which koordpy has a default are left out: dumps omit them."""
 
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         for field in fields:
@@ -239,7 +244,7 @@ def _one_policy(raw: Any, path: str, walk: FieldWalk) -> None:
 
 
 def _whole_devices(raw: Any, path: str, walk: FieldWalk) -> None:
-    """Adds a fault for each amount of an extended resource in a zone that is a quantity, but no whole number."""
+    """Adds a fault for each amount of an extended resource in a zone that is a quantity, but not a whole number."""
     name = raw.get("name")
     if not isinstance(name, str) or not is_extended(name):
         return
@@ -287,15 +292,16 @@ PRUNED: Mapping[type, tuple[str, ...]] = MappingProxyType(
         DeviceMatrix: (),
     }
 )
-"""Struct of koordpy's custom resources, without their status -> further fields that are valid and not read.
+"""Struct of koordpy's custom resources (without status) -> further fields that are valid, although koordpy does not
+read them.
 
-The API server drops any other field, or refuses it. `vfGroups` and `conditions` are only in Koordinator's definition,
-and are valid because dumps of its clusters have them.
+The API server drops or rejects any other field. `vfGroups` and `conditions` are only in Koordinator's definition; they
+are valid because dumps of clusters with Koordinator have them.
 """
 CLOSED = (
     UpstreamPodGroupSpec, UpstreamPolicy, UpstreamGang, UpstreamConstraints, UpstreamTopologyConstraint,
 )  # fmt: skip
-"""Structs of other projects with all fields declared: any other field gets a warning, however different its name."""
+"""Structs of other projects of which all fields are declared: every other field gets a warning, whatever its name."""
 OPEN = (DeviceAttribute,)
-"""Structs in which unknown fields get no warning, because Kubernetes has further fields with names similar to the
-declared ones."""
+"""Structs in which unknown fields get no warning, because Kubernetes has more fields than are declared, with similar
+names."""

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers of single values in manifests and in the configuration: strings, times, numbers, quantities, durations, and
-words of a choice.
+"""Readers of single values in manifests and in the configuration: strings, times, numbers, quantities, durations.
 
 Each reader takes (raw value, path of the field, walk). It returns the cleaned value, which msgspec then converts. If
-the value is invalid, it adds a fault to the walk, and the returned value has no meaning. `strict_decoding.py` chooses
-the reader by the type of the field.
-Sources: kube-parity.md sections 2.5 and 7.
+the value is invalid, the reader adds a fault to the walk, and the returned value is meaningless. `strict_decoding.py`
+chooses the reader by the type of the field. Sources: kube-parity.md sections 2.5 and 7.
 """
 
 import re
@@ -25,14 +23,14 @@ PERCENT = re.compile(r"[0-9]+%", re.ASCII)
 
 
 def check_quantity(resource: str, raw: Any) -> None:
-    """Raises ValueError if a value is not a valid quantity of a resource. resource: empty if it is not known."""
+    """Raises ValueError if a value is not a valid quantity of a resource. resource: empty if unknown."""
     if isinstance(raw, bool) or not isinstance(raw, (str, int, float)):
         raise ValueError(f"must be a quantity, not {kind_name(raw)}")
     units(resource, raw)
 
 
 def read_text(raw: Any, path: str, walk: FieldWalk) -> Any:
-    """Reads a string; an unquoted number on which YAML readers disagree is read as its text."""
+    """Reads a string. An unquoted number on which readers of YAML disagree is read as its text."""
     if isinstance(raw, str):
         return raw
     if isinstance(raw, Number) and raw.soft:
@@ -42,14 +40,16 @@ def read_text(raw: Any, path: str, walk: FieldWalk) -> Any:
 
 
 def text_reader(pattern: str, longest: int | None, noun: str) -> Read:
-    """Returns a reader of strings that match a pattern. longest: maximum length, None for no limit; noun: name of the
-    value in faults."""
+    """Returns a reader of strings that match a pattern. longest: maximum length; None for no limit.
+
+    noun: name of the value in faults.
+    """
     form = re.compile(pattern)
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         text = read_text(raw, path, walk)
         fits = form.fullmatch(text) and (longest is None or len(text) <= longest)
-        # an empty text for another raw value means that `read_text` has reported a fault already
+        # an empty text for another raw value means that `read_text` has already recorded a fault
         if (text or raw == "") and not fits:
             walk.fault(path, f"{literal(raw)} is not a valid {noun}")
         return text
@@ -58,7 +58,7 @@ def text_reader(pattern: str, longest: int | None, noun: str) -> Read:
 
 
 def read_time(raw: Any, path: str, walk: FieldWalk) -> Any:
-    """Reads a time as RFC 3339 text; also accepts a date, or a time with a space, as YAML allows them."""
+    """Reads a time as RFC 3339 text. A date alone, or a blank instead of the T, is also accepted, as in YAML."""
     text = read_text(raw, path, walk)
     try:
         return time_text(text) if text else text
@@ -77,8 +77,11 @@ def read_truth(raw: Any, path: str, walk: FieldWalk) -> Any:
 def number_reader(
     *, whole: bool, lowest: float | None = None, above: float | None = None, highest: float | None = None
 ) -> Read:
-    """Returns a reader of numbers within 64 bits and the bounds; None for no bound. whole: True to reject fractions;
-    lowest, highest: allowed themselves; above: not allowed itself."""
+    """Returns a reader of numbers within 64 bits and some bounds; None for no bound.
+
+    whole: True to reject fractions. lowest, highest: smallest and largest valid number. above: the number itself is
+    invalid, larger numbers are valid.
+    """
     noun = "a whole number" if whole else "a number"
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
@@ -101,8 +104,10 @@ def number_reader(
 
 
 def choice_reader(values: list[Any]) -> Read:
-    """Returns a reader of one of several words or numbers. A false value is read as `off` if that is a choice, because
-    YAML 1.1 reads `off` without quotes as a boolean."""
+    """Returns a reader of one of several words or numbers.
+
+    The value false is read as `off` if `off` is a choice, because YAML 1.1 reads `off` without quotes as a boolean.
+    """
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         if raw is False and "off" in values:
@@ -117,7 +122,7 @@ def choice_reader(values: list[Any]) -> Read:
 
 
 def quantity_values(raw: Any, path: str, walk: FieldWalk) -> Any:
-    """Reads a mapping of quantities; entries with null or a fault are left out."""
+    """Reads a mapping of quantities; entries that are null or have a fault are left out."""
     if not isinstance(raw, dict):
         walk.fault(path, f"must be a mapping, not {shown(raw)}")
         return {}
@@ -158,8 +163,8 @@ def read_int_or_percent(raw: Any, path: str, walk: FieldWalk) -> Any:
 
 
 def duration_reader(above: float | None) -> Read:
-    """Returns a reader of Go durations as seconds, of at least 0. above: seconds that must be exceeded; None for no
-    such bound."""
+    """Returns a reader of Go durations as seconds, at least 0. above: seconds that must be exceeded; None for no
+    bound."""
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         if not isinstance(raw, str):
@@ -196,4 +201,4 @@ FORMATS: Mapping[str, Read] = {
     "time": read_time,
     "listen-address": read_address,
 }
-"""`format` in the annotation of a type (`koordpy.api.objects`) -> reader of such values."""
+"""`format` in the annotation of a type (`koordpy.api.objects`) -> reader of values of this type."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a file of manifests, YAML or JSON, as a sequence of documents with plain values.
 
-YAML is split into documents before it is parsed, so that a broken document does not hide the faults of the next. JSON
+YAML is split into documents before it is parsed, so that the faults of one document do not hide those of the next. JSON
 has a separate reader, because YAML rejects some tabs and escapes that JSON allows. Source: kube-parity.md section 7.
 """
 
@@ -23,15 +23,17 @@ class Document:
     position: int
     """Number of the document in the file, from 1; empty documents are not counted."""
     value: Any
-    """Plain value: dict, list, str, bool, int or `Number`; None if the document has a fault."""
+    """Plain value: dict, list, str, bool, int, `Number` or None (null); None if the document has a fault."""
     fault: str | None = None
-    """Why the document cannot be read, with line and column; None if it can."""
+    """Why the document cannot be read, with line and column; None if it was read."""
 
 
 def read_documents(data: bytes, *, as_json: bool) -> Iterator[Document]:
     """Yields the documents of a file. A text that starts like JSON is first read as JSON, whatever the file's name.
-    as_json: True if invalid JSON is a fault; otherwise it is then read as YAML."""
-    # invalid bytes become surrogates, so that only the document that contains them has a fault
+
+    as_json: True if invalid JSON is a fault; False if such a text is then read as YAML.
+    """
+    # invalid bytes become surrogates, so that only the document with these bytes has a fault
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -48,7 +50,8 @@ def read_documents(data: bytes, *, as_json: bool) -> Iterator[Document]:
 
 
 def _where(fault: DocumentFault, first_line: int) -> str:
-    """Returns the text of a fault with its line and column in the file. first_line: of the document, from 1."""
+    """Returns the text of a fault with its line and column in the file. first_line: first line of the document, from
+    1."""
     if fault.line is None:
         return fault.text
     column = "" if fault.column is None else f", column {fault.column + 1}"
@@ -61,7 +64,7 @@ def _where(fault: DocumentFault, first_line: int) -> str:
 def _json_documents(text: str) -> list[Document]:
     """Returns the documents of a text with one JSON value after the other. Raises `DocumentFault` for the first fault.
 
-    Stricter than `json`: a repeated key, NaN and infinity are faults, and numbers keep their text.
+    Stricter than `json`: a repeated key, NaN and infinity are faults. Numbers keep their text.
     """
     found: list[Any] = []
 
@@ -119,8 +122,10 @@ def _json_fault(text: str, fault: json.JSONDecodeError) -> str:
 
 
 def _check_levels(value: list[Any]) -> None:
-    """Raises `DocumentFault` if lists and mappings are nested too deeply. Visits one level after the other, because
-    recursion could exceed Python's limit."""
+    """Raises `DocumentFault` if lists and mappings are nested too deeply.
+
+    Visits one level after the other, because recursion could exceed Python's limit.
+    """
     level: list[Any] = value
     depth = 0
     while level:
@@ -149,7 +154,7 @@ _WIDE = re.compile("\udcff\udcfe|\udcfe\udcff")
 
 
 def _chunks(text: str) -> Iterator[tuple[int, str]]:
-    """Yields (first line, text) of each document. `---` and `...` at the start of a line always end a document."""
+    """Yields (first line, text) of each document. `---` or `...` at the start of a line ends a document in any case."""
     start, line = 0, 1
     for marker in [*_MARKER.finditer(text), None]:  # None: the end of the text
         if marker is None:
@@ -169,13 +174,13 @@ def _chunks(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _only_directives(text: str) -> bool:
-    """Returns whether a text has a directive of YAML (`%YAML 1.1`), and otherwise only comments and empty lines."""
+    """Returns True if a text has a directive of YAML (`%YAML 1.1`), and otherwise only comments and empty lines."""
     lines = [line for line in text.split("\n") if not _CONTENT_LINE.match(line)]
     return bool(lines) and all(line.startswith("%") for line in lines)
 
 
 def _yaml_documents(text: str) -> Iterator[Document]:
-    """Yields the documents of a YAML text; a document with a fault does not end the sequence."""
+    """Yields the documents of a YAML text. A document with a fault does not end the sequence."""
     position = 0
     for line, chunk in _chunks(text):
         surrogate = _SURROGATE.search(chunk)

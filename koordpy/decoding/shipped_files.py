@@ -11,7 +11,8 @@ Object = dict[str, Any]
 
 
 def shipped_folder(name: str) -> Path:
-    """Returns the path of a shipped folder (crds, examples): in the package of a wheel, or at the repository's root."""
+    """Returns the path of a shipped folder (crds, examples): in the package of a wheel, else at the repository's
+    root."""
     package = Path(koordpy.__file__).parent
     shipped = package / "data" / name
     return shipped if shipped.is_dir() else package.parent / name

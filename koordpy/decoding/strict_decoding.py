@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns the plain value of a manifest (dicts and lists) into a wire object such as `Pod`, with all faults and warnings.
+"""Decodes the plain value of a manifest (dicts and lists) into a wire object such as `Pod`, with all faults and
+warnings.
 
-msgspec alone stops at the first fault. Therefore each type gets a reader, built once from its declared fields: a reader
-walks along a value, records faults and warnings (`field_hints.py`) by the path of the field, and returns a cleaned
-value. In the cleaned value null is absent and numbers are read from their text; msgspec then converts it. Readers of
-single values are in `leaf_readers.py`; this module has those of structs, lists, mappings and unions.
-Sources: kube-parity.md 2.5 and 7.
+msgspec alone stops at the first fault. Therefore each type gets a reader, which is built once from its declared fields.
+A reader visits a value, records faults and warnings (`field_hints.py`) by the path of the field, and returns a cleaned
+value: without nulls, and with numbers read from their text. msgspec then converts the cleaned value. Readers of single
+values are in `leaf_readers.py`; readers of structs, lists, mappings and unions are here. Sources: kube-parity.md 2.5
+and 7.
 """
 
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class Decoded(Generic[T]):
     value: T | None
     """The object; None if there is a fault."""
     rest: T | None
-    """The object without its faulty parts, for further checks; None if no part can be read."""
+    """The object without its faulty parts, for further checks; None if no part is readable."""
     faults: list[Fault]
     """Why the value is invalid; empty if it is valid."""
     doubts: list[Fault]
@@ -50,12 +51,11 @@ class Decoded(Generic[T]):
 
 
 def decode(raw: Any, kind: type[T], *, closed: bool = False, own_closed: bool = False) -> Decoded[T]:
-    """Decodes a value as an object. Null is an absent field, unless null is a value of the field. Unknown fields are
-    ignored.
+    """Decodes a value as an object. Null means an absent field, unless null is a value of the field.
 
-    closed: True if unknown fields are faults, as in the configuration, which only koordpy reads. own_closed: True if
-    unknown fields of koordpy's custom resources are faults, as in manifests; objects of an API server have none, except
-    those that another project's definition has.
+    Unknown fields are ignored by default. closed: True if they are faults, as in the configuration, which only koordpy
+    reads. own_closed: True if they are faults in koordpy's custom resources, as in manifests. Objects from an API
+    server have unknown fields only if another project's definition declares them.
     """
     walk = FieldWalk(closed, own_closed)
     cleaned = _reader_of(cast(Any, kind))(raw, "", walk)
@@ -75,7 +75,8 @@ def _reader_of(kind: Any) -> Read:
 
 
 def _read_any(raw: Any, path: str, walk: FieldWalk) -> Any:
-    """Reads a value of any type: numbers by value, infinite and undefined ones by text, because JSON has none."""
+    """Reads a value of any type. Numbers become floats or ints; infinity and NaN become texts, because JSON has
+    neither."""
     if isinstance(raw, Number):
         value = raw.value
         return raw.text if value in (float("inf"), float("-inf")) or value != value else value
@@ -87,8 +88,11 @@ def _read_any(raw: Any, path: str, walk: FieldWalk) -> Any:
 
 
 def _usable(read_in: Any, raw: Any, before: int, walk: FieldWalk) -> bool:
-    """Returns whether a value that was read belongs into the cleaned value. With a fault, a single value is left out,
-    but a list or mapping remains without its faulty parts. before: number of faults before the value was read."""
+    """Returns True if a value that was read belongs into the cleaned value.
+
+    With a fault, a single value is left out, but a list or mapping remains without its faulty parts. before: number of
+    faults before the value was read.
+    """
     return len(walk.faults) == before or (isinstance(read_in, dict | list) and read_in is not raw)
 
 
@@ -104,7 +108,7 @@ def _map_reader(info: inspect.DictType) -> Read:
         if not isinstance(raw, dict):
             walk.fault(path, f"must be a mapping, not {shown(raw)}")
             return {}
-        # labels are the most frequent mappings, and are usually valid
+        # labels are the most frequent mappings and usually valid, so they have a fast path
         if texts and read_key is read_text and all(type(value) is str for value in raw.values()):
             return raw
         out = {}
@@ -151,7 +155,7 @@ def _list_reader(info: inspect.ListType | inspect.VarTupleType) -> Read:
 
 
 def _means_null(part: inspect.Field) -> bool:
-    """Returns whether null is a value of a field that differs from an absent field."""
+    """Returns True if null is a value of a field, with another meaning than an absent field."""
     allows = isinstance(part.type, inspect.UnionType) and part.type.includes_none
     return allows and part.default is not None and part.default is not msgspec.NODEFAULT
 
@@ -159,7 +163,7 @@ def _means_null(part: inspect.Field) -> bool:
 def _struct_reader(info: inspect.StructType) -> Read:
     """Returns the reader of a struct: unknown fields, checks of single fields, values, then checks of several fields.
 
-    The readers of the fields are created on first use, because structs may contain themselves.
+    The readers of the fields are created at the first use, because structs may contain themselves.
     """
     readers: dict[str, Read] | None = None
     required = [part.encode_name for part in info.fields if part.required]
@@ -170,8 +174,11 @@ def _struct_reader(info: inspect.StructType) -> Read:
     own, valid = info.cls in PRUNED, (*PRUNED.get(info.cls, ()), *_EVERYWHERE)
 
     def unknown(key: str, path: str, walk: FieldWalk) -> None:
-        """Records an unknown field: as a fault in the configuration and in koordpy's custom resources, else as a
-        warning if it is probably misspelt."""
+        """Records an unknown field.
+
+        In the configuration and in koordpy's custom resources it is a fault; elsewhere it gets a warning if it is
+        probably misspelt.
+        """
         if walk.unknown or (walk.unknown_own and own and key not in valid):
             walk.fault(key_path(path, key), f"unknown field{hint(key, names, closed=True)}")
         elif tells and key not in valid and walk.doubtful:
@@ -212,7 +219,7 @@ def _struct_reader(info: inspect.StructType) -> Read:
 
 
 def _union_reader(info: inspect.UnionType) -> Read:
-    """Returns the reader of a union: the type of the raw value selects the reader. None is handled by the struct."""
+    """Returns the reader of a union: the type of the raw value selects the reader. The struct's reader handles None."""
     parts = [part for part in info.types if not isinstance(part, inspect.NoneType)]
     if len(parts) == 1:
         return _reader(parts[0])
@@ -239,16 +246,16 @@ def _union_reader(info: inspect.UnionType) -> Read:
 
 
 def format_of(info: inspect.Type) -> str | None:
-    """Returns the `format` in the annotation of a type, such as `quantity`; None for none."""
+    """Returns the `format` in the annotation of a type, such as `quantity`; None if it has none."""
     return cast(str | None, (info.extra or {}).get("format")) if isinstance(info, inspect.Metadata) else None
 
 
 _READERS: dict[Any, Read] = {}
-"""Struct class, or text of another type -> its reader."""
+"""Struct class, or the text of any other type -> its reader."""
 
 
 def _reader(info: inspect.Type) -> Read:
-    """Returns the reader of a type, created on first use."""
+    """Returns the reader of a type; creates it at the first use."""
     key = info.cls if isinstance(info, inspect.StructType) else repr(info)
     known = _READERS.get(key)
     if known is None:
@@ -257,7 +264,7 @@ def _reader(info: inspect.Type) -> Read:
 
 
 def _new_reader(info: inspect.Type) -> Read:
-    """Returns a new reader of a type: by its annotation, else by its kind."""
+    """Returns a new reader of a type, chosen by the type's annotation, else by its kind."""
     if isinstance(info, inspect.Metadata):
         own: Read | None = (info.extra or {}).get("reader")
         if own is not None:

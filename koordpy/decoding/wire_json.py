@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes JSON of the API server into wire objects: fast by msgspec, and if that fails, again as a manifest.
+"""Decodes JSON of the API server into wire objects: first fast with msgspec, and if that fails, again as a manifest.
 
 Go writes null for an empty list or mapping without `omitempty`, and for an unset time; null then means an absent field.
-msgspec rejects null for a field of type list, and a default of None in every struct would cost memory for each pod. So
-an object that msgspec rejects is decoded again by `strict_decoding.py`, which accepts null and states all faults. This
+msgspec rejects null in a field of type list, and a default of None in every struct would cost memory for each pod. So
+an object that msgspec rejects is decoded again by `strict_decoding.py`, which accepts null and finds all faults. This
 is rare, and costs ten times as much.
 """
 
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 class Undecodable(ValueError, Generic[T]):
-    """An object cannot be read. The text has the fault of each field, as for manifests."""
+    """An object cannot be read. The text has the fault of each field, as in messages on manifests."""
 
     def __init__(self, why: str, rest: T | None = None, parts: frozenset[str] = frozenset()) -> None:
         super().__init__(why)
         self.rest = rest
         """The readable part of the object; None if no part is readable."""
         self.parts = parts
-        """Top-level fields of the object, such as spec, that contain faults."""
+        """Names of the top-level fields that contain faults, such as spec."""
 
 
 class WireReader(Generic[T]):
@@ -41,7 +41,7 @@ class WireReader(Generic[T]):
         """Returns an object. Raises `Undecodable`."""
         try:
             return self._decode(raw)
-        except ValueError as error:  # also for a text that is not UTF-8
+        except ValueError as error:  # also raised for a text that is not UTF-8
             try:
                 plain = msgspec.json.decode(raw)
             except (ValueError, RecursionError):
@@ -58,15 +58,16 @@ def read_plain(raw: Any, kind: type[T]) -> T:
 
 
 def unreadable(metadata: ObjectMeta) -> str:
-    """Returns the faults of an object that cannot be read; empty for an object that can.
+    """Returns the faults of an object that could not be read; empty for an object that was read.
 
-    In the cache, a substitute takes the place of an unreadable object. An annotation of the substitute has the faults.
+    The cache stores a substitute for an unreadable object. An annotation of the substitute has the faults.
     """
     return metadata.annotations.get(keys.UNREADABLE, "")
 
 
 def _walked(raw: Any, kind: type[T], error: Exception) -> T:
-    """Returns an object that msgspec rejected, decoded as a manifest. Raises `Undecodable`. error: msgspec's fault."""
+    """Decodes an object that msgspec rejected as a manifest. Raises `Undecodable`. error: the fault that msgspec
+    found."""
     try:
         found = decode(raw, kind)
     except RecursionError:

@@ -2,8 +2,8 @@
 """Builds the plain value (dicts, lists, scalars) of one YAML document from the events of PyYAML's parser.
 
 PyYAML's loader is not used, for three reasons: numbers must keep their text, a repeated key must be a fault, and a
-short text must not cost much time or memory by deep nesting or by aliases (kube-parity.md section 7). A stack of open
-collections takes the place of recursion.
+short text must not cost much time or memory by deep nesting or by aliases (kube-parity.md section 7). Open collections
+are on a stack, so there is no recursion.
 """
 
 import json
@@ -31,11 +31,11 @@ _EventParser: Any = yaml.CLoader if yaml.__with_libyaml__ else yaml.Loader
 _MERGE = object()
 """Marks the key `<<`, which merges other mappings into this one."""
 _UNFINISHED = object()
-"""Marks the anchor of a collection that is still open, or a text that is not in the cache."""
+"""Marks the anchor of a collection that is still open, or a text that is not in the cache of scalars."""
 
 
 class DocumentFault(ValueError):
-    """A fault of a document's text, with its line and column (from 0); None if unknown."""
+    """A fault of a document's text. line, column: position, from 0; None if unknown."""
 
     def __init__(self, text: str, line: int | None = None, column: int | None = None) -> None:
         super().__init__(text)
@@ -45,8 +45,8 @@ class DocumentFault(ValueError):
 class _Open:
     """A list or mapping that is being built.
 
-    key: the current key of a mapping; at_key: True if the next value is a key; merges: (source, position) of each
-    merge, None without a key `<<`; size: number of values in the collection, itself included; height: its levels.
+    key: present key of a mapping. at_key: True if the next value is a key. merges: (source, position) of each merge;
+    None if there is no key `<<`. size: number of values in the collection, including itself. height: number of levels.
     """
 
     __slots__ = ("anchor", "at_key", "height", "items", "key", "mapping", "mark", "merges", "size")
@@ -61,7 +61,7 @@ class _Open:
 
 
 def _key_text(value: Any, mark: Any) -> str:
-    """Returns a scalar that is used as a key as text, as Kubernetes does: `1: a` has the key "1"."""
+    """Returns the text of a scalar that is used as a key, as Kubernetes reads it: `1: a` has the key "1"."""
     if isinstance(value, str):
         return value
     if isinstance(value, Number):
@@ -74,8 +74,10 @@ def _key_text(value: Any, mark: Any) -> str:
 
 
 def _merge(target: _Open) -> None:
-    """Adds the entries of the mappings that `<<` names. The mapping's own entries have precedence, then those of the
-    earlier source."""
+    """Adds the entries of the mappings that `<<` names.
+
+    The mapping's own entries have precedence over all sources, and an earlier source over a later one.
+    """
     for source, mark in target.merges or ():
         sources = source if isinstance(source, list) else [source]
         for mapping in sources:
@@ -86,7 +88,7 @@ def _merge(target: _Open) -> None:
 
 
 def build_value(text: str) -> Any:
-    """Returns the value of one document; None for an empty one. Raises `DocumentFault`."""
+    """Returns the value of one document; None for an empty document. Raises `DocumentFault`."""
     try:
         return _build_events(_EventParser(text))
     except yaml.MarkedYAMLError as fault:
@@ -107,7 +109,7 @@ def build_value(text: str) -> Any:
 
 
 def _is_tab(text: str, line: int, column: int) -> bool:
-    """Returns whether the character at a position is a tab. line, column: from 0."""
+    """Returns True if the character at a position is a tab. line, column: from 0."""
     lines = text.split("\n", line + 1)
     return line < len(lines) and lines[line][column : column + 1] == "\t"
 
@@ -115,8 +117,8 @@ def _is_tab(text: str, line: int, column: int) -> bool:
 def _build_events(parser: Any) -> Any:
     """Returns the value of one document from the parser's events. Raises `DocumentFault`.
 
-    Each branch of the loop ends with a finished value, which is then put into the open collection; branches with
-    `continue` finish no value.
+    Each branch of the loop ends with a finished value, which is then put into the open collection. A branch with
+    `continue` does not finish a value.
     """
     get_event = parser.get_event
     stack: list[_Open] = []
@@ -190,7 +192,7 @@ def _build_events(parser: Any) -> Any:
 def _put(top: _Open, value: Any, size: int, height: int, event: Any) -> None:
     """Adds a finished value to the open collection: as an item of a list, as a key, or as the value of a key.
 
-    size, height: of the value, as in `_Open`; event: the last event of the value, for the position of a fault.
+    size, height: of the value, as in `_Open`. event: the last event of the value, for the position of a fault.
     """
     if not top.mapping:
         top.items.append(value)

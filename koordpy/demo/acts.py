@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acts of the demo: each creates one manifest of examples/. `Forecaster` computes the result that is expected of it.
+"""Acts of the demo: each creates the objects of one manifest in examples/. `Forecaster` computes the expected results.
 
 A forecast is the result of `koordpy simulate` for the same manifests in the same order; the live scheduler must reach
-it. The reason shown for each gang is from `koordpy explain` on the offline cluster, before the gang is placed.
+it. The reason shown for each gang is that of `koordpy explain` on the offline cluster just before the gang is placed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,12 +37,12 @@ EXAMPLES = shipped_folder("examples")
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One example."""
+    """One manifest of examples/, with its text for the picture."""
 
     name: str
     """Path below examples/, without `.yaml`."""
     title: str
-    """First sentence of the example's comment."""
+    """First sentence of the comment in the manifest."""
     objects: tuple[Manifest, ...]
 
     @property
@@ -52,12 +52,12 @@ class Act:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels of all its objects, merged."""
+        """Labels of all objects of the manifest, merged."""
         return {k: v for obj in self.objects for k, v in (obj["metadata"].get("labels") or {}).items()}
 
     @property
     def pods(self) -> tuple[str, ...]:
-        """Keys (`namespace/name`) of the pods in the file, in its order."""
+        """Keys (`namespace/name`) of the pods in the manifest, in its order."""
         return tuple(key_of(obj) for obj in self.objects if obj["kind"] == "Pod")
 
 
@@ -90,7 +90,7 @@ def _documents(text: str) -> list[Manifest]:
 
 @dataclass(frozen=True, slots=True)
 class GangForecast:
-    """Forecast for one gang, or for one pod without a gang, at the end of its act."""
+    """Expected state of one gang, or of one pod without a gang, at the end of its act."""
 
     name: str
     """`namespace/name` of the gang, or of the pod."""
@@ -102,7 +102,7 @@ class GangForecast:
     proof: str
     """`optimal`, `feasible`, `infeasible` or `unknown`."""
     why: str
-    """Reason for the placement, or why there is none; shown in the column WHY."""
+    """Reason for the placement, or the reason why there is none; shown in the column WHY."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Forecast:
     annotations: Mapping[str, Mapping[str, str]]
     """Pod key -> annotations of its Binding, for bound pods."""
     pods: tuple[str, ...]
-    """Keys of its pods, including pods that its workloads create."""
+    """Keys of the act's pods, including pods that its workloads create."""
     pending: Mapping[str, str]
     """Pod key -> message, for pending pods."""
     gangs: tuple[GangForecast, ...]
@@ -124,12 +124,14 @@ class Forecast:
 
 
 _Asked = tuple[list[str], Explanation, Snapshot]
-"""(keys of the pods of a gang, or the key of a pod without a gang; its explanation; the snapshot before it)."""
+"""(keys of the pods of a gang, or key of a single pod; its explanation; the snapshot before it was placed)."""
 
 
 class Forecaster:
-    """The cluster of the demo, offline. `forecast` places the pods of an act, so it must be called with the acts in
-    their order."""
+    """The cluster of the demo, offline.
+
+    `forecast` places the pods of an act on it, so it must be called with the acts in their order.
+    """
 
     def __init__(self, cluster: Sequence[str] = TRAINING.cluster) -> None:
         """cluster: files and folders below examples/ with topology and nodes. Raises InputFaultsError."""
@@ -140,7 +142,8 @@ class Forecaster:
         self._read()
 
     def _read(self, *names: str) -> Growth:
-        """Adds the objects of the cluster's files and of `names` that are new; returns the creation of their pods."""
+        """Adds the objects of the cluster's files and of `names` that are new. Returns a `Growth` that creates their
+        pods."""
         paths = [str(EXAMPLES / name) for name in (*self._cluster, *names)]
         given = FilledInput(load_manifests(paths), self._now)
         if given.loaded.fault_lines:
@@ -192,7 +195,8 @@ class Forecaster:
         return plan
 
     def _heads(self, keys_of_pods: Iterable[str]) -> dict[str, list[str]]:
-        """Returns first pod of a gang -> all pods of that gang, in natural order. A pod without a gang is alone."""
+        """Returns first pod of a gang -> all pods of the gang, in natural order. A pod without a gang forms its own
+        entry."""
         gangs: dict[str, list[str]] = {}
         for key in keys_of_pods:
             info = self.state.pod(key)
@@ -206,7 +210,7 @@ class Forecaster:
         proofs = {report.name: proof for report, proof in result.gangs}
         origins = {report.name: report.origin for report, _ in result.gangs if report.workload is not None}
         notes = {b.pod_key: b.annotations for b in result.bindings}
-        # gang -> text about the victims that made its placement possible
+        # gang -> text about the victims that made the gang's placement possible
         made = {benefit.beneficiary: benefit.message for plan in self._plans for benefit in plan.benefits}
         tree = self.state.nodes.tree
         layers = [level.layer for level in tree.levels]
@@ -240,7 +244,7 @@ class Forecaster:
             if told.gang in origins:
                 at = domain_of(tree, placed.values()).partition(" ")[0]
                 chosen_layer = next((short(domain.layer) for domain in told.domains if domain.chosen), at)
-                # if a part of the gang has a lower layer, the gang's common layer is no useful reason
+                # a common layer of the whole gang is no useful reason if a part of the gang shares a lower layer
                 why = f"{origins[told.gang]}; {why}" if at == chosen_layer else origins[told.gang]
             out.append(GangForecast(told.gang or head, told.gang is not None, tuple(members), placed, proof, why))
         return tuple(out)

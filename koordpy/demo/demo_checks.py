@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the demo, on the objects of the API server: the live scheduler has placed pods as the forecasts say, every
-bound pod runs, and no node is overcommitted.
+"""Checks of the demo on the objects of the API server: placements equal the forecasts, and no node is overcommitted.
+
+Also checked: every bound pod runs.
 """
 
 from collections import Counter
@@ -11,8 +12,10 @@ from koordpy.demo.demo_objects import Manifest, gpus_of, key_of, refusal
 
 
 def settled(forecast: Forecast, pods: Mapping[str, Manifest]) -> bool:
-    """Returns True if every pod of an act is on the forecast node, or pending with the forecast message. pods: key ->
-    pod."""
+    """Returns True if every pod of an act is on its forecast node, or is pending with the forecast message.
+
+    pods: key -> pod.
+    """
     return not any(_deviations(forecast, pods, exact=True))
 
 
@@ -21,7 +24,7 @@ def _deviations(
 ) -> Iterable[str]:
     """Yields each difference between the cluster and a forecast.
 
-    exact: also compare messages of pending pods, which later acts change. gone: pods that a later act evicts.
+    exact: True to compare messages of pending pods, too; later acts change these. gone: pods that a later act evicts.
     """
     for key in forecast.pods:
         pod = pods.get(key)
@@ -46,8 +49,10 @@ def _deviations(
 def checks(
     forecasts: Sequence[Forecast], pods: Sequence[Manifest], gpus: Mapping[str, int]
 ) -> dict[str, tuple[str, ...]]:
-    """Returns text of a check -> its faults, at most 3; empty if it passed. gpus: number of accelerators of each
-    node."""
+    """Returns text of a check -> its faults (at most 3); empty if the check passed.
+
+    gpus: node -> number of accelerators.
+    """
     gone = {key for forecast in forecasts for key in forecast.evicted}
     found = {key_of(pod): pod for pod in pods}
     verdicts = {

@@ -42,7 +42,7 @@ class Stage:
     """The cluster, used as `async with Stage() as stage: ...`."""
 
     def __init__(self, *, start_seconds: float = 0.3) -> None:
-        """start_seconds: time from a pod's Binding until it runs. Raises StageError if no file can be written."""
+        """start_seconds: seconds from a pod's Binding until it runs. Raises StageError if no file can be written."""
         self.server = ApiServer()
         self._start_seconds = start_seconds
         try:

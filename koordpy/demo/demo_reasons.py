@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts of the demo that say why a gang was placed in a domain, or which GPUs and NPUs a pod got.
 
-The facts are from explanations of the planner (`Explanation`) and from annotations of Bindings; nothing is computed
-again.
+The facts are from explanations of the planner (`Explanation`) and from annotations of Bindings. Nothing is computed
+again here.
 """
 
 import json
@@ -41,9 +41,11 @@ def short(layer: str) -> str:
 
 
 def _needed(pods: Sequence[PodInfo], chosen: DomainExplanation) -> int:
-    """Returns the number of slots that a domain must have for a unit. A slot has room for one of its largest pods.
+    """Returns the number of slots that a domain must have for a unit. Here a slot is capacity for the unit's largest
+    pod.
 
-    If all pods are equal, the explanation states the number. Otherwise it is the sum of their GPUs in such slots.
+    If all pods are equal, the explanation states the number. Otherwise it is the sum of the pods' GPUs, divided by the
+    GPUs of such a slot.
     """
     if len({pod.shape for pod in pods}) == 1:
         return chosen.needed
@@ -52,10 +54,12 @@ def _needed(pods: Sequence[PodInfo], chosen: DomainExplanation) -> int:
 
 
 def why_domain(told: Explanation, layers: Sequence[str], unit: Sequence[PodInfo]) -> str:
-    """Returns the reasons for the chosen domain, in the order of the goals (gang-network.md 5): first its layer, then
-    the domain in that layer. If no domain was chosen, what would make the gang fit, or an empty text.
+    """Returns the reasons for the chosen domain, in the order of the goals (gang-network.md 5).
 
-    told: explanation of the gang; layers: names, from the top; unit: pods that were planned together.
+    The first reason is about the layer, the next about the domain in this layer. If no domain was chosen, returns what
+    would make the gang fit, or an empty text.
+
+    told: explanation of the gang. layers: names, from the top. unit: pods that were planned together.
     """
     chosen = next((domain for domain in told.domains if domain.chosen), None)
     if chosen is None:
@@ -75,8 +79,8 @@ def why_domain(told: Explanation, layers: Sequence[str], unit: Sequence[PodInfo]
 def _choice(chosen: DomainExplanation, needed: int, domains: Sequence[DomainExplanation], above: Sequence[str]) -> str:
     """Returns why the domain was chosen among the domains of its layer.
 
-    The criteria of the planner are applied in order, until only the chosen domain is left. needed: slots; above: layers
-    above the domain's layer.
+    The planner's criteria are applied in order, until only the chosen domain is left. needed: number of slots. above:
+    layers above the domain's layer.
     """
     able = [domain for domain in domains if domain.layer == chosen.layer and domain.slots >= needed]
     name = short(chosen.layer)
@@ -103,8 +107,10 @@ def _choice(chosen: DomainExplanation, needed: int, domains: Sequence[DomainExpl
 
 
 def why_npus(members: Iterable[str], annotations: Mapping[str, Mapping[str, str]], job: Mapping[str, str]) -> str:
-    """Returns the reason for the NPUs of a job; empty if it got none. members: keys of its pods; annotations: pod key
-    -> annotations of its Binding; job: labels of the job."""
+    """Returns the reason for the NPUs of a job; empty if the job got none.
+
+    members: keys of its pods. annotations: pod key -> annotations of its Binding. job: labels of the job.
+    """
     notes = [annotations[key] for key in members if _NPU in annotations.get(key, {})]
     if not notes:
         return ""

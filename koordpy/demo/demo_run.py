@@ -28,8 +28,8 @@ ACT_SECONDS = 2.6
 START_SECONDS = 0.4
 """Seconds from a Binding until the pod runs at speed 1, if the picture is shown."""
 SETTLE_SECONDS = 20.0
-"""Seconds after which the demo no longer waits for an example; the checks at the end report what is missing."""
-# hint at the end of the output
+"""Maximum seconds that the demo waits for an act; the checks at the end report pods that are not placed."""
+# text at the end of the output about the goals of placement
 GOALS = (
     f"A gang requests network locality with the PodGroup annotation {keys.GANG_TOPOLOGY}\n"
     "(see examples/prefer-gather.yaml). The default for gangs without it is gangs.defaults.gather in the configuration."
@@ -43,8 +43,8 @@ _PLAIN_WIDTH = 120
 async def play(programme: Programme, *, headless: bool, keep: bool, speed: float) -> int:
     """Runs a programme and returns the exit status. SIGINT and SIGTERM end it in order. Raises StageError.
 
-    headless: True to print lines instead of the picture, and all checks; keep: True to keep the cluster until Ctrl-C;
-    speed: factor of the pauses.
+    headless: True to print lines instead of the picture, and all checks. keep: True to keep the cluster until Ctrl-C.
+    speed: factor by which pauses are shortened.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -85,7 +85,7 @@ class Teller:
     """Shows the progress of the demo: as a live picture on a terminal, else as lines of text."""
 
     def __init__(self, console: Console, scene: DemoScene, stage: Stage, *, watched: bool) -> None:
-        """watched: True to show the picture."""
+        """watched: True to show the picture; False to print lines."""
         self.console, self.scene, self.stage, self.watched = console, scene, stage, watched
         self.status = "starting the cluster"
         self._picture = Picture(scene, Style.for_console(console))
@@ -136,7 +136,7 @@ class Teller:
     def conclude(self, verdict: Mapping[str, Sequence[str]], *, every: bool) -> None:
         """Prints the whole tree, each gang with its reason, and the checks (text -> faults).
 
-        every: True to print all checks, False to print failed ones only.
+        every: True to print all checks; False to print only failed checks.
         """
         self.scene.look(self.stage.pods())
         for line in self._picture.lines(self.console.width):

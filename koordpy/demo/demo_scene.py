@@ -20,11 +20,11 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True, slots=True)
-class DemoSeat:
-    """One pod on a node."""
+class DrawnPod:
+    """One pod on a node, as it is drawn."""
 
     letter: str
-    """Letter of its gang in the picture."""
+    """Letter that marks the pod's gang in the picture."""
     rank: str
     """Rank in the gang; empty for a pod without a gang."""
     gpus: int
@@ -33,7 +33,7 @@ class DemoSeat:
 
 @dataclass(slots=True)
 class Row:
-    """One gang, or pod without a gang, with its current state."""
+    """One gang, or one pod without a gang, with its current state."""
 
     letter: str
     forecast: GangForecast
@@ -48,7 +48,7 @@ class Row:
     message: str = ""
     """Message of a pending member; empty if there is none."""
     evicted: list[str] = field(default_factory=list)
-    """For each evicted member: the example for which it was evicted."""
+    """For each evicted member: the act for which it was evicted."""
 
     @property
     def name(self) -> str:
@@ -71,8 +71,10 @@ class Row:
 
     @property
     def members(self) -> int:
-        """Number of members that exist or are still to be created. Evicted members do not count, because they are not
-        recreated. If all were evicted, the number of all members.
+        """Number of members that exist or are still to be created.
+
+        Evicted members do not count, because they are not recreated. If all members were evicted, the number of all
+        members is returned.
         """
         asked = len(self.forecast.members)
         return max(self.arrived, asked - len(self.evicted)) or asked
@@ -80,7 +82,7 @@ class Row:
 
 @dataclass(slots=True)
 class DemoScene:
-    """The state that is drawn. `arrive` is called when an act begins, `look` before each picture."""
+    """The state that is drawn. `arrive` is called when an act begins, and `look` before each picture."""
 
     tree: Tree
     gpus: Mapping[str, int]
@@ -89,10 +91,10 @@ class DemoScene:
     """Name of the devices in texts."""
     rows: list[Row] = field(default_factory=list)
     """Gangs in the order of their acts."""
-    seats: dict[str, list[DemoSeat]] = field(default_factory=dict)
-    """Node -> its pods."""
+    drawn_pods: dict[str, list[DrawnPod]] = field(default_factory=dict)
+    """Node -> the pods on it."""
     changed: dict[str, int] = field(default_factory=dict)
-    """Node -> number of the last look at which its pods had changed."""
+    """Node -> number of the call of `look` at which its pods last changed."""
     headline: str = ""
     """File and title of the latest act."""
     _looks: int = 0  # number of calls of `look`
@@ -120,7 +122,7 @@ class DemoScene:
             row.running = row.arrived = 0
             row.message = ""
             row.nodes = {}
-        seats: dict[str, list[DemoSeat]] = {}
+        drawn: dict[str, list[DrawnPod]] = {}
         for pod in sorted(pods, key=_rank_order):
             row_found = row_of.get(key_of(pod))
             if row_found is None:
@@ -132,19 +134,19 @@ class DemoScene:
             if node:
                 row_found.nodes[key_of(pod)] = node
                 rank = rank_of(pod)
-                seats.setdefault(node, []).append(DemoSeat(row_found.letter, rank, gpus_of(pod), running))
+                drawn.setdefault(node, []).append(DrawnPod(row_found.letter, rank, gpus_of(pod), running))
             else:
                 row_found.message = row_found.message or refusal(pod)
         for row in self.rows:
             row.place = domain_of(self.tree, row.nodes.values())
-        for node in seats.keys() | self.seats.keys():
-            if len(seats.get(node, ())) != len(self.seats.get(node, ())):
+        for node in drawn.keys() | self.drawn_pods.keys():
+            if len(drawn.get(node, ())) != len(self.drawn_pods.get(node, ())):
                 self.changed[node] = self._looks
-        self.seats = seats
+        self.drawn_pods = drawn
 
     def used(self, nodes: Iterable[str]) -> int:
         """Returns the number of GPUs or NPUs on nodes that pods use."""
-        return sum(seat.gpus for node in nodes for seat in self.seats.get(node, ()))
+        return sum(pod.gpus for node in nodes for pod in self.drawn_pods.get(node, ()))
 
     def total(self, nodes: Iterable[str]) -> int:
         """Returns the number of GPUs or NPUs on nodes."""

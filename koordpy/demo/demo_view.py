@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws the demo as text: the tree of network domains with the pods on each node, and a table of gangs.
 
-A node is a bar with one character for each GPU. A pod covers as many characters as it uses GPUs, marked with the letter
-of its gang and its rank. Colours repeat the letters. If the terminal has too few lines for the whole tree, blocks (the
-layer above the lowest switches) that did not change for the longest time are drawn as one line.
+A node is a bar with one character for each GPU. A pod covers as many characters as it uses GPUs, and is marked with the
+letter of its gang and its rank. Colours repeat the letters. If the terminal has too few lines for the whole tree,
+blocks (the layer above the lowest switches) are drawn as one line, first those that changed longest ago.
 """
 
 import textwrap
@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from koordpy.api.natural_order import natural_key
-from koordpy.demo.demo_scene import DemoScene, DemoSeat, Row
+from koordpy.demo.demo_scene import DemoScene, DrawnPod, Row
 
 # colours of gangs, by their letters
 PALETTE = (
@@ -44,7 +44,7 @@ _WIDEST = 100
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Capabilities of the terminal."""
+    """Properties of the terminal that decide how the picture is drawn."""
 
     colour: bool
     unicode: bool
@@ -88,13 +88,13 @@ class Picture:
         """Level of the domains that may be drawn as one line."""
         self._width = _WIDEST
         self._folded: set[int] = set()
-        """Domains of the block layer that are drawn as one line."""
+        """Domains of the block layer that are drawn as one line now."""
 
     def render(self, *, seconds: float, width: int, height: int, status: str) -> RenderableType:
         """Returns the whole picture with at most `height` lines; long lines are cut."""
         rows = gang_lines(self.scene.rows, self.style)
         tail = self._newest(width)
-        # lines besides the tree: title, blank lines, headings, gangs, and the latest act
+        # number of lines beside the tree: title, blank lines, headings, gangs, and the latest act
         other_lines = 2 + (rows.row_count + 2) + len(tail)
         tree = self.lines(width)
         if len(tree) + other_lines > height:
@@ -132,8 +132,8 @@ class Picture:
     def lines(self, width: int, budget: int | None = None) -> list[Text]:
         """Returns the lines of the tree, from the top layer down.
 
-        Blocks that have not changed for the longest time are drawn as one line until the tree has at most `budget`
-        lines; None: no limit.
+        Blocks are drawn as one line, first those that changed longest ago, until the tree has at most `budget` lines.
+        None: no limit.
         """
         self._width, self._folded = min(width, _WIDEST), set()
         lines = list(self._children(0, 0, ""))
@@ -147,7 +147,7 @@ class Picture:
         return lines[: max(budget, 3)]
 
     def _by_quiet(self) -> list[int]:
-        """Returns the occupied domains of the block layer, the one that changed longest ago first."""
+        """Returns the domains of the block layer that have pods, the domain that changed longest ago first."""
         level = self.tree.levels[self._block]
         found = []
         for d in range(len(level)):
@@ -162,8 +162,8 @@ class Picture:
         return self.tree.node_names[int(at.start[domain]) : int(at.end[domain])]
 
     def _empty(self, level: int, domain: int) -> bool:
-        """Returns whether no pod is on the nodes of a domain."""
-        return not any(self.scene.seats.get(node) for node in self._nodes(level, domain))
+        """Returns True if no pod is on the nodes of a domain."""
+        return not any(self.scene.drawn_pods.get(node) for node in self._nodes(level, domain))
 
     def _children(self, level: int, domain: int, indent: str) -> Iterator[Text]:
         """Yields the lines below a domain. Consecutive empty children are drawn as one line. indent: of their lines."""
@@ -181,8 +181,9 @@ class Picture:
     def _domain(self, level: int, run: list[int], guide: Text, rail: str) -> Iterator[Text]:
         """Yields the lines of a domain and of everything below it.
 
-        run: the domain, or several consecutive empty ones; guide: begin of its first line; rail: of its further lines.
-        There are three cases: empty, lowest layer (bars of nodes), and others (a heading and the children).
+        run: the domain, or several consecutive empty domains. guide: begin of the first line. rail: begin of further
+        lines. There are three cases: empty domains, the lowest layer (bars of nodes), and all others (a heading and the
+        children).
         """
         names = self.tree.levels[level].names
         first = run[0]
@@ -193,10 +194,10 @@ class Picture:
             guide.append(f"{label}  ")
             yield guide.append(f"{len(nodes)} nodes, {free} {self.scene.devices}, all free", style="dim")
         elif level == self.tree.depth - 1:
-            # as many nodes in a line as fit, in columns of equal width
+            # put as many nodes in a line as fit, in columns of equal width
             column = max(map(len, names))
             guide.append(f"{names[first]:<{column}}")
-            has_cpu_pods = any(not seat.gpus for seats in self.scene.seats.values() for seat in seats)
+            has_cpu_pods = any(not pod.gpus for drawn in self.scene.drawn_pods.values() for pod in drawn)
             widest = max(self.scene.gpus[node] for node in nodes) + 3 * has_cpu_pods
             name = max(len(node) for node in nodes) + 1
             room = self._width - len(guide)
@@ -222,7 +223,7 @@ class Picture:
 
     def _summary(self, nodes: list[str]) -> Text:
         """Returns the number of pods of each gang on nodes, for a block that is drawn as one line."""
-        counts = Counter(seat.letter for node in nodes for seat in self.scene.seats.get(node, ()))
+        counts = Counter(pod.letter for node in nodes for pod in self.scene.drawn_pods.get(node, ()))
         line = Text("   ")
         for letter in sorted(counts):
             line.append_text(self.style.chip(letter)).append(
@@ -231,36 +232,37 @@ class Picture:
         return line
 
     def bar(self, node: str) -> Text:
-        """Returns the GPUs of a node, one character each, then each pod without GPUs after a `+`."""
-        bar, taken, cpu_seats = Text(), 0, []
-        for seat in self.scene.seats.get(node, ()):
-            if seat.gpus:
-                bar.append_text(self._seat(seat))
-                taken += seat.gpus
+        """Returns the bar of a node: its GPUs, one character each, then after a `+` each pod without GPUs."""
+        bar, taken, cpu_pods = Text(), 0, []
+        for pod in self.scene.drawn_pods.get(node, ()):
+            if pod.gpus:
+                bar.append_text(self._pod_text(pod))
+                taken += pod.gpus
             else:
-                cpu_seats.append(seat)
+                cpu_pods.append(pod)
         bar.append(self.style.free * (self.scene.gpus[node] - taken), style="dim")
-        for seat in cpu_seats:
-            bar.append("+").append_text(self._seat(seat))
+        for pod in cpu_pods:
+            bar.append("+").append_text(self._pod_text(pod))
         return bar
 
-    def _seat(self, seat: DemoSeat) -> Text:
-        """Returns one pod: letter and rank, as wide as its GPUs; only the letter if the rank does not fit."""
-        label = f"{seat.letter}{seat.rank}"
-        width = seat.gpus or len(label)
-        fill = " " if self.style.colour else "=" if seat.running else "-"
+    def _pod_text(self, pod: DrawnPod) -> Text:
+        """Returns the text of one pod: letter and rank, as wide as its GPUs; only the letter if the rank does not
+        fit."""
+        label = f"{pod.letter}{pod.rank}"
+        width = pod.gpus or len(label)
+        fill = " " if self.style.colour else "=" if pod.running else "-"
         style = ""
         if self.style.colour:
-            hue = self.style.hue(seat.letter)
-            style = f"black on {hue}" if seat.running else f"{hue} reverse dim"
-        return Text((label if len(label) <= width else seat.letter).ljust(width, fill), style=style)
+            hue = self.style.hue(pod.letter)
+            style = f"black on {hue}" if pod.running else f"{hue} reverse dim"
+        return Text((label if len(label) <= width else pod.letter).ljust(width, fill), style=style)
 
 
 # The gangs
 
 
 def _brief(row: Row) -> str:
-    """Returns the most specific part of a gang's reason, or its message without the gang's name if it is pending."""
+    """Returns the most specific part of a gang's reason. For a pending gang, its message without the gang's name."""
     if row.bound:
         return row.why.split("; ", 1)[-1]
     return row.message.removeprefix(f"gang {row.forecast.name}: ")

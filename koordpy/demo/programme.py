@@ -15,7 +15,7 @@ class Programme:
     about: str
     """Description in the command's help."""
     cluster: tuple[str, ...]
-    """Files and folders with the topology, nodes and tables."""
+    """Files and folders with the objects of the cluster: topology, nodes and ConfigMaps."""
     acts: tuple[str, ...]
     """Files of the acts, without `.yaml`."""
     devices: str
@@ -43,7 +43,7 @@ TRAINING = Programme(
     ),
     devices="GPUs",
 )
-"""A cluster with GPUs. The plain pod is created first, so that the blocks differ and best fit has a choice."""
+"""A cluster with GPUs. The plain pod is created first, so that blocks differ and best fit can choose between them."""
 
 # a cluster with NPUs
 ASCEND = Programme(

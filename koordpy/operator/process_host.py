@@ -45,12 +45,12 @@ MOST_REST_SECONDS = 60.0
 """Maximum time in seconds for which the garbage collector is disabled while the caches are not in sync."""
 
 
-async def _anybody(_: web.Request) -> str:
+async def _allow_all(_: web.Request) -> str:
     return ""
 
 
 def _guard(access: DebugAccess, client: ApiClient) -> Guard:
-    guards: dict[DebugAccess, Guard] = {"loopback": from_loopback, "token": TokenGuard(client), "open": _anybody}
+    guards: dict[DebugAccess, Guard] = {"loopback": from_loopback, "token": TokenGuard(client), "open": _allow_all}
     return guards[access]
 
 

@@ -88,7 +88,7 @@ def ignored_labels(namespace: str, labels: Mapping[str, str], settings: Settings
 
     The label that names a quota is not among them: `QuotaTree.may_name` decides on it.
     """
-    if settings.labels_count(namespace):
+    if settings.trusts_labels_of(namespace):
         return []
     rigid = {keys.QUOTA_PREEMPTIBLE: "false", keys.DISABLE_PREEMPTIBLE: "true"}
     user = [keys.QUOTA_USER] if labels.get(keys.QUOTA_USER) else []

@@ -67,7 +67,7 @@ def _in_quota(info: PodInfo, quota: str, case: Case) -> PodInfo:
     """Returns a pod with another quota in its label."""
     meta = info.pod.metadata
     pod = restruct(info.pod, metadata=restruct(meta, labels={**meta.labels, keys.QUOTA_NAME: quota}))
-    counts = case.config.quota.labels_count(info.namespace)
+    counts = case.config.quota.trusts_labels_of(info.namespace)
     return restruct(info, pod=pod, owner=owner_in(pod, counts=counts, queue=info.owner.queue))
 
 
