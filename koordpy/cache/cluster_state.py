@@ -40,10 +40,8 @@ from koordpy.rejections.closed_nodes import NOTHING_CLOSED, ClosedNodes
 
 
 class ClusterState(PodBook):
-    """The cache. Input: Kubernetes objects (`upsert`, `delete`). Output: `snapshot`.
-
-    Not thread-safe: only one thread may use it.
-    """
+    """The cache. Input: Kubernetes objects (`upsert`, `delete`). Output: `snapshot`. Not thread-safe: only one thread
+    may use it."""
 
     def __init__(
         self,
@@ -118,10 +116,8 @@ class ClusterState(PodBook):
     # -- objects in ---------------------------------------------------------------------------------------------------
 
     def upsert(self, obj: Wire) -> None:
-        """Stores the current state of an object.
-
-        Raises `UnreadableError` if it cannot be read; then nothing changes.
-        """
+        """Stores the current state of an object. Raises `UnreadableError` if it cannot be read; then nothing
+        changes."""
         kind = type(obj)
         handler = self._handlers.get(kind)
         if handler is not None:
@@ -139,11 +135,8 @@ class ClusterState(PodBook):
             self._others.pop((kind, key), None)
 
     def get(self, kind: type[W], key: str) -> W | None:
-        """Returns an object; None if unknown.
-
-        kind: storage, resource claims, owners, devices, or any kind without a book. Pods, nodes, gangs and quotas are
-        found in their books instead.
-        """
+        """Returns an object; None if unknown. kind: storage, resource claims, owners, devices, or any kind without a
+        book. Pods, nodes, gangs and quotas are found in their books instead."""
         book = self._books.get(kind) or self._family_books.get(kind)
         return book.get(kind, key) if book is not None else cast(W | None, self._others.get((kind, key)))
 
@@ -249,11 +242,9 @@ class ClusterState(PodBook):
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def ground(self, nodes: Collection[str]) -> list[object]:
-        """Returns the objects that determine what fits some nodes, to find out later whether any of them changed.
-
-        These are the NodeInfos (None for an unknown node) and the objects of devices. A changed object is a new object,
-        so two results are compared by identity.
-        """
+        """Returns the objects that determine what fits some nodes, to find out later whether any of them changed. These
+        are the NodeInfos (None for an unknown node) and the objects of devices. A changed object is a new object, so
+        two results are compared by identity."""
         found: list[object] = [*map(self.nodes.get, nodes)]
         for book in self.families.values():
             found += book.ground(nodes)
@@ -399,10 +390,8 @@ class ClusterState(PodBook):
 
 
 def _owners_by_default(group: UpstreamPodGroup) -> tuple[OwnerReference, ...]:
-    """Returns the owners of a PodGroup that one of these owners may have created by default (workloads.md 2).
-
-    Empty for other PodGroups.
-    """
+    """Returns the owners of a PodGroup that one of these owners may have created by default (workloads.md 2). Empty for
+    other PodGroups."""
     spec = group.spec
     is_basic = spec.scheduling_policy.gang is None and spec.scheduling_policy.basic is not None
     if not is_basic or spec.parent_composite_pod_group_name or unreadable(group.metadata):

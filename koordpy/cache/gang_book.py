@@ -44,9 +44,7 @@ class GangTally:
 
     def half_bound(self, need: int) -> bool:
         """Returns True if at least one member is bound, but bound and Succeeded members are fewer than the minimum.
-
-        need: minimum of the gang. Members of earlier runs do not count.
-        """
+        need: minimum of the gang. Members of earlier runs do not count."""
         return bool(self.bound) and self.present < need
 
 
@@ -95,11 +93,9 @@ class GangBook:
         dict."""
 
     def new_member(self, gang: GangRef, info: PodInfo) -> None:
-        """Records that a pod joins the gang; called before the pod is added.
-
-        Called only for a new pod, or for a pod that named no gang or another gang before. If the pod begins a new run,
-        Succeeded members of earlier runs are removed.
-        """
+        """Records that a pod joins the gang; called before the pod is added. Called only for a new pod, or for a pod
+        that named no gang or another gang before. If the pod begins a new run, Succeeded members of earlier runs are
+        removed."""
         gone = self._history.gone(gang)
         if not gone or not (self._history.has_gone(gang, info.name) or self._is_mixed(gang, info.controller)):
             return
@@ -214,10 +210,8 @@ class GangBook:
             self._counted(gang, frozenset(tally.owners), tally.bound + ended, need)
 
     def _counted(self, gang: GangRef, owners: frozenset[str], present: int, need: int) -> None:
-        """Stores the number of members of the present run in the tally and in the history.
-
-        present: number of bound and Succeeded members. need: minimum of the gang.
-        """
+        """Stores the number of members of the present run in the tally and in the history. present: number of bound and
+        Succeeded members. need: minimum of the gang."""
         tally = self._tallies.get(gang)
         if tally is not None:
             tally.present = present
@@ -246,10 +240,8 @@ class GangBook:
         return whole_number(meta.labels.get(keys.LABEL_GANG_MIN) or meta.annotations.get(keys.GANG_MIN, "")) or 0
 
     def whole(self, gang: GangRef) -> int:
-        """Returns the number of bound or Succeeded members if they reach the gang's minimum, else 0.
-
-        For a derived gang only the bound members are counted, if these alone reach the minimum.
-        """
+        """Returns the number of bound or Succeeded members if they reach the gang's minimum, else 0. For a derived gang
+        only the bound members are counted, if these alone reach the minimum."""
         members, derived = self.gang(gang), self.derived.get(gang)
         need = derived.min_member if derived is not None else self.minimum(gang)
         if derived is not None and len(members.bound) >= derived.min_member:
@@ -258,9 +250,7 @@ class GangBook:
 
     def tallies(self) -> Iterator[tuple[GangRef, GangTally, int]]:
         """Yields (gang, its tally, its minimum) of every gang with pods of this scheduler. The tallies are current.
-
-        Gangs of PodGroups that do not exist are left out.
-        """
+        Gangs of PodGroups that do not exist are left out."""
         for ref, tally in self._tallies.items():
             if tally.ours and (need := self.minimum(ref)) is not None:
                 self.past(ref)
@@ -321,10 +311,8 @@ class GangBook:
         )
 
     def made_groups(self) -> Mapping[GangRef, tuple[UpstreamPodGroup, ...]]:
-        """Returns gang -> upstream PodGroups that were created by default for its pods.
-
-        An unchanged tuple is the same object as in the last result, so that readers detect changes by identity.
-        """
+        """Returns gang -> upstream PodGroups that were created by default for its pods. An unchanged tuple is the same
+        object as in the last result, so that readers detect changes by identity."""
         found: dict[GangRef, tuple[UpstreamPodGroup, ...]] = {}
         for ref, counts in self._default_counts.items():
             groups = tuple(self.upstream[key] for key in sorted(counts, key=natural_key) if key in self.upstream)
@@ -358,10 +346,8 @@ class GangBook:
         return self._views.copy()
 
     def past(self, ref: GangRef) -> GangPast:
-        """Returns the history of a gang, after the work that was postponed until now.
-
-        Postponed are: reading the status of its PodGroup, and counting the members of its present run.
-        """
+        """Returns the history of a gang, after the work that was postponed until now. Postponed are: reading the status
+        of its PodGroup, and counting the members of its present run."""
         if ref in self._history.unread:
             members = Members(pods=self.members(ref))
             self._history.settle(ref, members.run, members.ended)

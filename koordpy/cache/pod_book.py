@@ -38,10 +38,8 @@ class PodBook:
     def __init__(
         self, families: DeviceFamilies, *, scheduler_names: frozenset[str], owned: bool, quota: Quota, gangs: Gangs
     ) -> None:
-        """owned: True if default spread constraints apply to pods of controllers and services (`shape_of`).
-
-        families: books of the device families. quota, gangs: sections of the configuration.
-        """
+        """owned: True if default spread constraints apply to pods of controllers and services (`shape_of`). families:
+        books of the device families. quota, gangs: sections of the configuration."""
         self.readers = families.readers
         self.families = families.books
         """Device family -> its book."""
@@ -77,11 +75,8 @@ class PodBook:
 
     def put_pod(self, pod: Pod, *, seen: bool = True) -> None:
         """Stores a pod as the API server has it. A Succeeded or Failed pod is stored only if its gang or workload
-        counts it.
-
-        seen: True if the watch shows this state; False if the cache reads a state again that it has already. Raises
-        `UnreadableError` if a quantity cannot be read; then nothing changes.
-        """
+        counts it. seen: True if the watch shows this state; False if the cache reads a state again that it has already.
+        Raises `UnreadableError` if a quantity cannot be read; then nothing changes."""
         key, old = pod.key, self._pods.get(pod.key)
         known = old if old is not None and old.uid == pod.metadata.uid else None
         info = self._read(pod, known, seen=seen)
@@ -180,8 +175,7 @@ class PodBook:
             self.workloads.drop(key, uid)
 
     def _followed(self, info: PodInfo) -> PodInfo:
-        """Returns a pod with its rank index and, if it names no gang itself, with the gang derived from its
-        workload."""
+        """Returns a pod with its rank index, and with its derived gang if it names no gang itself."""
         gang, index, made = self.workloads.filed(info)
         if (gang, index, made) == (info.gang, info.index, info.made_group):
             return info
@@ -229,8 +223,7 @@ class PodBook:
         self._look_for(label_keys)
 
     def _look_for(self, label_keys: Iterable[str]) -> None:
-        """Adds label keys that selectors name. Counts and shapes of pods then distinguish the values of these
-        labels."""
+        """Adds label keys that selectors name. Counts and shapes then distinguish the values of these labels."""
         if len(self.neighbours.looked_for) > self._most_keys:
             self.forget_labels()
         new = self.neighbours.look_for(label_keys)
@@ -298,11 +291,9 @@ class PodBook:
         self.quotas.account(info, sign)
 
     def _account_devices(self, info: PodInfo, sign: int) -> None:
-        """Adds the devices of a bound pod to the device books (sign 1), or removes them (-1).
-
-        The devices of an assumed pod are those of its assumption; of any other pod those that its annotations state.
-        Annotations of a pod that requests no device are ignored, except for GPU groups.
-        """
+        """Adds the devices of a bound pod to the device books (sign 1), or removes them (-1). The devices of an assumed
+        pod are those of its assumption; of any other pod those that its annotations state. Annotations of a pod that
+        requests no device are ignored, except for GPU groups."""
         if not info.extended and info.group is None:
             return
         if sign < 0:
@@ -346,8 +337,7 @@ class PodBook:
         self.placed(self.expected.assume(info.pod, assumed), node)
 
     def placed(self, pod: Pod, node: str) -> None:
-        """Replaces a pending pod by its state with a node and annotations. The fields that these do not affect are
-        reused."""
+        """Replaces a pending pod by its state with a node and annotations; its other fields are not read again."""
         old = self._pods[pod.key]
         info = replace(old, pod=pod, node=node, pending=False, shape=b"")
         self.workloads.put_pod(info)
@@ -359,10 +349,8 @@ class PodBook:
         return any(is_extended(name) and name not in self._tracked_resources for name in info.requests)
 
     def foresee_nomination(self, key: str, node: str, losers: Iterable[ShareQueue] = ()) -> None:
-        """Records that a pending pod is being nominated to a node, and reserves its capacity there.
-
-        node: empty if the nomination is being cleared. losers: quotas and users from which the capacity is reclaimed.
-        """
+        """Records that a pending pod is being nominated to a node, and reserves its capacity there. node: empty if the
+        nomination is being cleared. losers: quotas and users from which the capacity is reclaimed."""
         if key in self._pods:
             self._reservations[key] = nomination(key, node, losers)
             self.expected.nominate(self._pods[key].pod, node)

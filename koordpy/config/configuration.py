@@ -2,10 +2,9 @@
 """KoordpyConfiguration: all settings of the file for `--config`, with their defaults.
 
 docs/configuration.md explains each setting, and `configuration_file.py` reads the file. After reading, durations are in
-seconds. Sections are frozen, because equal plans require an equal configuration.
-
-Sources: kube-parity.md section 5 for the process, filters and scores; preemption.md 1, quota-fairness.md 1,
-gpu-topology.md 12, ascend.md 6 and gang-network.md 4 for the sections of these subjects.
+seconds. Sections are frozen, because equal plans require an equal configuration. Sources: kube-parity.md section 5 for
+the process, filters and scores; preemption.md 1, quota-fairness.md 1, gpu-topology.md 12, ascend.md 6 and
+gang-network.md 4 for the sections of these subjects.
 """
 
 from collections.abc import Mapping
@@ -101,8 +100,7 @@ class PodTopologySpreadArgs(Section, frozen=True):
 
     @property
     def constraints(self) -> tuple[TopologySpreadConstraint, ...]:
-        """The default constraints. A constraint without a selector counts pods with the same services and owner as the
-        pod."""
+        """The default constraints. Without a selector, a constraint counts pods of the same services and owner."""
         return SYSTEM_SPREAD if self.defaulting_type == "System" else self.default_constraints
 
     @property
@@ -171,11 +169,8 @@ class Scores(Section, frozen=True):
 
 
 class Solver(Section, frozen=True):
-    """Time limits of CP-SAT.
-
-    `deterministic_time` is in the solver's own units of work, so plans do not depend on the machine's speed.
-    `wall_time_watchdog`, in seconds, only stops a solve that the units of work fail to limit.
-    """
+    """Time limits of CP-SAT. `deterministic_time` is in the solver's own units of work, so plans do not depend on the
+    machine's speed. `wall_time_watchdog`, in seconds, only stops a solve that the units of work fail to limit."""
 
     deterministic_time: SolverTime = 2.0
     wall_time_watchdog: Span = 10.0
@@ -259,8 +254,7 @@ class Preemption(Section, frozen=True):
     enabled: bool = True
     across_quotas: Literal["overMin", "any", "never"] = "overMin"
     across_users: Literal["overShare", "any", "never"] = "overShare"
-    """Pods of another user or queue that the rule `priority` may evict: those above its fair share, any pods, or
-    none."""
+    """Pods of another user or queue that the rule `priority` may evict: usage above its fair share, any, or none."""
     surplus_victims: Literal["pods", "any"] = "pods"
     """What pending members above minMember may evict or move: only single pods (`pods`), or any unit (`any`)."""
     time_limit: SolverTime = 2.0
