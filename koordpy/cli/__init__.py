@@ -3,7 +3,7 @@
 
 Commands read manifests or a running cluster, call the planner or the scheduler's API, and print a document or a table.
 
-Main entries: `COMMANDS` (`main.py`): every command by name; `add_cluster` (`offline_inputs.py`): options that name the
+Main types: `COMMANDS` (`main.py`): every command by name; `add_cluster` (`offline_inputs.py`): options that name the
 input; `say` (`output.py`): prints output.
 
 Must not make scheduling decisions. `koordpy --help` must import neither the planner nor the manifest parser.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses which of many objects a metric names, so that the number of its label values is bounded.
 
-An object stays chosen as long as it exists, so that the duration of an alert about it is not reset. Unused places go to
-other objects in natural order. Choosing among n objects costs O(n), or O(n log most) if there are unused places.
+An object stays chosen as long as it exists, so that the duration of an alert about it does not restart. If fewer than
+the maximum are chosen, further objects are chosen in natural order. Choosing among n objects costs O(n), or O(n log
+most) if further objects are chosen.
 """
 
 import heapq

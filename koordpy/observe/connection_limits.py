@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits the number of open connections of a server, fairly between client addresses.
 
-Probes of the kubelet and requests of the API server must be answered although another client has many open connections.
-If there are more than `MOST`, the oldest connection of the address with the most connections is closed. A connection is
-counted when it is accepted, before its TLS handshake, because a silent client costs as much memory as a served one.
+Probes of the kubelet and requests of the API server must be answered even if another client has many open connections.
+If there are more than `MOST` connections, the oldest connection of the address with the most connections is closed. A
+connection is counted when it is accepted, before its TLS handshake, because a silent client costs as much memory as a
+served client.
 
-Each connection is accepted by `sock_accept`, counted, and passed to the event loop together with the TLS context. The
-loop then owns the handshake from the first byte on. (`start_tls` on an open transport loses bytes on uvloop, where
+`sock_accept` accepts each connection; then it is counted, and passed to the event loop together with the TLS context.
+So the loop does the handshake from the first byte on. (`start_tls` on an open transport loses bytes on uvloop, where
 `pause_reading` in `connection_made` takes effect too late.)
 """
 

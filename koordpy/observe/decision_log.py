@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The decision log: records the decision of each round about each unit, with its reason.
 
-Per round it logs one line per unit: at level info for plans with victims, and for a gang if its line differs from its
-last one in more than numbers; at level debug otherwise. Lines of units that a gate blocks may be delayed. It keeps the
-last decisions in memory for /debug/decisions, because the question why a pod was placed or evicted is asked later.
+Each round logs one line for each unit. The level is info for plans with victims, and for a gang if its line differs
+from its previous line in more than numbers; otherwise debug. Lines of units that a gate blocks may be delayed. The last
+decisions stay in memory for /debug/decisions, because users ask later why a pod was placed or evicted.
 """
 
 import logging
@@ -47,14 +47,16 @@ class Decision:
     proof: str
     layer: str | None
     nodes: tuple[str, ...]
-    """Nodes of the placed pods, or of the nominated pods if there are victims; in the order of the plan, each once."""
+    """Nodes of the placed pods; if there are victims, nodes of the nominated pods. In the order of the plan, each
+    once."""
     message: str
-    """Message of the first pod that stays pending, or of the victims if there are any; empty if all pods are placed."""
+    """Message of the victims if there are any, else of the first pod that stays pending; empty if all pods are
+    placed."""
     beneficiary: str = ""
-    """Pod or gang for which the victims are evicted; empty if they are not evicted for a certain one."""
+    """Pod or gang for which the victims are evicted; empty if they are not evicted for a particular one."""
     victims: tuple[PodOnNode, ...] = ()
     nominated: tuple[PodOnNode, ...] = ()
-    """Pods of the unit with the nodes that are reserved until victims and terminating pods are gone; none is bound."""
+    """Pods of the unit with the nodes that are reserved for them until victims and terminating pods are gone."""
     dry_run: bool = False
     """True if the decision is not carried out."""
     never: bool = False
@@ -96,7 +98,7 @@ def _gangs(unit: str) -> Sequence[str]:
 
 
 _KEPT = 2048
-"""Number of decisions that are kept; up to twice as many are in memory."""
+"""Number of decisions that are stored; for a short time there may be twice as many."""
 _TOLD = 1 << 14
 """Maximum number of pending units in `DecisionLog.messages`."""
 GANG = "gang:"
@@ -128,8 +130,8 @@ class DecisionLog:
     """Records and logs decisions."""
 
     def __init__(self, *, hold_seconds: float = 0.0, dry_run: bool = False) -> None:
-        """hold_seconds: delay before a gang that a gate blocks is logged; most such gangs are complete by then.
-        dry_run: True if recorded plans are not carried out."""
+        """hold_seconds: seconds by which the line of a gang is delayed if a gate blocks it. Most such gangs are
+        complete by then. dry_run: True if plans are not carried out."""
         self._kept, self._dry_run = _Packed(), dry_run
         self._last: dict[str, str] = {}
         self._round = 0, 0.0
@@ -141,12 +143,13 @@ class DecisionLog:
         """Start that the last round promised to the first pending unit; None if it promised none."""
         self._hold = hold_seconds
         self._held: dict[str, tuple[float, Decision]] = {}
-        """Unit -> (time at which its decision is logged, on the clock of `at`; its last decision), while delayed."""
+        """Unit with a delayed line -> (time at which the line is logged, on the clock of `at`; the unit's last
+        decision)."""
         self._holder: dict[str, str] = {}
-        """Gang -> the unit with a delayed decision that contains it."""
+        """Gang -> the unit that contains it and that has a delayed line."""
 
     def record(self, plan: RoundPlan, *, number: int, at: float) -> None:
-        """Records the plan of a round, except units with victims, which `evicts` records once they are evicted."""
+        """Records the plan of a round. Units with victims are recorded by `evicts` once their victims are evicted."""
         self._round = number, at
         self.reservation = plan.reservation
         evicting = {eviction.unit for eviction in plan.evictions}
@@ -183,7 +186,8 @@ class DecisionLog:
         self.release(at)
 
     def _supersede(self, unit: str) -> None:
-        """Drops delayed decisions of other units with the same gangs: links between the gangs have changed."""
+        """Drops delayed lines of other units that have gangs of this unit, because the links between gangs have
+        changed."""
         for gang in _gangs(unit):
             held = self._holder.get(gang, unit)
             if held != unit:
@@ -196,8 +200,10 @@ class DecisionLog:
                 self._holder.pop(gang, None)
 
     def evicts(self, plan: RoundPlan, unit: str, *, dry_run: bool) -> None:
-        """Records that the victims of a unit in the last round's plan are being evicted; unit is empty if they are not
-        evicted for a certain unit."""
+        """Records that the victims of a unit in the last round's plan are being evicted.
+
+        unit: empty if the victims are not evicted for a particular unit.
+        """
         victims = sorted(
             (eviction for eviction in plan.evictions if eviction.unit == unit), key=lambda one: natural_key(one.pod_key)
         )
@@ -250,7 +256,8 @@ class DecisionLog:
     def _log(self, decision: Decision) -> None:
         level = logging.DEBUG
         if decision.unit.startswith(GANG):
-            # a line that differs only in numbers, such as while members are created, is logged at debug
+            # a line that differs from the previous one only in numbers, as while members are created, is logged at
+            # debug
             gist = _NUMBER.sub("#", decision.line())
             level = logging.INFO if self._last.get(decision.unit) != gist else logging.DEBUG
             self._last[decision.unit] = gist

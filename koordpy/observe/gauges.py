@@ -38,8 +38,10 @@ def quota_gauges(quotas: Quotas, settings: QuotaSettings) -> Gauges:
 
 
 def share_gauges(quotas: Quotas, config: Fairness) -> Gauges:
-    """Returns (queue or user, kind) -> accelerators: the fair share (fair) and the usage (used). In mode gpu-count the
-    entries are users."""
+    """Returns (queue or user, kind) -> accelerators. kind: `fair` for the fair share, `used` for the usage.
+
+    In mode gpu-count the entries are users.
+    """
     out: Gauges = {}
     if config.mode in ("exact", "kai"):
         shares = queue_shares(quotas, config, queue_ages(quotas, {})).whole

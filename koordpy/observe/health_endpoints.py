@@ -23,10 +23,10 @@ from koordpy.observe.metrics import CONTENT_TYPE, Metrics
 logger = logging.getLogger(__name__)
 
 Check = Callable[[], str]
-"""Returns the reason why the check failed, or the empty string."""
+"""Returns the reason why the check fails; empty if it passes."""
 Guard = Callable[[web.Request], Awaitable[str]]
-"""Returns the reason why a request may not read /debug and /configz, which show the workloads of all tenants, or the
-empty string if it may."""
+"""Returns the reason why a request may not read /debug and /configz; empty if it may. The guard is needed because these
+show the workloads of all tenants."""
 
 METRICS_SECONDS = 1.0
 """Minimum time in seconds between two renderings of the metrics; requests in between get the same text."""
@@ -67,8 +67,9 @@ class HealthServer:
     ) -> None:
         """guard: decides which requests may read /debug and /configz. handlers: /debug pages with a separate handler.
 
-        `configuration` and `debug` callables are called on the event loop. They return plain values, bytes that are
-        JSON, or a callable that returns these; it is called, and its result is encoded, in a thread.
+        The callables in `configuration` and `debug` are called on the event loop. They return plain values, bytes that
+        are JSON, or a function that returns one of these; the function is called in a thread, and its result encoded
+        there.
         """
         self._host, self._port = split_address(address)
         self._metrics, self._live, self._ready = metrics, dict(live), dict(ready)
@@ -122,7 +123,8 @@ class HealthServer:
         return await self._show(show, request)
 
     async def _show(self, show: Callable[[], Any], request: web.Request) -> web.StreamResponse:
-        """Answers one request at a time, in chunks, because the answer for a large cluster has tens of megabytes."""
+        """Answers one request at a time, in chunks, because the answer can have tens of megabytes on a large
+        cluster."""
         await self._let_in(request)
         if self._waiting >= SHOWING:
             raise web.HTTPTooManyRequests(text=f"{request.path}: too many concurrent requests\n")

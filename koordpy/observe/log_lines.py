@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats log lines as text or as JSON, one object a line.
+"""Formats log lines as text, or as JSON with one object a line.
 
-Long values are cut and control characters escaped, because tenants choose names and annotations. Lines about one object
-are limited per minute.
+Long values are cut and control characters escaped, because tenants choose names and annotations. The number of lines
+about one object is limited per minute.
 """
 
 import logging
@@ -104,7 +104,7 @@ class _OfObjects(logging.Filter):
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Returns False for lines about invalid HTTP requests, with which any client could fill the log."""
+    """Returns False for lines about invalid HTTP requests, because any client could fill the log with them."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
@@ -125,5 +125,5 @@ def configure(*, level: str = "info", format: LogFormat = "text", stream: TextIO
     server = logging.getLogger("aiohttp.server")
     if _is_ours not in server.filters:
         server.addFilter(_is_ours)
-    # koordpy logs itself why kopf ended and that it restarts
+    # koordpy itself logs why kopf ended and that it restarts
     logging.getLogger("kopf").setLevel(number if number <= logging.DEBUG else logging.CRITICAL)

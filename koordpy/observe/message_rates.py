@@ -3,7 +3,8 @@
 
 A message is repeated if it has the same text and object; a recreated object has another uid, so it gets the message
 again. One text is sent for at most `MOST_SUBJECTS` objects of a namespace, because a template with a mistake creates
-thousands of pods with it. Limits of namespaces are independent, so that no tenant uses up the messages of another.
+thousands of pods with the same mistake. Each namespace has a separate limit, so that no tenant uses up the messages of
+another.
 """
 
 import time
@@ -11,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 
 MOST_A_MINUTE = 10
-"""Messages about one object per minute, because an object that changes all the time would fill the log."""
+"""Messages about one object per minute. Without a limit, an object that changes all the time would fill the log."""
 MOST_OF_A_NAMESPACE = 300
 """Messages about all objects of one namespace per minute."""
 MOST_KEPT = 4096
@@ -20,7 +21,7 @@ MINUTE = 60.0
 MOST_SUBJECTS = 100
 """Number of objects of a namespace for which one text is sent."""
 MOST_TEXTS = 2048
-"""Number of texts per namespace, and of namespaces, that are remembered; a forgotten text may be sent again."""
+"""Maximum number of remembered texts per namespace, and of namespaces. A forgotten text may be sent again."""
 
 
 class Lately:
@@ -34,7 +35,7 @@ class Lately:
     def lets(self, subject: Hashable, now: float, namespace: str | None = None) -> bool:
         """Returns True, and counts a message, if the limits allow a message about the object now.
 
-        namespace: namespace of the object, which has a limit as well; None for no such limit.
+        namespace: namespace of the object, which has a limit, too; None for an object without this limit.
         """
         found = []
         for limited, most in ((None, MOST_OF_A_NAMESPACE), (subject, self._most)):
@@ -79,7 +80,7 @@ class SentMessages:
     def is_new(self, subject: Hashable, text: str, namespace: str = "") -> bool:
         """Returns True, and counts the text as sent, if it should be sent now.
 
-        A text that a limit per minute delays is still new later.
+        If the limit per minute delays a text, it still counts as new later.
         """
         known = self._namespaces.setdefault(namespace, OrderedDict())
         self._namespaces.move_to_end(namespace)

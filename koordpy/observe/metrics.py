@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Defines every metric. A metric with the meaning of a kube-scheduler metric has its name (kube-parity.md 5).
 
-Metrics of the process and of API requests are named as in Go clients. No label has the name of a pod, a node or a gang,
-except for a bounded number of degraded gangs and of the units that wait longest (`bounded_labels.py`). Gauges that
-describe state are computed when metrics are scraped.
+Metrics of the process and of API requests have the names of Go clients. No label has the name of a pod, node or gang,
+with two exceptions: a bounded number of degraded gangs, and of the units that wait longest (`bounded_labels.py`).
+Gauges of the present state are computed when metrics are scraped.
 """
 
 import platform
@@ -28,13 +28,13 @@ from koordpy.plan.round_plan import GangStatus, Proof, RoundPlan
 from koordpy.preemption.selection.preemption_names import WITHHOLDING, RuleName
 from koordpy.verify.plan_fault import Check
 
-# without it each counter has a second, unused series with its creation time
+# otherwise each counter has a second, unused series with its creation time
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _FINE = tuple(0.001 * 2**i for i in range(15))
 FIRST_CONFLICTS = ("bound_elsewhere", "overtaken_pod", "overtaken_node", "overtaken_room", "overtaken_victim")
-"""Kinds of conflicts with series that begin at 0; series of devices, claims and kubelets begin with a conflict."""
+"""Kinds of conflicts of which the series exist from the start with 0; series of other kinds begin with a conflict."""
 LOSSES = ("queue_full", "too_many", "failed")
 """Reasons for which an Event is not sent."""
 LONGEST_NAMED = 10
@@ -287,7 +287,7 @@ class Metrics:
     def _begin(self, profiles: Iterable[str], outcomes: Iterable[str]) -> None:
         """Creates the series with known labels at 0.
 
-        Prometheus sees no increase in a series that begins at 1, so a dashboard would miss the first eviction.
+        To Prometheus, a series that begins at 1 shows no increase, so a dashboard would miss the first eviction.
         """
         known: tuple[tuple[Counter | Gauge, Iterable[str]], ...] = (
             (self.gangs, GangStatus),
@@ -347,15 +347,20 @@ class Metrics:
                 self.solver_status.labels(run.status.value).inc()
 
     def child(self, metric: M, *labels: str) -> M:
-        """Returns the child of a metric with these labels, from a cache, because looking it up takes longer than
-        counting. The number of label values must be bounded."""
+        """Returns the child of a metric with these labels, from a cache, because a look-up takes longer than counting.
+
+        The number of label values must be bounded.
+        """
         found = self._children.get((metric, labels))
         if found is None:
             found = self._children[metric, labels] = metric.labels(*labels)
         return cast(M, found)
 
     def pod_bound(self, profile: str, *, attempts: int, sent: float, attempt: float, waited: float) -> None:
-        """Counts a bound pod. sent: seconds of its Binding; attempt: of the attempt; waited: in the queue."""
+        """Counts a bound pod.
+
+        sent: seconds that its Binding took. attempt: seconds of the last attempt. waited: seconds in the queue.
+        """
         self.child(self.binds, "bound").inc()
         self.bind_seconds.observe(sent)
         self.child(self.extension_seconds, "Bind", "Success", profile).observe(sent)

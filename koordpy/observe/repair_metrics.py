@@ -11,7 +11,7 @@ _REPAIR_SECONDS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600)
 
 
 class RepairOutcome(StrEnum):
-    """The step by which koordpy ended a repair (repair.md 4.3)."""
+    """How the repair of a gang ended (repair.md 4.3)."""
 
     REPLACED = "replaced"
     """The missing members were bound to free nodes."""

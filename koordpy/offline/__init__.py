@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns manifests into a complete cluster: reads files strictly, sets API server defaults, creates pods of workloads.
-A scenario is a list of steps. Each step changes the cluster as the run before it left it.
+"""Input of the offline commands: turns manifests into a complete cluster.
+
+Files are read strictly, an API server's defaults are set, and pods of workloads are created. A scenario is a list of
+steps; each step changes the cluster as it is at the end of the run before.
 
 Main types: `Loaded` (`loaded_manifests.py`): files as objects; `FilledInput` (`preparing.py`): a complete cluster;
 `Step` (`scenario_steps.py`): a change.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child objects that a workload creates under its name and that create the pods, such as the JobSet of a TrainJob.
+"""Child objects that a workload's controller creates and that create the pods, such as the JobSet of a TrainJob.
 
-Rules: workloads.md 10.1 and 10.2.
+A child has the name of its workload. Rules: workloads.md 10.1 and 10.2.
 """
 
 from dataclasses import replace
@@ -17,7 +17,10 @@ STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 
 
 def _owned(head: Head, api_version: str, kind: str, meta: Source) -> Head:
-    """Returns the head of a child object with its parent's name. meta: source of its labels and annotations."""
+    """Returns the head (identity and metadata) of a child object with its parent's name.
+
+    meta: source of its labels and annotations.
+    """
     return replace(
         head,
         api_version=api_version,
@@ -30,7 +33,7 @@ def _owned(head: Head, api_version: str, kind: str, meta: Source) -> Head:
 
 
 def child_of(child: Child, source: Source, head: Head) -> tuple[Source, Head]:
-    """Returns the child of a workload. Its spec is a part of the workload's, and it is suspended with it."""
+    """Returns the child of a workload. Its spec is a part of the workload's spec; both are suspended together."""
     spec, held = source.at(*child.spec), source.at("spec").flag("suspend")
     raw = {"spec": {**spec.raw, "suspend": True} if held else spec.raw}
     inner = Source(raw, "", source.faults, source.read_fields, spec.path)
@@ -51,7 +54,7 @@ def _trains(job: Source) -> bool:
 
 
 def _change(job: Source, trainer: Source, policy: Source) -> dict[str, Any]:
-    """Returns the patch of a replicatedJob: the number of nodes and resources that the trainer and the policy set."""
+    """Returns the patch of a replicatedJob: number of nodes and resources as the trainer and the policy set them."""
     name, trains, mpi = job.text("name"), _trains(job), policy.has("mpi")
     launcher_runs = policy.at("mpi").flag("runLauncherAsNode")
     asked_by = trainer if trainer.has("numNodes") else policy
@@ -71,7 +74,7 @@ def _change(job: Source, trainer: Source, policy: Source) -> dict[str, Any]:
 def jobset_of(source: Source, head: Head, runtime: Source) -> tuple[Source, Head]:
     """Returns the JobSet that the controller of a TrainJob creates.
 
-    It is the runtime's JobSet with the TrainJob's patches, then with the number of nodes and resources of its trainer.
+    It is the JobSet in the runtime with the TrainJob's patches, then with the trainer's number of nodes and resources.
     """
     template, spec = runtime.at("spec", "template"), source.at("spec")
     trainer, policy = spec.at("trainer"), runtime.at("spec", "mlPolicy")

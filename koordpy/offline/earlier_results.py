@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a SimulationResult among the manifests: the final nodes of its pods are their initial nodes in this run.
+"""Reads a SimulationResult among the manifests: the pods start on the nodes on which they were at the end of that run.
 
-It only names pods and nodes, so the input must contain them. It has no volumes and resource claims that the earlier run
-bound; `simulate -o manifests` has them.
+A SimulationResult only names pods and nodes, so the input must contain these objects. It has no volumes and resource
+claims that the earlier run bound; `simulate -o manifests` prints these.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ class FinalPlaces:
     waiting: frozenset[str]
     """Pods that are pending at the end."""
     gone: frozenset[str]
-    """Pods that were evicted, or removed by a scenario step, and not recreated."""
+    """Pods that were evicted, or removed by a scenario step, and that were not recreated."""
 
 
 def read_result(raw: Mapping[str, Any]) -> tuple[FinalPlaces, list[Fault]]:
@@ -67,11 +67,11 @@ def read_result(raw: Mapping[str, Any]) -> tuple[FinalPlaces, list[Fault]]:
 def bind_as(
     found: FinalPlaces, state: ClusterState, grow: Callable[[], Sequence[str]], now: datetime, later: int
 ) -> tuple[int, list[Fault]]:
-    """Binds pods to their final nodes. Returns the number of objects created after `now`, and faults for pods and nodes
-    that the input lacks.
+    """Binds pods to the nodes on which they were at the end of an earlier run.
 
-    grow: creates the pods of workloads that can begin, and returns their keys.
-    later: number of objects created after `now` so far.
+    Returns the number of objects created after `now`, and faults for pods and nodes that the input does not have. grow:
+    creates the pods of workloads that can begin, and returns their keys. later: number of objects created after `now`
+    by earlier runs.
     """
     for key in found.gone:
         state.delete(Pod, key)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings about the input of offline commands: misspelt fields and values, and objects that the input lacks.
+"""Warnings about the input of offline commands: misspelt fields and values, and objects that are missing in it.
 
-Lacking objects are PodGroups, quotas and claim templates that pods name, and workloads that own pods. None of the
-warnings is a fault (workloads.md 10.6): an unknown field may be of another version, and a dump without PodGroups or
-quotas can be planned, although the result differs from the cluster's.
+Missing objects are PodGroups, quotas and claim templates that pods name, and workloads that own pods. None of this is a
+fault (workloads.md 10.6): an unknown field may be of another version, and a dump without PodGroups or quotas can be
+planned, although the result differs from the cluster's.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -39,7 +39,8 @@ def of_manifests(read: Read) -> Iterator[str]:
 
 
 def _doubts(asked: ReadFields) -> Iterator[Fault]:
-    """Yields fields outside the status that look like misspelt known fields, and values that an API server rejects."""
+    """Yields fields outside of the status that look like misspelt known fields, and values that an API server
+    rejects."""
     for path, (raw, names) in asked.names.items():
         for key in raw if path.partition(".")[0] != "status" else ():
             if isinstance(key, str) and key not in names:
@@ -56,7 +57,7 @@ def _begun(key: str, names: set[str]) -> str:
 
 
 def of_schedulers(read: Read, served: Collection[str]) -> Iterator[str]:
-    """Yields a warning for each workload with some roles of koordpy and some of another scheduler."""
+    """Yields a warning for each workload with some roles for koordpy and some for another scheduler."""
     for top in read.tops:
         roles: tuple[Role, ...] = top.workload.roles if top.workload is not None else ()
         found: dict[str, str] = {}
@@ -71,7 +72,7 @@ def of_schedulers(read: Read, served: Collection[str]) -> Iterator[str]:
 
 
 def of_ordered(read: Read, state: ClusterState) -> Iterator[str]:
-    """Yields a warning for each StatefulSet that creates pods one by one, for a gang that needs more than one."""
+    """Yields a warning for each StatefulSet that creates pods one by one although its gang needs several to start."""
     ordered = {one.head.uid: one for one in read.known.all() if one.ordered}
     told: dict[str, None] = {}
     for info in state.pods() if ordered else ():
@@ -89,7 +90,7 @@ def of_ordered(read: Read, state: ClusterState) -> Iterator[str]:
 
 
 def of_namesakes(read: Read, state: ClusterState) -> Iterator[str]:
-    """Yields a warning for each PodGroup without pods if a workload has its name, and its pods form another gang."""
+    """Yields a warning for each PodGroup without pods that has the name of a workload with pods in another gang."""
     used = {info.gang.key for info in state.pods() if info.gang is not None and info.gang.source is GangSource.GROUP}
     groups = state.gangs.groups.keys() - used
     for top in read.tops:
@@ -101,7 +102,7 @@ def of_namesakes(read: Read, state: ClusterState) -> Iterator[str]:
 
 
 def of_owners(read: Read, state: ClusterState, served: Collection[str]) -> Iterator[str]:
-    """Yields a warning for each kind of workload that owns pods, makes them a gang, and is not in the input."""
+    """Yields a warning for each kind of workload that owns pods and would make them a gang, but is not in the input."""
     kinds = GANG_KINDS - {*ROLLED, "StatefulSet"}
     lost: dict[str, dict[str, None]] = {}
     for info in state.pods():
@@ -129,7 +130,7 @@ def _lacking(kind: str, relation: str, names: Mapping[str, None], effect: str = 
 def missing_objects(state: ClusterState) -> Iterator[str]:
     """Yields a warning for each kind of object that pods name and the input lacks.
 
-    PodGroups and ElasticQuotas are checked for running pods only, because the planner reports them for pending pods.
+    PodGroups and ElasticQuotas are checked only for running pods, because the planner reports them for pending pods.
     """
     quotas, known = state.quota_view(), {**state.gangs.groups, **state.gangs.upstream}
     lost: dict[str, dict[str, None]] = {"PodGroup": {}, "ElasticQuota": {}}
@@ -150,7 +151,7 @@ def missing_objects(state: ClusterState) -> Iterator[str]:
 
 
 def _near_label(key: str, known: Collection[str]) -> str:
-    """Returns `, did you mean KEY?` for a label key with a misspelt prefix or a misspelt name, empty if both differ."""
+    """Returns `, did you mean KEY?` for a label key with a misspelt prefix or name; empty if both differ."""
     prefix, _, name = key.rpartition("/")
     parts = [(one, *one.rpartition("/")[::2]) for one in sorted(known)]
     similar = {its: one for one, its_prefix, its in parts if its_prefix == prefix}
@@ -179,7 +180,8 @@ def _label_keys(spec: PodSpec) -> Iterator[tuple[str, str]]:
 
 
 def of_selectors(state: ClusterState, served: Collection[str]) -> Iterator[str]:
-    """Yields a warning for each label key in a field of pending pods that no node has, if nodes have a similar key."""
+    """Yields a warning for each label key in a field of pending pods if no node has it, but nodes have a similar
+    key."""
     known = {key for node in state.nodes for key in node.labels}
     asking: dict[tuple[str, str], list[str]] = {}
     for info in state.pods():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Result of reading manifests: objects with their place in a file, faults and warnings."""
+"""The result of reading manifests: objects with their place in a file, faults and warnings."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from koordpy.offline.read_kinds import (
 )
 
 MOST_REPEATS = 4
-"""Number of duplicate objects in two files above which one line reports them all."""
+"""If two files have more duplicate objects than this number, one line reports all of them."""
 
 
 MAX_LINE = 2000
@@ -27,7 +27,7 @@ class DocumentPlace:
 
     path: str
     within: str
-    """Place in the file; empty for an object of a cluster."""
+    """Place within the file, such as `document 2`; empty for an object of a cluster."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.within}" if self.within else self.path
@@ -44,7 +44,7 @@ class InputObject:
     name: str
     raw: dict[str, Any]
     order: int
-    """Position in the input, by which faults are sorted."""
+    """Position in the input, by which messages are sorted."""
     warning: str = field(default="", kw_only=True)
     """Warning that its kind is not read; empty if the kind is read."""
 
@@ -67,7 +67,7 @@ class Loaded:
     manifests: list[Manifest] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     makers: list[InputObject] = field(default_factory=list)
-    """Objects of kinds that create pods and that koordpy does not read."""
+    """Objects that create pods, of kinds that koordpy does not read."""
     strangers: list[InputObject] = field(default_factory=list)
     """Objects of unknown kinds, which may create pods."""
     workloads: list[InputObject] = field(default_factory=list)
@@ -81,23 +81,23 @@ class Loaded:
     results: list[tuple[InputObject, FinalPlaces]] = field(default_factory=list)
     """SimulationResults, with the final state of their pods."""
     rests: list[Manifest] = field(default_factory=list)
-    """Objects with faults, without their faulty fields."""
+    """Objects with faults, as they are without their faulty fields."""
     repeats: dict[tuple[str, str], list[tuple[int, str]]] = field(default_factory=dict)
     """(path, path with the same objects) -> the faults about these duplicates."""
     unreadable: bool = False
-    """True if a file could not be read: it may contain what the other files lack."""
+    """True if a file could not be read. Then objects that seem to be missing may be in that file."""
     order: int = 0
     """Order of the object that is being read."""
     generated: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(kind, generateName) -> number of objects that got a name from it."""
     faulty: dict[str, set[str]] = field(default_factory=dict)
-    """Kind -> names of the objects that are left out because of faults."""
+    """Kind -> names of objects that are left out because of faults."""
     lenient: str = ""
-    """Path of which faulty objects are left out with a warning, as the live scheduler does. Empty: no such path."""
+    """Path of which faulty objects are left out with a warning, as by the live scheduler; empty for none."""
     _named: dict[tuple[str, str, str], DocumentPlace] = field(default_factory=dict)
 
     def fault(self, where: object, fault: Fault | str, order: int | None = None) -> None:
-        """Records a fault of an object. order: its order in the input, None for the object that is being read."""
+        """Records a fault of an object. order: the object's position in the input; None for the object being read."""
         if self.lenient and f"{where}: ".startswith(f"{self.lenient}: "):
             self.warn(where, fault)
             return
@@ -109,7 +109,7 @@ class Loaded:
         self.unreadable = True
 
     def fold_repeats(self) -> None:
-        """Replaces the faults about two files with the same objects by one, as when a file is given twice."""
+        """Replaces the faults about two files with the same objects by one fault, as when a file is given twice."""
         for (path, first), lines in self.repeats.items():
             if len(lines) > MOST_REPEATS:
                 told = set(lines[1:])
@@ -136,13 +136,14 @@ class Loaded:
         return True
 
     def is_faulty(self, kind: str, name: str) -> bool:
-        """Returns True if the object is left out because of a fault; a faulty object without a name may be any."""
+        """Returns True if the object is left out because of a fault. A faulty object without a name may be any
+        object."""
         found = self.faulty.get(kind, ())
         return name in found or "" in found
 
     @property
     def fault_lines(self) -> list[str]:
-        """Lines about every fault, in the order of the input."""
+        """Returns one line for every fault, in the order of the input."""
         return [line for _, line in sorted(self.faults, key=lambda fault: fault[0])]
 
 
@@ -155,7 +156,7 @@ Identity = tuple[str, str, str, str]
 
 
 def identity_of(found: InputObject) -> Identity:
-    """Returns (group, kind, namespace, name) of an object. Both API groups of a custom resource count as one kind."""
+    """Returns (group, kind, namespace, name) of an object. Both API groups of a custom resource are the same kind."""
     if isinstance(found, Manifest):
         return "", found.kind.name, found.namespace, found.name
     return group_of(str(found.raw.get("apiVersion") or "")), str(found.raw["kind"]), found.namespace, found.name

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings about pods that the input lacks: pods of kinds that koordpy does not read, and a misplaced schedulerName.
+"""Warnings about pods that should be in the input but are not, and about a misplaced schedulerName.
 
-A schedulerName is misplaced if it is outside of a pod's spec, where no controller reads it.
-Rules: simulate.md 1.2 and 4, workloads.md 10.6.
+Pods are missing if koordpy does not read the kind of object that creates them. A schedulerName is misplaced if it is
+outside of a pod's spec, where no controller reads it. Rules: simulate.md 1.2 and 4, workloads.md 10.6.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,10 +22,10 @@ SCHEDULER_NAME = "schedulerName"
 
 
 def unmade_pods(loaded: Loaded, served: Sequence[str], others: Collection[str]) -> list[InputObject]:
-    """Returns objects that should have pods and have none in the input, so that their pods are not planned.
+    """Returns objects that should have pods, but have none in the input, so that their pods are not planned.
 
-    These are objects of kinds that are known to create pods, and objects of other unread kinds with a
-    scheduler name of koordpy in their spec.
+    These are objects of kinds that are known to create pods. Objects of other kinds that koordpy does not read are
+    included if their spec names a scheduler of koordpy.
     """
     pods: dict[str, list[Pod]] = {}
     for manifest in loaded.manifests:
@@ -48,7 +48,7 @@ def _is_ours(name: Any, served: Sequence[str], others: Collection[str]) -> bool:
 def of_unmade(maker: InputObject, served: Sequence[str], others: Collection[str]) -> str:
     """Returns the warning about an object without pods.
 
-    served: scheduler names of koordpy; others: scheduler names that are known to belong to another scheduler.
+    served: scheduler names of koordpy. others: names that are known to belong to other schedulers.
     """
     strange = [name for name in _schedulers(maker.raw) if name not in served]
     scheduler = f"; they would have {of_another(strange[0], served, others)}" if strange else ""
@@ -63,10 +63,10 @@ def is_ours(maker: InputObject, served: Sequence[str], others: Collection[str]) 
 
 
 def _has_pods(maker: InputObject, pods: Mapping[str, Sequence[Pod]]) -> bool:
-    """Returns True if the input has pods of an object that is not read, by owner or by name.
+    """Returns True if the input has pods of an object of an unread kind. They are found by owner or by name.
 
-    The owner of a pod may be a child of the object; the child's name begins with the object's name. Pods written by
-    hand have no owner, but a name that begins with it.
+    The owner of a pod may be a child of the object; the child's name begins with the object's name. A pod written by
+    hand has no owner, but its name begins with the object's name.
     """
     return any(
         name == maker.name or name.startswith(f"{maker.name}-")
@@ -77,11 +77,11 @@ def _has_pods(maker: InputObject, pods: Mapping[str, Sequence[Pod]]) -> bool:
 
 _NONE_OF = ("replicas", "parallelism", "completions")
 _OVER = ("Complete", "Completed", "Succeeded", "Failed")
-"""Conditions or phases of a workload that creates no more pods."""
+"""Conditions or phases of a workload that will not create pods any more."""
 
 
 def _asks(raw: Mapping[str, Any]) -> bool:
-    """Returns True if the object should have pods now: it is not suspended, not finished, and wants more than 0."""
+    """Returns True if the object should have pods now: it is not suspended, not finished, and wants at least one."""
     source = Source(raw)
     spec = source.at("spec")
     held = spec.flag("suspend") or spec.at("runPolicy").flag("suspend")
@@ -96,7 +96,8 @@ def _schedulers(raw: Mapping[str, Any]) -> list[str]:
 
 
 def _pod_specs(raw: Any) -> Iterator[Mapping[str, Any]]:
-    """Yields the specs of pod templates at any depth, and mappings with a schedulerName, which are not searched."""
+    """Yields the specs of pod templates at any depth. A mapping with a schedulerName counts as one and is not
+    searched."""
     todo = [raw]
     while todo:
         one = todo.pop()

@@ -40,10 +40,10 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def load_manifests(paths: Sequence[str], over: Loaded | None = None, *, nodes: bool = True) -> Loaded:
-    """Reads files, folders (their *.yaml, *.yml and *.json, sorted) and `-`, the standard input.
+    """Reads files, folders (their *.yaml, *.yml and *.json, sorted by name) and `-`, the standard input.
 
-    over: existing objects, such as those of a cluster; a manifest replaces the object of the same kind and name.
-    nodes: True if an input without a Node is a fault.
+    over: existing objects, such as those of a cluster; a manifest replaces the object with the same kind and name.
+    nodes: True if it is a fault that the input has no Node.
     """
     loaded = Loaded() if over is None else Loaded(order=over.order, generated=over.generated.copy())
     _load(paths, loaded)
@@ -60,7 +60,7 @@ def load_manifests(paths: Sequence[str], over: Loaded | None = None, *, nodes: b
 def load_objects(objects: Iterable[dict[str, Any]], source: str) -> Loaded:
     """Reads objects of a running cluster. An object with a fault is left out, with a warning.
 
-    source: name of the cluster in warnings, where manifests have a path.
+    source: name of the cluster, for warnings.
     """
     loaded = Loaded(lenient=source)
     for raw in objects:
@@ -84,9 +84,9 @@ def _load(paths: Sequence[str], loaded: Loaded) -> None:
 
 
 def laid_over(below: Loaded, above: Loaded) -> Loaded:
-    """Returns the objects of `below`, replaced by the objects of `above` with the same kind and name.
+    """Returns the objects of `below`, where objects of `above` replace those with the same kind and name.
 
-    As with `kubectl apply`, the new object keeps the uid, creation time and status of the old one if it has none.
+    As with `kubectl apply`, a new object without uid, creation time and status keeps those of the old object.
     """
     before = {identity_of(one): one for one in below.manifests}
     makers = {identity_of(one): one for one in below.workloads}
@@ -183,7 +183,8 @@ def read_file(path: str) -> bytes:
 
 
 def _items(value: Any, place: DocumentPlace, loaded: Loaded) -> Iterator[tuple[DocumentPlace, dict[str, Any]]]:
-    """Yields the objects of a document: the document, or the items of a List. Items of a PodList may lack a kind."""
+    """Yields the objects of a document: the document itself, or the items of a List. Items of a PodList need no
+    kind."""
     todo: list[tuple[DocumentPlace, Any, dict[str, Any]]] = [(place, value, {})]
     while todo:
         at, raw, said = todo.pop()
@@ -214,7 +215,7 @@ def _items(value: Any, place: DocumentPlace, loaded: Loaded) -> Iterator[tuple[D
 
 
 def _text_field(raw: dict[str, Any], name: str, place: DocumentPlace, loaded: Loaded) -> str | None:
-    """Returns a top-level string field: "" if it is absent; None, after recording a fault, if it is not a string."""
+    """Returns a top-level string field; "" if absent. If it is not a string, records a fault and returns None."""
     value = raw.get(name)
     if value is None:
         return ""
@@ -287,13 +288,13 @@ def _take_known(found: InputObject, kind: Kind, loaded: Loaded) -> None:
 
 
 def _identity(raw: dict[str, Any], namespaced: bool) -> tuple[str, str]:
-    """Returns (namespace, name); an unreadable namespace is "default", an unreadable name is empty."""
+    """Returns (namespace, name) of an object; an unreadable namespace becomes "default", an unreadable name empty."""
     meta = Source(raw).at("metadata")
     return meta.text("namespace", "default") if namespaced else "", meta.text("name")
 
 
 def _with_name(raw: dict[str, Any], kind: str, loaded: Loaded) -> dict[str, Any]:
-    """Returns the object with a name. An object with only a generateName gets it with a running number."""
+    """Returns the object with a name. If it has only a generateName, a running number is added to that."""
     meta = Source(raw).at("metadata")
     prefix = meta.text("generateName")
     if not prefix or meta.raw.get("name"):
@@ -310,7 +311,7 @@ _SERVED = {
     "apps": "v1",
     "batch": "v1",
 }
-"""API group -> the only version that an API server serves."""
+"""API group -> the only version of it that an API server serves."""
 _NAME = re.compile(OBJECT_NAME)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the workload of a pod by names and labels, because manifests written by hand have no uids.
 
-Dumps may also lack intermediate owners, such as the ReplicaSets of a Deployment.
-Rules: workloads.md 4 (members) and 10.3.
+Dumps may also lack intermediate owners, such as the ReplicaSets of a Deployment. Rules: workloads.md 4 (members) and
+10.3.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from koordpy.workloads.workload_model import Workload
 
 
 class KnownByName(Known):
-    """Known workloads, also found by name if the manifest has no uid, and by the labels of pods without an owner."""
+    """Known workloads. They are also found by name, and by the labels of pods without an owner."""
 
     def __init__(self, pod_at: Callable[[str], Pod | None]) -> None:
         super().__init__(pod_at)
@@ -41,7 +41,7 @@ class KnownByName(Known):
         return self._climb(head.owner, head.namespace)[0]
 
     def replace(self, workload: Workload) -> None:
-        """Replaces a workload, until one of its objects changes."""
+        """Replaces a workload, until one of the objects that it is read from changes."""
         self._stale.discard(workload.head.uid)
         self._by_uid[workload.head.uid] = workload
 
@@ -52,7 +52,7 @@ class KnownByName(Known):
     def identified(self, obj: KubernetesObject) -> KubernetesObject:
         """Returns a pod with the generated uid of its workload in the ownerReference, if the workload has no uid.
 
-        The pods that are created for the workload have the same uid. Other objects are returned unchanged.
+        Pods that koordpy creates for the workload have the same uid. Other objects are returned unchanged.
         """
         owner = obj.metadata.controller if isinstance(obj, Pod) else None
         found = self.find(owner, obj.metadata.namespace) if owner is not None else None
@@ -64,7 +64,8 @@ class KnownByName(Known):
         return replace(obj, metadata=replace(obj.metadata, owner_references=named))
 
     def _holder(self, owner: OwnerReference, namespace: str) -> Pod | None:
-        """Returns the leader pod that owns a StatefulSet of workers: both have the same name."""
+        """Returns the leader pod that owns a StatefulSet of workers, by the name that both have; None if there is
+        none."""
         return self._pod_at(f"{namespace}/{owner.name}") if owner.kind in ("Pod", "StatefulSet") else None
 
     def _claims(self, pod: Pod) -> Workload | None:

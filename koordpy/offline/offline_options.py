@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that simulate, explain, topology and view share. Must not import the manifest parser at module level."""
+"""Command-line options that simulate, explain, topology and view share.
+
+Must not import the manifest parser at module level, so that `--help` answers at once.
+"""
 
 import argparse
 import gc
@@ -11,7 +14,7 @@ if TYPE_CHECKING:
     from koordpy.offline.preparing import ClusterInput, Offline
 
 DEFAULT_NOW = "2026-01-01T00:00:00Z"
-"""Time of a run on manifests: fixed, so that the same manifests give the same output."""
+"""Default time of a run on manifests. It is fixed, so that equal manifests give equal output."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, among: "argparse._MutuallyExclusiveGroup | None" = None) -> None:
@@ -63,7 +66,7 @@ def add_started(parser: argparse.ArgumentParser) -> None:
 def nothing_collected() -> Iterator[None]:
     """Disables the garbage collector while modules and input are loaded, then sets a high threshold.
 
-    The input is a few hundred thousand values without cycles, and collecting takes as long as reading them.
+    The input is a few hundred thousand values without cycles; collecting garbage would take as long as reading them.
     """
     gc.disable()
     try:

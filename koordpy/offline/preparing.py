@@ -57,7 +57,7 @@ class ClusterInput:
     """Objects of a running cluster, to which manifests are added."""
 
     source: str
-    """URL of the API server, used in warnings where manifests have a path."""
+    """URL of the API server, for warnings."""
     objects: list[dict[str, Any]]
     now: datetime
     config: KoordpyConfiguration
@@ -80,18 +80,18 @@ class Offline:
     unmade: list[InputObject]
     """Objects that should have pods and have none in the input."""
     stuck: tuple[str, ...]
-    """Warnings about gangs that would wait forever in a cluster, although they are placed here."""
+    """Warnings about gangs that are placed here, although they would wait forever in a cluster."""
     others: frozenset[str]
     """Scheduler names of other schedulers: default-scheduler, and the names on running pods."""
     growth: Growth
-    """Creates the pods of workloads."""
+    """Creates the pods of workloads during the run."""
     input: "FilledInput"
     started: tuple[str, ...]
-    """Roles of workloads that have begun, as given to --started."""
+    """Roles of workloads that have begun, as the option --started names them."""
     configuration: str
     """Source of the configuration: a file, a ConfigMap, or the defaults."""
     later: int
-    """Number of objects created after `now`."""
+    """Number of objects that were created after `now`."""
 
 
 def flags_of(args: argparse.Namespace) -> list[Flag]:
@@ -137,8 +137,8 @@ def assembled(
 ) -> Offline:
     """Fills the state from an input. Raises InputFaultsError with the given faults and those of the input.
 
-    done: roles with pods from an earlier run. later: number of objects that earlier runs created after `now`, -1 for a
-    first run.
+    done: roles with pods that an earlier run created. later: number of objects that earlier runs created after `now`;
+    -1 for a first run.
     """
     read, loaded, now, told = given.read, given.loaded, given.now, list(faults)
     started = read.started(started_roles, told)
@@ -148,7 +148,7 @@ def assembled(
         raise InputFaultsError(told)
     state = empty_state(config)
     devices = (obj for obj in given.objects if isinstance(obj, Device))
-    # the admission webhook's changes are needed if the configuration or a Device sets delivery `env`
+    # the admission webhook would change pods if the configuration or a Device sets delivery `env`
     by_env = "env" in (config.gpu.delivery, *(one.metadata.labels.get(keys.GPU_DELIVERY) for one in devices))
 
     def put(obj: KubernetesObject) -> None:
@@ -208,7 +208,7 @@ def assembled(
 
 
 def _admitted(obj: KubernetesObject, config: KoordpyConfiguration) -> KubernetesObject:
-    """Returns the object as the admission webhook changes it: pending pods of koordpy get the GPU variables."""
+    """Returns the object as the admission webhook would change it: pending pods of koordpy get the GPU variables."""
     if isinstance(obj, Pod) and not obj.spec.node_name and obj.spec.scheduler_name in config.scheduler_names:
         return apply_webhook(obj, config)
     return obj
@@ -217,12 +217,12 @@ def _admitted(obj: KubernetesObject, config: KoordpyConfiguration) -> Kubernetes
 class FilledInput:
     """Manifests with the defaults of an API server, and their workloads.
 
-    Whatever an API server would reject becomes a fault of `loaded`.
+    Everything that an API server would reject becomes a fault of `loaded`.
     """
 
     def __init__(self, loaded: Loaded, now: datetime, births: Mapping[int, datetime] | None = None) -> None:
-        """births: order of an object -> creation time, if its manifest has none. Other objects without a creation time
-        are created one second apart, the last at `now`."""
+        """births: order of an object -> creation time if its manifest has none. Other objects without a creation time
+        get generated times, one second apart, the last at `now`."""
         self.loaded, self.now = loaded, now
         self._priorities = Priorities.from_classes(m.obj for m in loaded.manifests if isinstance(m.obj, PriorityClass))
         for rest in loaded.rests:
@@ -241,8 +241,10 @@ class FilledInput:
         ]
 
     def _creation(self, manifest: Manifest) -> datetime | None:
-        """Returns the creation time of an object without one. None for nodes: their age decides what is known about
-        them, so it is not made up."""
+        """Returns a generated creation time for an object without one.
+
+        None for nodes, because decisions depend on the age of a node, so it must not be generated.
+        """
         return None if isinstance(manifest.obj, Node) else self.births[manifest.order]
 
     def growth(
@@ -254,7 +256,10 @@ class FilledInput:
         done: frozenset[RoleKey] = frozenset(),
         later: int = -1,
     ) -> Growth:
-        """Returns the growth that creates the pods of workloads. put: adds an object; done, later: see `assembled`."""
+        """Returns a `Growth`, which creates the pods of workloads.
+
+        put: adds an object to the state. done, later: as in `assembled`.
+        """
         return Growth(self.read, self.objects, started, self._priorities, state, put, self.now, done=done, later=later)
 
     def _filled(self, manifest: Manifest) -> KubernetesObject:
@@ -290,7 +295,7 @@ class FilledInput:
     def check_quotas(self, settings: Quota) -> None:
         """Records the faults for which the webhook rejects ElasticQuotas, each at its object.
 
-        Quotas in namespaces without the right to have quotas are no faults: the live scheduler ignores them, too.
+        A quota in a namespace that must not have quotas is not a fault, because the live scheduler ignores it, too.
         """
         loaded = self.loaded
         found = {

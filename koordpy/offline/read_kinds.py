@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of objects that the offline commands read."""
+"""Kinds of objects that the offline commands read, and warnings about objects of other kinds."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -38,12 +38,12 @@ from koordpy.workloads.kinds.kind_registry import KINDS
 
 
 class NamedObject(KubernetesObject, frozen=True):
-    """An object of a known kind of which only the metadata is read."""
+    """An object of a known kind of which koordpy reads only the metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of object."""
+    """A kind of object that is read."""
 
     name: str
     """Unique name. Both API groups of a custom resource have the same name, because they are one kind."""
@@ -102,7 +102,7 @@ SILENTLY_IGNORED = {("", "ResourceQuota")}
 
 
 def find_kind(api_version: str, kind: str) -> Kind | None:
-    """Returns the kind of an object, None if it is not read. Versions are ignored; apiVersion may be empty."""
+    """Returns the kind of an object; None if the kind is not read. Versions are ignored; apiVersion may be empty."""
     if not api_version:
         return _WITHOUT_GROUP.get(kind)
     return _KINDS.get((group_of(api_version), kind))
@@ -115,7 +115,7 @@ UNSERVED = {
 }
 """(API group, kind) that is known and not read yet -> text of the warning."""
 CLUSTER_SCOPED = ("ClusterTrainingRuntime",)
-"""Cluster-scoped kinds among those of workloads."""
+"""Kinds of workloads' objects that are cluster-scoped."""
 UNMADE = "koordpy does not create its pods (add them to the input)"
 
 

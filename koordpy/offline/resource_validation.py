@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds resource requests that kube-apiserver 1.36 rejects, such as an extended resource without a limit.
 
-Follows ValidateContainerResources and validatePodResources of k8s.io/kubernetes. Unreadable amounts, such as half a
-GPU, are reported elsewhere, as faults of the input. Rules: simulate.md 1.3.
+The rules are those of ValidateContainerResources and validatePodResources in k8s.io/kubernetes. Unreadable amounts,
+such as half a GPU, are reported elsewhere, as faults of the input. Rules: simulate.md 1.3.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,10 @@ def refused_resources(spec: PodSpec) -> Iterator[Fault]:
 
 
 def _refused(given: ResourceRequirements, path: str, subject: str, *, alone: bool = False) -> Iterator[Fault]:
-    """Yields the faults of one container or of the pod. alone: True for a container of a pod without pod resources."""
+    """Yields the faults of one container's or the pod's resources.
+
+    alone: True for a container of a pod that has no pod-level resources.
+    """
     of_pod = path == "spec.resources"
     known = _OF_PODS if of_pod else _OF_CONTAINERS
     for side, amounts in (("limits", given.limits), ("requests", given.requests)):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applies the patches of a TrainJob to its runtime.
+"""Applies the patches of a TrainJob to the JobSet in its training runtime.
 
 Trainer 2.0 has podSpecOverrides, 2.1 podTemplateOverrides, 2.2 and later runtimePatches. All are strategic merge
-patches: maps are merged, lists with a merge key are merged item by item, other lists (tolerations, args) are replaced.
-Rules: workloads.md 10.2.
+patches: maps are merged, lists with a merge key are merged item by item, and other lists (tolerations, args) are
+replaced. Rules: workloads.md 10.2.
 """
 
 from collections.abc import Iterator, Mapping
@@ -52,7 +52,7 @@ def _containers(job: Source) -> set[str]:
 
 
 def _overrides(spec: Source, jobs: Mapping[str, set[str]]) -> Iterator[Mapping[str, Any]]:
-    """Yields a patch of the JobSet for each override, limited to its target jobs."""
+    """Yields one patch of the JobSet for each override. A patch concerns only the override's target jobs."""
     for field in OVERRIDES:
         for override in spec.list(field):
             override.knows("manager")
@@ -71,7 +71,8 @@ def _overrides(spec: Source, jobs: Mapping[str, set[str]]) -> Iterator[Mapping[s
 
 
 def _job_of(target: Source, jobs: Mapping[str, set[str]]) -> set[str]:
-    """Returns the containers of the named replicatedJob. Records a fault, and returns none, if there is no such job."""
+    """Returns the names of the containers of the target replicatedJob. If there is no such job, records a fault and
+    returns an empty set."""
     name = target.text("name")
     if name not in jobs:
         target.fault("name", f'no replicatedJob "{name}" in the runtime')
@@ -81,7 +82,7 @@ def _job_of(target: Source, jobs: Mapping[str, set[str]]) -> set[str]:
 def _look_at(pod: Source, known: set[str], *more: str) -> None:
     """Records fields that Trainer's CRDs do not have, and containers that the runtime does not have.
 
-    pod: the patch of a pod's spec; known: containers of the job; more: allowed fields outside of a pod's spec.
+    pod: the patch of a pod's spec. known: containers of the job. more: allowed fields outside of a pod's spec.
     """
     if pod.read_fields is None:
         return
@@ -101,7 +102,7 @@ def _look_at(pod: Source, known: set[str], *more: str) -> None:
 
 
 def _without_nulls(raw: Any) -> Any:
-    """Returns the value without nulls. An API server drops them from a TrainJob; a patch would delete fields."""
+    """Returns the value without nulls. An API server drops nulls from a TrainJob, but a patch would delete fields."""
     if isinstance(raw, Mapping):
         return {key: _without_nulls(value) for key, value in raw.items() if value is not None}
     if isinstance(raw, list):

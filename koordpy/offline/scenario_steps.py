@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scenario steps: turn the objects at the end of a run, changed by a step, into the input of the next run.
+"""Scenario steps of a simulation: each changes the objects at the end of a run, and gives the input of the next run.
 
-A step begins when the run before it is stable. Bound pods stay bound, pending pods stay pending. Objects that a step
-adds are newer than all others. `simulate -o manifests` prints the objects at the end as manifests.
+A step begins when the run before it is stable. Bound pods stay bound, and pending pods stay pending. Objects that a
+step adds are newer than all others. `simulate -o manifests` prints the objects at the end of the last run as manifests.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,11 +49,11 @@ _CHANGED_BY_RUNS: tuple[type[KubernetesObject], ...] = (PersistentVolumeClaim, P
 
 @dataclass(slots=True)
 class Step:
-    """One step, as given on the command line."""
+    """One step as given on the command line."""
 
     kind: Literal["then", "drain", "fail-node", "add-nodes"]
     value: str
-    """The file of `then`, the number of `add-nodes`, or else the node."""
+    """The file of the step `then`, the number of `add-nodes`, or the node of any other step."""
     like: str = ""
     """Node that `add-nodes` copies; empty for other steps."""
 
@@ -66,11 +66,11 @@ class Step:
 
 @dataclass(slots=True)
 class Stepped:
-    """The input of the next run, after a step."""
+    """The input of the next run, after a step was applied."""
 
     ready: Offline
     later: int
-    """Number of objects created after `now` so far."""
+    """Number of objects that were created after `now` so far."""
     gone: list[str] = field(default_factory=list)
     """`namespace/name` of the pods that the step removed from their nodes."""
 
@@ -98,7 +98,7 @@ def load_steps(steps: Sequence[Step], first: Loaded) -> list[Loaded | None]:
 
 
 def objects_left(ready: Offline) -> Loaded:
-    """Returns the objects of the input as they are at the end of the run, and the objects that the run created."""
+    """Returns the objects at the end of a run: those of the input with the run's changes, and those that it created."""
     loaded, state = ready.input.loaded, ready.state
     manifests: list[Manifest] = []
     known: set[tuple[type[KubernetesObject], str]] = set()
@@ -167,7 +167,7 @@ def _plain(obj: KubernetesObject) -> dict[str, Any]:
 
 
 def _raw_left(manifest: Manifest, before: KubernetesObject, left: KubernetesObject) -> dict[str, Any]:
-    """Returns the original manifest with the changes of the run and of the API server's defaults."""
+    """Returns the original manifest with the changes that the run and the API server's defaults made."""
     raw = manifest.raw
     if left is not before:
         whole = _plain(left)
@@ -197,7 +197,8 @@ def _dated(raw: dict[str, Any], created: str, *, again: bool = False) -> dict[st
 
 
 def manifests_left(ready: Offline) -> list[dict[str, Any]]:
-    """Returns the objects at the end as documents for `simulate -f`: in the order of the input, created ones last."""
+    """Returns the objects at the end as documents for `simulate -f`: in the order of the input, created objects
+    last."""
     left = objects_left(ready)
     found: dict[int, dict[str, Any]] = {one.order: one.raw for one in (*left.manifests, *left.rests)}
     for other in (*left.workloads, *left.makers, *left.strangers):
@@ -211,8 +212,8 @@ def manifests_left(ready: Offline) -> list[dict[str, Any]]:
 def take_step(ready: Offline, step: Step, given: Loaded | None, *, evicted: Evicted, later: int) -> Stepped:
     """Applies a step to the objects at the end of a run. Raises InputFaultsError.
 
-    given: manifests of the step, None if it has none. evicted: fate of pods that the step removes from their nodes.
-    later: number of objects created after `now` so far.
+    given: manifests of the step; None if it has none. evicted: `recreate` or `drop`, for pods that the step removes
+    from their nodes. later: number of objects created after `now` so far.
     """
     gone: list[str] = []
     if step.kind in ("drain", "fail-node"):
@@ -263,10 +264,10 @@ def _node_of(left: Loaded, step: Step) -> Manifest:
 
 
 def _empty_node(ready: Offline, name: str, *, fails: bool, evicted: Evicted, later: int) -> tuple[int, list[str]]:
-    """Removes the pods from a node, and recreates them if `evicted` says so.
+    """Removes the pods from a node, and recreates them if `evicted` is `recreate`.
 
     Returns the number of objects created after `now` so far, and the keys of the removed pods. On a drained node, pods
-    of DaemonSets and mirror pods stay; on a failed node (`fails`) they are deleted and not recreated.
+    of DaemonSets and mirror pods remain. On a failed node (`fails`) they are deleted and not recreated.
     """
     state, controllers = ready.state, ClaimControllers(ready.state)
     there = sorted((one for one in state.pods() if one.node == name), key=lambda one: object_order(one.key))
@@ -299,7 +300,7 @@ def _stays_with_node(pod: Pod) -> bool:
 
 
 def _of_node(obj: KubernetesObject, name: str) -> bool:
-    """Returns True if an object belongs to one node and is removed with it."""
+    """Returns True if an object belongs to one node, and is deleted with the node."""
     if isinstance(obj, Device | CSINode):
         return obj.metadata.name == name
     return isinstance(obj, ResourceSlice) and obj.spec.node_name == name
@@ -308,7 +309,7 @@ def _of_node(obj: KubernetesObject, name: str) -> bool:
 def _add_nodes(left: Loaded, step: Step, node: Manifest, ready: Offline, later: int) -> int:
     """Adds copies of a node, with its Device, CSINode, ResourceSlices, and its bound DaemonSet and mirror pods.
 
-    The copies have no other pods, and are not cordoned. Returns the number of objects created after `now` so far.
+    The copies have no other pods and are not cordoned. Returns the number of objects created after `now` so far.
     """
     taken = {one.name for one in left.manifests if isinstance(one.obj, Node)}
     own = [one for one in left.manifests if one is not node and _goes_with_node(one.obj, node.name)]
@@ -330,7 +331,7 @@ def _add_nodes(left: Loaded, step: Step, node: Manifest, ready: Offline, later: 
 
 
 def _goes_with_node(obj: KubernetesObject, name: str) -> bool:
-    """Returns True if a node like node `name` has a copy of an object."""
+    """Returns True if a copy of the node `name` gets a copy of this object."""
     if isinstance(obj, Pod):
         ended = obj.status.phase in ("Succeeded", "Failed") or obj.metadata.deletion_timestamp is not None
         return obj.spec.node_name == name and _stays_with_node(obj) and not ended

@@ -26,9 +26,10 @@ from koordpy.offline.workload_manifests import Read
 
 
 class Growth(Expansion):
-    """Creates the pods of workloads in a simulation, step by step, and the claims of all unbound pods.
+    """Creates the pods of workloads in a simulation, step by step, and the claims of all pods without a node.
 
-    The first call of `begin` creates the pods of the first steps, a later call the pods of steps that can begin then.
+    The first call of `begin` creates the pods of the first steps. Each later call creates the pods of steps that can
+    begin then.
     """
 
     def __init__(
@@ -44,8 +45,8 @@ class Growth(Expansion):
         done: frozenset[RoleKey] = frozenset(),
         later: int = -1,
     ) -> None:
-        """objects: objects of the input. put: adds an object to the state. done: roles with pods from an earlier
-        run. later: number of objects that earlier runs created after `now`, -1 for the first run."""
+        """objects: objects of the input. put: adds an object to the state. done: roles with pods that an earlier run
+        created. later: number of objects that earlier runs created after `now`; -1 for the first run."""
         self._priorities, self._state, self._take, self._now = priorities, state, put, now
         self._controllers, self._served = ClaimControllers(state), False
         self._pods = [obj for obj in objects if isinstance(obj, Pod)]
@@ -101,7 +102,7 @@ class Growth(Expansion):
 
 
 def daemon_nodes(nodes: Sequence[Node], pod: Pod) -> list[str]:
-    """Returns the names of the nodes that get a DaemonSet's pod, by node selector, required affinity and taints."""
+    """Returns the names of the nodes that get a DaemonSet's pod, by its node selector, required affinity and taints."""
     from koordpy.api.label_selectors import term_matches
     from koordpy.plugins.node_filters import repels
 

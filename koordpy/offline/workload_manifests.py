@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the workloads of the input, and decides which of them create pods.
 
-A workload that another workload of the input controls does not create pods itself. Rules: workloads.md 10.
+If another workload of the input controls a workload, the controller creates the pods. Rules: workloads.md 10.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -120,10 +120,10 @@ class Read:
             self._sources[found.head.uid] = source
 
     def _tell(self, given: WorkloadManifest) -> None:
-        """Records the faults of a workload; for a missing field also the misspelt field that may explain it."""
+        """Records the faults of a workload. A missing field is reported with the misspelt field that may explain it."""
         asked, found = given.source.read_fields, dict.fromkeys(given.source.faults)
         slips = {fault: tuple(_slips((fault,), asked)) for fault in found}
-        # a misspelt name explains why a required field is missing, so only the misspelling is reported
+        # if a misspelt name explains why a required field is missing, only the misspelling is reported
         left = (fault for fault in found if not any(MEANT in slip.text for slip in slips[fault]))
         for fault in dict.fromkeys((*chain.from_iterable(slips.values()), *left)):
             self._loaded.fault_of(given.maker, fault)
@@ -148,8 +148,10 @@ class Read:
             self._add(given.source, Top(top, workload, note))
 
     def _read_parent(self, given: WorkloadManifest) -> None:
-        """Reads a workload with a child object that creates the pods. A child in the input is used instead of a
-        generated one."""
+        """Reads a workload of which a child object creates the pods.
+
+        A child that is in the input is used; otherwise a child is generated.
+        """
         head, source, child = given.head, given.source, _child(given.head)
         assert child is not None
         below = map(self.known.get, self.known.below(head.uid))
@@ -186,7 +188,8 @@ class Read:
             self._tell_submitter(source, head)
 
     def _managed(self, source: Source, head: Head) -> str:
-        """Returns the note on a workload that another controller manages, after a warning; empty for any other."""
+        """Returns a note, and records a warning, if another controller manages the workload; empty for other
+        workloads."""
         manager = other_manager(source, head)
         if manager:
             text = f"managedBy {manager}: that controller creates its pods, koordpy does not"
@@ -211,7 +214,7 @@ class Read:
     def check(self, priorities: Priorities) -> None:
         """Records the faults of workloads, including templates with an unknown PriorityClass.
 
-        A fault that only a TrainJob causes in its runtime is reported at the TrainJob.
+        A fault in the runtime that only a TrainJob causes is reported at the TrainJob.
         """
         for part in (*self.parts, *(jobset for _, _, jobset in self._trained)):
             for template in part.workload.templates() if part.workload is not None else ():
@@ -238,7 +241,7 @@ class Read:
     def started(self, given: Sequence[str], faults: list[str]) -> frozenset[RoleKey]:
         """Returns the roles that `--started` names, and marks the roles before them as ended.
 
-        Appends a fault for each text that names no role.
+        Appends a fault for each text that does not name a role.
         """
         found: set[RoleKey] = set()
         for text in given:
@@ -267,8 +270,11 @@ class Read:
 
 
 def _owned(head: Head, by_uid: Mapping[str, Head], by_name: Mapping[tuple[str, str], Head]) -> Head:
-    """Returns the head with the uid of its owner: that of the owner in the input, found by name if it has no uid there,
-    or else a generated uid."""
+    """Returns the head with the uid of its owner.
+
+    The uid is that of the owner in the input. If the ownerReference has no uid, the owner is found by name; if it is
+    not in the input, the uid is generated.
+    """
     owner = head.owner
     if owner is None or owner.uid in by_uid:
         return head
@@ -283,12 +289,12 @@ def _child(head: Head) -> Child | None:
 
 
 MEANT = "did you mean"
-"""Part of the text about a field that is similar to a known field."""
+"""Part of a fault's text if the field is similar to a known field."""
 _EVERYWHERE = ("apiVersion", "kind", "metadata", "status")
 
 
 def _slips(faults: Iterable[Fault], asked: ReadFields | None) -> Iterator[Fault]:
-    """Yields unknown fields next to a missing part of the path of a required field."""
+    """Yields the unknown fields that are in the mapping in which a required field is missing."""
     parts = asked.names.items() if asked is not None else ()
     for fault in faults:
         for path, (raw, names) in parts if fault.text == REQUIRED else ():
@@ -303,12 +309,12 @@ def _slips(faults: Iterable[Fault], asked: ReadFields | None) -> Iterator[Fault]
 
 
 def _is_unread(above: Sequence[Workload]) -> bool:
-    """Returns True if the controller is a JobSet that is not in the input and is known from its Jobs only."""
+    """Returns True if the controller is a JobSet that is not in the input, so that it is known only from its Jobs."""
     return bool(above) and above[0].head.kind == JOBSET and above[0].source is None
 
 
 def _is_bare(kind: str, raw: Mapping[str, Any]) -> bool:
-    """Returns True if the manifest has no pod template, only a selector, as needed for spreading."""
+    """Returns True if the manifest has no pod template but only a selector, which spreading needs."""
     spec = raw.get("spec")
     selects = kind in ("StatefulSet", "ReplicaSet", "ReplicationController")
     return selects and not (isinstance(spec, Mapping) and "template" in spec)

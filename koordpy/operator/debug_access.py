@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Authorizes requests for /debug and /configz by bearer token, as kube-scheduler does.
 
-A TokenReview identifies the user, a SubjectAccessReview checks that the user may `get` the path. Answers are cached for
-`HELD_SECONDS`, so that repeated requests cause no load on the API server.
+A TokenReview identifies the user, and a SubjectAccessReview checks that the user may `get` the path. Answers are cached
+for `HELD_SECONDS`, so that repeated requests cause no load on the API server.
 """
 
 import time
@@ -42,7 +42,7 @@ class AccessReview(msgspec.Struct):
 
 
 class TokenGuard:
-    """Allows requests with a token that may `get` their path."""
+    """Allows a request if the user of its token may `get` its path."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trusts the API server as a front proxy that has authenticated the user, as every aggregated API server does.
+"""Accepts the API server as a front proxy that has authenticated the user, as every aggregated API server does.
 
-The ConfigMap kube-system/extension-apiserver-authentication contains the CA of the front proxy's client certificates,
-their allowed names, and the headers with user and groups. The headers are only used on a connection with such a
-certificate. The ConfigMap is read repeatedly, so that a new CA needs no restart.
+The ConfigMap kube-system/extension-apiserver-authentication has the CA of the front proxy's client certificates, their
+allowed names, and the names of the headers with user and groups. These headers are used only on a connection with such
+a certificate. The ConfigMap is read repeatedly, so that a new CA needs no restart.
 """
 
 import re
@@ -26,7 +26,7 @@ _ACCOUNT = "system:serviceaccount:"
 
 
 class NoTrustError(Exception):
-    """The ConfigMap names no front proxy, or one that any user could impersonate. The message is one line."""
+    """The ConfigMap describes no front proxy, or one that any user could impersonate. The message is one line."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class User:
 
     @property
     def tenant(self) -> str:
-        """Name under which requests are counted.
+        """Name under which the user's requests are counted for limits.
 
-        All service accounts of a namespace share one name, because a tenant can create any number of them.
+        All service accounts of a namespace have one name here, because a tenant can create any number of them.
         """
         if self.name.startswith(_ACCOUNT):
             return self.name.rpartition(":")[0]
@@ -72,7 +72,7 @@ class FrontProxy:
         return any(key == "commonName" and value in self.names for key, value in parts)
 
     def user(self, headers: CIMultiDictProxy[str]) -> User | None:
-        """Returns the user in the headers; None if there is none, or if its text is not valid UTF-8."""
+        """Returns the user in the headers; None if the headers name none, or are not valid UTF-8."""
         name = next((headers[one] for one in self.user_headers if headers.get(one)), "")
         groups = tuple(value for one in self.group_headers for value in headers.getall(one, ()))
         uid = next((headers[one] for one in self.uid_headers if headers.get(one)), "")
@@ -122,9 +122,9 @@ def _listed(data: Mapping[str, str], key: str) -> tuple[str, ...]:
 
 
 def context_for(proxy: FrontProxy | None, certificate: str, key: str) -> ssl.SSLContext:
-    """Returns the TLS context of a server that accepts only the front proxy. If it is None, every handshake fails.
+    """Returns the TLS context of a server that accepts only the front proxy as client.
 
-    Raises OSError and NoTrustError.
+    proxy: None if no front proxy is known; then every handshake fails. Raises OSError and NoTrustError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers admission reviews of pods: adds the variables from which the containers of a GPU pod read their GPUs.
 
-Pure functions from an AdmissionReview to its answer. `devices/gpu/gpu_variables.py` decides which variables a
-container gets. Only the fields that the answer depends on are decoded, because a review may have megabytes of others.
-Rules: gpu-topology.md 10, `env`.
+The functions are pure: they compute the answer from the AdmissionReview. `devices/gpu/gpu_variables.py` decides which
+variables a container gets. Only fields that matter for the answer are decoded, because a review may have megabytes of
+other fields. Rules: gpu-topology.md 10, `env`.
 """
 
 import base64
@@ -42,7 +42,7 @@ class _Container(msgspec.Struct, rename="camel", gc=False):
     restart_policy: str | None = None
 
     def typed(self) -> Container:
-        """Returns the container with only the fields that concern GPUs."""
+        """Returns the container with only the fields that matter for GPUs."""
         given = self.resources
         sides = ({}, {}) if given is None else (_named(given.requests), _named(given.limits))
         return Container(self.name, resources=ResourceRequirements(*sides), restart_policy=self.restart_policy or "")
@@ -114,14 +114,17 @@ def reviewed(response: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def forbidden(why: str) -> dict[str, Any]:
-    """Returns the fields of a response that rejects a request."""
+    """Returns the fields of an AdmissionReview's response that reject the request."""
     return {"allowed": False, "status": {"code": 403, "reason": "Forbidden", "message": why}}
 
 
 def injection(
     places: Mapping[str, Sequence[_Container]], typed: Mapping[str, Sequence[Container]], resources: Collection[str]
 ) -> list[dict[str, Any]]:
-    """Returns the JSON patch that adds the variables to each container of a GPU pod; empty if all have them."""
+    """Returns the JSON patch that adds missing variables to each container of a GPU pod; empty if none is missing.
+
+    places: field of the pod's spec -> its containers. typed: the same containers with the fields that matter for GPUs.
+    """
     patch: list[dict[str, Any]] = []
     for field, containers in places.items():
         for number, container in enumerate(containers):
@@ -129,7 +132,7 @@ def injection(
             variables = [msgspec.to_builtins(one) for one in wanted]
             path = f"/spec/{field}/{number}/env"
             if not any(one.name in NAMES for one in _set_in(container)):
-                # appends only, because the existing environment may have megabytes
+                # only append, because the existing environment may have megabytes
                 ours = [{"op": "add", "path": f"{path}/-", "value": one} for one in variables]
                 patch += ours if _env(container) else [{"op": "add", "path": path, "value": variables}]
                 continue
@@ -149,7 +152,7 @@ def _env(container: _Container) -> bytes:
 
 
 def _set_in(container: _Container) -> Sequence[_Variable]:
-    """Returns the variables of a container if one of them may have one of `NAMES`, else none. Raises ReviewError."""
+    """Returns the variables of a container if its text contains one of `NAMES`, else none. Raises ReviewError."""
     raw = _env(container)
     if not raw or not (b"\\" in raw or any(name.encode() in raw for name in NAMES)):
         return ()
@@ -160,7 +163,7 @@ def _set_in(container: _Container) -> Sequence[_Variable]:
 
 
 def _literal(places: Mapping[str, Sequence[_Container]]) -> str:
-    """Returns the error for a GPU pod that selects its GPUs itself, empty if there is none.
+    """Returns the error for a GPU pod that selects its GPUs itself by these variables; empty if it does not.
 
     The value `void`, which makes no GPU visible, is allowed.
     """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Returns free memory to the operating system.
 
-glibc keeps free memory below any memory that is in use, and the interpreter keeps freed small objects for reuse. After
-many objects were deleted, 40 MB of 200 MB were free and still counted as memory of the process. `malloc_trim` returns
-every free page, in milliseconds and without the interpreter's lock.
+glibc does not return free memory that is below memory in use, and the interpreter keeps freed small objects for reuse.
+After many objects were deleted, 40 MB of 200 MB were free but still counted as memory of the process. `malloc_trim`
+returns every free page, in milliseconds and without the interpreter's lock.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ PAUSE_SECONDS = 10.0
 async def give_back(forget: Callable[[], bool], trim: Callable[[], object] | None = None) -> None:
     """Returns memory every `PAUSE_SECONDS` until it is cancelled.
 
-    forget: drops data that is no longer needed, and returns True if it was much. trim: returns free pages to the
-    operating system; None for the C library's function, if it has one.
+    forget: drops data that is no longer needed; returns True if it dropped much. trim: returns free pages to the
+    operating system; None for the C library's function, if the library has one.
     """
     trim = trim or _trim()
     while True:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """kopf's handlers of koordpy's custom resources, in a separate thread with its own event loop.
 
-When a kopf operator ends, it cancels every task that was started on its event loop since, and some errors end it (HTTP
-410 when a watch is opened, expired continue tokens, long 5xx). On the scheduler's loop it would cancel Bindings. So the
-scheduler has a separate loop, and kopf is restarted after a pause. Only event handlers are used, because kopf's state
-handlers write annotations and finalizers to every object.
+kopf has a separate event loop for two reasons. When a kopf operator ends, it cancels every task that was started on its
+loop after it; on the scheduler's loop it would cancel Bindings. And some errors end kopf (HTTP 410 when a watch is
+opened, expired continue tokens, long 5xx); it is then restarted after a pause. Only event handlers are used, because
+kopf's other handlers write annotations and finalizers to every object.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ AsyncCall = Callable[[], Coroutine[Any, Any, object]]
 
 
 class _StopFlag(asyncio.Event):
-    """kopf's stop flag, which also detects that kopf has failed: its last action then is to cancel its wait."""
+    """kopf's stop flag. It also detects that kopf has failed, because kopf then cancels its wait for the flag."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,18 +86,18 @@ class KopfThread:
         topology_seen: Callable[..., None],
         definitions_changed: Callable[[], None] | None = None,
     ) -> None:
-        """loop: the scheduler's event loop, on which all callbacks run. started: returns when the scheduler is in sync.
-        drained: stops the scheduler, and returns when it has ended. topology_seen: called for each
+        """loop: the scheduler's event loop, on which all callbacks run. started: waits until the scheduler is in sync.
+        drained: stops the scheduler, and waits until it has ended. topology_seen: called for each
         ClusterNetworkTopology with its body and `deleted`. definitions_changed: called when a CustomResourceDefinition
-        is created, changed or deleted; None if they are not watched."""
+        is created, changed or deleted; None if definitions are not watched."""
         self.starts = 0
         self._access, self._loop = access, loop
         self._started, self._drained = started, drained
         self._topology_seen, self._definitions_changed = topology_seen, definitions_changed
         self._stop = threading.Event()
         self._flag: tuple[asyncio.AbstractEventLoop, _StopFlag] | None = None
-        """Loop and stop flag of kopf while it runs, else None. Not a `threading.Event`, because kopf would wait for it
-        in a thread that outlives a failed operator."""
+        """(event loop, stop flag) of kopf while it runs, else None. A `threading.Event` is not used, because kopf would
+        wait for it in a thread that outlives a failed operator."""
         self._pause = FIRST_PAUSE_SECONDS
         self._thread = threading.Thread(target=self._serve, name="kopf", daemon=True)
 
@@ -156,7 +156,8 @@ class KopfThread:
                 standalone=True,
                 clusterwide=True,
                 stop_flag=flag,
-                # else kopf looks up the user's name, which does not exist in the image; only peering uses it
+                # without it kopf looks up the user's name, which does not exist in the image; only peering uses the
+                # identity
                 identity=IDENTITY,
             )
         finally:
@@ -199,9 +200,9 @@ class KopfThread:
 async def _end(abandoned: asyncio.Event, main: asyncio.Task[Any] | None) -> None:
     """Cancels the remaining tasks of a failed kopf repeatedly.
 
-    kopf cancels them once and waits without a limit. But a watch without an answer takes a cancellation for a pause if
-    the task that waits for pauses is cancelled with it (`stream` in kopf's client). That task is spared; it ends with
-    its watch.
+    kopf cancels them once and waits without a limit. But a watch that gets no answer treats the cancellation as a pause
+    if the task that waits for pauses is cancelled, too (`stream` in kopf's client). So that task is not cancelled; it
+    ends with its watch.
     """
     await abandoned.wait()
     spared = {main, asyncio.current_task()}

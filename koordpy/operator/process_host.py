@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the process: the scheduler on the main event loop, kopf, servers, signal handlers, and an orderly shutdown.
 
-kopf's startup activity waits until the scheduler is in sync, and its cleanup activity until the scheduler is drained.
-kopf's thread starts when no Binding has been open for a moment, normally once the pods that were pending at the start
-are bound. The reason: importing kopf takes 0.7 s of CPU, which would delay these pods (20 gangs of 100: 4.2 s instead
-of 3.5 s).
+kopf's startup handler waits until the scheduler is in sync, and its cleanup handler until the scheduler is drained.
+kopf's thread starts once no Binding has been in progress for a moment: normally after the pods that were pending at the
+start are bound. The reason: importing kopf takes 0.7 s of CPU, which would delay these pods (20 gangs of 100 pods: 4.2
+s instead of 3.5 s).
 """
 
 import asyncio
@@ -38,11 +38,11 @@ logger = logging.getLogger(__name__)
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SETTLE_SECONDS = 0.5
-"""Seconds without an open Binding after which kopf starts."""
+"""Seconds without a Binding in progress after which kopf starts."""
 MOST_SETTLE_SECONDS = 30.0
-"""Seconds after the caches were in sync at which kopf starts in any case."""
+"""Seconds after the caches are in sync until kopf starts in any case."""
 MOST_REST_SECONDS = 60.0
-"""Maximum time in seconds for which the garbage collector is disabled while the caches are not in sync."""
+"""Maximum seconds for which the garbage collector is disabled while the caches are not in sync."""
 
 
 async def _allow_all(_: web.Request) -> str:

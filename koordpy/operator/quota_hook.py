@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers admission reviews of ElasticQuotas from the scheduler's caches, and checks rejections on fresh objects.
 
-The caches lag behind the API server: they may lack a parent that was created just before its child. So a change that
-they reject is reviewed again on quotas that are listed from the API server. Rules: quota-fairness.md 7.
+The caches lag behind the API server, so they may lack a parent that was created just before its child. Before a change
+is rejected, it is reviewed again with quotas that are listed from the API server. Rules: quota-fairness.md 7.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from koordpy.operator.quota_review import objection, read_change
 from koordpy.quota.quota_reading import read_quotas
 
 PAUSE_SECONDS = 0.2
-"""Seconds that the watches get to catch up before a change is rejected."""
+"""Seconds to wait before a change is rejected, so that the watches can deliver recent changes."""
 
 
 class QuotaHook:
@@ -48,7 +48,8 @@ class QuotaHook:
         return reviewed({"uid": uid, "allowed": True} | (forbidden(text) if text else {}))
 
     async def _stored(self) -> dict[str, ElasticQuota]:
-        """Lists every ElasticQuota from the API server; of two with one name, scheduling.sigs.k8s.io wins."""
+        """Lists every ElasticQuota from the API server. Of two with one name, that of scheduling.sigs.k8s.io is
+        returned."""
         out: dict[str, ElasticQuota] = {}
         for resource in (ELASTIC_QUOTAS_X, ELASTIC_QUOTAS):
             token = ""
@@ -66,7 +67,8 @@ class QuotaHook:
         return out
 
     def _pods(self, name: str) -> int:
-        """Returns the number of pods in a quota that have not ended, including pending pods and other schedulers'."""
+        """Returns the number of pods in a quota that have not ended, including pending pods and pods of other
+        schedulers."""
         state = self._feeds.state
         tree = read_quotas(dict(state.quotas.objects).values(), state.quotas.settings)
         found = 0

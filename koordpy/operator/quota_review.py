@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides which changes of ElasticQuotas the admission webhook rejects: changes that add faults to the quota tree.
 
-Pure functions of the change, the quotas and the number of their pods. The rules of the tree are in
-`quota/quota_tree.py`, which `simulate` and the condition Valid use, too. A change is rejected for faults that it adds
-and not for existing faults, so that an invalid tree can be repaired. Rules: quota-fairness.md 7.
+The functions are pure: they read the change, the quotas and the number of their pods. The rules of the tree are in
+`quota/quota_tree.py`, which `simulate` and the condition Valid use, too. A change is rejected only for faults that it
+adds, so that an invalid tree can be repaired. Rules: quota-fairness.md 7.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ from koordpy.quota.quota_tree import QuotaTree
 
 OPERATIONS = ("CREATE", "UPDATE", "DELETE")
 _UNBORN = "9999-12-31T23:59:59Z"
-"""Creation time of a quota that is not stored yet, so that it is the youngest one."""
+"""Creation time that a quota has before it is stored; it makes the quota the youngest."""
 _MOST_NAMED = 5
 """Maximum number of children that a message names."""
 
@@ -146,7 +146,8 @@ def _children(name: str, quotas: Mapping[str, ElasticQuota]) -> str:
 
 
 def _worse(before: QuotaTree, after: QuotaTree, key: str) -> list[QuotaFault]:
-    """Returns faults that are new, or exceed their bound by more than before, or are at `key` and have another text."""
+    """Returns the faults that the change adds: new faults, faults that exceed a bound by more than before, and faults
+    of the quota `key` with another text."""
     known = {fault.place: fault for fault in before.faults}
     out = []
     for fault in after.faults:

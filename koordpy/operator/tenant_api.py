@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves the aggregated API `view.koordpy.io`, with which tenants ask the scheduler through the API server.
 
-The API server authenticates the user, checks that RBAC allows it to `get` the resource, and forwards the request with
-its front proxy's certificate. This server trusts only that certificate (`front_proxy.py`). It answers for a namespace
-only if a SubjectAccessReview says that the user may `get pods` there; the reviewed namespace and the answered one come
-from the same parsed path. Every replica answers from its own caches, the leader and standbys.
+The API server authenticates the user, checks by RBAC that the user may `get` the resource, and forwards the request
+with its front proxy's certificate. This server accepts only that certificate (`front_proxy.py`). It answers for a
+namespace only if a SubjectAccessReview says that the user may `get pods` there. The namespace of the review and that of
+the answer come from one parsed path. Every replica answers from its caches, the leader and standbys.
 
-`plan/limits.py` limits the requests per second and open requests of each tenant, and the open requests and reviews of
-all tenants. A request above a limit is rejected after a delay, which slows down a loop of requests. A rejected request
-costs 0.16 ms on an open connection, and a TLS handshake of 1 to 2 ms on a new one.
+`plan/limits.py` limits the requests per second and the open requests of each tenant, and the open requests and reviews
+of all tenants. A request above a limit is rejected after a delay, which slows down a client that repeats requests. A
+rejected request costs 0.16 ms on an open connection, and a TLS handshake of 1 to 2 ms on a new one.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ MASTERS = "system:masters"
 
 
 class Reviews:
-    """Asks the API server whether users may get the pods of a namespace, and caches the answers."""
+    """Asks the API server whether a user may get the pods of a namespace, and caches the answers."""
 
     def __init__(self, client: ApiClient, clock: Callable[[], float]) -> None:
         self._client, self._clock = client, clock
@@ -122,7 +122,7 @@ class TenantApi:
         self._meter, self._reviews = Meter(clock), Reviews(client, clock)
         self.port = 0
         self.answers: Answers | None = None
-        """Computes the answers; None until the scheduler is set up, requests are rejected until then."""
+        """Computes the answers; None until the scheduler is set up. Until then, requests are rejected."""
         self.on_question: Callable[[str, int], None] = lambda view, status: None
         """Called for each request with its resource (empty if unknown) and the status of the answer."""
 
@@ -150,7 +150,7 @@ class TenantApi:
     async def reload(self) -> None:
         """Reloads the certificate and the front proxy's CA.
 
-        Raises OSError, NoTrustError, ApiError and Unreachable; the previous ones stay in use then.
+        Raises OSError, NoTrustError, ApiError and Unreachable; then the old certificate and CA stay in use.
         """
         found = await self._client.get(CONFIG_MAP, type=ConfigMap)
         proxy = read_front_proxy(found.data)
@@ -252,8 +252,8 @@ class TenantApi:
 def segments(raw: str) -> list[str]:
     """Splits a path, and decodes each segment once.
 
-    Raises RefusedError for a path that another server could parse differently: with a segment that is empty, `.` or
-    `..`, or contains a slash, a backslash or a control character.
+    Raises RefusedError for a path that another server could parse differently: if a segment is empty, `.` or `..`, or
+    contains a slash, a backslash or a control character.
     """
     out = []
     for part in raw.removeprefix("/").removesuffix("/").split("/"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits the requests of tenants: a token bucket per tenant, and a maximum number of open requests."""
+"""Limits the requests of tenants: requests per second by a token bucket for each tenant, and open requests."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ class RefusedError(Exception):
 
 
 class Bucket:
-    """A token bucket: `rate` tokens a second, at most `most` saved. A rejection takes no token."""
+    """A token bucket: it gains `rate` tokens a second and has at most `most`. A rejected request takes no token."""
 
     def __init__(self, rate: float, most: float, clock: Callable[[], float]) -> None:
         self._rate, self._most, self._clock = rate, float(most), clock
@@ -55,7 +55,7 @@ class Meter:
         self._refusing = 0
 
     def take(self, tenant: str) -> bool:
-        """Returns True, and counts a request, if the tenant may send one more request now."""
+        """Returns True if the tenant may send one more request now; the request is counted then."""
         bucket = self._buckets.pop(tenant, None) or Bucket(ASKED_EACH_SECOND, ASKED_AT_ONCE, self._clock)
         self._buckets[tenant] = bucket
         if len(self._buckets) > TENANTS_METERED:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the status of ClusterNetworkTopology objects: validity, nodes without labels, and the tree.
 
-A faulty object gets a condition; the last valid tree stays in use, and detailStatus stays unchanged. Only the object
-named `default` is used; any other object gets a condition that says so. Faults are also logged and sent as an Event,
-once per leader. Gaps in the labels set the condition Degraded. Each kind of gap in a layer causes one Event, until all
-gaps have been absent for `REPAIRED_SECONDS`, so that changing labels do not cause many Events. The column VALID shows
-`status.valid`. Rules: gang-network.md 3.
+If an object has faults, it gets a condition; the last valid tree stays in use, and detailStatus is not changed. Only
+the object named `default` is used; other objects get a condition that says so. Faults are also logged and sent as an
+Event, once per leader. Gaps in the labels set the condition Degraded. Each kind of gap in a layer causes one Event. A
+further Event for it follows only after all gaps were absent for `REPAIRED_SECONDS`, so that changing labels do not
+cause many Events. The column VALID shows `status.valid`. Rules: gang-network.md 3.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ NOT_USED = f"only the object named {TOPOLOGY_OBJECT} is used"
 def topology_status(
     topology: ClusterNetworkTopology, faults: list[TopologyFault], tree: Tree, gaps: TopologyGaps, *, now: float
 ) -> dict[str, Any]:
-    """Returns the fields of the status that must be changed. Conditions of other writers are kept."""
+    """Returns the fields of the status that must be changed. Conditions of other writers are not changed."""
     status: dict[str, Any] = {}
     generation = topology.metadata.generation
     if topology.metadata.name != TOPOLOGY_OBJECT:
@@ -84,7 +84,7 @@ def _degraded(gaps: TopologyGaps) -> Condition:
 
 
 def _without_any(tree: Tree) -> list[str]:
-    """Returns layers with a label that no node has, most likely because the key is misspelt."""
+    """Returns the layers with a label that no node has, probably because the key is misspelt."""
     return [name for name, count in tree.unlabelled if count == len(tree.node_names)]
 
 
@@ -107,11 +107,11 @@ class TopologyStatusWriter(StatusWriter[ClusterNetworkTopology, dict[str, Any]])
         self._others: dict[str, ClusterNetworkTopology] = {}
         self._said: dict[str, str] = {}
         self._gaps: TopologyGaps | None = None
-        """Gaps that were found last; None before the first look."""
+        """Gaps that were found last; None before the first search."""
         self._gaps_told: frozenset[tuple[str, str]] = frozenset()
         """Kinds of gaps that were reported."""
         self._whole_since: float | None = None
-        """Time since when there are no gaps, on the context's clock; None while there are gaps."""
+        """Time since which there are no gaps, on the context's clock; None while there are gaps."""
         self._pruned: set[str] = set()
         """uids of objects for which the API server drops `status.valid`, because their CRD is older."""
         context.feeds.listeners.topology.append(self.changed)
@@ -143,7 +143,7 @@ class TopologyStatusWriter(StatusWriter[ClusterNetworkTopology, dict[str, Any]])
             await super().flush()
 
     def _look_at_gaps(self) -> None:
-        """Updates the gaps, which other changes of nodes than labels can also cause, and reports new kinds."""
+        """Updates the gaps, which can also change without a change of labels, and reports new kinds of gaps."""
         nodes, now = self._context.state.nodes, self._context.clock()
         gaps = nodes.gaps if nodes.topology is not None and not nodes.topology_faults else NO_GAPS
         if self._gaps is None:
@@ -171,7 +171,7 @@ class TopologyStatusWriter(StatusWriter[ClusterNetworkTopology, dict[str, Any]])
     def _told_before(self, gaps: TopologyGaps) -> frozenset[tuple[str, str]]:
         """Returns the kinds of gaps that the previous leader reported, according to the condition.
 
-        If the condition differs from the current gaps, the kinds are unknown and a placeholder is returned.
+        If the condition differs from the present gaps, the reported kinds are unknown, and a placeholder is returned.
         """
         found = self._find(TOPOLOGY_OBJECT)
         listed = found[0].status.get("conditions") if found is not None else None

@@ -33,18 +33,18 @@ LOOK_SECONDS = 30.0
 MOST_BYTES = 8 << 20
 """Maximum size of a body in bytes."""
 LARGE_BYTES = 1 << 16
-"""Size in bytes above which a body waits for its turn."""
+"""Size in bytes from which a body counts as large, and is read only when it is its turn."""
 LARGE_AT_A_TIME = 8
-"""Number of large bodies that are read at a time."""
+"""Number of large bodies that are read at the same time."""
 KEEP_SECONDS = 3630.0
-"""Seconds that a connection stays open without a request. Longer than an API server keeps it, so that no request is
-sent on a connection that closes."""
+"""Seconds that a connection stays open without a request. Longer than the API server's limit, so that the API server
+does not send a request on a connection that is being closed."""
 READ_SECONDS = 5.0
 """Timeout for reading a body, in seconds."""
 MOST_SAID = 1000
 """Maximum length of the error for an invalid request, in characters."""
 ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Errors caused by a body that is not a review, or by an object that no API server would send."""
+"""Errors that a body causes if it is not a review, or has an object that no API server would send."""
 
 
 class Webhook:
@@ -115,8 +115,8 @@ class Webhook:
         return web.HTTPBadRequest(text=f"{fault}"[:MOST_SAID] + "\n")
 
     async def _read(self, request: web.Request) -> bytes:
-        """Reads a body. Only a few large bodies are read at a time, and client addresses take turns, which bounds the
-        memory for any client."""
+        """Reads a body. To bound the memory, only a few large bodies are read at the same time, in turns by client
+        address."""
         large = request.content_length is None or request.content_length > LARGE_BYTES
         try:
             async with self._gate.turn(request.remote or "") if large else contextlib.nullcontext():
@@ -126,7 +126,8 @@ class Webhook:
             raise web.HTTPRequestTimeout(text=f"no complete body within {READ_SECONDS:g} s\n") from None
 
     def reload(self) -> None:
-        """Reloads the certificate and key if the files have changed. Open connections keep theirs. Raises OSError."""
+        """Reloads the certificate and key if the files have changed. Open connections keep the old ones. Raises
+        OSError."""
         certificate, key = self._folder / CERTIFICATE, self._folder / KEY
         stamp = (certificate.stat().st_mtime_ns, key.stat().st_mtime_ns)
         if stamp != self._loaded:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Updates status.disruptionsAllowed of PodDisruptionBudgets in a simulation, in which no disruption controller does so.
+"""Updates status.disruptionsAllowed of PodDisruptionBudgets in a simulation, where no disruption controller runs.
 
-The number decreases with each evicted pod that a budget covers, and increases with each bound pod that it covers, up to
-the initial number. Source: preemption.md 3.5.
+The number decreases with each evicted pod that a budget covers. It increases with each bound pod that the budget
+covers, up to the initial number. Source: preemption.md 3.5.
 """
 
 from collections import Counter
@@ -17,7 +17,8 @@ from koordpy.preemption.selection.disruption_budgets import BudgetCover, allowan
 
 
 class BudgetLedger:
-    """Writes status.disruptionsAllowed of all budgets to the state, at the start of a run and after every round."""
+    """Writes status.disruptionsAllowed of all budgets to the state (cache), at the start of a run and after each
+    round."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state

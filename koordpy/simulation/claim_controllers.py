@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The controllers of claims in kube-controller-manager, for simulations.
+"""Simulates the controllers of claims in kube-controller-manager.
 
 For a pod without a node, they create ResourceClaims from ResourceClaimTemplates, and PersistentVolumeClaims of generic
-ephemeral volumes. When a pod is deleted, they release its claims.
-
-Sources: workloads.md 10.2 and kube-parity.md 2.8.
+ephemeral volumes. When a pod is deleted, they release its claims. Sources: workloads.md 10.2 and kube-parity.md 2.8.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,7 +37,7 @@ from koordpy.workloads.workload_manifest import controlling
 CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"
 """DeviceClass of the channel that members of a ComputeDomain share over NVLink."""
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
-"""Annotation of a ResourceClaim that was created from a template: the entry of the pod that uses it."""
+"""Annotation of a ResourceClaim that was created from a template: name of the entry in the pod's resourceClaims."""
 
 
 class ClaimControllers:
@@ -83,9 +81,9 @@ class ClaimControllers:
             self._state.upsert(replace(claim, metadata=_owned(pod, name, "PersistentVolumeClaim", claim.metadata)))
 
     def _make_resource_claims(self, pod: Pod, known: set[str]) -> Iterator[PodResourceClaimStatus]:
-        """Creates the claims of entries with a template; yields the status of each. known: entries with a status.
+        """Creates the claims of entries with a template; yields the status of each. known: entries that have a status.
 
-        Entries of the pod's PodGroup are left out: the claim belongs to the group.
+        An entry that the pod's PodGroup has, too, is left out, because its claim belongs to the group.
         """
         group = claim_group(pod, self._state.gangs.upstream)
         shared = group.spec.resource_claims if group is not None else ()
@@ -98,10 +96,10 @@ class ClaimControllers:
     def _make_claim(
         self, entry: PodResourceClaim, owner: Pod | UpstreamPodGroup, kind: str
     ) -> PodResourceClaimStatus | None:
-        """Creates the claim of an entry with a template, and returns its status; None without a known template.
+        """Creates the claim of an entry with a template, and returns its status; None if the template does not exist.
 
-        A claim of the input that was created for the owner is used again. A new name ends with `-sim`, where a live
-        controller adds random letters; a number follows if the name exists.
+        If the input has a claim that was created for the owner, it is used. The name of a new claim ends with `-sim`,
+        where a live controller adds random letters; if the name exists, a number follows.
         """
         namespace, name = owner.metadata.namespace, entry.resource_claim_template_name
         template = self._state.get(ResourceClaimTemplate, f"{namespace}/{name}") if name is not None else None
@@ -130,14 +128,17 @@ class ClaimControllers:
 
     @cached_property
     def _given(self) -> Mapping[tuple[str, str], str]:
-        """(uid of an owner, entry) -> name of the existing ResourceClaim that was created for it; read once, because
-        later claims are created here."""
+        """(uid of an owner, entry) -> name of the existing ResourceClaim that was created for it.
+
+        Computed once, because later claims are created here.
+        """
         metas = (claim.metadata for claim in self._state.objects_of(ResourceClaim).values())
         owned = ((meta, meta.controller, meta.annotations.get(POD_CLAIM_NAME)) for meta in metas)
         return {(owner.uid, entry): meta.name for meta, owner, entry in owned if owner is not None and entry}
 
     def settle(self, pods: Iterable[Pod]) -> None:
-        """Releases the claims of finished pods, and matches consumers by name to pods without a uid in the input.
+        """Releases the claims of finished pods. Consumers of claims that are stated by name get the generated uids of
+        pods.
 
         pods: all pods of the input.
         """
@@ -156,8 +157,11 @@ class ClaimControllers:
         return replace(consumer, uid=pod.metadata.uid) if pod is not None else consumer
 
     def release(self, pod: Pod) -> None:
-        """Releases the claims of a deleted pod. Claims that the pod controls are deleted. In other ResourceClaims, the
-        pod is removed from reservedFor; a claim that no pod uses any more is deallocated."""
+        """Releases the claims of a deleted pod.
+
+        Claims that the pod controls are deleted. In other ResourceClaims, the pod is removed from reservedFor; if no
+        pod uses such a claim any more, it is deallocated.
+        """
         namespace = pod.metadata.namespace
         for volume in pod.spec.volumes:
             if volume.ephemeral is not None:
@@ -179,7 +183,7 @@ class ClaimControllers:
                 self._state.upsert(replace(claim, status=status))
 
     def _drop_owned(self, kind: type[ResourceClaim] | type[PersistentVolumeClaim], key: str, pod: Pod) -> bool:
-        """Deletes a claim if the pod controls it; returns whether it did."""
+        """Deletes a claim if the pod controls it; returns True if it was deleted."""
         claim = self._state.get(kind, key)
         owner = claim.metadata.controller if claim is not None else None
         owned = owner is not None and owner.uid == pod.metadata.uid
@@ -200,13 +204,14 @@ def channel_template(domain: ComputeDomain) -> ResourceClaimTemplate | None:
 
 
 def _has_made_up_uid(pod: Pod) -> bool:
-    """Returns whether the input states no uid of a pod (`server_defaults.with_identity`)."""
+    """Returns True if the uid of a pod was generated, because the input states none
+    (`server_defaults.with_identity`)."""
     meta = pod.metadata
     return meta.uid == made_up_uid("Pod", meta.namespace, meta.name)
 
 
 def _has_claims(pod: Pod) -> bool:
-    """Returns whether a pod may use resource claims, also for extended resources."""
+    """Returns True if a pod may use resource claims, stated by itself or created for extended resources."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     return bool(pod.spec.resource_claims) or any("/" in name for one in containers for name in one.resources.limits)
 
@@ -219,8 +224,10 @@ def _owned(
     *,
     kind: str = "Pod",
 ) -> ObjectMeta:
-    """Returns the metadata of a claim that a pod or PodGroup controls, with the creation time of the owner. claim: kind
-    of the claim; template: labels and annotations of the claim; kind: of the owner."""
+    """Returns the metadata of a claim that a pod or PodGroup controls, with the creation time of the owner.
+
+    claim: kind of the claim. template: metadata with labels and annotations for the claim. kind: kind of the owner.
+    """
     meta = owner.metadata
     version = "v1" if kind == "Pod" else f"{GROUP_UPSTREAM}/v1beta1"
     return ObjectMeta(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ResourceClaims at the end of a simulation: their consumers and devices, and the round of the allocation."""
+"""Reports the ResourceClaims at the end of a simulation: consumers, devices, and the round of the allocation."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class ClaimRounds:
         self.read(0)
 
     def read(self, number: int) -> None:
-        """Records the allocations that are new since the last call. number: of the round, 0 for the input."""
+        """Records allocations that are new since the last call. number: number of the round; 0 for the input."""
         now: dict[str, tuple[object, int]] = {}
         for key, claim in self._state.objects_of(ResourceClaim).items():
             allocation = claim.status.allocation
@@ -59,7 +59,7 @@ class ClaimRounds:
 
 
 def _origin(claim: ResourceClaim) -> str:
-    """Returns how a claim came to be: made for extended resources, from a template in the run, or given."""
+    """Returns how a claim was created: for extended resources, from a template in the run, or in the input."""
     meta = claim.metadata
     if EXTENDED in meta.annotations:
         return "extended"

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`koordpy explain`: explains why a pod is bound to its node, or why it is pending.
 
-It runs the rounds of `koordpy simulate` on the same input, keeps the snapshot of the round that decided for the pod,
-and explains the pod on that snapshot. The round that decided is:
-- for a pod that is bound at the end, the round that bound it, or the earlier round that evicted pods for it and
+It runs the rounds of `koordpy simulate` on the same input, stores the snapshot of the round that decided the pod, and
+explains the pod on that snapshot. The round that decided is:
+- for a pod that is bound at the end, the round that bound it, or an earlier round that evicted pods for it and
   nominated it for the same node;
-- for a pod that is pending at the end, the first of the consecutive last rounds with an unchanged reason and message.
+- for a pod that is pending at the end, the first of the last consecutive rounds with an unchanged reason and message.
   The message is the one in the output of `simulate`.
 
-So both commands give the same verdict. The answer has no other information about the run. Source:
+So both commands give the same verdict. The explanation depends on no other round of the run. Source:
 docs/rules/simulate.md 5.
 """
 
@@ -31,7 +31,7 @@ class NoSuchPodError(Exception):
 
 
 class _WatchedRounds:
-    """Plans the rounds of a simulation and records the round that decided for a pod (see the module docstring)."""
+    """Plans the rounds of a simulation, and records the round that decided the pod (see the module docstring)."""
 
     def __init__(self, pod: str) -> None:
         """pod: `namespace/name`."""
@@ -45,7 +45,7 @@ class _WatchedRounds:
         self._reported: tuple[str, str] | None = None
         """Reason and message of the pod if it was pending in the last round; otherwise None."""
         self._nominated_node: str | None = None
-        """The node that the last round nominated the pod for; None for none."""
+        """The node for which the last round nominated the pod; None if it nominated it for none."""
 
     def plan(self, snapshot: Snapshot, config: KoordpyConfiguration) -> RoundPlan:
         """Plans one round; the planner that is passed to `simulate`."""
@@ -61,8 +61,8 @@ class _WatchedRounds:
     def _look(self, plan: RoundPlan, now: "_PlannedRound") -> None:
         """Updates `decided` with a round in which the pod was pending.
 
-        A later round does not replace an earlier one if the message is unchanged, or if it binds the pod to the node
-        that the earlier round nominated.
+        A later round does not replace an earlier one in two cases: if the message is unchanged, or if the later round
+        binds the pod to the node for which the earlier round nominated it.
         """
         waits = next((one for one in plan.pending if one.pod_key == self._pod), None)
         reported = (str(waits.written_reason), waits.message) if waits is not None else None
@@ -76,7 +76,7 @@ class _WatchedRounds:
 
 @dataclass(frozen=True, slots=True)
 class _PlannedRound:
-    """A round, counted from 1, with the snapshot that it planned on."""
+    """A round with its number, from 1, and the snapshot on which it was planned."""
 
     number: int
     snapshot: Snapshot
@@ -92,10 +92,10 @@ def explain_simulated(
     evicted: Evicted = "recreate",
     grow: Callable[[], Sequence[str]] = tuple,
 ) -> Explanation:
-    """Explains the decision of `simulate` with these arguments for a pod (`namespace/name`). The state is changed.
+    """Explains the decision of `simulate` with these arguments for a pod (`namespace/name`). Changes the state.
 
-    A workload may create the pod in a later round. Raises `NoSuchPodError` for a pod that no round has. grow: as in
-    `simulate`.
+    A workload may create the pod in a later round. Raises `NoSuchPodError` if the pod does not exist in any round.
+    grow: as in `simulate`.
     """
     gaps = gap_warnings(state, config, now.timestamp(), only=pod)
     run = _WatchedRounds(pod)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes that fail during a simulation: `koordpy simulate --fail NODE@ROUND` (repair.md 7).
 
-Before the round the Node, its pods, its Device, its CSINode and its ResourceSlices are deleted. The caller recreates
-the pods, except those of DaemonSets and mirror pods, or drops them (`--evicted`).
+Before the round, the Node, its pods, its Device, its CSINode and its ResourceSlices are deleted. The caller then drops
+or recreates the pods (`--evicted`); pods of DaemonSets and mirror pods are never recreated.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from koordpy.simulation.result_fields import object_order
 
 @dataclass(frozen=True, slots=True)
 class NodeFailure:
-    """A node that fails before a round, counted from 1."""
+    """A node that fails before a round. Rounds are counted from 1."""
 
     node: str
     round: int
@@ -41,7 +41,7 @@ class FailedNode:
 
     failure: NodeFailure
     pods: tuple[str, ...]
-    """Keys of its pods that are recreated or dropped, in natural order."""
+    """Keys of its pods, in natural order, without pods of DaemonSets and mirror pods."""
 
 
 def read_failures(options: Sequence[str], nodes: Collection[str]) -> list[NodeFailure]:
@@ -76,7 +76,8 @@ def unreached(failures: Sequence[NodeFailure], rounds: int) -> list[str]:
 
 
 def remove_nodes(names: Collection[str], state: ClusterState, controllers: ClaimControllers) -> list[PodInfo]:
-    """Removes nodes that fail together, with their pods; returns the pods that may be recreated, in natural order.
+    """Removes nodes that fail at the same time, with their pods. Returns the pods that may be recreated, in natural
+    order.
 
     controllers: releases the claims of the pods.
     """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings of a simulation about gaps: nodes without the label of a layer, if a gang requests that or a lower layer.
+"""Warnings of a simulation about gaps: nodes without the label of a layer that matters for a gang.
 
-A node with a gap is alone in a domain of the layer, so a gang cannot use it together with other nodes. A live scheduler
-reports gaps in a condition and an event of the topology (docs/topology.md). A simulation has neither. A layer
-without any labelled node is reported by `gangs/unit_gates.py` in both cases. Cost: O(pods) if the topology has gaps,
-otherwise O(1).
+A layer matters if a gang requests it or a lower layer. A node with a gap is alone in a domain of the layer, so a gang
+cannot use it together with other nodes. A live scheduler reports gaps in a condition and an event of the topology
+(docs/topology.md); a simulation has neither. If no node has the label of a layer, `gangs/unit_gates.py` reports that,
+in simulations and live. Cost: O(pods) if the topology has gaps, otherwise O(1).
 """
 
 from koordpy.api import keys
@@ -18,8 +18,11 @@ from koordpy.gangs.queue_units import Groups
 def gap_warnings(
     state: ClusterState, config: KoordpyConfiguration, now: float, *, only: str = ""
 ) -> list[tuple[str, str]]:
-    """Returns (object, text) of each layer with a gap at, or above, a layer that the gang of a pending pod requests.
-    only: the pod (`namespace/name`) to check; empty for all pods."""
+    """Returns (object, text) for each layer with a gap that is at, or above, a layer which a pending pod's gang
+    requests.
+
+    only: key of the single pod to check; empty for all pods.
+    """
     gaps = [one for one in state.nodes.gaps.unlabelled if not one.bare]
     if not gaps:
         return []

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Creates the pods of workloads where no controllers of Jobs, JobSets and so on run: in a simulation, and in the
-embedded API server.
+"""Creates the pods of workloads where no controllers of Jobs, JobSets and so on run: in simulations and in the embedded
+API server.
 
-Existing pods of the input are filed by role and slot; `Expansion.make` creates a pod for each open slot of the roles
-that can begin. A role begins if the conditions in its manifest are met, such as dependsOn of a JobSet. So `make` is
-called after each round: roles that wait for bound pods begin later. It does not schedule.
+Existing pods of the input are sorted into roles and slots. `Expansion.make` creates a pod for each empty slot of the
+roles that can begin. A role begins if the conditions in its manifest are met, such as dependsOn of a JobSet. `make` is
+called after each round, because some roles wait for bound pods. It does not schedule.
 
 Sources: workloads.md 10.1 to 10.4.
 """
@@ -30,7 +30,7 @@ from koordpy.workloads.workload_model import Filling, JobPart, PodSeat, Role, Sl
 from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun
 
 SCHEDULED = "scheduled"
-"""`StepCondition.state` of pods that follow a leader: they are created once it is bound."""
+"""`StepCondition.state` of pods that follow a leader: they are created once the leader is bound."""
 RoleKey = tuple[str, str, str]
 """(uid of the workload, group, role)."""
 
@@ -41,11 +41,11 @@ class Top:
 
     head: Head
     workload: Workload | None
-    """The workload with its roles, which may be a child, such as the Job of a CronJob; None if it creates no pods."""
+    """The workload with the roles; it may be a child, such as the Job of a CronJob. None if no pods are created."""
     note: str = ""
-    """Why it creates no pods, such as `suspended`; empty for none."""
+    """Why no pods are created, such as `suspended`; empty if pods are created."""
     jobs: Mapping[str, Head] | None = None
-    """Job -> its head, if a JobSet is known only by its Jobs: the Jobs are then the topmost objects, and only they
+    """Job -> its head, if a JobSet is known only by its Jobs: then the Jobs are the topmost objects, and only these
     create pods. None otherwise."""
 
 
@@ -55,7 +55,7 @@ class Account:
 
     head: Head
     note: str
-    """Why it creates no pods; empty for none, or if its children (Jobs of a CronJob) differ."""
+    """Why no pods are created; empty if pods are created, or if the children (Jobs of a CronJob) differ."""
     made: int = 0  # pods that were created
     present: int = 0  # pods of the input that fill a slot
 
@@ -97,8 +97,8 @@ class _Step:
 def followed(workload: Workload, role: Role) -> dict[str, int]:
     """Returns role -> number of steps that wait for completion, for all roles that must come before `role`.
 
-    If the number is above 0, that role is Complete when `role` has begun; if 0, it only had to be Ready. Of several
-    paths the largest number counts.
+    If the number is above 0, that role is Complete when `role` has begun; if it is 0, that role only had to be Ready.
+    If there are several paths between the roles, the largest number is returned.
     """
     ways = {role.name: 0}
     roles = [one for one in workload.roles if one.group == role.group]
@@ -111,8 +111,8 @@ def followed(workload: Workload, role: Role) -> dict[str, int]:
 
 
 def with_ended(workload: Workload, started: Collection[RoleKey]) -> Workload:
-    """Returns the workload in which roles are finished if a started role waits for their completion. started: roles
-    that have begun, by `--started`."""
+    """Returns the workload after some roles have begun: roles that had to be complete before them are finished.
+    started: roles that have begun, by `--started`."""
     uid = workload.head.uid
     begun = [role for role in workload.roles if (uid, role.group, role.name) in started]
     over = {(role.group, name) for role in begun for name, steps in followed(workload, role).items() if steps}
@@ -126,7 +126,7 @@ def with_ended(workload: Workload, started: Collection[RoleKey]) -> Workload:
 
 
 class Expansion:
-    """Workloads with their existing pods, and pods that are created step by step."""
+    """Workloads with their existing pods, and the pods that are created step by step."""
 
     def __init__(
         self,
@@ -142,9 +142,9 @@ class Expansion:
     ) -> None:
         """Files the existing pods by role.
 
-        node_of: returns a pod's node, empty for none; label_of: returns a label of a pod's node; claims:
-        `namespace/name` of existing claims; daemons: returns the nodes for a DaemonSet's pod; started: roles that have
-        begun; done: roles with pods that were created before, and are not created again.
+        node_of: returns a pod's node; empty if it has none. label_of: returns a label of a pod's node. claims: existing
+        claims (`namespace/name`). daemons: returns the nodes for a DaemonSet's pod. started: roles that have begun.
+        done: roles of which an earlier run created the pods; these are not created again.
         """
         self._known, self._node_of, self._label_of, self._daemons = known, node_of, label_of, daemons
         self._claims = set(claims)
@@ -200,7 +200,7 @@ class Expansion:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def _waits_for(self, step: _Step) -> str:
-        """Returns the first condition that a role waits for; empty if its pods may be created."""
+        """Returns the first condition for which a role waits; empty if its pods may be created."""
         if step.pods or all(part.over for part in step.role.parts):
             return ""
         for condition in step.role.after:
@@ -211,8 +211,8 @@ class Expansion:
         return ""
 
     def _is_ready(self, step: _Step, name: str) -> bool:
-        """Returns whether all wanted pods of a role, or of its two halves, are bound. name: of the role in the spec; in
-        a simulation, bound pods count as Ready."""
+        """Returns True if all wanted pods of a role, or of its two halves, are bound: bound pods count as Ready here.
+        name: name of the role in the spec."""
         for one in self._siblings[step.key[:2]]:
             if name in (one.role.name, one.role.half_of):
                 bound = sum(pod.alive and bool(self._node_of(pod.key)) for pod in one.pods)
@@ -221,7 +221,7 @@ class Expansion:
         return True
 
     def _leader(self, step: _Step, part: JobPart) -> str:
-        """Returns the key of the leader that the pods of a part follow; empty for none."""
+        """Returns the key of the leader that the pods of a part follow; empty if they follow none."""
         names = {one.role for one in step.role.after if one.state == SCHEDULED}
         for one in self._siblings[step.key[:2]] if names else ():
             pods = one.pods if len(one.role.parts) == 1 else one.of_part(part)
@@ -259,7 +259,7 @@ class Expansion:
         return pods, claims
 
     def _open(self, step: _Step, part: JobPart, wanted: int) -> list[Slot]:
-        """Returns the slots to fill, by the rule of the part's filling. wanted: pods that must be alive."""
+        """Returns the slots to fill, by the part's `filling`. wanted: number of pods that must be alive."""
         head, own = step.workload.head, step.of_part(part)
         filling = [one for one in own if _fills(part.filling, one)]
         if part.filling is Filling.COUNT:  # names are arbitrary: unused ones first
@@ -292,7 +292,7 @@ class Expansion:
         return sum(key in self._present and key not in own for key in named)
 
     def _meta(self, slot: Slot, maker: Head, base: ObjectMeta, owner: OwnerReference) -> ObjectMeta:
-        """Returns the metadata of the pod of a slot. maker: the topmost object; base: metadata of the template."""
+        """Returns the metadata of the pod of a slot. maker: the topmost object. base: metadata of the template."""
         name = slot.name
         while f"{maker.namespace}/{name}" in self._used_names:
             name = f"{name}-{maker.kind.lower()}"
@@ -330,7 +330,7 @@ class Expansion:
                 yield replace(one.template, metadata=replace(one.template.metadata, **names))
 
     def done(self) -> frozenset[RoleKey]:
-        """Returns the roles with created pods, except for roles with one pod for each node: new nodes need further
+        """Returns the roles of which pods were created, without roles with one pod per node: new nodes need further
         pods."""
         return frozenset(
             step.key
@@ -341,7 +341,7 @@ class Expansion:
     # -- output -------------------------------------------------------------------------------------------------------
 
     def not_begun(self, key: str) -> str:
-        """Returns why a pod does not exist yet: its role has not begun. Empty for any other pod. key: of the pod."""
+        """Returns why the pod with a key does not exist yet: its role has not begun. Empty for any other pod."""
         for one in self._steps.values():
             why = "" if one.made or one.is_over else self._waits_for(one)
             slots = (slot for part, wanted in one.run.wanted(one.role) for slot in self._open(one, part, wanted))
@@ -377,7 +377,7 @@ class Expansion:
 
 
 _OF_GROUP = "leaderworkerset.sigs.k8s.io/template-revision-hash"
-"""Label that the pods of a group share, even if the spec has changed since."""
+"""Label with one value on all pods of a group, even if the spec has changed since."""
 
 
 def _of_group(run: WorkloadRun) -> Mapping[str, str]:
@@ -387,14 +387,14 @@ def _of_group(run: WorkloadRun) -> Mapping[str, str]:
 
 
 def _is_bound(pod: Pod) -> bool:
-    """Returns whether a pod has a node and is not finished. The node may be lost: controllers create no other pod then,
-    as long as the pod exists."""
+    """Returns True if a pod has a node and is not finished. The node may be lost: controllers create no other pod as
+    long as the pod exists."""
     return bool(pod.spec.node_name) and pod.status.phase not in ("Succeeded", "Failed")
 
 
 def _fills(filling: Filling, one: WorkloadPod) -> bool:
-    """Returns whether an existing pod fills a slot (workloads.md 10.3). A name or a node stays filled whatever the
-    state of the pod."""
+    """Returns True if an existing pod fills a slot (workloads.md 10.3). If slots have names or nodes, a pod in any
+    state fills its slot."""
     if filling is Filling.COUNT:
         return one.alive
     return filling is not Filling.INDEX or not (one.failed or one.leaving)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes that controllers make to the spec of a pod template when they create a pod: placement of JobSet and
-LeaderWorkerSet pods with exclusive topology, claims of StatefulSets, and node and tolerations of DaemonSet pods.
+"""Changes that controllers make to the spec of a pod template when they create a pod.
 
-Source: workloads.md 10.2.
+These are the placement of JobSet and LeaderWorkerSet pods with exclusive topology, the claims of StatefulSets, and node
+and tolerations of DaemonSet pods. Source: workloads.md 10.2.
 """
 
 from collections.abc import Callable
@@ -27,10 +27,10 @@ from koordpy.workloads.workload_model import Slot
 
 
 def _apart(spec: PodSpec, key: str, label: str, value: str, everywhere: bool) -> PodSpec:
-    """Returns the spec with an exclusive domain (exclusive-topology): pods with the same value of a pod label share one
-    domain, and no pod with another value is in it.
+    """Returns the spec with an exclusive domain (exclusive-topology).
 
-    key: node label of the domains; label, value: of the pods; everywhere: True to match pods of all namespaces.
+    Pods with one value of a pod label share one domain, and no pod with another value may be in it. key: node label of
+    the domains. label, value: label of the pods. everywhere: True to match pods of all namespaces.
     """
 
     def term(*operators: str) -> PodAffinityTerm:
@@ -49,7 +49,7 @@ def _apart(spec: PodSpec, key: str, label: str, value: str, everywhere: bool) ->
 
 
 def _on_node(spec: PodSpec, node: str) -> PodSpec:
-    """Returns the spec of a DaemonSet's pod, which is allowed on one node only. node: name of the node."""
+    """Returns the spec of a DaemonSet's pod, which may run only on one node. node: name of the node."""
     named = Requirement(key="metadata.name", operator="In", values=(node,))
     affinity = spec.affinity or Affinity()
     of_nodes = affinity.node_affinity or NodeAffinity()
@@ -78,8 +78,10 @@ def daemon_tolerations(spec: PodSpec) -> list[Toleration]:
 
 
 def placed(spec: PodSpec, slot: Slot, label_of: Callable[[str], str]) -> PodSpec:
-    """Returns the spec of the pod to create for a slot. label_of: returns the value of a node label on the node of the
-    leader, which the pod must follow."""
+    """Returns the spec of the pod to create for a slot.
+
+    label_of: returns the value of a node label on the leader's node, which the pod must follow.
+    """
     if slot.exclusive_domain is not None:
         spec = _apart(spec, *slot.exclusive_domain)
     if slot.follows:

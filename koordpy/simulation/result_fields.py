@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of the SimulationResult document, and their order (simulate.md 3)."""
+"""Builds entries of the SimulationResult document, and defines their order (simulate.md 3)."""
 
 from collections.abc import Mapping
 from typing import Any

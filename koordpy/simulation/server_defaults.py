@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fills in what an API server would when it stores an object of a manifest: uid, creation time, priority, and defaults
-of pods, nodes and namespaces.
+"""Sets the fields that an API server sets when it stores an object: uid, creation time, priority and defaults.
 
-Simulations use it, and the embedded API server of the demo (`koordpy.apiserver.write_rules`).
-Source: simulate.md 1.3 and kube-parity.md section 2.5.
+Defaults are set for pods, nodes and namespaces. Simulations and the embedded API server of the demo
+(`koordpy.apiserver.write_rules`) use this module. Source: simulate.md 1.3 and kube-parity.md section 2.5.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,7 +41,7 @@ NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 
 
 def with_identity(obj: T, *, kind: str, created: datetime | None) -> T:
-    """Returns the object with uid and creationTimestamp, generated if they are missing. created: None for no time."""
+    """Returns the object with uid and creationTimestamp, generated if missing. created: None to set no time."""
     meta = obj.metadata
     changes: dict[str, Any] = {}
     if not meta.uid:
@@ -67,19 +66,21 @@ class Priorities:
     classes: Mapping[str, PriorityClass]
     """Name -> class."""
     default: PriorityClass | None
-    """The global default, for pods without a class and without a priority; None for none."""
+    """The global default, for pods without a class and without a priority; None if there is none."""
 
     @classmethod
     def from_classes(cls, given: Iterable[PriorityClass]) -> "Priorities":
-        """Reads the PriorityClasses. Of several global defaults the lowest applies, as in the API server."""
+        """Reads the PriorityClasses. If several are global defaults, the lowest applies, as in the API server."""
         classes = {name: PriorityClass(value=value) for name, value in keys.SYSTEM_PRIORITIES.items()}
         classes |= {item.metadata.name: item for item in given}
         defaults = sorted((c for c in classes.values() if c.global_default), key=lambda c: (c.value, c.metadata.name))
         return cls(classes, defaults[0] if defaults else None)
 
     def of_pod(self, spec: PodSpec) -> tuple[int, str] | None:
-        """Returns (priority, preemptionPolicy) of a pod; None if its class is unknown and the spec has no priority. A
-        priority in the spec, which an API server has set, precedes the class."""
+        """Returns (priority, preemptionPolicy) of a pod; None if its class is unknown and the spec has no priority.
+
+        A priority in the spec was set by an API server, and has precedence over the class.
+        """
         name = spec.priority_class_name
         found = self.classes.get(name) if name else self.default if spec.priority is None else None
         if name and found is None and spec.priority is None:
@@ -130,8 +131,10 @@ def _container(container: Container, host_network: bool) -> Container:
 
 
 def _pod_level(given: ResourceRequirements, containers: list[Container]) -> ResourceRequirements:
-    """Returns pod-level resources, with requests from pod-level limits of resources that no container requests
-    (KEP-2837). If containers request a resource, their sum applies, and no default is needed."""
+    """Returns pod-level resources with missing requests set from pod-level limits (KEP-2837).
+
+    This is done only for resources that no container requests; for other resources the containers' sum applies.
+    """
     asked = {name for container in containers for name in container.resources.requests}
     missing: Quantities = {
         name: raw
@@ -142,7 +145,7 @@ def _pod_level(given: ResourceRequirements, containers: list[Container]) -> Reso
 
 
 def _affinity(affinity: Affinity, labels: Mapping[str, str]) -> Affinity:
-    """Returns the affinity with matchLabelKeys resolved (`_term`). labels: of the pod."""
+    """Returns the affinity with matchLabelKeys resolved by `_term`. labels: labels of the pod."""
     changes: dict[str, Any] = {}
     if affinity.pod_affinity is not None:
         changes["pod_affinity"] = _pod_affinity(affinity.pod_affinity, labels)
@@ -162,8 +165,10 @@ def _pod_affinity(affinity: PodAffinity, labels: Mapping[str, str]) -> PodAffini
 
 
 def _term(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
-    """Returns a term in which the selector contains matchLabelKeys and mismatchLabelKeys, as In and NotIn of the pod's
-    own values. A key that the pod does not have is omitted. The API server does the same when it stores a pod."""
+    """Returns a term with matchLabelKeys and mismatchLabelKeys added to its selector, as the API server does it.
+
+    They become In and NotIn with the values of the pod's labels. A key that the pod does not have is omitted.
+    """
     selector = term.label_selector
     if selector is None:
         return term
@@ -180,8 +185,10 @@ def _term(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
 
 
 def filled_group(group: UpstreamPodGroup, priorities: Priorities) -> UpstreamPodGroup | None:
-    """Returns a group with the priority of its class; None if the class is unknown. A group without a class gets no
-    default, because the priorities of its pods apply."""
+    """Returns a group with the priority of its class; None if the class is unknown.
+
+    A group without a class gets no default, because then the priorities of its pods apply.
+    """
     spec = group.spec
     if spec.priority is not None or not spec.priority_class_name:
         return group
@@ -193,9 +200,9 @@ def filled_group(group: UpstreamPodGroup, priorities: Priorities) -> UpstreamPod
 
 
 def filled_node(node: Node, *, allocatable_given: bool) -> Node:
-    """Returns a node with its capacity as allocatable, as the kubelet reports it without reservations.
+    """Returns a node with its capacity as allocatable, as a kubelet without reserved resources reports it.
 
-    allocatable_given: True if the manifest has the field allocatable, even an empty one; the node is then unchanged.
+    allocatable_given: True if the manifest has the field allocatable, even an empty one; then the node is unchanged.
     """
     if allocatable_given or not node.status.capacity:
         return node

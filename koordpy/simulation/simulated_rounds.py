@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`koordpy simulate`: runs rounds of the live scheduler's planner on a cache of objects, until a round changes nothing.
 
-Each round plans on one snapshot; then its evictions and bindings are applied, evicted pods are recreated, and workloads
-create further pods. The output is JSON as simulate.md 3 defines it, sorted so that the order of the input does not
-matter. Source: simulate.md 2.
+Each round plans on one snapshot. Then its evictions and bindings are applied, evicted pods are recreated, and workloads
+create further pods. The output is JSON as in simulate.md 3, sorted so that the order of the input does not matter.
+Source: simulate.md 2.
 """
 
 from collections import Counter
@@ -41,21 +41,21 @@ from koordpy.simulation.gap_warnings import gap_warnings
 from koordpy.simulation.result_fields import gang_fields, object_order, pod_fields, quota_fields
 
 MOVING = ("consolidation", "repair")
-"""Rules of evictions that move a pod: such a pod is always recreated."""
+"""Rules of evictions that only move a pod: such a pod is always recreated."""
 UNPROVEN = "unknown"
-"""Proof of a gang that was part of no plan."""
-# messages of pods that the last round could not plan
+"""Proof of a gang that no plan included."""
+# messages of pods that existed only after the last round
 UNTRIED = "evicted in the last round, not tried since"
 UNTRIED_STEP = "made after the last round, not tried since"
 
 Planner = Callable[[Snapshot, KoordpyConfiguration], RoundPlan]
 Evicted = Literal["recreate", "drop"]
-"""Whether evicted pods are recreated, as by a controller, or disappear."""
+"""What happens to evicted pods: they are recreated, as by a controller, or they disappear."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundBinding:
-    """A pod that was bound, and the round, counted from 1."""
+    """A pod that was bound, and the round. Rounds are counted from 1."""
 
     pod_key: str
     node: str
@@ -88,7 +88,7 @@ class SimulationResult:
     warnings: tuple[tuple[str, str], ...] = ()
     """(object, text) of each warning."""
     quotas: tuple[tuple[str, QuotaAmounts, QuotaNode | None], ...] = ()
-    """(key, round state of the quota, quota) at the end; quota is None for the built-in ones."""
+    """(key, state of the quota, quota) of each quota at the end; the quota is None for the built-in quotas."""
     shares: tuple[TenantShare, ...] = ()
     """Usage and fair share of each tenant at the end; empty if fairness is off."""
     spares: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ class SimulationResult:
     backed_off: tuple[dict[str, object], ...] = ()
     """Nodes that take no pods of some request shapes at the end, as in the document."""
     provisioning: tuple[dict[str, object], ...] = ()
-    """States of units that ask for nodes by ProvisioningRequests, as in the document."""
+    """States of units that request nodes by ProvisioningRequests, as in the document."""
     recreated: int = 0
     """Number of recreated pods, including those of earlier runs."""
 
@@ -165,9 +165,9 @@ def simulate(
 ) -> SimulationResult:
     """Runs up to `rounds` rounds, at least one, and changes the state. The same input gives the same result.
 
-    grow: creates the pods that begin after a round, and returns their keys (`namespace/name`); after, recreated:
-    numbers of rounds and of recreated pods of earlier runs. failures: nodes that fail before a round of this run or a
-    later one; the run is not stable before the last of these rounds.
+    grow: creates the pods that begin after a round, and returns their keys (`namespace/name`). after, recreated:
+    numbers of rounds and of recreated pods in earlier runs. failures: nodes that fail before a round of this run or a
+    later run. The run is not stable before the last of these rounds.
     """
     run = _Run(
         state,
@@ -194,7 +194,7 @@ def simulate(
 
 @dataclass(slots=True)
 class _Run:
-    """The state of a run between rounds. Proofs are by name and source of a gang."""
+    """The state of a run between rounds. Proofs are stored by name and source of a gang."""
 
     state: ClusterState
     config: KoordpyConfiguration
@@ -219,7 +219,7 @@ class _Run:
     """Pods of workloads that were created after the latest round."""
 
     def fail(self, failures: Sequence[NodeFailure], evicted: Evicted) -> None:
-        """Removes nodes that fail before the next round, and recreates their pods if `evicted` says so."""
+        """Removes nodes that fail before the next round, and recreates their pods if `evicted` is `recreate`."""
         if not failures:
             return
         gone = remove_nodes([one.node for one in failures], self.state, self.claims)
@@ -273,7 +273,7 @@ class _Run:
         return info.gang.key if info is not None and info.gang is not None else None
 
     def _recreate(self, pod: Pod, returns_to: str) -> None:
-        """Recreates a pod. returns_to: node with capacity reserved for a moved pod; empty for none."""
+        """Recreates a pod. returns_to: for a moved pod, the node with its reserved capacity; empty for other pods."""
         self.recreated += 1
         again = made_again(pod, self.recreated, self.now, returns_to)
         self.state.upsert(self.claims.served(again))
@@ -290,7 +290,7 @@ class _Run:
         return tuple(sorted(found, key=lambda entry: object_order(entry[0])))
 
     def result(self, plan: RoundPlan, number: int, stable: bool) -> SimulationResult:
-        """Returns the result, in the contract's order."""
+        """Returns the result, in the order of simulate.md 3."""
         reports = [*plan.gangs, *self._born_gangs()]
         named = Counter(report.name for report in reports)
         # a PodGroup without pods is not reported if a workload has its name
@@ -352,18 +352,18 @@ class _Run:
         ]
 
     def _proof(self, report: GangReport) -> str:
-        """Returns the proof of the plan that bound the gang's members, else of the last plan with a proof, else
-        `UNPROVEN` (gang-network.md 6)."""
+        """Returns the proof of the plan that bound the gang's members; without such a plan, the last proof of any plan.
+
+        `UNPROVEN` if no plan included the gang (gang-network.md 6)."""
         of_bound = self.bound_proofs.get((report.name, report.source)) if report.bound else None
         return of_bound or self.last_proofs.get((report.name, report.source)) or UNPROVEN
 
 
 def made_again(pod: Pod, number: int, now: datetime, returns_to: str = "") -> Pod:
-    """Returns the pod as its owner would recreate it: pending, newest of all, with a new uid, without annotations of
-    its Binding.
+    """Returns the pod as its owner would recreate it: pending, the newest of all pods, without data of its Binding.
 
-    number: number of objects that a run has created after `now`, including this one; returns_to: node with capacity
-    reserved for a moved pod; empty for none.
+    It has a new uid, and no annotations of its Binding. number: number of objects that a run has created after `now`,
+    including this pod. returns_to: for a moved pod, the node with its reserved capacity; empty for other pods.
     """
     meta = replace(
         pod.metadata,
@@ -377,7 +377,7 @@ def made_again(pod: Pod, number: int, now: datetime, returns_to: str = "") -> Po
 
 
 def joined(results: Sequence[SimulationResult]) -> SimulationResult:
-    """Returns the result of consecutive runs: the actions of all runs, and the final state of the last one."""
+    """Returns the result of consecutive runs: the actions of all runs, and the state at the end of the last run."""
     last = results[-1]
     proofs = {
         (report.name, report.source): proof for one in results for report, proof in one.gangs if proof != UNPROVEN

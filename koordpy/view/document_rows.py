@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows and entries of the web UI's document, as pure functions of a snapshot and the scheduler's remarks (view.md)."""
+"""Builds rows and entries of the web UI's document from a snapshot and the scheduler's remarks (view.md).
+
+The functions are pure. Remarks are facts that only a scheduler knows, such as its last decisions.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -54,10 +57,10 @@ class PlannedPlace:
 
 @dataclass(frozen=True, slots=True)
 class Remarks:
-    """Information of a scheduler about its units that is not in the snapshot."""
+    """Facts about units that only a scheduler knows, because the snapshot does not have them."""
 
     source: str = ""
-    """Source of the data, as shown on the page."""
+    """Where the data come from, as the page shows it."""
     messages: Mapping[str, str] = field(default_factory=dict)
     """Unit -> its last message."""
     states: Mapping[str, str] = field(default_factory=dict)
@@ -67,9 +70,9 @@ class Remarks:
     decided: int = 0
     """Number of decisions since the start, including those that are no longer in `decisions`."""
     plans: tuple[Decision, ...] = ()
-    """Decisions of the next round, if rounds are not carried out; else empty."""
+    """Decisions that the next round would make, if rounds are not carried out; else empty."""
     planned: Mapping[str, PlannedPlace] = field(default_factory=dict)
-    """Pod -> its place in a plan that is not carried out: that of the next round, or of a simulation."""
+    """Pod -> its place in a plan that is not carried out: in the next round's plan, or in a simulation."""
     reservation: PromisedStart | None = None
     """Start that is promised to the first pending unit; None if none is promised."""
     warnings: tuple[str, ...] = ()
@@ -83,7 +86,7 @@ TEMPLATE_HASH = "pod-template-hash"
 
 
 def changed_rows(rows: dict[str, Row], fresh: Mapping[str, Row | None]) -> dict[str, Row | None]:
-    """Updates `rows` with fresh rows (None: the row is deleted), and returns the rows that differ."""
+    """Updates `rows` with fresh rows (None deletes a row). Returns the fresh rows that differ from the old rows."""
     out = {key: row for key, row in fresh.items() if rows.get(key) != row}
     for key, row in out.items():
         if row is None:
@@ -94,7 +97,7 @@ def changed_rows(rows: dict[str, Row], fresh: Mapping[str, Row | None]) -> dict[
 
 
 def is_alike(before: Snapshot, now: Snapshot) -> bool:
-    """Returns True if queue, quotas and free capacity are equal, given that nodes and pods are equal."""
+    """Returns True if queue, quotas and free capacity are equal. Nodes and pods must be equal already."""
     settings = (
         (
             one.pod_groups,
@@ -117,7 +120,8 @@ def planned_row(place: PlannedPlace, now: Snapshot) -> Row:
 
 
 def workload_name(meta: ObjectMeta) -> str:
-    """Returns the controller of a pod, such as `Job/train`, the Deployment instead of its ReplicaSet; empty if none."""
+    """Returns the controller of a pod, such as `Job/train`; empty if it has none. A Deployment replaces its
+    ReplicaSet."""
     owner = meta.controller
     if owner is None:
         return ""
@@ -130,7 +134,8 @@ def workload_name(meta: ObjectMeta) -> str:
 def pod_state(pod: PodInfo, ours: frozenset[str]) -> str:
     """Returns the state of a pod as a letter.
 
-    e: terminating, o: of another scheduler, a: being bound, r: bound, n: nominated, g: scheduling gates, w: waiting.
+    e: terminating, o: of another scheduler, a: Binding in progress, r: bound, n: nominated, g: has scheduling gates, w:
+    waiting.
     """
     if pod.node:
         if pod.pod.metadata.deletion_timestamp:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams the document of a changing cluster to its listeners: a whole document, then changes.
 
-Between two changes there is at least one second, and at least 125 times the duration of the last change, so that the
-stream uses less than a hundredth of a core on clusters of any size. Listeners share the bytes of the last change. A
-listener that missed a change gets a whole document next, so nothing is buffered.
+Between two changes there is at least one second, and at least 125 times the time that computing the last change took.
+So the stream uses less than a hundredth of a core on clusters of any size. All listeners get the same bytes. A listener
+that missed a change gets a whole document next, so nothing is buffered.
 """
 
 import asyncio
@@ -28,18 +28,19 @@ from koordpy.view.view_document import LiveDocument
 PACE_SECONDS = 1.0
 """Minimum time between two changes, in seconds."""
 PACE = 125.0
-"""Minimum time between two changes, as a multiple of the duration of the last one: 0.8 % of a core."""
+"""Minimum time between two changes, as a multiple of the time that the last change took: 0.8 % of a core."""
 WHOLE_PACE = 10.0
-"""Minimum time between two whole documents, or two explanations, as a multiple of the duration of the last one."""
+"""Minimum time between two whole documents, or two explanations, as a multiple of the time that the last one took."""
 STILL_SECONDS = 10.0
 """Seconds without a change after which listeners get a keep-alive; also the lifetime of an answer about a unit."""
 
 WHOLE, CHANGE = "whole", "change"
 Event = tuple[str, bytes]
-"""(whole or change, JSON); ("", b"") for a keep-alive."""
+"""(`whole` or `change`, JSON); ("", b"") for a keep-alive."""
 Teller = Callable[[Snapshot], Remarks]
 Taken = tuple[Snapshot, Remarks | Teller]
-"""A snapshot with its remarks, or with a function that returns them and is called in the writing thread."""
+"""A snapshot with its remarks, or with a function that returns the remarks. The thread that writes the document calls
+this function."""
 
 
 class NotReadyError(Exception):
@@ -51,11 +52,11 @@ class UnknownUnitError(Exception):
 
 
 class Feed:
-    """The document of one cluster and its changes. Owned by one event loop; documents are written in a thread."""
+    """The document of one cluster and its changes. Used by one event loop; documents are computed in a thread."""
 
     def __init__(self, take: Callable[[], Taken], config: KoordpyConfiguration, *, pace: float = PACE) -> None:
-        """take: called on the loop; returns a current snapshot, raises NotReadyError if there is none.
-        pace: minimum time between two changes, as a multiple of the duration of the last one."""
+        """take: called on the event loop; returns a current snapshot, or raises NotReadyError if there is none. pace:
+        minimum time between two changes, as a multiple of the time that the last change took."""
         self._pace = pace
         self._take, self._config = take, config
         self._scene = LiveDocument(config)
@@ -130,7 +131,7 @@ class Feed:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Stops and drops all data of the cluster if there is no listener."""
+        """If there is no listener, ends the stream and drops all data of the cluster."""
         if self._listeners:
             return
         if self._running is not None:
@@ -202,7 +203,7 @@ def planned_by(plan: RoundPlan) -> dict[str, PlannedPlace]:
 
 
 class Planned:
-    """Returns the decisions that a round would make on a snapshot, as remarks; nothing is carried out."""
+    """Remarks for a cluster without a scheduler: the decisions that a round would make; nothing is carried out."""
 
     def __init__(self, config: KoordpyConfiguration, *, source: str, warnings: tuple[str, ...] = ()) -> None:
         self._config, self._source, self._warnings = config, source, warnings
@@ -243,7 +244,7 @@ def told_by(
     states: dict[str, str] | None = None,
     planned: dict[str, PlannedPlace] | None = None,
 ) -> Remarks:
-    """Returns remarks from a decision log. planned: places of pods that were planned and not bound."""
+    """Returns remarks from a decision log. planned: places of pods that were planned but not bound."""
     return Remarks(
         source=source,
         messages=decisions.messages.copy(),

@@ -30,17 +30,17 @@ from koordpy.view.view_names import name_of, path_of
 DOCUMENT, EVENTS, HELP = "view", "view/events", "view/help"
 """Paths that a scheduler serves below /debug/, and `koordpy view` below /."""
 WRITE_SECONDS = 30.0
-"""Timeout in seconds for writing to a listener, after which its connection is closed."""
+"""Timeout in seconds for sending to a listener; after it, the listener's connection is closed."""
 LISTENERS = 16
 """Maximum number of concurrent listeners; more are rejected."""
 CHUNK = 1 << 18
 CONNECT_SECONDS = 5.0
 SILENT_SECONDS = 60.0
-"""Seconds without data after which a scheduler counts as gone; it sends a keep-alive every ten seconds."""
+"""Seconds without data after which the connection to a scheduler counts as lost; keep-alives come every 10 seconds."""
 LINE_BYTES = 1 << 30
 """Maximum size of an event of a scheduler, in bytes."""
 ASK_SECONDS = 5.0
-"""Minimum time between two requests for a tenant's document, in seconds."""
+"""Minimum seconds between two requests for a tenant's document."""
 
 
 class SourceError(Exception):
@@ -67,7 +67,7 @@ class Pages:
         return response
 
     async def explain(self, request: web.Request) -> web.StreamResponse:
-        """Answers what would help the unit in the query parameter `unit`."""
+        """Answers with the changes that would help the unit in the query parameter `unit`."""
         unit = request.query.get("unit", "")
         return web.Response(body=await self._asked(self._source.explain(unit)), content_type="application/json")
 
@@ -165,8 +165,10 @@ async def _show_page(_: web.Request) -> web.Response:
 
 @web.middleware
 async def _local_names(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Rejects requests for a host name that is not loopback, so that a foreign page cannot read the cluster by DNS
-    rebinding."""
+    """Rejects requests for a host name that is not loopback.
+
+    Otherwise a foreign web page could read the cluster by DNS rebinding.
+    """
     host = request.url.host or ""
     with contextlib.suppress(ValueError):
         if ip_address(host).is_loopback:
@@ -210,7 +212,8 @@ async def page_of(source: "Source", address: str = "127.0.0.1:0") -> AsyncIterat
 
 
 class Upstream:
-    """Source that forwards the documents of a scheduler at /debug/view. `async with` opens and closes connections."""
+    """Source that forwards the documents of a scheduler at /debug/view; `async with` opens and closes its
+    connections."""
 
     def __init__(self, address: str, *, token: str = "") -> None:
         self._address = address
@@ -285,7 +288,7 @@ class Upstream:
 class TenantView:
     """Source for a user with rights in one namespace: asks the scheduler through the API server.
 
-    The scheduler filters the documents (`operator/tenant_api.py`), so this class has no data of other tenants.
+    The scheduler filters the documents (`operator/tenant_api.py`), so this class never has data of other tenants.
     """
 
     def __init__(self, client: ApiClient, namespace: str) -> None:
@@ -299,7 +302,7 @@ class TenantView:
         return found[0]
 
     async def explain(self, unit: str) -> bytes:
-        """Returns what would help a pending unit. Raises UnknownUnitError."""
+        """Returns the changes that would help a pending unit. Raises UnknownUnitError."""
         gangs = unit.startswith("gang:")
         _, _, name = unit.removeprefix("gang:").partition(",")[0].partition("@")[0].partition("/")
         if not name or unit.startswith("gpus:"):
@@ -331,7 +334,7 @@ class TenantView:
             await asyncio.sleep(ASK_SECONDS)
 
     async def _asked(self) -> tuple[bytes, dict[str, Any]] | None:
-        """Returns (document as JSON, document without its time); None while the scheduler has not prepared it."""
+        """Returns (document as JSON, document without its time); None if the scheduler has not prepared it yet."""
         page: dict[str, Any] | None = (await self._get("pages"))["page"]
         if page is None:
             return None

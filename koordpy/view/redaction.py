@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks names of other tenants in texts that a tenant of one namespace reads.
+"""Masks names of other tenants in texts that the tenant of one namespace reads.
 
-The rule is default deny: a `namespace/name` outside of the tenant's namespace is masked even if no such object exists,
-so an answer does not reveal which names exist. Exceptions: domains of the tree, resources and label keys (their
-prefix has a dot), and numbers as in `0/64 nodes`. Names without a namespace (quotas, users, namespaces) are masked
-if the snapshot has them and they are not the tenant's own. If such a name is also a word of the scheduler's sentences
-(`words.txt`), it is only masked after the noun that names its kind, in brackets and in quotes. Otherwise a tenant with
-a user called `nodes` could mask that word in the answers of other tenants. Cost: O(length of the text).
+A `namespace/name` outside of the tenant's namespace is masked even if no such object exists, so an answer does not
+reveal which names exist. Exceptions: domains of the tree, resources and label keys (their prefix has a dot), and
+numbers as in `0/64 nodes`. Names without a namespace (quotas, users, namespaces) are masked if the snapshot has them
+and they do not belong to the tenant. But such a name may also be a word of the scheduler's sentences (`words.txt`).
+Then it is masked only after the noun that names its kind, in brackets, and in quotes. Otherwise a tenant with a user
+called `nodes` could mask that word in the answers of other tenants. Cost: O(length of the text).
 """
 
 import re
@@ -55,15 +55,15 @@ _NOUNS = frozenset(
 _BETWEEN = frozenset(("and", "or", "of", "the", "named", "more"))
 """Words that may occur between a noun and its names, and inside a list of names."""
 _FIXED = frozenset(("affinity/selector",))
-"""Words with a slash in kube-scheduler's sentences."""
+"""Words with a slash in kube-scheduler's sentences, which are not names."""
 _CLUSTER_KINDS = frozenset(("Node/", "ClusterNetworkTopology/", "DeviceClass/", "PriorityClass/", "StorageClass/"))
-"""Cluster-scoped kinds: names of their objects belong to no tenant."""
+"""Prefixes of cluster-scoped objects: their names belong to no tenant."""
 _BUILT_IN = frozenset((*keys.BUILT_IN_QUOTAS, ""))
 
 
 @dataclass(frozen=True)
 class ClusterNames:
-    """Names in a snapshot, gathered once for all tenants."""
+    """Names in a snapshot, collected once for all tenants."""
 
     paths: frozenset[str]
     """Paths of the tree's domains and nodes, as they appear in sentences."""
@@ -73,9 +73,9 @@ class ClusterNames:
     users: frozenset[str]
     namespaces: frozenset[str]
     odd: Mapping[str, tuple[frozenset[str], tuple[int, ...]]]
-    """Namespace -> (names of its gangs with blanks or punctuation, lengths of these names, the longest first)."""
+    """Namespace -> (names of its gangs that have blanks or punctuation, lengths of these names, the longest first)."""
     parents: Mapping[str, tuple[str, ...]]
-    """Quota -> names of the quotas from the top down to it."""
+    """Quota -> names of the quotas on the path from the top to it."""
 
     @cached_property
     def loose(self) -> frozenset[str]:
@@ -84,7 +84,7 @@ class ClusterNames:
 
 
 def names_of(snapshot: Snapshot) -> ClusterNames:
-    """Gathers the names of a snapshot. O(pods + nodes)."""
+    """Collects the names of a snapshot. O(pods + nodes)."""
     tree, quotas = snapshot.tree, snapshot.quotas
     paths = {tree.path(level, d) for level in range(1, tree.depth + 1) for d in range(len(tree.levels[level].names))}
     owners = {pod.owner: pod for pod in snapshot.pods.values()}
@@ -189,8 +189,8 @@ class Redactor:
     def _is_plain(self, text: str, start: int, end: int, word: str) -> bool:
         """Returns True if a word is not treated as a tenant's name.
 
-        Such words are numbers, words of the scheduler's sentences, names of nodes and domains, and parts of a name with
-        a slash, which is checked as a whole.
+        These are numbers, words of the scheduler's sentences, names of nodes and domains, and parts of a name with a
+        slash, because such a name is checked as a whole.
         """
         if text[end : end + 1] == "/" or text[max(0, start - 1) : start] == "/":
             return True

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the subject of a question by name: a pod, a gang, or a workload of any known kind with all of its pods.
 
-Names are looked up in one snapshot and in one namespace. A prefix such as `job/` selects the kind. A name without a
-prefix is looked up as a pod, then as a gang, then as a workload.
+Names are looked up in one snapshot and one namespace. A prefix such as `job/` selects the kind. A name without a prefix
+is looked up as a pod, then as a gang, then as a workload.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,11 +48,12 @@ NAME_LABELS = {
         ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob"), ("training.kubeflow.org/job-name",)
     ),
 }
-"""Kind -> pod labels with the workload's name, which its controller sets also through intermediate objects."""
+"""Kind -> labels of pods with the workload's name. Controllers set them even on pods of intermediate objects."""
 
 
 MAKERS_ABOVE = {"ReplicaSet": "Deployment", "Job": "CronJob"}
-"""Kind -> kind of its owner. In a cluster the child's name is the owner's, a dash and a suffix; offline it is equal."""
+"""Kind -> kind of its owner. In a cluster, the child's name is the owner's name, a dash and a suffix; offline both have
+one name."""
 TEMPLATE_HASH = "pod-template-hash"
 """Label of a Deployment's pods with the suffix of their ReplicaSet's name."""
 
@@ -97,9 +98,9 @@ def makers_of(pods: Iterable[PodInfo], snapshot: Snapshot) -> Makers:
 
 
 def find(snapshot: Snapshot, groups: Groups, kind: str, key: str, makers: Makers | None = None) -> Subject:
-    """Returns the subject with this kind and name; for ANY the first kind with the name.
+    """Returns the subject with this kind and name. For ANY, the first kind with the name is taken.
 
-    makers: workloads of the namespace, None to compute them. Raises UnknownSubjectError.
+    makers: workloads of the namespace; None to compute them. Raises UnknownSubjectError.
     """
     if kind in (POD, ANY) and key in snapshot.pods:
         return Subject(POD, key, (key,))
@@ -137,7 +138,7 @@ def _makers(pod: PodInfo, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def _only_gang(pods: Sequence[PodInfo], groups: Groups) -> GangRef | None:
-    """Returns the gang of these pods, if they have only one gang and are all its members; else None."""
+    """Returns the gang of these pods if they are all members of one gang; else None."""
     refs = {pod.gang for pod in pods}
     gang = next(iter(refs)) if len(refs) == 1 else None
     if gang is None:
@@ -146,7 +147,7 @@ def _only_gang(pods: Sequence[PodInfo], groups: Groups) -> GangRef | None:
 
 
 def _names(makers: Makers, groups: Groups, kind: str, namespace: str) -> set[str]:
-    """Returns the names that exist in a namespace, for a spelling hint."""
+    """Returns the names that exist in a namespace, for a hint on spelling."""
     out = {f"{namespace}/{name}" for each, name in makers if kind in (ANY, each)}
     if kind in (POD, ANY):
         out.update(pod.key for pods in makers.values() for pod in pods)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers questions of tenants in a running scheduler, with a bounded share of its time.
+"""Answers questions of tenants in a running scheduler, and limits the time that this takes.
 
-All tenants share one view of the cluster. Snapshots are taken on the event loop. Two separate threads do the rest, one
-for documents and one for explanations, so that one explanation is computed at a time. Each explanation is followed by a
-pause in proportion to its duration, a long one for its namespace and a short one for all. Namespaces take turns. An
-answer is sent without its explanation if that is not ready in time. The limits are in `plan/limits.py`.
+All tenants share one view of the cluster. Snapshots are taken on the event loop. Two threads do all other work: one for
+documents, and one for explanations, so that only one explanation is computed at a time. After an explanation there is a
+pause in proportion to its duration: a long pause for its namespace, and a short pause for all. Namespaces take turns.
+If an explanation is not ready in time, the answer is sent without it. The limits are in `plan/limits.py`.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class UnknownResourceError(Exception):
 
 
 class Answers:
-    """Computes documents for tenants. Owned by one event loop. The caller must have checked the user's rights."""
+    """Computes documents for tenants. Used by one event loop. The caller must have checked the user's rights."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Answers:
         self._boarding = asyncio.Lock()
         self._turns = Turnstile(1)
         self._due = -math.inf
-        """Earliest time of the next explanation, on `clock`."""
+        """Earliest time of the next explanation of any namespace, on `clock`."""
         self._tenants_due: OrderedDict[str, float] = OrderedDict()
         """Namespace -> earliest time of its next explanation, on `clock`."""
         self._known: OrderedDict[tuple[str, str], tuple[float, Document]] = OrderedDict()
@@ -131,7 +131,8 @@ class Answers:
         return {**found, **self._as_of(board)}
 
     async def page(self, namespace: str) -> Document:
-        """Returns the web UI's document for a namespace (docs/view.md), or the time after which to ask again.
+        """Returns the web UI's document for a namespace (docs/view.md), or the time after which the client may ask
+        again.
 
         Raises NotReadyError.
         """
@@ -146,7 +147,7 @@ class Answers:
         return await asyncio.get_running_loop().run_in_executor(self._quick, make)
 
     async def _seen(self) -> SharedView:
-        """Returns the view of the cluster, a new one if the last is too old. Raises NotReadyError."""
+        """Returns the view of the cluster; takes a new one if the last is too old. Raises NotReadyError."""
         async with self._boarding:
             if self._board is not None and self._clock() < self._board_until:
                 return self._board
@@ -165,7 +166,7 @@ class Answers:
             self._board, self._board_until = None, -math.inf
 
     async def _worked(self, namespace: str, what: str, make: Callable[[], Document]) -> tuple[Document | None, float]:
-        """Returns (answer, 0), or (None, seconds after which to ask again)."""
+        """Returns (answer, 0), or (None, seconds after which the client may ask again)."""
         key, now = (namespace, what), self._clock()
         known = self._known.get(key)
         if known is not None and now < known[0]:
@@ -215,7 +216,7 @@ def _put(known: OrderedDict[Any, Any], key: object, value: object, most: int) ->
 
 
 def answers_of(scheduler: Scheduler, config: KoordpyConfiguration) -> Answers:
-    """Returns the answers from the caches of a scheduler; a standby answers, too."""
+    """Returns the answers from the caches of a scheduler. A standby answers, too."""
 
     def take() -> tuple[Snapshot, Mapping[str, str]]:
         return taken_of(scheduler)[0], scheduler.decisions.messages.copy()

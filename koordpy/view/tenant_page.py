@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters the web UI's document for the tenant of one namespace: its units in full, usage of other tenants per node.
+"""Filters the web UI's document for the tenant of one namespace.
 
-The filter copies each allowed field by name, so a new field of the document is left out until it is added here. Pods of
-other tenants become one row per node, with their devices and without names. A node without bound or planned pods of the
-tenant has a number instead of its name.
+The tenant sees its units in full, and the usage of other tenants on each node. The filter copies each allowed field by
+name, so a new field of the document is left out until it is added here. Pods of other tenants become one row for each
+node, with their devices and without names. A node without bound or planned pods of the tenant has a number instead of
+its name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,13 +19,13 @@ OTHERS = "(others)"
 
 
 class _Nodes:
-    """Names of nodes as shown to a tenant."""
+    """Maps names of nodes to the names that a tenant sees."""
 
     def __init__(self, names: list[str], seen: set[str]) -> None:
         self.names = {name: name if name in seen else f"(node {i})" for i, name in enumerate(names, 1)}
 
     def of(self, name: str) -> str:
-        """Returns the shown name; empty for the empty name, and for a node that no longer exists."""
+        """Returns the name that the tenant sees; empty for the empty name, and for a node that no longer exists."""
         return self.names.get(name, "")
 
     def each(self, names: Iterable[str]) -> list[str]:
@@ -111,7 +112,7 @@ def _unit(one: Mapping[str, Any], nodes: _Nodes, masked: Redactor) -> Document:
 
 
 def _unit_name(unit: str, masked: Redactor) -> str:
-    """Returns the id of a unit with only the tenant's gangs; the mask if it has none."""
+    """Returns the id of a unit with only the tenant's gangs; the mask if none of its gangs is the tenant's."""
     prefix, colon, names = unit.rpartition(":") if unit.startswith(("gang:", "gpus:")) else ("", "", unit)
     own = [name for name in names.split(",") if masked.is_own(name)]
     return f"{prefix}{colon}{','.join(own)}" if own else MASK

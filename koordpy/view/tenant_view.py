@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Documents for the tenant of one namespace: why its units are pending, its rows of the queue, free slots per domain.
 
-A `SharedView` is one view of the cluster for all tenants: it orders the queue once, and each answer costs only what it
-lists. Documents contain the tenant's objects field by field, and only counts of other tenants' objects. All sentences
-pass through the `Redactor`. Must not do I/O or wait.
+A `SharedView` is one view of the cluster for all tenants: it orders the queue once, so that each answer costs only as
+much as it lists. Documents contain the tenant's objects field by field, and only counts of other tenants' objects. All
+sentences pass through the `Redactor`. Must not do I/O or wait.
 """
 
 from collections import Counter
@@ -49,7 +49,7 @@ class QueueRow:
     place: int | None
     """Place in the queue, from 1; None for a unit that a gate blocks before planning."""
     blocked_by: str = ""
-    """Reason why a gate blocks the unit; empty if none does."""
+    """Reason why a gate blocks the unit; empty if no gate blocks it."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class SharedView:
     """Namespace -> its pods."""
 
     makers: dict[str, Makers] = field(default_factory=dict)
-    """Namespace -> its workloads, for namespaces of earlier questions."""
+    """Namespace -> its workloads; only namespaces of earlier questions."""
 
     def makers_in(self, namespace: str) -> Makers:
         """Returns the workloads of a namespace."""
@@ -144,13 +144,14 @@ def subject_of(board: SharedView, namespace: str, name: str) -> Subject:
 
 
 def first_waiting(board: SharedView, subject: Subject) -> PodInfo | None:
-    """Returns the first pending pod, which is explained; None if no pod is pending."""
+    """Returns the first pending pod of the subject, which is the pod to explain; None if no pod is pending."""
     pods = (board.snapshot.pods[key] for key in subject.pods if key in board.snapshot.pods)
     return next((pod for pod in pods if pod.pending), None)
 
 
 def why_document(board: SharedView, namespace: str, subject: Subject, explanation: Document | None) -> Document:
-    """Returns the part of the subject that is in the namespace. explanation: see `explanation_document`; optional."""
+    """Returns why the subject's pods in the namespace are pending. explanation: from `explanation_document`;
+    optional."""
     masked = board.redactor(namespace)
     known = [board.snapshot.pods[key] for key in subject.pods if masked.is_own(key) and key in board.snapshot.pods]
     pods = sorted(known, key=lambda pod: (not pod.pending,))
@@ -233,7 +234,8 @@ def _place(board: SharedView, unit: Unit | None) -> Document | None:
 
 
 def explanation_document(board: SharedView, namespace: str, pod: PodInfo) -> Document:
-    """Returns the planner's explanation of a pending pod, without names of nodes. This is the expensive part."""
+    """Returns the planner's explanation of a pending pod, without names of nodes. This is the costly part of an
+    answer."""
     found: Explanation = explain(board.snapshot, board.config, pod.key)
     masked = board.redactor(namespace)
     reasons: Counter[str] = Counter()
@@ -338,7 +340,8 @@ def _asks(pods: Iterable[PodInfo]) -> Counter[str]:
 
 
 def page_document(board: SharedView, namespace: str, told: Remarks) -> Document:
-    """Returns the web UI's document for a namespace. The expensive part is the whole document, before the filter."""
+    """Returns the web UI's document for a namespace. Costly, because the whole document is computed before the
+    filter."""
     whole = LiveDocument(board.config)
     whole.update(board.snapshot, told)
     return page_for(whole.whole(), board.redactor(namespace))

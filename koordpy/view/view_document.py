@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON document that the page draws (docs/view.md), and its changes from one snapshot to the next.
+"""Computes the JSON document that the page draws (docs/view.md), and its changes from one snapshot to the next.
 
-Unchanged parts are the same objects in two snapshots, so the cost of a change depends on the changed parts only.
+Unchanged parts are the same objects in both snapshots, so the cost of a change depends only on the changed parts.
 """
 
 from koordpy.api.times import seconds
@@ -43,7 +43,7 @@ NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 class LiveDocument:
-    """The document of a cluster, updated from snapshot to snapshot. Must not be used by two threads at once."""
+    """The document of a cluster, updated from snapshot to snapshot. Only one thread at a time may use it."""
 
     def __init__(self, config: KoordpyConfiguration) -> None:
         self._config = config
@@ -69,7 +69,8 @@ class LiveDocument:
     def update(self, snapshot: Snapshot, told: Remarks) -> Document:
         """Updates the document from a snapshot, and returns the change since the last one.
 
-        A change has the changed parts as in `whole`, changed rows (null: deleted), and the new decisions.
+        A change has the parts that changed, as in `whole`, the rows that changed (null: deleted), and the new
+        decisions.
         """
         before, self._snapshot = self._snapshot, snapshot
         nodes = self._changed_nodes(before, snapshot)
@@ -121,7 +122,7 @@ class LiveDocument:
         return changed_rows(self._nodes, fresh)
 
     def _node(self, node: NodeInfo, snapshot: Snapshot) -> Row:
-        """Returns [number of accelerators, marks, unhealthy ones, number of the matrix of links, product].
+        """Returns [number of accelerators, marks, unhealthy accelerators, number of the matrix of links, product].
 
         Marks are letters. c: cordoned, d: being deleted, n: not ready.
         """

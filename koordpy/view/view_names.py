@@ -7,9 +7,9 @@ GROUP, VERSION = "view.koordpy.io", "v1alpha1"
 RESOURCES = {"explanations": "Explanation", "queues": "Queue", "slots": "Slots", "pages": "Page"}
 """Resource -> kind. All are namespaced, and only `get` is served."""
 WITH_NAMES = frozenset(("explanations",))
-"""Resources with many names; any other resource has the single name `current`."""
+"""Resources of which each object has a name; any other resource has one object with the name `current`."""
 ANY_KIND = "any"
-"""First part of the name of an Explanation that leaves the kind open."""
+"""First part of the name of an Explanation if the kind is not stated."""
 
 
 def name_of(kind_word: str, name: str) -> str:
