@@ -5,14 +5,15 @@
 # on real nodes; beside them the controllers of JobSets, LeaderWorkerSets, Ray and Kubeflow's jobs, with the manifests
 # that they need (operators/). The last line of output is KUBEBUILDER_ASSETS=<folder>; everything else goes to stderr.
 # `build.sh containerd` builds containerd 2 with its shim and ctr instead, and ends with KOORDPY_REALNODE_PATH=<folder>.
+# `build.sh karpenter` builds Karpenter with its KWOK provider instead, and ends with KOORDPY_KARPENTER=<folder>.
 #
 # KUBERNETES                    the minor version to build, one of the folders of kubernetes/ (default: 1.37)
 # KUBEBUILDER_ASSETS            a folder that has etcd and kube-apiserver already: it is used as it is
 # KOORDPY_CONTROLPLANE_CACHE    where to build (default: ${XDG_CACHE_HOME:-$HOME/.cache}/koordpy/controlplane)
 #
-# What is built, and from what, is pinned by the go.mod of kubernetes/VERSION/, etcd/, helm/, operators/ and containerd/ and
-# their go.sum. A binary is built when it is missing or when its module's go.mod or go.sum is not the one it was built from.
-# About 11 minutes on 2 cores, 4 of them for the operators, and 3 for containerd.
+# What is built, and from what, is pinned by the go.mod of kubernetes/VERSION/, etcd/, helm/, operators/, containerd/ and
+# karpenter/ and their go.sum. A binary is built when it is missing, or when its module's go.mod, go.sum or own sources are
+# not those it was built from. About 11 minutes on 2 cores, 4 of them for the operators; 3 for containerd, 2 for karpenter.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -75,10 +76,16 @@ need_go() {
 
 tags=
 
+# sources_of MODULE: what its binaries are built from
+sources_of() {
+    cat "$here/$1/go.mod" "$here/$1/go.sum"
+    find "$here/$1" -name '*.go' -exec cat {} +
+}
+
 # build MODULE BINARY PACKAGE LDFLAGS
 build() {
     # Beside each binary lies what it was built from, so that the state is the files' own and not a clock's.
-    if [ -x "$folder/$2" ] && cat "$here/$1/go.mod" "$here/$1/go.sum" | cmp -s - "$folder/.$2.from"; then
+    if [ -x "$folder/$2" ] && sources_of "$1" | cmp -s - "$folder/.$2.from"; then
         return 0
     fi
     need_go
@@ -92,10 +99,35 @@ build() {
     )
     rm -f "$folder/.$2.from"
     mv -f "$temporary" "$folder/$2"
-    cat "$here/$1/go.mod" "$here/$1/go.sum" >"$temporary"
+    sources_of "$1" >"$temporary"
     mv -f "$temporary" "$folder/.$2.from"
     say "built $2 in $(($(date +%s) - begun)) s"
 }
+
+# manifests GO_MODULE NAME MODULE FOLDER...: YAML of folders of a module that a binary is built from, in operators/NAME.
+manifests() {
+    from=$1 name=$2 module=$3 manifests=$folder/operators/$2
+    shift 3
+    if cmp -s "$manifests/.from" "$folder/.$name.from"; then return 0; fi
+    source=$(cd "$here/$from" && GOFLAGS=-mod=readonly GOWORK=off go list -m -f '{{.Dir}}' "$module")
+    rm -rf "$manifests"
+    for part in "$@"; do
+        mkdir -p "$manifests/$part"
+        cp "$source/$part"/*.yaml "$manifests/$part"
+        rm -f "$manifests/$part/kustomization.yaml"
+    done
+    chmod -R u+w "$manifests"
+    cp "$folder/.$name.from" "$manifests/.from"
+}
+
+if [ "$what" = karpenter ]; then
+    mkdir -p "$folder/karpenter"
+    folder=$folder/karpenter
+    build karpenter karpenter sigs.k8s.io/karpenter/kwok ""
+    build karpenter isprovisionable ./isprovisionable ""
+    manifests karpenter karpenter sigs.k8s.io/karpenter kwok/charts/crds kwok/apis/crds
+    finish KOORDPY_KARPENTER "$folder"
+fi
 
 if [ "$what" = containerd ]; then
     mkdir -p "$folder/containerd"
@@ -132,23 +164,13 @@ for package in $helm/pkg/chartutil $helm/pkg/lint/rules; do
 done
 build helm helm "$helm/cmd/helm" "$stamp"
 
-# operator NAME MODULE PACKAGE FOLDER...: a controller, and YAML of folders of its module in operators/NAME. One go.mod has
-# all of them, so that what they share is compiled once.
+# operator NAME MODULE PACKAGE FOLDER...: a controller and its manifests. One go.mod has all of them, so that what they share
+# is compiled once.
 operator() {
     name=$1 module=$2 package=$3
     shift 3
     build operators "$name" "$module$package" ""
-    manifests=$folder/operators/$name
-    if cmp -s "$manifests/.from" "$folder/.$name.from"; then return 0; fi
-    source=$(cd "$here/operators" && GOFLAGS=-mod=readonly GOWORK=off go list -m -f '{{.Dir}}' "$module")
-    rm -rf "$manifests"
-    for part in "$@"; do
-        mkdir -p "$manifests/$part"
-        cp "$source/$part"/*.yaml "$manifests/$part"
-        rm -f "$manifests/$part/kustomization.yaml"
-    done
-    chmod -R u+w "$manifests"
-    cp "$folder/.$name.from" "$manifests/.from"
+    manifests operators "$name" "$module" "$@"
 }
 
 operator jobset-controller sigs.k8s.io/jobset "" config/components/crd/bases config/components/webhook
