@@ -15,7 +15,7 @@ ATTACK_ARGS ?=
 export MINUTES POLICIES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo picture test lint dco format type bench soak attack yardstick e2e e2e-oldest realnode realnode-down realnode-bench e2e-realnode hardware docs reference workflows chart image dist dist-check publish-check publish-image publish-chart publish-files version test-pythons controlplane clean oracle golden measures suggestions storms cel-differential kubelet-differential
+.PHONY: help install lock demo picture test lint dco format type bench soak attack yardstick e2e e2e-oldest e2e-autoscalers realnode realnode-down realnode-bench e2e-realnode hardware docs reference workflows chart image dist dist-check publish-check publish-image publish-chart publish-files version test-pythons controlplane clean oracle golden measures suggestions storms cel-differential kubelet-differential
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -146,6 +146,12 @@ OLDEST := $(firstword $(notdir $(sort $(wildcard controlplane/kubernetes/*))))
 
 e2e-oldest: install ## Test a part of it on the oldest supported Kubernetes (in KUBEBUILDER_ASSETS_OLDEST, else built)
 	KUBERNETES=$(OLDEST) KUBEBUILDER_ASSETS="$(KUBEBUILDER_ASSETS_OLDEST)" $(BIN)/python -m pytest -m controlplane $(VERSION_TESTS) $(SECOND_TRY) $(PYTEST_ARGS)
+
+# Tests of the decisions of Karpenter, which make e2e skips.
+e2e-autoscalers: install ## Test for which pods Karpenter adds nodes, by its own code and with its KWOK provider (needs Go, which builds it in two minutes)
+	@if command -v go >/dev/null; then built=$$(controlplane/build.sh karpenter) && export "$$built" && \
+	$(BIN)/python -m pytest -m controlplane tests/e2e/test_autoscalers.py $(SECOND_TRY) $(PYTEST_ARGS); \
+	else echo "NOT TRIED: Go is not installed, so Karpenter was not asked" >&2; fi
 
 # Uses the machine's containerd, unless CONTAINERD is set.
 ON_NODES := $(if $(CONTAINERD),own=$$(controlplane/build.sh containerd) && export "$$own" && )

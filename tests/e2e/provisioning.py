@@ -102,6 +102,21 @@ DEFINITION: Json = {
 }
 
 
+async def are_served(api: Client, path: str) -> None:
+    """Waits until custom resources are listed, once their definition is applied."""
+
+    async def served() -> bool:
+        try:
+            await api.get(path)
+        except Refused as refused:  # 404 before it is established, then 429 until its storage is ready
+            if refused.status not in (404, 429):
+                raise
+            return False
+        return True
+
+    await eventually(served, what=f"{path} is served")
+
+
 class Autoscaler:
     """Lists requests, answers them, and records every one that was ever created."""
 
@@ -114,16 +129,7 @@ class Autoscaler:
     async def __aenter__(self) -> Autoscaler:
         await self._api.apply(f"{DEFINITIONS}/{NAME}", DEFINITION)
 
-        async def served() -> bool:
-            try:
-                await self._api.get(REQUESTS)
-            except Refused as refused:  # 404 before it is established, then 429 until its storage is ready
-                if refused.status not in (404, 429):
-                    raise
-                return False
-            return True
-
-        await eventually(served, what="ProvisioningRequests are served")
+        await are_served(self._api, REQUESTS)
         for path in (REQUESTS, TEMPLATES):
             since = (await self._api.get(path))["metadata"]["resourceVersion"]
             self._watches.append(asyncio.create_task(self._follow(path, since)))
